@@ -1,0 +1,1 @@
+"""What every Magnetar room shares: names, errors, configuration, the wire codec, the metadata store."""

@@ -1,0 +1,29 @@
+"""Typed settings: where a service's configuration dataclass gets its keys, units and documentation from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SettingInfo:
+    """What the loader and the generated reference know of one setting."""
+
+    key: str
+    doc: str
+    minimum: float | None = None
+    choices: tuple[str, ...] | None = None
+
+
+def setting(
+    default: Any, doc: str, *, key: str, minimum: float | None = None, choices: Sequence[str] | None = None
+) -> Any:
+    """A dataclass field read from configuration key `key` (Pulsar's own name, or `magnetar...` for ours).
+
+    `doc` is the sentence that docs/configuration.md shows; units are part of it. Services nest one frozen
+    dataclass per concept; the loader flattens them, so keys are unique over all of them.
+    """
+    info = SettingInfo(key, doc, minimum, None if choices is None else tuple(choices))
+    return dataclasses.field(default=default, metadata={"setting": info})

@@ -1,0 +1,1 @@
+"""Names and positions: pure values with their text forms."""

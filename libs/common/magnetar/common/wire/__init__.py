@@ -1,0 +1,1 @@
+"""The Pulsar wire protocol without I/O: bytes in, commands out, and back."""

@@ -1,0 +1,1 @@
+"""Storage: the segment log, ledgers, managed ledgers and their cursors."""

@@ -1,0 +1,1 @@
+"""Deterministic simulation: virtual time, a simulated disk, a simulated metadata store."""

@@ -1,0 +1,1 @@
+"""The broker: serves topics to Pulsar clients."""

@@ -1,0 +1,1 @@
+"""Every role in one process, and the magnetar command line."""
