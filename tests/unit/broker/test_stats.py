@@ -1,0 +1,110 @@
+"""Counters, histograms and the sampler that turns them into rates."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from magnetar.broker.stats import (
+    ENTRY_SIZE_BOUNDS_BYTES,
+    Histogram,
+    RateSampler,
+    SubscriptionStats,
+    TopicStats,
+)
+
+
+@dataclass
+class FakeClock:
+    now: float = 100.0
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@dataclass
+class FakeSubscription:
+    stats: SubscriptionStats = field(default_factory=SubscriptionStats)
+
+
+@dataclass
+class FakeTopic:
+    stats: TopicStats = field(default_factory=TopicStats)
+    subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
+
+
+def test_a_value_on_a_bound_belongs_to_the_bucket_below_it() -> None:
+    histogram = Histogram((1.0, 5.0))
+    for value in (0.2, 1.0, 1.1, 5.0, 5.1, 1000.0):
+        histogram.observe(value)
+    assert histogram.counts == [2, 2, 2]
+
+
+def test_entries_of_one_size_and_of_many_sizes_are_counted_alike() -> None:
+    lengths = [0, 1, 128, 129, 512, 1024, 1025, 4096, 16384, 102400, 102401, 1048576, 1048577]
+    together, alone = Histogram(ENTRY_SIZE_BOUNDS_BYTES), Histogram(ENTRY_SIZE_BOUNDS_BYTES)
+    together.observe_lengths([bytes(length) for length in lengths])
+    for length in lengths:
+        alone.observe_lengths([bytes(length)])
+    together.observe_lengths([])
+    assert together.counts == alone.counts == [3, 2, 1, 2, 0, 1, 1, 2, 1]
+    assert together.total == alone.total == sum(lengths)
+
+
+def test_a_histogram_publishes_only_the_last_complete_period() -> None:
+    histogram = Histogram((1.0, 5.0))
+    histogram.observe(0.5, 3)
+    assert histogram.period_counts == (0, 0, 0)
+    histogram.sample()
+    assert (histogram.period_counts, histogram.period_total) == ((3, 0, 0), 1.5)
+    histogram.observe(7.0)
+    histogram.sample()
+    assert (histogram.period_counts, histogram.period_total) == ((0, 0, 1), 7.0)
+    histogram.sample()
+    assert (histogram.period_counts, histogram.period_total) == ((0, 0, 0), 0)
+    assert histogram.counts == [3, 0, 1]
+
+
+def test_rates_are_the_difference_of_two_samples_by_their_time() -> None:
+    clock = FakeClock()
+    topic, subscription = FakeTopic(), FakeSubscription()
+    topic.subscriptions["s"] = subscription
+    sampler = RateSampler(lambda: [topic], clock)
+
+    topic.stats.messages_in, topic.stats.entries_in, topic.stats.bytes_in = 600, 60, 6000
+    subscription.stats.messages_out, subscription.stats.acks = 300, 150
+    clock.now += 60
+    asyncio.run(sampler.sample())
+    assert (topic.stats.message_rate_in, topic.stats.entry_rate_in, topic.stats.byte_rate_in) == (10, 1, 100)
+    assert (subscription.stats.message_rate_out, subscription.stats.ack_rate) == (5, 2.5)
+
+    clock.now += 30
+    topic.stats.messages_out, topic.stats.bytes_out = 30, 3000
+    asyncio.run(sampler.sample())
+    assert (topic.stats.message_rate_in, topic.stats.message_rate_out, topic.stats.byte_rate_out) == (
+        0,
+        1,
+        100,
+    )
+
+
+def test_two_samples_at_the_same_moment_do_not_divide_by_zero() -> None:
+    topic = FakeTopic()
+    sampler = RateSampler(lambda: [topic], FakeClock())
+    topic.stats.messages_in = 5
+    asyncio.run(sampler.sample())
+    assert topic.stats.message_rate_in == 0.0
+
+
+def test_topics_of_many_slices_are_all_sampled() -> None:
+    clock = FakeClock()
+    topics = [FakeTopic() for _ in range(450)]
+    sampler = RateSampler(lambda: topics, clock)
+    for topic in topics:
+        topic.stats.bytes_in = 20
+    clock.now += 10
+    asyncio.run(sampler.sample())
+    assert {topic.stats.byte_rate_in for topic in topics} == {2.0}
