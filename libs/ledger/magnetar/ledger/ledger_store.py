@@ -70,6 +70,23 @@ class Run:
         """How many messages the run holds."""
         return len(self.entries) if self.message_counts is None else sum(self.message_counts)
 
+    def slice(self, first_entry_id: int, last_entry_id: int) -> Run:
+        """The part from one entry to another, both inclusive and within the run; shares the entries' bytes."""
+        start, stop = first_entry_id - self.first_entry_id, last_entry_id - self.first_entry_id + 1
+        assert 0 <= start < stop <= len(self.entries), "slice within the run"
+        if stop - start == len(self.entries):
+            return self
+        counts = self.message_counts
+        return Run(
+            entries=self.entries[start:stop],
+            publish_time_ms=self.publish_time_ms,
+            first_index=self.first_index + (start if counts is None else sum(counts[:start])),
+            message_counts=None if counts is None else counts[start:stop],
+            flags=self.flags,
+            ledger_id=self.ledger_id,
+            first_entry_id=first_entry_id,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ClosedLedger:
