@@ -28,6 +28,7 @@ def generate(proto: Path, target: Path) -> None:
         "protoc",
         f"-I{proto.parent}",
         f"--python_out={target}",
+        f"--plugin=protoc-gen-mypy={Path(sys.executable).parent / 'protoc-gen-mypy'}",
         f"--mypy_out=quiet:{target}",
         str(proto),
     ]

@@ -1,0 +1,179 @@
+"""Every key in the metadata store: how it is made, and how a key is read back.
+
+All keys stand under `/magnetar/<cluster>/v1/`. Names are percent-encoded, so that any name is one path part;
+ids are decimal, zero-padded to 20 digits, so that the order of keys is the order of numbers. Prefixes end in
+'/'. docs/metadata-keys.md says what each key holds and who writes it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+from urllib.parse import quote, unquote
+
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import TopicName
+
+ID_DIGITS: Final = 20
+
+
+@lru_cache(maxsize=8192)
+def encode_name(name: str) -> str:
+    """A name as one path part."""
+    return quote(name, safe="")
+
+
+def encode_id(number: int) -> str:
+    """An id as a path part that sorts by number."""
+    if not 0 <= number < 2**64:
+        raise ValueError(f"{number} is not an unsigned 64-bit id")
+    return f"{number:0{ID_DIGITS}d}"
+
+
+class Keys:
+    """The keys of one cluster."""
+
+    __slots__ = (
+        "counters_prefix",
+        "creation_id_counter",
+        "instance_id",
+        "intents_prefix",
+        "ledger_id_counter",
+        "ledgers_prefix",
+        "producer_name_counter",
+        "root",
+        "tenants_prefix",
+    )
+
+    def __init__(self, cluster: str) -> None:
+        self.root: Final = f"/magnetar/{encode_name(cluster)}/v1/"
+        self.instance_id: Final = f"{self.root}instance-id"
+        self.tenants_prefix: Final = f"{self.root}tenants/"
+        self.ledgers_prefix: Final = f"{self.root}ledgers/"
+        self.intents_prefix: Final = f"{self.root}intents/"
+        self.counters_prefix: Final = f"{self.root}counters/"
+        self.ledger_id_counter: Final = f"{self.counters_prefix}ledger-id"
+        self.creation_id_counter: Final = f"{self.counters_prefix}creation-id"
+        self.producer_name_counter: Final = f"{self.counters_prefix}producer-name"
+
+    # Tenants and namespaces
+
+    def tenant(self, tenant: str) -> str:
+        return f"{self.tenants_prefix}{encode_name(tenant)}"
+
+    def namespace(self, namespace: NamespaceName) -> str:
+        return f"{self.namespaces_prefix(namespace.tenant)}{encode_name(namespace.namespace)}"
+
+    def namespaces_prefix(self, tenant: str | None = None) -> str:
+        """Every namespace, or those of one tenant."""
+        everything = f"{self.root}namespaces/"
+        return everything if tenant is None else f"{everything}{encode_name(tenant)}/"
+
+    def tenant_of(self, key: str) -> str:
+        """The tenant of a tenant key."""
+        return unquote(self._parts("tenants", key, 1)[0])
+
+    def namespace_of(self, key: str) -> NamespaceName:
+        """The namespace of a namespace key."""
+        return NamespaceName(*map(unquote, self._parts("namespaces", key, 2)))
+
+    # Topics by name
+
+    def topic_head(self, topic: TopicName) -> str:
+        return self._named("topic-heads", topic)
+
+    def topic_heads_prefix(self, domain: str | None = None, namespace: NamespaceName | None = None) -> str:
+        """Heads of every topic, of one domain, or of one namespace in a domain."""
+        return self._named_prefix("topic-heads", domain, namespace)
+
+    def topic_of_head(self, key: str) -> TopicName:
+        """The topic of a head key."""
+        return self._topic_of("topic-heads", key)
+
+    def partitioned_topic(self, topic: TopicName) -> str:
+        return self._named("partitioned-topics", topic)
+
+    def partitioned_topics_prefix(
+        self, domain: str | None = None, namespace: NamespaceName | None = None
+    ) -> str:
+        """Every partitioned topic, those of one domain, or of one namespace in a domain."""
+        return self._named_prefix("partitioned-topics", domain, namespace)
+
+    def topic_of_partitioned(self, key: str) -> TopicName:
+        """The topic of a partitioned-topic key."""
+        return self._topic_of("partitioned-topics", key)
+
+    # Schemas; partitions share those of their partitioned topic
+
+    def schemas_prefix(self, topic: TopicName) -> str:
+        """Every version of a topic's schema, oldest first."""
+        return f"{self._named('schemas', topic.base)}/"
+
+    def schema(self, topic: TopicName, version: int) -> str:
+        return f"{self.schemas_prefix(topic)}{encode_id(version)}"
+
+    def schema_version_of(self, key: str) -> int:
+        """The version of a schema key."""
+        return int(self._parts("schemas", key, 5)[4])
+
+    # Ledgers
+
+    def ledger(self, ledger_id: int) -> str:
+        """The ledger store's own key of a ledger."""
+        return f"{self.ledgers_prefix}{encode_id(ledger_id)}"
+
+    def ledger_id_of(self, key: str) -> int:
+        """The ledger of a ledger store's key."""
+        return int(self._parts("ledgers", key, 1)[0])
+
+    def topic_ledgers_prefix(self, creation_id: int) -> str:
+        """The closed ledgers of one life of a topic, in order."""
+        return f"{self.root}topics/{encode_id(creation_id)}/ledgers/"
+
+    def topic_ledger(self, creation_id: int, ledger_id: int) -> str:
+        """The topic owner's key of a closed ledger."""
+        return f"{self.topic_ledgers_prefix(creation_id)}{encode_id(ledger_id)}"
+
+    def topic_ledger_ids_of(self, key: str) -> tuple[int, int]:
+        """(creation id, ledger id) of a topic-ledger key."""
+        creation_id, _, ledger_id = self._parts("topics", key, 3)
+        return int(creation_id), int(ledger_id)
+
+    # Intents; their ids follow from what is deleted, so that writing one twice is the same intent
+
+    def intent(self, intent_id: str) -> str:
+        return f"{self.intents_prefix}{encode_name(intent_id)}"
+
+    def _named(self, family: str, topic: TopicName) -> str:
+        return f"{self._named_prefix(family, topic.domain, topic.namespace)}{encode_name(topic.local_name)}"
+
+    def _named_prefix(self, family: str, domain: str | None, namespace: NamespaceName | None) -> str:
+        prefix = f"{self.root}{family}/"
+        if domain is None:
+            assert namespace is None, "a namespace prefix needs its domain"
+            return prefix
+        prefix = f"{prefix}{domain}/"
+        if namespace is None:
+            return prefix
+        return f"{prefix}{encode_name(namespace.tenant)}/{encode_name(namespace.namespace)}/"
+
+    def _topic_of(self, family: str, key: str) -> TopicName:
+        domain, tenant, namespace, local_name = map(unquote, self._parts(family, key, 4))
+        return TopicName.of(domain, NamespaceName(tenant, namespace), local_name)
+
+    def _parts(self, family: str, key: str, count: int) -> list[str]:
+        prefix = f"{self.root}{family}/"
+        parts = key[len(prefix) :].split("/")
+        if not key.startswith(prefix) or len(parts) != count:
+            raise ValueError(f"{key!r} is not a key of {prefix}")
+        return parts
+
+
+def delete_ledger_intent_id(ledger_id: int) -> str:
+    """The id of the intent to delete a ledger."""
+    return f"delete-ledger-{encode_id(ledger_id)}"
+
+
+def delete_topic_intent_id(creation_id: int) -> str:
+    """The id of the intent to delete one life of a topic."""
+    return f"delete-topic-{encode_id(creation_id)}"

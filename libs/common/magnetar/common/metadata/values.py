@@ -1,0 +1,137 @@
+"""The values behind the keys: encoding with a format header, decoding that refuses what it does not know.
+
+head = decode(TopicHead, versioned.value)
+await store.put(key, encode(head), versioned.version)
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+from magnetar.common.errors import DataCorruption, UnsupportedFormat
+from magnetar.common.metadata.metadata_pb2 import (
+    COUNTER,
+    INSTANCE_ID,
+    INTENT,
+    LEDGER_METADATA,
+    NAMESPACE,
+    PARTITIONED_TOPIC,
+    SCHEMA_RECORD,
+    TENANT,
+    TOPIC_HEAD,
+    TOPIC_LEDGER,
+    Counter,
+    Envelope,
+    InstanceId,
+    Intent,
+    LedgerMetadata,
+    LedgerRef,
+    Namespace,
+    PartitionedTopic,
+    SchemaRecord,
+    Tenant,
+    TopicHead,
+    TopicLedger,
+    ValueType,
+)
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Counter",
+    "InstanceId",
+    "Intent",
+    "LedgerMetadata",
+    "LedgerRef",
+    "Namespace",
+    "PartitionedTopic",
+    "SchemaRecord",
+    "Tenant",
+    "TopicHead",
+    "TopicLedger",
+    "decode",
+    "encode",
+]
+
+FORMAT_VERSION: Final = 1
+_KNOWN_FEATURES: Final = 0
+
+_TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
+    InstanceId: INSTANCE_ID,
+    Tenant: TENANT,
+    Namespace: NAMESPACE,
+    PartitionedTopic: PARTITIONED_TOPIC,
+    Counter: COUNTER,
+    TopicHead: TOPIC_HEAD,
+    TopicLedger: TOPIC_LEDGER,
+    LedgerMetadata: LEDGER_METADATA,
+    SchemaRecord: SCHEMA_RECORD,
+    Intent: INTENT,
+}
+
+Value: TypeAlias = (
+    InstanceId
+    | Tenant
+    | Namespace
+    | PartitionedTopic
+    | Counter
+    | TopicHead
+    | TopicLedger
+    | LedgerMetadata
+    | SchemaRecord
+    | Intent
+)
+
+V = TypeVar(
+    "V",
+    InstanceId,
+    Tenant,
+    Namespace,
+    PartitionedTopic,
+    Counter,
+    TopicHead,
+    TopicLedger,
+    LedgerMetadata,
+    SchemaRecord,
+    Intent,
+)
+
+
+def encode(value: Value) -> bytes:
+    """The bytes to store; stamps the format header into `value`. Equal values give equal bytes."""
+    value.format.type = _TYPES[type(value)]
+    value.format.version = FORMAT_VERSION
+    return value.SerializeToString(deterministic=True)
+
+
+def decode(kind: type[V], data: bytes) -> V:
+    """Read a stored value of a known kind.
+
+    Raises UnsupportedFormat when the value was written by a release that this one does not understand, and
+    DataCorruption when it is no such value at all.
+    """
+    try:
+        value = kind.FromString(data)
+        header = value.format
+    except DecodeError as error:
+        try:
+            header = Envelope.FromString(data).format
+        except DecodeError:
+            header = Envelope().format
+        if header.version == 0 or _understood(header.version, header.incompatible_features):
+            raise DataCorruption(f"metadata value is no {kind.__name__}: {error}") from error
+    if header.version == 0 or header.type != _TYPES[kind]:
+        raise DataCorruption(
+            f"metadata value is no {kind.__name__}: its type is {header.type}, version {header.version}"
+        )
+    if not _understood(header.version, header.incompatible_features):
+        raise UnsupportedFormat(
+            f"{kind.__name__} in metadata has format version {header.version} and incompatible features "
+            f"{header.incompatible_features:#x}; this release reads version {FORMAT_VERSION} and features "
+            f"{_KNOWN_FEATURES:#x}. Run the release that wrote it, or a newer one"
+        )
+    return value
+
+
+def _understood(version: int, features: int) -> bool:
+    return version == FORMAT_VERSION and not features & ~_KNOWN_FEATURES
