@@ -59,6 +59,10 @@ class UnknownOutcome(MetadataError):
     """A write may or may not have happened; re-read the guard key, never retry blindly."""
 
 
+class WatchLost(MetadataError):
+    """A watch fell behind or was compacted away; list the prefix again and watch anew."""
+
+
 class StorageError(MagnetarError):
     """Something about ledgers or the log under them."""
 

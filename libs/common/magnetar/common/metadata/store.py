@@ -8,7 +8,7 @@ known is raised as `UnknownOutcome`, and the caller re-reads its guard key.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -17,6 +17,9 @@ ANY_VERSION: Final = -1
 
 ABSENT: Final = 0
 """As an expected version: the key must not exist."""
+
+VALUE_BYTES_MAX: Final = 1 << 20
+"""Longest value; nothing that grows without bound lives in one key. A longer one is a ValueError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,25 @@ class WatchEvent:
     version: int
 
 
+class Watch(Protocol):
+    """Changes under a prefix, from the call of `watch` on, in order.
+
+    To follow a prefix from its present state: start the watch, then list, then skip events whose version is
+    not above the listing's revision. A watch is a hint: changes are never lost silently, but it may end with
+    WatchLost (its queue is bounded), and then the prefix must be listed again under a new watch.
+    """
+
+    def __aiter__(self) -> Watch: ...
+
+    async def __anext__(self) -> WatchEvent:
+        """The next change. Raises WatchLost, or StopAsyncIteration once the watch or the store is closed."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stop watching; a waiting `__anext__` ends. Idempotent."""
+        ...
+
+
 class Session(Protocol):
     """A lease. Its ephemeral keys go when it ends. A hint, never a lock: ledger fencing is the lock."""
 
@@ -109,12 +131,14 @@ class MetadataStore(Protocol):
     async def commit(self, ops: Sequence[Op]) -> int:
         """All of `ops` or none, durably; returns the revision, which is the version of every key put.
 
-        Raises VersionMismatch for the first guard that fails, or UnknownOutcome.
+        Guards see the state before the transaction. A key may be written once in it (ValueError otherwise);
+        transactions without Put and Delete leave the revision as it is. Raises VersionMismatch for the first
+        guard that fails, UnknownOutcome, or another MetadataError when nothing was written.
         """
         ...
 
-    def watch(self, prefix: str) -> AsyncIterator[WatchEvent]:
-        """Changes under `prefix` from now on, in order. Close the iterator to stop."""
+    def watch(self, prefix: str) -> Watch:
+        """Changes under `prefix` from now on, in order."""
         ...
 
     async def session(self, ttl_ms: int) -> Session:
@@ -122,3 +146,19 @@ class MetadataStore(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def check_ops(ops: Sequence[Op]) -> None:
+    """Refuse with ValueError what no store accepts: a key written twice, a value that is too long."""
+    written = set()
+    for op in ops:
+        if isinstance(op, Check):
+            continue
+        if op.key in written:
+            raise ValueError(f"metadata key {op.key!r} is written twice in one transaction")
+        written.add(op.key)
+        if isinstance(op, Put) and len(op.value) > VALUE_BYTES_MAX:
+            raise ValueError(
+                f"the value of metadata key {op.key!r} has {len(op.value)} bytes, "
+                f"at most {VALUE_BYTES_MAX} fit"
+            )
