@@ -1,0 +1,130 @@
+"""Tenants and namespaces: which exist, kept in metadata.
+
+They are never created because somebody asks for a topic in them, so every lookup, producer and subscription
+asks here first. That question is answered from memory while a watch keeps the answers fresh; without the
+watch every question goes to the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatch, WatchLost
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, MetadataStore, Put, Watch
+from magnetar.common.metadata.values import Namespace, Tenant, decode, encode
+from magnetar.common.naming.bundle_range import DEFAULT_BUNDLES
+from magnetar.common.naming.namespace_name import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, NamespaceName
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.clock import Clock, SystemClock
+
+_log = get_logger("magnetar.broker.namespaces")
+
+_FIRST_NAMESPACES: Final = (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE)
+
+
+class Namespaces:
+    """The tenants and namespaces of one cluster."""
+
+    def __init__(self, metadata: MetadataStore, keys: Keys, clock: Clock | None = None) -> None:
+        self._metadata = metadata
+        self._keys = keys
+        self._clock = clock or SystemClock()
+        self._known: set[NamespaceName] = set()
+        self._removals = 0
+        self._watching = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def ensure_defaults(self, cluster: str) -> None:
+        """Make public/default and pulsar/system at the cluster's first start, and never again.
+
+        All of it is one transaction, and pulsar/system, which nobody can delete, is the mark that it was
+        done: a public/default that an operator deleted stays deleted.
+        """
+        marker = self._keys.namespace(SYSTEM_NAMESPACE)
+        if await self._metadata.get(marker) is not None:
+            return
+        now = self._clock.wall_ms()
+        ops = []
+        for name in _FIRST_NAMESPACES:
+            tenant = Tenant(allowed_clusters=[cluster], created_ms=now)
+            namespace = Namespace(bundle_count=DEFAULT_BUNDLES, created_ms=now)
+            ops.append(Put(self._keys.tenant(name.tenant), encode(tenant), ABSENT))
+            ops.append(Put(self._keys.namespace(name), encode(namespace), ABSENT))
+        try:
+            await self._metadata.commit(ops)
+        except (VersionMismatch, UnknownOutcome):
+            # Another broker's first start at the same moment, or our own commit whose answer was lost.
+            if await self._metadata.get(marker) is None:
+                raise
+            return
+        _log.info("first start: tenants and namespaces made", namespaces=list(map(str, _FIRST_NAMESPACES)))
+
+    async def start(self) -> None:
+        """Answer `exists` from memory from here on, kept fresh by a watch. Ends with `close`."""
+        assert self._task is None, "namespaces are watched already"
+        changes = self._metadata.watch(self._keys.namespaces_prefix())
+        self._watching = True
+        self._task = asyncio.create_task(self._follow(changes), name="namespaces-watch")
+
+    async def close(self) -> None:
+        """Stop watching; idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def exists(self, namespace: NamespaceName) -> bool:
+        """Whether the namespace exists now. Raises MetadataError when it is not known and cannot be read."""
+        if namespace in self._known:
+            return True
+        removals = self._removals
+        found = await self._metadata.get(self._keys.namespace(namespace)) is not None
+        # A removal seen meanwhile may have been this one: the next question asks the store again.
+        if found and self._watching and removals == self._removals:
+            self._known.add(namespace)
+        return found
+
+    async def get(self, namespace: NamespaceName) -> Namespace | None:
+        """The namespace's settings, read from the store; None when it does not exist."""
+        found = await self._metadata.get(self._keys.namespace(namespace))
+        return None if found is None else decode(Namespace, found.value)
+
+    async def tenant_exists(self, tenant: str) -> bool:
+        return await self._metadata.get(self._keys.tenant(tenant)) is not None
+
+    async def tenants(self) -> list[str]:
+        """Every tenant, sorted."""
+        listing = await self._metadata.children(self._keys.tenants_prefix)
+        return sorted(self._keys.tenant_of(item.key) for item in listing.items)
+
+    async def namespaces_of(self, tenant: str) -> list[NamespaceName]:
+        """The namespaces of a tenant, sorted by name; none when there is no such tenant."""
+        listing = await self._metadata.children(self._keys.namespaces_prefix(tenant))
+        return sorted((self._keys.namespace_of(item.key) for item in listing.items), key=str)
+
+    async def _follow(self, changes: Watch) -> None:
+        prefix = self._keys.namespaces_prefix()
+        try:
+            while True:
+                try:
+                    async for change in changes:
+                        if change.value is None:
+                            self._removals += 1
+                            self._known.discard(self._keys.namespace_of(change.key))
+                    return  # the store was closed
+                except WatchLost:
+                    # What was removed meanwhile is unknown, so is what exists: ask again for each.
+                    self._forget()
+                    changes = self._metadata.watch(prefix)
+        except MetadataError as error:
+            _log.warning("namespaces are no longer watched; each question asks the store", error=str(error))
+        finally:
+            self._watching = False
+            self._forget()
+            await changes.aclose()
+
+    def _forget(self) -> None:
+        self._removals += 1
+        self._known.clear()
