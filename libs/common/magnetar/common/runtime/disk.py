@@ -74,6 +74,13 @@ class Disk(Protocol):
         """Make creations, renames and removals in this directory durable."""
         ...
 
+    def lock(self, path: str) -> DiskFile:
+        """Create the file when absent and lock it for this process until the returned file is closed.
+
+        Raises BlockingIOError when another process holds it.
+        """
+        ...
+
     def free_bytes(self) -> int:
         """Bytes that can still be written, as an unprivileged process sees it."""
         ...

@@ -1,0 +1,347 @@
+"""A disk that keeps only what was synced.
+
+Every file has what is durable and what the page cache shows; between the two lie the page versions written
+since the last sync. Directory changes are pending until their directory is synced. `crash` decides by a seed
+what of all that survives and gives the disk that the next process finds. Errors (no space, EIO on a sync, bit
+flips) are injected on demand. Every call that changes something counts as one operation, so that a workload
+can be cut before any of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from magnetar.common.runtime.disk import Buffer
+from magnetar.sim.loop import SimCrash
+
+PAGE: Final = 4096
+SECTOR: Final = 512
+"""What a device writes atomically: pages tear between sectors."""
+
+
+class Inode:
+    """A file's bytes: durable, and as the page cache shows them."""
+
+    __slots__ = ("cached", "durable", "error_sequence", "versions")
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.durable = bytearray(content)
+        self.cached = bytearray(content)
+        self.versions: dict[int, list[bytes]] = {}
+        self.error_sequence = 0
+
+    def write(self, data: bytes, offset: int) -> None:
+        end = offset + len(data)
+        if end > len(self.cached):
+            self.cached.extend(bytes(end - len(self.cached)))
+        self.cached[offset:end] = data
+        for page in range(offset // PAGE, (end + PAGE - 1) // PAGE):
+            self.versions.setdefault(page, []).append(self._page(page))
+
+    def _page(self, page: int) -> bytes:
+        return bytes(self.cached[page * PAGE : (page + 1) * PAGE])
+
+    def truncate(self, length: int) -> None:
+        if length > len(self.cached):
+            self.cached.extend(bytes(length - len(self.cached)))
+        del self.cached[length:]
+        for page in [page for page in self.versions if page * PAGE >= length]:
+            del self.versions[page]
+
+    def sync(self) -> None:
+        """Write back the dirty pages only: what a failed sync lost stays lost, though the cache shows it."""
+        del self.durable[len(self.cached) :]
+        self.durable.extend(bytes(len(self.cached) - len(self.durable)))
+        for page in self.versions:
+            start = page * PAGE
+            self.durable[start : start + PAGE] = self.cached[start : start + PAGE]
+        self.versions.clear()
+
+    def fail_sync(self) -> None:
+        """Linux after a failed writeback: the pages are clean, in the cache, and not on the disk."""
+        self.versions.clear()
+        self.error_sequence += 1
+
+    def survive(self, rng: random.Random) -> Inode:
+        """What a power loss leaves of it: every unsynced page old, new, some version between; one torn."""
+        content = bytearray(self.durable)
+        if rng.random() < 0.5 and len(content) != len(self.cached):
+            del content[len(self.cached) :]
+            content.extend(bytes(len(self.cached) - len(content)))
+        # Three moods: all pages lost, all kept, or each on its own, so that plain outcomes are common too.
+        keep = rng.choice((0.0, 1.0, 0.5, 0.5))
+        torn = rng.choice(sorted(self.versions)) if self.versions and rng.random() < 0.5 else -1
+        for page in sorted(self.versions):
+            versions = self.versions[page]
+            if page != torn and rng.random() >= keep:
+                continue
+            new = versions[-1] if rng.random() < 0.7 else rng.choice(versions)
+            start = page * PAGE
+            if start + len(new) > len(content):
+                content.extend(bytes(start + len(new) - len(content)))
+            if page == torn:
+                new = _tear(bytes(content[start : start + len(new)]), new, rng)
+            content[start : start + len(new)] = new
+        return Inode(bytes(content))
+
+
+def _tear(old: bytes, new: bytes, rng: random.Random) -> bytes:
+    cut = rng.randrange(0, len(new) + 1, SECTOR) if len(new) >= SECTOR else 0
+    return new[:cut] + old[cut:] if rng.random() < 0.5 else old[:cut] + new[cut:]
+
+
+@dataclass(slots=True)
+class _Change:
+    """A directory change that is not durable yet: `target` gets `inode` (None: goes), `source` goes."""
+
+    target: str
+    inode: Inode | None
+    source: str | None = None
+
+
+@dataclass(slots=True)
+class Faults:
+    """What goes wrong, by operation number or until changed."""
+
+    crash_at: int | None = None
+    """Before this operation the process dies: it and every later one raises SimCrash."""
+
+    sync_errors: set[int] = field(default_factory=set)
+    """Operation numbers of file syncs that answer EIO."""
+
+    skip_file_sync: bool = False
+    """Mutation: a file's sync does nothing and reports success."""
+
+    skip_dir_sync: bool = False
+    """Mutation: a directory's sync does nothing and reports success."""
+
+
+class SimDisk:
+    """One simulated disk: `capacity` bounds the bytes of its files, `on_operation` runs before each change."""
+
+    def __init__(self, capacity: int = 1 << 40) -> None:
+        self.capacity = capacity
+        self.faults = Faults()
+        self.operations = 0
+        self.on_operation: Callable[[int, str], None] | None = None
+        self.crashed = False
+        self._locks: set[str] = set()
+        self._files: dict[str, Inode] = {}
+        self._directories: set[str] = {""}
+        self._durable_files: dict[str, Inode] = {}
+        self._changes: list[_Change] = []
+
+    # --- Disk ---
+
+    def makedirs(self, path: str) -> None:
+        """Directories themselves are durable at once; only the names of files in them are not."""
+        self.operation(f"makedirs {path}")
+        parts = path.split("/")
+        self._directories.update("/".join(parts[: i + 1]) for i in range(len(parts)))
+
+    def listdir(self, path: str) -> list[str]:
+        self.check_alive()
+        prefix = f"{path}/" if path else ""
+        names = {name[len(prefix) :] for name in self._files if name.startswith(prefix)}
+        names |= {
+            name[len(prefix) :] for name in self._directories if name.startswith(prefix) and name != path
+        }
+        return sorted(name for name in names if name and "/" not in name)
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> SimFile:
+        self.check_alive()
+        if create:
+            if path in self._files:
+                raise FileExistsError(errno.EEXIST, "exists", path)
+            if _parent(path) not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+            self.operation(f"create {path}")
+            inode = Inode()
+            self._files[path] = inode
+            self._changes.append(_Change(path, inode))
+        elif path not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return SimFile(self, path, self._files[path])
+
+    def rename(self, source: str, target: str) -> None:
+        self.operation(f"rename {source} {target}")
+        inode = self._files.pop(source)
+        self._files[target] = inode
+        self._changes.append(_Change(target, inode, source))
+
+    def unlink(self, path: str) -> None:
+        self.operation(f"unlink {path}")
+        if path not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        del self._files[path]
+        self._changes.append(_Change(path, None))
+
+    def sync_dir(self, path: str) -> None:
+        self.operation(f"sync_dir {path}")
+        if self.faults.skip_dir_sync:
+            return
+        rest = []
+        for change in self._changes:
+            if _parent(change.target) == path:
+                _apply(change, self._durable_files)
+            else:
+                rest.append(change)
+        self._changes = rest
+
+    def lock(self, path: str) -> SimFile:
+        self.check_alive()
+        if path in self._locks:
+            raise BlockingIOError(errno.EAGAIN, "locked", path)
+        self._locks.add(path)
+        return SimFile(self, path, Inode(), locked=True)
+
+    def free_bytes(self) -> int:
+        return max(0, self.capacity - sum(len(inode.cached) for inode in self._files.values()))
+
+    # --- the simulation's side ---
+
+    def crash(self, rng: random.Random) -> SimDisk:
+        """The disk that the next process finds after a power loss now. This one stays as it is."""
+        files = dict(self._durable_files)
+        keep = rng.choice((0.0, 1.0, 0.5, 0.5))
+        for change in self._changes:
+            if rng.random() < keep:
+                _apply(change, files)
+        survivors: dict[int, Inode] = {}
+        return self._successor(
+            {path: _survivor(inode, rng, survivors) for path, inode in sorted(files.items())}
+        )
+
+    def kill(self) -> SimDisk:
+        """The disk that the next process finds after this one was killed: the page cache lives on."""
+        successor = SimDisk(self.capacity)
+        successor._directories = set(self._directories)
+        successor._files = dict(self._files)
+        successor._durable_files = dict(self._durable_files)
+        successor._changes = list(self._changes)
+        return successor
+
+    def _successor(self, files: dict[str, Inode]) -> SimDisk:
+        successor = SimDisk(self.capacity)
+        successor._directories = set(self._directories)
+        successor._files = files
+        successor._durable_files = dict(files)
+        return successor
+
+    def flip_bit(self, path: str, bit: int) -> None:
+        """Invert one bit of a file, on the disk and in the cache."""
+        inode = self._files[path]
+        for content in (inode.cached, inode.durable):
+            if bit // 8 < len(content):
+                content[bit // 8] ^= 1 << (bit % 8)
+
+    def overwrite(self, path: str, data: bytes, offset: int) -> None:
+        """Put bytes into a file behind everybody's back, durably (stale blocks, a bad controller)."""
+        inode = self._files[path]
+        inode.write(data, offset)
+        inode.sync()
+
+    def content(self, path: str) -> bytes:
+        """A file as the page cache shows it."""
+        return bytes(self._files[path].cached)
+
+    def paths(self) -> list[str]:
+        """Every file, sorted."""
+        return sorted(self._files)
+
+    def operation(self, what: str) -> None:
+        """Count a changing call; the place where the process may die."""
+        self.check_alive()
+        self.operations += 1
+        if self.faults.crash_at is not None and self.operations >= self.faults.crash_at:
+            self.crashed = True
+            raise SimCrash(f"crash before operation {self.operations}: {what}")
+        if self.on_operation is not None:
+            self.on_operation(self.operations, what)
+
+    def check_alive(self) -> None:
+        if self.crashed:
+            raise SimCrash("the process is dead")
+
+    def unlock(self, path: str) -> None:
+        self._locks.discard(path)
+
+
+class SimFile:
+    """An open file of a `SimDisk`."""
+
+    __slots__ = ("_disk", "_error_sequence", "_inode", "_locked", "_path")
+
+    def __init__(self, disk: SimDisk, path: str, inode: Inode, *, locked: bool = False) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._error_sequence = inode.error_sequence
+        self._locked = locked
+
+    def size(self) -> int:
+        self._disk.check_alive()
+        return len(self._inode.cached)
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        data = b"".join(buffers)
+        self._disk.operation(f"write {self._path} {offset}+{len(data)}")
+        growth = offset + len(data) - len(self._inode.cached)
+        if growth > 0 and growth > (free := self._disk.free_bytes()):
+            fits = max(0, len(data) - growth + free)
+            self._inode.write(data[:fits], offset)
+            raise OSError(errno.ENOSPC, "no space left", self._path)
+        self._inode.write(data, offset)
+
+    def fdatasync(self) -> None:
+        self._disk.operation(f"sync {self._path}")
+        faults = self._disk.faults
+        if self._disk.operations in faults.sync_errors:
+            self._inode.fail_sync()
+        # As on Linux, every descriptor that was open when a writeback failed hears of it, once.
+        if self._error_sequence != self._inode.error_sequence:
+            self._error_sequence = self._inode.error_sequence
+            raise OSError(errno.EIO, "sync failed", self._path)
+        if not faults.skip_file_sync:
+            self._inode.sync()
+
+    def pread(self, length: int, offset: int) -> bytes:
+        self._disk.check_alive()
+        return bytes(self._inode.cached[offset : offset + length])
+
+    def pread_nowait(self, length: int, offset: int) -> bytes | None:
+        """Two thirds of the time the bytes happen to be cached, by place, so that runs repeat."""
+        self._disk.check_alive()
+        return None if (offset // PAGE) % 3 == 0 else self.pread(length, offset)
+
+    def truncate(self, length: int) -> None:
+        self._disk.operation(f"truncate {self._path} {length}")
+        self._inode.truncate(length)
+
+    def close(self) -> None:
+        if self._locked:
+            self._disk.unlock(self._path)
+            self._locked = False
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _apply(change: _Change, files: dict[str, Inode]) -> None:
+    if change.source is not None:
+        files.pop(change.source, None)
+    if change.inode is None:
+        files.pop(change.target, None)
+    else:
+        files[change.target] = change.inode
+
+
+def _survivor(inode: Inode, rng: random.Random, survivors: dict[int, Inode]) -> Inode:
+    if id(inode) not in survivors:
+        survivors[id(inode)] = inode.survive(rng)
+    return survivors[id(inode)]
