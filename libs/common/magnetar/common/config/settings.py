@@ -15,15 +15,22 @@ class SettingInfo:
     doc: str
     minimum: float | None = None
     choices: tuple[str, ...] | None = None
+    maximum: float | None = None
 
 
 def setting(
-    default: Any, doc: str, *, key: str, minimum: float | None = None, choices: Sequence[str] | None = None
+    default: Any,
+    doc: str,
+    *,
+    key: str,
+    minimum: float | None = None,
+    choices: Sequence[str] | None = None,
+    maximum: float | None = None,
 ) -> Any:
     """A dataclass field read from configuration key `key` (Pulsar's own name, or `magnetar...` for ours).
 
     `doc` is the sentence that docs/configuration.md shows; units are part of it. Services nest one frozen
     dataclass per concept; the loader flattens them, so keys are unique over all of them.
     """
-    info = SettingInfo(key, doc, minimum, None if choices is None else tuple(choices))
+    info = SettingInfo(key, doc, minimum, None if choices is None else tuple(choices), maximum)
     return dataclasses.field(default=default, metadata={"setting": info})

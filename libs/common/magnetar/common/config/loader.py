@@ -1,0 +1,195 @@
+"""Loading configuration: default < files < environment < overrides, merged key by key.
+
+Keys are Pulsar's names. Files are Java properties, as Pulsar's own. In the environment a key is `MAGNETAR_`
+and its name, case and underscores ignored. An empty value means that the key is not set there, as in Pulsar
+(for a setting that admits None it means None). All problems are reported together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import javaproperties
+from magnetar.common.config.pulsar_keys import is_pulsar_key, pulsar_keys, security_switches
+from magnetar.common.config.setting_values import Setting, build, read_value, settings_of, show_value
+from magnetar.common.errors import ConfigError
+
+C = TypeVar("C")
+
+ENVIRONMENT_PREFIX: Final = "MAGNETAR_"
+DEFAULT_ORIGIN: Final = "default"
+
+_SERVICE_HOST: Final = "_SERVICE_HOST"
+_SERVICE_LINK: Final = re.compile(r"_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[C]):
+    """Configuration as loaded. `origins` says for each key where its value came from.
+
+    `ignored_keys` are those given that Pulsar knows and the settings class does not have, for one warning.
+    """
+
+    value: C
+    origins: Mapping[str, str]
+    ignored_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    text: str
+    origin: str
+
+
+def load(
+    settings_class: type[C],
+    *,
+    files: Iterable[str | Path] = (),
+    environ: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+) -> Loaded[C]:
+    """Load an instance of `settings_class`: later files win over earlier ones, `overrides` are `key=value`.
+
+    Raises ConfigError listing everything wrong: unreadable files, unknown keys (with the nearest valid name),
+    ill-typed or out-of-range values, and security that is switched on and not honored.
+    """
+    settings = settings_of(settings_class)
+    problems: list[str] = []
+    layers = [_from_file(Path(path), problems) for path in files]
+    layers.append(_from_environment(environ or {}, settings, problems))
+    layers.append(_from_overrides(overrides, problems))
+    given: dict[str, _Given] = {}
+    for layer in layers:
+        given.update((key, source) for key, source in layer.items() if _is_set(key, source, settings))
+
+    values = {key: setting.default for key, setting in settings.items()}
+    origins = dict.fromkeys(settings, DEFAULT_ORIGIN)
+    ignored = []
+    for key, source in given.items():
+        if key in settings:
+            try:
+                values[key] = None if source.text == "" else read_value(settings[key], source.text)
+            except ValueError as error:
+                problems.append(f"{key} = {source.text!r} ({source.origin}) {error}")
+            origins[key] = source.origin
+        elif is_pulsar_key(key):
+            ignored.append(key)
+            switch = security_switches().get(key)
+            if switch is not None and switch.is_on(source.text):
+                problems.append(
+                    f"{key} = {source.text!r} ({source.origin}) asks to {switch.purpose}, which this version "
+                    "cannot do; it is never ignored. Remove it to run without"
+                )
+        else:
+            problems.append(f"unknown key {key} ({source.origin}){_nearest(key, settings)}")
+    if problems:
+        listed = "\n".join(f"  - {problem}" for problem in problems)
+        raise ConfigError(f"the configuration cannot be used:\n{listed}")
+    return Loaded(build(settings_class, values), origins, tuple(sorted(ignored)))
+
+
+def describe(loaded: Loaded[Any]) -> list[tuple[str, str, str]]:
+    """(key, value, origin) of every setting, for --print-config."""
+    values = _flatten(loaded.value)
+    return [(key, show_value(values[key]), origin) for key, origin in loaded.origins.items()]
+
+
+def _flatten(value: Any) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, field in value.__dataclass_fields__.items():
+        inner = getattr(value, name)
+        if "setting" in field.metadata:
+            flat[field.metadata["setting"].key] = inner
+        else:
+            flat.update(_flatten(inner))
+    return flat
+
+
+def _is_set(key: str, source: _Given, settings: Mapping[str, Setting]) -> bool:
+    """False for an empty value, unless that means None, or the key is unknown and has to be reported."""
+    if source.text:
+        return True
+    return settings[key].optional if key in settings else not is_pulsar_key(key)
+
+
+def _from_file(path: Path, problems: list[str]) -> dict[str, _Given]:
+    try:
+        pairs = javaproperties.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        problems.append(f"cannot read {path}: {error.strerror}")
+        return {}
+    except ValueError as error:
+        problems.append(f"{path} is not a properties file in UTF-8: {error}")
+        return {}
+    return {key: _Given(text.strip(), f"file {path}") for key, text in pairs.items()}
+
+
+def _from_environment(
+    environ: Mapping[str, str], settings: Mapping[str, Setting], problems: list[str]
+) -> dict[str, _Given]:
+    names = [name for name in sorted(environ) if name.upper().startswith(ENVIRONMENT_PREFIX)]
+    if not names:
+        return {}
+    known = {_fold(key): key for key in (*pulsar_keys(), *settings)}
+    service_links = _service_links(names)
+    found: dict[str, _Given] = {}
+    for name in names:
+        if name in service_links:
+            continue
+        folded = _fold(name[len(ENVIRONMENT_PREFIX) :])
+        source = _Given(environ[name].strip(), f"environment {name}")
+        key = known.get(folded)
+        if key is None:
+            problems.append(f"unknown key in the environment: {name}{_nearest(folded, settings)}")
+        elif key in found and found[key].text != source.text:
+            problems.append(f"{key} is given twice, by {found[key].origin} and {source.origin}")
+        else:
+            found[key] = source
+    return found
+
+
+def _service_links(names: Sequence[str]) -> set[str]:
+    """The variables among `names` that Kubernetes sets in every pod for a service called `magnetar...`.
+
+    Without this a service called magnetar-broker would set brokerServicePort, and any other stop the start.
+    """
+    links: set[str] = set()
+    for host in names:
+        if host.endswith(_SERVICE_HOST):
+            service = host.removesuffix(_SERVICE_HOST)
+            links.update(
+                name
+                for name in names
+                if name.startswith(service) and _SERVICE_LINK.fullmatch(name, len(service)) is not None
+            )
+    return links
+
+
+def _from_overrides(overrides: Sequence[str], problems: list[str]) -> dict[str, _Given]:
+    found: dict[str, _Given] = {}
+    for text in overrides:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            problems.append(f"{text!r} on the command line is not of the form key=value")
+        else:
+            found[key.strip()] = _Given(value.strip(), "command line")
+    return found
+
+
+def _nearest(key: str, settings: Mapping[str, Setting]) -> str:
+    """'; did you mean ...?', ours before keys that only Pulsar has; empty when nothing is near."""
+    for candidates, remark in ((settings.keys(), ""), (pulsar_keys(), " (which has no use here)")):
+        by_folded = {_fold(candidate): candidate for candidate in sorted(candidates)}
+        near = difflib.get_close_matches(_fold(key), by_folded, n=1, cutoff=0.75)
+        if near:
+            return f"; did you mean {by_folded[near[0]]}{remark}?"
+    return ""
+
+
+def _fold(key: str) -> str:
+    return key.replace("_", "").lower()

@@ -1,0 +1,48 @@
+"""The reference of a settings class in Markdown, for docs/configuration.md."""
+
+from __future__ import annotations
+
+import inspect
+
+from magnetar.common.config.setting_values import TYPE_NAMES, Setting, settings_of, show_value
+
+
+def reference(settings_class: type) -> str:
+    """One table for each nested dataclass, under the first sentence of its docstring."""
+    sections: dict[type, list[Setting]] = {}
+    for setting in settings_of(settings_class).values():
+        sections.setdefault(setting.section, []).append(setting)
+    return "\n".join(_table(section, settings) for section, settings in sections.items())
+
+
+def _table(section: type, settings: list[Setting]) -> str:
+    title = (inspect.getdoc(section) or section.__name__).split("\n")[0].rstrip(".")
+    lines = [f"### {title}", "", "| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    lines.extend(
+        f"| `{setting.info.key}` | {_type(setting)} | {_default(setting)} | {_doc(setting)} |"
+        for setting in settings
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _type(setting: Setting) -> str:
+    info = setting.info
+    text = TYPE_NAMES[setting.kind]
+    if info.choices is not None:
+        text = ("list of " if setting.kind is tuple else "one of ") + ", ".join(info.choices)
+    if info.minimum is not None and info.maximum is not None:
+        text += f", {info.minimum:.15g} to {info.maximum:.15g}"
+    elif info.minimum is not None:
+        text += f", at least {info.minimum:.15g}"
+    elif info.maximum is not None:
+        text += f", at most {info.maximum:.15g}"
+    return f"{text}, or empty" if setting.optional else text
+
+
+def _default(setting: Setting) -> str:
+    shown = show_value(setting.default)
+    return f"`{shown}`" if shown else "empty"
+
+
+def _doc(setting: Setting) -> str:
+    return " ".join(setting.info.doc.split()).replace("|", "\\|")
