@@ -1,0 +1,118 @@
+"""Schemas of topics: stored as clients give them, each with a version, so that no message is without its own.
+
+A schema given by a producer, a consumer or GetOrCreateSchema is looked for among the topic's versions by
+exact match (type, definition and properties; the name is a label) and becomes the next version when it is
+new. There are no compatibility rules yet. Partitions share the schemas of their partitioned topic.
+
+A version on the wire is a signed 64-bit number, big-endian, counted from 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, cast
+
+from magnetar.common.errors import MetadataError, NotAllowed, UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, VALUE_BYTES_MAX, MetadataStore
+from magnetar.common.metadata.values import SchemaRecord, decode, encode
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.runtime.clock import Clock, SystemClock
+from magnetar.common.wire.pulsar_pb2 import Schema
+
+NO_VERSION: Final = b""
+"""The version of messages that are plain bytes."""
+
+_VERSION: Final = struct.Struct(">q")
+
+_STORED_TYPES: Final = range(1, 21)
+"""Schema.Type from String to ProtobufNative: None is plain bytes, and auto types describe no data."""
+
+_PUT_ATTEMPTS_MAX: Final = 16
+
+
+class SchemaStore:
+    """The schemas of every topic of a cluster."""
+
+    def __init__(self, metadata: MetadataStore, keys: Keys, clock: Clock | None = None) -> None:
+        self._metadata = metadata
+        self._keys = keys
+        self._clock = clock or SystemClock()
+
+    async def put(self, topic: TopicName, schema: Schema) -> bytes:
+        """The version of `schema` at `topic`, made when it is new; NO_VERSION when there is nothing to keep.
+
+        The same schema put by many at once gives all of them one version. Raises NotAllowed when it is too
+        large, MetadataError when the store does not answer or others keep winning.
+        """
+        if schema.type not in _STORED_TYPES:
+            return NO_VERSION
+        for _ in range(_PUT_ATTEMPTS_MAX):
+            listing = await self._metadata.children(self._keys.schemas_prefix(topic))
+            version = 0
+            for item in listing.items:
+                stored = decode(SchemaRecord, item.value)
+                if _same(stored, schema):
+                    return _VERSION.pack(stored.version)
+                version = stored.version + 1
+            record = encode(self._record(version, schema))
+            if len(record) > VALUE_BYTES_MAX:
+                raise NotAllowed(
+                    f"the schema of {topic} has {len(record):,} bytes, at most {VALUE_BYTES_MAX:,} fit"
+                )
+            try:
+                await self._metadata.put(self._keys.schema(topic, version), record, ABSENT)
+            except (VersionMismatch, UnknownOutcome):
+                # Somebody took the number, or our own write may have: the listing says which.
+                continue
+            return _VERSION.pack(version)
+        raise MetadataError(
+            f"a schema of {topic} found no free version in {_PUT_ATTEMPTS_MAX} attempts: "
+            "many schemas are being added at once; try again"
+        )
+
+    async def get(self, topic: TopicName, version: bytes = NO_VERSION) -> tuple[Schema, bytes] | None:
+        """The schema of that version, or the latest when it is empty, with its version; None without any.
+
+        Raises NotAllowed when `version` is not a version at all.
+        """
+        if version:
+            if len(version) != _VERSION.size:
+                raise NotAllowed(f"a schema version has {_VERSION.size} bytes, not {len(version)}")
+            (number,) = _VERSION.unpack(version)
+            if number < 0:
+                return None
+            found = await self._metadata.get(self._keys.schema(topic, number))
+        else:
+            listing = await self._metadata.children(self._keys.schemas_prefix(topic))
+            found = listing.items[-1] if listing.items else None
+        if found is None:
+            return None
+        record = decode(SchemaRecord, found.value)
+        kind = cast("Schema.Type.ValueType", record.type)
+        schema = Schema(name=record.name, schema_data=record.data, type=kind)
+        for key, value in sorted(record.properties.items()):
+            schema.properties.add(key=key, value=value)
+        return schema, _VERSION.pack(record.version)
+
+    def _record(self, version: int, schema: Schema) -> SchemaRecord:
+        return SchemaRecord(
+            version=version,
+            name=schema.name,
+            type=schema.type,
+            data=schema.schema_data,
+            properties=_properties(schema),
+            created_ms=self._clock.wall_ms(),
+        )
+
+
+def _same(stored: SchemaRecord, schema: Schema) -> bool:
+    return (
+        stored.type == schema.type
+        and stored.data == schema.schema_data
+        and dict(stored.properties) == _properties(schema)
+    )
+
+
+def _properties(schema: Schema) -> dict[str, str]:
+    return {each.key: each.value for each in schema.properties}
