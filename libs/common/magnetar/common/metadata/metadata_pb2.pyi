@@ -331,6 +331,9 @@ class TopicHead(_message.Message):
     TOPIC_EPOCH_FIELD_NUMBER: _builtins.int
     PROPERTIES_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
+    NEXT_INDEX_FIELD_NUMBER: _builtins.int
+    LAST_LEDGER_ID_FIELD_NUMBER: _builtins.int
+    LAST_ENTRY_ID_FIELD_NUMBER: _builtins.int
     owner_epoch: _builtins.int
     """goes up with each takeover"""
     creation_id: _builtins.int
@@ -340,6 +343,13 @@ class TopicHead(_message.Message):
     topic_epoch: _builtins.int
     """goes up with each exclusive producer"""
     created_ms: _builtins.int
+    next_index: _builtins.int
+    """Where the topic had got when a ledger was last trimmed: what follows is above, whatever is left of it.
+    topic-wide index of the next message
+    """
+    last_ledger_id: _builtins.int
+    """0: nothing was trimmed yet"""
+    last_entry_id: _builtins.int
     @_builtins.property
     def format(self) -> Global___Format: ...
     @_builtins.property
@@ -364,10 +374,13 @@ class TopicHead(_message.Message):
         topic_epoch: _builtins.int = ...,
         properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         created_ms: _builtins.int = ...,
+        next_index: _builtins.int = ...,
+        last_ledger_id: _builtins.int = ...,
+        last_entry_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor_ledger", b"cursor_ledger", "format", b"format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "creation_id", b"creation_id", "cursor_ledger", b"cursor_ledger", "first_ledger_id", b"first_ledger_id", "format", b"format", "open_ledgers", b"open_ledgers", "owner_epoch", b"owner_epoch", "properties", b"properties", "topic_epoch", b"topic_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "creation_id", b"creation_id", "cursor_ledger", b"cursor_ledger", "first_ledger_id", b"first_ledger_id", "format", b"format", "last_entry_id", b"last_entry_id", "last_ledger_id", b"last_ledger_id", "next_index", b"next_index", "open_ledgers", b"open_ledgers", "owner_epoch", b"owner_epoch", "properties", b"properties", "topic_epoch", b"topic_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -395,6 +408,7 @@ class TopicLedger(_message.Message):
     """-1: empty"""
     entries: _builtins.int
     messages: _builtins.int
+    """0: not known, a takeover closed the ledger; so are first_index and time"""
     byte_length: _builtins.int
     first_index: _builtins.int
     """topic-wide index of its first message"""

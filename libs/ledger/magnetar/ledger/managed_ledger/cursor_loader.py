@@ -1,0 +1,161 @@
+"""Rebuilding a topic's cursors from its cursor ledger.
+
+A complete snapshot replaces everything before it; change records apply to what there is. Every cursor's
+change sequence has to be without a gap. Whatever cannot be read is refused unless a later complete snapshot
+covers it: a cursor is never guessed, and never starts at 'earliest' because something was lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from magnetar.common.errors import CursorLedgerMissing, DataCorruption, UnsupportedFormat
+from magnetar.common.naming.position import Position
+from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
+from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.cursor_records import decode_entry, read_acks, read_position
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpans
+
+_START = Position(-1, -1)
+
+
+@dataclass(slots=True)
+class _HalfSnapshot:
+    snapshot_id: int
+    chunks: int = 0
+    cursors: dict[int, Cursor] = field(default_factory=dict)
+    broken: bool = False
+
+
+class CursorLoader:
+    """Feed it every entry of a cursor ledger in order, then `finish`."""
+
+    def __init__(self, topic: str, ledger_id: int, spans: LedgerSpans) -> None:
+        self._where = f"cursor ledger {ledger_id} of {topic}"
+        self._spans = spans
+        self._cursors: dict[int, Cursor] | None = None
+        self._next_cursor_id = 1
+        self._half: _HalfSnapshot | None = None
+        self._damage: DataCorruption | None = None
+
+    def feed(self, entry_id: int, data: bytes) -> None:
+        """The next entry. Raises UnsupportedFormat for what a later release wrote."""
+        try:
+            self._apply(decode_entry(data))
+        except DataCorruption as error:
+            self.damaged(entry_id, str(error))
+
+    def damaged(self, entry_id: int, reason: str) -> None:
+        """The entry cannot be read: fatal, unless a later complete snapshot covers it."""
+        self._half = None
+        if self._damage is None:
+            self._damage = DataCorruption(f"{self._where}: entry {entry_id} is damaged: {reason}")
+
+    def finish(self) -> tuple[dict[str, Cursor], int]:
+        """(cursors by name, the next cursor id).
+
+        Raises DataCorruption when something was damaged and not covered, CursorLedgerMissing when there is no
+        complete snapshot (the head names a cursor ledger only once its snapshot is confirmed).
+        """
+        if self._damage is not None:
+            raise self._damage
+        if self._cursors is None:
+            raise CursorLedgerMissing(f"{self._where} has no complete snapshot: its cursors are unknown")
+        for cursor in self._cursors.values():
+            cursor.settle()
+            cursor.durable_mark = cursor.mark_delete
+        return {cursor.name: cursor for cursor in self._cursors.values()}, self._next_cursor_id
+
+    def _apply(self, entry: pb.Entry) -> None:
+        kind = entry.WhichOneof("record")
+        if kind == "changes":
+            self._half = None
+            if self._damage is None:
+                for change in entry.changes.changes:
+                    self._apply_change(change)
+        elif kind == "snapshot_chunk":
+            self._apply_chunk(entry.snapshot_chunk)
+        elif kind == "snapshot_end":
+            self._apply_end(entry.snapshot_end)
+        else:
+            raise UnsupportedFormat(
+                f"{self._where} holds a record of a kind that this release does not know; run the release "
+                "that wrote it, or a newer one"
+            )
+
+    def _apply_chunk(self, chunk: pb.SnapshotChunk) -> None:
+        half = self._half
+        if half is None or half.snapshot_id != chunk.snapshot_id:
+            half = self._half = _HalfSnapshot(chunk.snapshot_id)
+        half.broken = half.broken or chunk.index != half.chunks
+        half.chunks += 1
+        for part in chunk.parts:
+            cursor = half.cursors.get(part.cursor_id)
+            if cursor is None:
+                half.broken = half.broken or not part.name
+                cursor = half.cursors[part.cursor_id] = self._cursor(
+                    part.cursor_id, part.sequence, part.name, dict(part.properties), _START
+                )
+            cursor.apply(read_acks(part.acks))
+
+    def _apply_end(self, end: pb.SnapshotEnd) -> None:
+        half, self._half = self._half or _HalfSnapshot(end.snapshot_id), None
+        whole = (half.snapshot_id, half.chunks, len(half.cursors)) == (
+            end.snapshot_id,
+            end.chunks,
+            end.cursors,
+        )
+        if half.broken or not whole:
+            return
+        self._cursors = half.cursors
+        self._next_cursor_id = end.next_cursor_id
+        self._damage = None
+
+    def _apply_change(self, change: pb.Change) -> None:
+        cursors = self._cursors
+        if cursors is None:
+            # Nothing to apply it to: either a later snapshot holds it, or `finish` refuses.
+            return
+        kind = change.WhichOneof("change")
+        if kind == "create":
+            if change.cursor_id in cursors or change.cursor_id < self._next_cursor_id:
+                raise DataCorruption(f"cursor id {change.cursor_id} is created a second time")
+            create = change.create
+            mark_delete = read_position(create.mark_delete)
+            cursors[change.cursor_id] = self._cursor(
+                change.cursor_id, change.sequence, create.name, dict(create.properties), mark_delete
+            )
+            self._next_cursor_id = change.cursor_id + 1
+            return
+        cursor = cursors.get(change.cursor_id)
+        if cursor is None:
+            raise DataCorruption(f"a change of cursor id {change.cursor_id}, which does not exist")
+        if change.sequence != cursor.sequence + 1:
+            raise DataCorruption(
+                f"changes of cursor {cursor.name!r} are missing: {change.sequence} follows {cursor.sequence}"
+            )
+        cursor.sequence = change.sequence
+        if kind == "acks":
+            cursor.apply(read_acks(change.acks))
+        elif kind == "reset":
+            cursor.replace(read_position(change.reset.mark_delete))
+        elif kind == "delete":
+            del cursors[change.cursor_id]
+        else:
+            raise UnsupportedFormat(
+                f"{self._where} holds a change that this release does not know; run the release that wrote "
+                "it, or a newer one"
+            )
+
+    def _cursor(
+        self, cursor_id: int, sequence: int, name: str, properties: dict[str, str], mark_delete: Position
+    ) -> Cursor:
+        return Cursor(
+            name,
+            self._spans,
+            mark_delete,
+            durable=True,
+            cursor_id=cursor_id,
+            sequence=sequence,
+            properties=properties,
+        )

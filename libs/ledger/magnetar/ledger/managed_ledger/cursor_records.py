@@ -1,0 +1,232 @@
+"""The entries of a cursor ledger as bytes: proto/storage/v1/cursor_ledger.proto with a checksummed header.
+
+Entries are bounded (`ENTRY_BYTES_MAX`, about): large states are cut by ledger and by ranges of entry ids. The
+same cutting serves snapshots and change records, since a change is just a small state.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from crc32c import crc32c
+from google.protobuf.message import DecodeError
+from magnetar.common.errors import DataCorruption, UnsupportedFormat
+from magnetar.common.naming.position import Position
+from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
+from magnetar.ledger.managed_ledger.ack_state import AckDelta
+from pyroaring import BitMap
+
+MAGIC: Final = 0x4D43
+VERSION: Final = 1
+KNOWN_FEATURES: Final = 0
+
+ENTRY_BYTES_MAX: Final = 64 * 1024
+"""Entries are closed when they reach this; one part of a state more may be on top."""
+
+_PIECE_BYTES_MAX: Final = 16 * 1024
+_ITEMS_MAX: Final = 2_000
+_HEADER: Final = struct.Struct(">HBBI")
+_CHECKED_PREFIX: Final = 4
+
+
+@dataclass(slots=True)
+class CursorSnapshot:
+    """One cursor as a snapshot has it."""
+
+    cursor_id: int
+    sequence: int
+    name: str
+    properties: dict[str, str]
+    acks: AckDelta = field(default_factory=lambda: AckDelta(Position(-1, -1)))
+
+
+def encode_entry(entry: pb.Entry) -> bytes:
+    """An entry with its header."""
+    body = entry.SerializeToString(deterministic=True)
+    prefix = struct.pack(">HBB", MAGIC, VERSION, 0)
+    return _HEADER.pack(MAGIC, VERSION, 0, crc32c(body, crc32c(prefix))) + body
+
+
+def decode_entry(data: bytes) -> pb.Entry:
+    """Read an entry back. Raises DataCorruption, or UnsupportedFormat for what a later release wrote."""
+    if len(data) < _HEADER.size:
+        raise DataCorruption(f"a cursor record has {len(data)} bytes, less than its header")
+    magic, version, features, checksum = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise DataCorruption(f"no cursor record: its magic is {magic:#06x}")
+    body = data[_HEADER.size :]
+    if crc32c(body, crc32c(data[:_CHECKED_PREFIX])) != checksum:
+        raise DataCorruption("a cursor record does not match its checksum")
+    if version != VERSION or features & ~KNOWN_FEATURES:
+        raise UnsupportedFormat(
+            f"a cursor record has version {version} and incompatible features {features:#x}; this release "
+            f"reads version {VERSION} and features {KNOWN_FEATURES:#x}. Run the release that wrote it, or a "
+            "newer one"
+        )
+    try:
+        return pb.Entry.FromString(body)
+    except DecodeError as error:
+        raise DataCorruption(f"a cursor record with a good checksum does not parse: {error}") from error
+
+
+def create_change(snapshot: CursorSnapshot) -> pb.Change:
+    """The first record of a cursor."""
+    change = pb.Change(cursor_id=snapshot.cursor_id, sequence=snapshot.sequence)
+    change.create.name = snapshot.name
+    change.create.properties.update(snapshot.properties)
+    change.create.mark_delete.CopyFrom(_position(snapshot.acks.mark_delete))
+    return change
+
+
+def reset_change(cursor_id: int, sequence: int, mark_delete: Position) -> pb.Change:
+    change = pb.Change(cursor_id=cursor_id, sequence=sequence)
+    change.reset.mark_delete.CopyFrom(_position(mark_delete))
+    return change
+
+
+def delete_change(cursor_id: int, sequence: int) -> pb.Change:
+    change = pb.Change(cursor_id=cursor_id, sequence=sequence)
+    change.delete.SetInParent()
+    return change
+
+
+def ack_changes(cursor_id: int, sequence: int, delta: AckDelta) -> list[pb.Change]:
+    """A cursor's delta as one or more records, the first with this sequence."""
+    return [
+        pb.Change(cursor_id=cursor_id, sequence=sequence + number, acks=state)
+        for number, state in enumerate(_cut(delta))
+    ]
+
+
+def change_entries(changes: Iterable[pb.Change]) -> list[bytes]:
+    """Change records, in order, as entries."""
+    entries = []
+    entry = pb.Entry()
+    size = 0
+    for change in changes:
+        entry.changes.changes.append(change)
+        size += change.ByteSize()
+        if size >= ENTRY_BYTES_MAX:
+            entries.append(encode_entry(entry))
+            entry, size = pb.Entry(), 0
+    if size:
+        entries.append(encode_entry(entry))
+    return entries
+
+
+def snapshot_entries(
+    cursors: Iterable[CursorSnapshot], *, snapshot_id: int, next_cursor_id: int
+) -> list[bytes]:
+    """A whole snapshot as entries: chunks, then the end mark."""
+    entries = []
+    chunk = pb.SnapshotChunk(snapshot_id=snapshot_id)
+    size = count = 0
+    for cursor in cursors:
+        count += 1
+        for number, state in enumerate(_cut(cursor.acks)):
+            part = pb.CursorPart(cursor_id=cursor.cursor_id, sequence=cursor.sequence, acks=state)
+            if number == 0:
+                part.name = cursor.name
+                part.properties.update(cursor.properties)
+            chunk.parts.append(part)
+            size += part.ByteSize()
+            if size >= ENTRY_BYTES_MAX:
+                entries.append(encode_entry(pb.Entry(snapshot_chunk=chunk)))
+                chunk = pb.SnapshotChunk(snapshot_id=snapshot_id, index=len(entries))
+                size = 0
+    if size:
+        entries.append(encode_entry(pb.Entry(snapshot_chunk=chunk)))
+    end = pb.SnapshotEnd(
+        snapshot_id=snapshot_id, chunks=len(entries), cursors=count, next_cursor_id=next_cursor_id
+    )
+    entries.append(encode_entry(pb.Entry(snapshot_end=end)))
+    return entries
+
+
+def read_position(position: pb.Position) -> Position:
+    return Position(position.ledger_id, position.entry_id)
+
+
+def read_acks(state: pb.AckState) -> AckDelta:
+    """A part of a state as it is applied. Raises DataCorruption when a bitmap is none."""
+    delta = AckDelta(read_position(state.mark_delete))
+    for acked in state.acked:
+        try:
+            bitmap = BitMap.deserialize(acked.entry_ids)
+        except ValueError as error:
+            raise DataCorruption(f"a cursor record holds no roaring bitmap: {error}") from error
+        delta.acked.setdefault(acked.ledger_id, BitMap()).update(bitmap)
+    for batch in state.partial:
+        bits = int.from_bytes(batch.acked, "little")
+        delta.partial.setdefault(batch.ledger_id, {})[batch.entry_id] = (bits, batch.batch_size)
+    for counts in state.delivery_counts:
+        kept = delta.deliveries.setdefault(counts.ledger_id, {})
+        kept.update(zip(counts.entry_ids, counts.counts, strict=True))
+    return delta
+
+
+def _position(position: Position) -> pb.Position:
+    return pb.Position(ledger_id=position.ledger_id, entry_id=position.entry_id)
+
+
+def _cut(delta: AckDelta) -> Iterator[pb.AckState]:
+    """A state in parts of bounded size, at least one; each carries the mark-delete position."""
+    state = pb.AckState(mark_delete=_position(delta.mark_delete))
+    size = 0
+    for piece in _pieces(delta):
+        if isinstance(piece, pb.AckedEntries):
+            state.acked.append(piece)
+        elif isinstance(piece, pb.PartialBatch):
+            state.partial.append(piece)
+        else:
+            state.delivery_counts.append(piece)
+        size += piece.ByteSize()
+        if size >= ENTRY_BYTES_MAX // 2:
+            yield state
+            state = pb.AckState(mark_delete=_position(delta.mark_delete))
+            size = 0
+    if size or not (delta.acked or delta.partial or delta.deliveries):
+        yield state
+
+
+def _pieces(delta: AckDelta) -> Iterator[pb.AckedEntries | pb.PartialBatch | pb.DeliveryCounts]:
+    for ledger_id, bitmap in delta.acked.items():
+        for serialized in _bitmap_pieces(bitmap):
+            yield pb.AckedEntries(ledger_id=ledger_id, entry_ids=serialized)
+    for ledger_id, batches in delta.partial.items():
+        for batch_entry_id, (bits, batch_size) in batches.items():
+            yield pb.PartialBatch(
+                ledger_id=ledger_id,
+                entry_id=batch_entry_id,
+                batch_size=batch_size,
+                acked=bits.to_bytes((batch_size + 7) // 8, "little"),
+            )
+    for ledger_id, counts in delta.deliveries.items():
+        items = list(counts.items())
+        for start in range(0, len(items), _ITEMS_MAX):
+            entry_ids, values = zip(*items[start : start + _ITEMS_MAX], strict=True)
+            yield pb.DeliveryCounts(ledger_id=ledger_id, entry_ids=entry_ids, counts=values)
+
+
+def _bitmap_pieces(bitmap: BitMap) -> Iterator[bytes]:
+    """A bitmap serialized in ranges of entry ids, each of bounded size."""
+    if not bitmap:
+        return
+    whole = bitmap.copy()
+    whole.run_optimize()
+    data: bytes = whole.serialize()
+    if len(data) <= _PIECE_BYTES_MAX:
+        yield data
+        return
+    low, high = whole.min(), whole.max() + 1
+    # A container of 65,536 ids takes at most 8 KiB, so halving by containers always ends.
+    middle = low + (high - low) // 2
+    middle -= middle % 65_536
+    for start, stop in ((low, middle), (middle, high)):
+        half = whole.copy()
+        half.remove_range(0, start)
+        half.remove_range(stop, 1 << 32)
+        yield from _bitmap_pieces(half)

@@ -1,0 +1,145 @@
+"""The ledgers of a topic, in order: which entries exist, what follows what, how many lie between.
+
+Only entries that are confirmed in the topic's order exist here: a ledger joins the list with its first
+confirmed entry (so it is never empty), when the one before it is wholly confirmed. Trimming takes ledgers off
+the front.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from magnetar.common.naming.position import Position
+from magnetar.ledger.ledger_store import LedgerReader, LedgerRef
+
+
+class LedgerSpan:
+    """One ledger of a topic. `entries` grows while the ledger is written; the last one has id `entries - 1`.
+
+    `base` counts the topic's entries before this ledger, since loading. `messages` is -1 and
+    `max_publish_time_ms` 0 while they are not known (a ledger closed by a takeover; see `reading`).
+    """
+
+    __slots__ = (
+        "base",
+        "byte_length",
+        "closed",
+        "entries",
+        "first_index",
+        "max_publish_time_ms",
+        "messages",
+        "opened_ms",
+        "reader",
+        "ref",
+    )
+
+    def __init__(
+        self,
+        ref: LedgerRef,
+        *,
+        entries: int = 0,
+        byte_length: int = 0,
+        first_index: int = 0,
+        messages: int = 0,
+        opened_ms: int = 0,
+        max_publish_time_ms: int = 0,
+        closed: bool = False,
+    ) -> None:
+        self.ref = ref
+        self.entries = entries
+        self.byte_length = byte_length
+        self.first_index = first_index
+        self.messages = messages
+        self.opened_ms = opened_ms
+        self.max_publish_time_ms = max_publish_time_ms
+        self.closed = closed
+        self.base = 0
+        self.reader: LedgerReader | None = None
+
+    @property
+    def last_position(self) -> Position:
+        return Position(self.ref.id, self.entries - 1)
+
+
+class LedgerSpans:
+    """A topic's existing entries as an ordered list of ledgers.
+
+    `spans` is in order of ledger ids and `by_id` has the same; both are changed only here, and only the last
+    span's `entries` may still grow.
+    """
+
+    __slots__ = ("by_id", "first_base", "spans")
+
+    def __init__(self) -> None:
+        self.spans: list[LedgerSpan] = []
+        self.by_id: dict[int, LedgerSpan] = {}
+        self.first_base = 0
+
+    def add(self, span: LedgerSpan) -> None:
+        """The next ledger; every one before it has got all its entries."""
+        assert not self.spans or span.ref.id > self.spans[-1].ref.id, "ledger ids of a topic only grow"
+        span.base = self.total
+        self.spans.append(span)
+        self.by_id[span.ref.id] = span
+
+    def remove_first(self, count: int) -> list[LedgerSpan]:
+        """Take the oldest ledgers off the list (trimming)."""
+        removed = self.spans[:count]
+        self.first_base = self.spans[count].base if count < len(self.spans) else self.total
+        del self.spans[:count]
+        for span in removed:
+            del self.by_id[span.ref.id]
+        return removed
+
+    @property
+    def total(self) -> int:
+        """How many entries the topic has had since it was loaded, trimmed ones included."""
+        if not self.spans:
+            return self.first_base
+        last = self.spans[-1]
+        return last.base + last.entries
+
+    @property
+    def entries(self) -> int:
+        """How many entries exist."""
+        return self.total - self.first_base
+
+    def ordinal(self, position: Position) -> int:
+        """How many entries, counted as in `total`, lie at or before a position (which need not exist)."""
+        ledger_id, entry_id = position
+        span = self.by_id.get(ledger_id)
+        if span is not None:
+            return span.base + min(max(entry_id, -1) + 1, span.entries)
+        following = self.span_after(ledger_id)
+        return self.total if following is None else following.base
+
+    def span_after(self, ledger_id: int) -> LedgerSpan | None:
+        """The first ledger with a higher id."""
+        spans = self.spans
+        if not spans or spans[-1].ref.id <= ledger_id:
+            return None
+        if spans[0].ref.id > ledger_id:
+            return spans[0]
+        return spans[bisect_right(spans, ledger_id, key=_ledger_id)]
+
+    def next_position(self, after: Position) -> Position | None:
+        """The first existing entry after a position (which need not exist)."""
+        ledger_id, entry_id = after
+        span = self.by_id.get(ledger_id)
+        if span is not None and entry_id < span.entries - 1:
+            return Position(ledger_id, max(entry_id, -1) + 1)
+        following = self.span_after(ledger_id)
+        return None if following is None else Position(following.ref.id, 0)
+
+    def floor(self, position: Position) -> Position | None:
+        """The last existing entry at or before a position; None when there is none."""
+        ledger_id, entry_id = position
+        span = self.by_id.get(ledger_id)
+        if span is not None and entry_id >= 0:
+            return Position(ledger_id, min(entry_id, span.entries - 1))
+        before = bisect_right(self.spans, ledger_id - (span is not None), key=_ledger_id)
+        return self.spans[before - 1].last_position if before else None
+
+
+def _ledger_id(span: LedgerSpan) -> int:
+    return span.ref.id
