@@ -1,0 +1,1 @@
+"""HTTP: the admin API, lookups over HTTP, metrics and health."""

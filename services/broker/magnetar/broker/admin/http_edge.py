@@ -1,0 +1,122 @@
+"""The HTTP port: one aiohttp application with the admin API, lookups, metrics and health.
+
+Errors leave as Pulsar's `{"reason": ...}`, whatever raised them. The number of requests in process is
+bounded: HTTP shares the event loop with the messages, and messages come first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+from magnetar.broker.admin import cluster, lookup, metrics_route, namespaces, topics
+from magnetar.broker.admin.http_errors import reason_response, status_of
+from magnetar.broker.admin.routing import BROKER, Handler
+from magnetar.broker.admin.view import BrokerView
+from magnetar.broker.stats import RateSampler
+from magnetar.common.errors import MagnetarError
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.runtime.clock import Clock
+from prometheus_client import Counter
+
+_log = get_logger("magnetar.broker.http")
+
+REQUESTS_MAX: Final = 256
+"""Requests in process at once; more are answered 503."""
+
+_SHUTDOWN_TIMEOUT_S: Final = 2.0
+
+_FAILED: Final = Counter(
+    "magnetar_http_requests_failed",
+    "HTTP requests answered with an error, by status.",
+    ["status"],
+    registry=REGISTRY,
+)
+
+
+def create_app(broker: BrokerView) -> web.Application:
+    """The application over `broker`; it keeps nothing but the label texts of the metrics page."""
+    app = web.Application(middlewares=[_bounded(REQUESTS_MAX), _errors])
+    app[BROKER] = broker
+    cluster.add_routes(app)
+    namespaces.add_routes(app)
+    topics.add_routes(app)
+    lookup.add_routes(app)
+    metrics_route.add_routes(app)
+    return app
+
+
+class HttpEdge:
+    """The listening HTTP port, and the sampler of the rates that it shows."""
+
+    def __init__(self, broker: BrokerView, clock: Clock) -> None:
+        self._runner = web.AppRunner(
+            create_app(broker), access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_TIMEOUT_S
+        )
+        self._sampler = RateSampler(lambda: list(broker.topics.values()), clock)
+        self._sampling: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port, which is another than `port` when that is 0. Raises OSError."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port)
+        try:
+            await site.start()
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        self._sampling = asyncio.create_task(self._sampler.run(), name="rate-sampler")
+        return int(self._runner.addresses[0][1])
+
+    async def close(self) -> None:
+        """Stop listening, give requests in process a moment, end; idempotent."""
+        if self._sampling is not None:
+            self._sampling.cancel()
+            await asyncio.wait([self._sampling])
+            self._sampling = None
+        await self._runner.cleanup()
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except MagnetarError as error:
+        return _failed(status_of(error), str(error))
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        response = _failed(error.status, f"{error.reason}: {request.method} {request.path}")
+        if "Allow" in error.headers:
+            response.headers["Allow"] = error.headers["Allow"]
+        return response
+    except ConnectionError:
+        raise  # the client left; aiohttp knows what to do
+    except Exception:
+        _log.exception("http request failed", method=request.method, path=request.path)
+        return _failed(500, "internal error; the broker's log has the details")
+
+
+def _failed(status: int, reason: str) -> web.Response:
+    _FAILED.labels(status=str(status)).inc()
+    return reason_response(status, reason)
+
+
+def _bounded(requests_max: int) -> Middleware:
+    in_process = 0
+
+    @web.middleware
+    async def bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        nonlocal in_process
+        if in_process >= requests_max:
+            return _failed(503, f"{requests_max} requests are in process already; try again")
+        in_process += 1
+        try:
+            return await handler(request)
+        finally:
+            in_process -= 1
+
+    return bounded

@@ -1,0 +1,50 @@
+"""From typed errors to HTTP statuses, in one place. Bodies are Pulsar's: `{"reason": "..."}`.
+
+The statuses are those of Pulsar's admin API where it has the case: 404 for what does not exist, 412 for a
+name that cannot be, 409 for a conflict, 405 for what is not allowed here, 503 for what may work later.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+from magnetar.common import errors
+
+HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
+    errors.MagnetarError: 500,
+    errors.ProtocolError: 400,
+    errors.InvalidName: 412,
+    errors.MetadataError: 503,
+    errors.VersionMismatch: 409,
+    errors.LogFailed: 503,
+    errors.LogFull: 503,
+    errors.Backpressure: 503,
+    errors.OwnershipLost: 503,
+    errors.BrokerError: 400,
+    errors.TopicNotFound: 404,
+    errors.SubscriptionNotFound: 404,
+    errors.ConsumerNotFound: 404,
+    errors.ConsumerBusy: 409,
+    errors.ProducerBusy: 409,
+    errors.NotAllowed: 405,
+    errors.NotSupportedYet: 501,
+    errors.Unauthorized: 403,
+    errors.TooManyRequests: 503,
+    errors.ServiceNotReady: 503,
+}
+"""The status of an error class and of those below it that are not named themselves."""
+
+
+def status_of(error: errors.MagnetarError) -> int:
+    """The status of the nearest class above `error` that has one."""
+    for each in type(error).__mro__:
+        status = HTTP_STATUS.get(each)
+        if status is not None:
+            return status
+    raise AssertionError("MagnetarError itself has a status")
+
+
+def reason_response(status: int, reason: str) -> web.Response:
+    """An error as pulsar-admin shows it."""
+    return web.json_response({"reason": reason}, status=status)

@@ -1,0 +1,70 @@
+"""GET /metrics: the topics' page in slices, then the process's own metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+from magnetar.broker.admin.metrics_page import MetricsPage
+from magnetar.broker.admin.routing import BROKER, add_get
+from magnetar.common.errors import TooManyRequests
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import generate_latest
+
+_log = get_logger("magnetar.broker.metrics")
+
+SCRAPES_MAX: Final = 4
+"""Scrapes in process at once."""
+
+_SCRAPE_TIMEOUT_S: Final = 30.0
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_PROCESS: Final = CollectorRegistry()
+ProcessCollector(registry=_PROCESS)
+PlatformCollector(registry=_PROCESS)
+GCCollector(registry=_PROCESS)
+
+
+def add_routes(app: web.Application) -> None:
+    route = _MetricsRoute(MetricsPage(app[BROKER]))
+    add_get(app, "/metrics", route.get, action="metrics")
+    add_get(app, "/metrics/", route.get, action="metrics")
+
+
+class _MetricsRoute:
+    def __init__(self, page: MetricsPage) -> None:
+        self._page = page
+        self._scrapes = 0
+
+    async def get(self, request: web.Request) -> web.StreamResponse:
+        if self._scrapes >= SCRAPES_MAX:
+            raise TooManyRequests(f"{SCRAPES_MAX} scrapes are in process already; try again")
+        self._scrapes += 1
+        try:
+            response = web.StreamResponse(headers={"Content-Type": _CONTENT_TYPE})
+            async with asyncio.timeout(_SCRAPE_TIMEOUT_S):
+                await self._stream(request, response)
+            return response
+        except TimeoutError:
+            _log.warning(
+                "scrape ended: the reader is too slow", seconds=_SCRAPE_TIMEOUT_S, peer=request.remote
+            )
+            if request.transport is not None:
+                request.transport.abort()
+            return response
+        finally:
+            self._scrapes -= 1
+
+    async def _stream(self, request: web.Request, response: web.StreamResponse) -> None:
+        await response.prepare(request)
+        for piece in self._page.render():
+            if piece:
+                await response.write(piece.encode())
+            # A write returns at once while the socket takes it: messages get their turn here.
+            await asyncio.sleep(0)
+        await response.write(generate_latest(_PROCESS))
+        await response.write(generate_latest(REGISTRY))
+        await response.write_eof()

@@ -1,0 +1,91 @@
+"""What the HTTP edge and the metrics page need of a broker: the broker implements it, tests imitate it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.stats import SubscriptionStats, TopicStats
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import TopicName
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceUrls:
+    """Where a topic is served. Empty where there is no such address."""
+
+    broker_url: str
+    """`pulsar://host:port`"""
+    http_url: str = ""
+    broker_url_tls: str = ""
+
+
+class SubscriptionView(Protocol):
+    """The figures of one subscription."""
+
+    @property
+    def stats(self) -> SubscriptionStats: ...
+
+    @property
+    def consumer_count(self) -> int: ...
+
+    @property
+    def unacked_messages(self) -> int: ...
+
+    def backlog(self) -> int:
+        """Entries not acknowledged."""
+        ...
+
+
+class TopicView(Protocol):
+    """The figures of one loaded topic."""
+
+    @property
+    def name(self) -> TopicName: ...
+
+    @property
+    def stats(self) -> TopicStats: ...
+
+    @property
+    def producer_count(self) -> int: ...
+
+    @property
+    def storage_bytes(self) -> int: ...
+
+    @property
+    def subscriptions(self) -> Mapping[str, SubscriptionView]: ...
+
+
+class BrokerView(Protocol):
+    """One broker."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def namespaces(self) -> Namespaces: ...
+
+    @property
+    def topics(self) -> Mapping[str, TopicView]:
+        """Loaded topics by full name."""
+        ...
+
+    @property
+    def connections(self) -> int:
+        """Client connections open now."""
+        ...
+
+    async def list_topics(self, namespace: NamespaceName, persistent: bool) -> list[str]:
+        """Full names of the namespace's topics in one domain: partitions each by its own name."""
+        ...
+
+    async def partitions(self, topic: TopicName) -> int:
+        """How many partitions the topic has; 0 when it is not partitioned, or does not exist."""
+        ...
+
+    async def lookup(self, topic: TopicName) -> ServiceUrls:
+        """Where the topic is served. Raises TopicNotFound when it is not there and may not be created."""
+        ...

@@ -1,0 +1,112 @@
+"""A broker for the HTTP edge: plain values behind the protocols of `magnetar.broker.admin.view`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+from magnetar.broker.admin.http_edge import HttpEdge
+from magnetar.broker.admin.view import ServiceUrls
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.stats import SubscriptionStats, TopicStats
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
+from magnetar.common.metadata.values import Namespace, Tenant, encode
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.runtime.clock import SystemClock
+from yarl import URL
+
+KEYS = Keys("standalone")
+BROKER_URL = "pulsar://localhost:6650"
+HTTP_URL = "http://localhost:8080"
+
+
+@dataclass
+class FakeSubscription:
+    stats: SubscriptionStats = field(default_factory=SubscriptionStats)
+    consumer_count: int = 0
+    unacked_messages: int = 0
+    entries_behind: int = 0
+
+    def backlog(self) -> int:
+        return self.entries_behind
+
+
+@dataclass
+class FakeTopic:
+    name: TopicName
+    stats: TopicStats = field(default_factory=TopicStats)
+    producer_count: int = 0
+    storage_bytes: int = 0
+    subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
+
+
+@dataclass
+class FakeBroker:
+    namespaces: Namespaces
+    config: BrokerConfig = field(default_factory=BrokerConfig)
+    topics: dict[str, FakeTopic] = field(default_factory=dict)
+    unloaded: list[str] = field(default_factory=list)
+    partition_counts: dict[str, int] = field(default_factory=dict)
+    connections: int = 0
+    urls: ServiceUrls = field(default_factory=lambda: ServiceUrls(BROKER_URL, HTTP_URL))
+
+    def load(self, name: str) -> FakeTopic:
+        topic = self.topics[TopicName.parse(name).full] = FakeTopic(TopicName.parse(name))
+        return topic
+
+    async def list_topics(self, namespace: NamespaceName, persistent: bool) -> list[str]:
+        names = [TopicName.parse(name) for name in [*self.topics, *self.unloaded]]
+        return [name.full for name in names if name.namespace == namespace and name.persistent == persistent]
+
+    async def partitions(self, topic: TopicName) -> int:
+        return self.partition_counts.get(topic.full, 0)
+
+    async def lookup(self, topic: TopicName) -> ServiceUrls:
+        return self.urls
+
+
+@dataclass
+class Http:
+    """Asks a served `FakeBroker`; paths go out as they are written, percent signs and all."""
+
+    broker: FakeBroker
+    store: SqliteMetadataStore
+    client: aiohttp.ClientSession
+    base: str
+
+    async def get(self, path: str, method: str = "GET") -> tuple[int, str]:
+        async with self.client.request(method, URL(f"{self.base}{path}", encoded=True)) as response:
+            return response.status, await response.text()
+
+    async def json(self, path: str) -> object:
+        async with self.client.get(URL(f"{self.base}{path}", encoded=True)) as response:
+            assert response.content_type == "application/json"
+            return response.status, await response.json()
+
+    async def add_namespace(self, text: str) -> None:
+        name = NamespaceName.parse(text)
+        await self.store.put(KEYS.tenant(name.tenant), encode(Tenant()))
+        await self.store.put(KEYS.namespace(name), encode(Namespace(bundle_count=4)))
+
+
+async def serve(tmp_path: Path, body: Callable[[Http], Awaitable[None]]) -> None:
+    """Run `body` against a served broker that has had its first start and also has acme/demo."""
+    store = await SqliteMetadataStore.open(tmp_path / "metadata.sqlite")
+    namespaces = Namespaces(store, KEYS)
+    await namespaces.ensure_defaults("standalone")
+    broker = FakeBroker(namespaces)
+    edge = HttpEdge(broker, SystemClock())
+    port = await edge.start("127.0.0.1", 0)
+    try:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as client:
+            http = Http(broker, store, client, f"http://127.0.0.1:{port}")
+            await http.add_namespace("acme/demo")
+            await body(http)
+    finally:
+        await edge.close()
+        await store.close()

@@ -1,0 +1,231 @@
+"""The metrics page, read back by prometheus_client's own parser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from magnetar.broker.admin.metrics_page import SLICE_S, MetricsPage
+from magnetar.broker.namespaces import Namespaces
+from magnetar.common.obs.metrics import REGISTRY
+from prometheus_client import Counter
+from prometheus_client.parser import text_string_to_metric_families
+
+from .fake_broker import FakeBroker, FakeSubscription
+
+if TYPE_CHECKING:
+    from .conftest import Serving
+    from .fake_broker import Http
+
+Labels = dict[str, str]
+NO_NAMESPACES = cast(Namespaces, None)
+TOPIC = {"cluster": "standalone", "namespace": "public/default", "topic": "persistent://public/default/t"}
+
+
+class TickingClock:
+    """Each look at it takes some time."""
+
+    def __init__(self, tick_s: float) -> None:
+        self.now = 0.0
+        self._tick_s = tick_s
+
+    def __call__(self) -> float:
+        self.now += self._tick_s
+        return self.now
+
+
+def broker() -> FakeBroker:
+    return FakeBroker(NO_NAMESPACES)
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Every sample by name and sorted labels; fails when one is there twice or a metric has no type."""
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    families: list[str] = []
+    for family in text_string_to_metric_families(text):
+        assert family.type != "unknown", family.name
+        families.append(family.name)
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in found, key
+            found[key] = sample.value
+    assert len(families) == len(set(families)), "the lines of one metric belong together"
+    return found
+
+
+def value(text: str, name: str, labels: Labels) -> float:
+    return samples(text)[name, tuple(sorted(labels.items()))]
+
+
+def page(of: FakeBroker) -> str:
+    return "".join(MetricsPage(of).render())
+
+
+def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
+    made = broker()
+    topic = made.load("t")
+    topic.producer_count, topic.storage_bytes = 2, 4096
+    stats = topic.stats
+    stats.messages_in, stats.entries_in, stats.bytes_in = 600, 60, 6000
+    stats.messages_out, stats.bytes_out = 1200, 12000
+    stats.write_latency.observe(0.3, 55)
+    stats.write_latency.observe(4.0, 4)
+    stats.write_latency.observe(5000.0)
+    stats.entry_sizes.observe_lengths([bytes(100)] * 60)
+    first, second = FakeSubscription(), FakeSubscription()
+    topic.subscriptions = {"first": first, "second": second}
+    first.consumer_count, first.unacked_messages, first.entries_behind = 3, 17, 20
+    second.entries_behind = 1
+    first.stats.messages_out, first.stats.bytes_out, first.stats.acks = 120, 1200, 60
+    first.stats.messages_redelivered = 6
+    stats.sample(60)
+    first.stats.sample(60)
+
+    text = page(made)
+    expected = {
+        "pulsar_subscriptions_count": 2,
+        "pulsar_producers_count": 2,
+        "pulsar_consumers_count": 3,
+        "pulsar_rate_in": 10,
+        "pulsar_rate_out": 20,
+        "pulsar_throughput_in": 100,
+        "pulsar_throughput_out": 200,
+        "pulsar_average_msg_size": 10,
+        "pulsar_in_messages_total": 600,
+        "pulsar_in_bytes_total": 6000,
+        "pulsar_storage_size": 4096,
+        "pulsar_storage_write_rate": 1,
+        "pulsar_msg_backlog": 21,
+        "pulsar_storage_write_latency_le_0_5": 55,
+        "pulsar_storage_write_latency_le_1": 0,
+        "pulsar_storage_write_latency_le_5": 4,
+        "pulsar_storage_write_latency_overflow": 1,
+        "pulsar_storage_write_latency_count": 60,
+        "pulsar_storage_write_latency_sum": 55 * 0.3 + 16 + 5000,
+        "pulsar_entry_size_le_128": 60,
+        "pulsar_entry_size_le_512": 0,
+        "pulsar_entry_size_le_overflow": 0,
+        "pulsar_entry_size_count": 60,
+        "pulsar_entry_size_sum": 6000,
+        "magnetar_in_entries_total": 60,
+    }
+    assert {name: value(text, name, TOPIC) for name in expected} == pytest.approx(expected)
+    of_first = {
+        "pulsar_subscription_back_log": 20,
+        "pulsar_subscription_unacked_messages": 17,
+        "pulsar_subscription_consumers_count": 3,
+        "pulsar_subscription_msg_rate_out": 2,
+        "pulsar_subscription_msg_throughput_out": 20,
+        "pulsar_subscription_msg_rate_redeliver": 0.1,
+        "pulsar_subscription_msg_ack_rate": 1,
+        "pulsar_out_messages_total": 120,
+        "pulsar_out_bytes_total": 1200,
+        "magnetar_subscription_redelivered_messages_total": 6,
+    }
+    labels = {**TOPIC, "subscription": "first"}
+    assert {name: value(text, name, labels) for name in of_first} == pytest.approx(of_first)
+    assert value(text, "pulsar_subscription_back_log", {**TOPIC, "subscription": "second"}) == 1
+
+
+def test_the_broker_shows_the_sums_of_its_topics() -> None:
+    made = broker()
+    made.connections = 5
+    for number in range(3):
+        topic = made.load(f"persistent://public/n{number % 2}/t{number}")
+        topic.producer_count = 1
+        topic.stats.bytes_in = 10
+        topic.subscriptions["s"] = FakeSubscription(consumer_count=2, entries_behind=7)
+    text = page(made)
+    cluster = {"cluster": "standalone"}
+    assert value(text, "pulsar_broker_topics_count", cluster) == 3
+    assert value(text, "pulsar_broker_producers_count", cluster) == 3
+    assert value(text, "pulsar_broker_consumers_count", cluster) == 6
+    assert value(text, "pulsar_broker_msg_backlog", cluster) == 21
+    assert value(text, "pulsar_broker_in_bytes_total", {**cluster, "system_topic": "false"}) == 30
+    assert value(text, "pulsar_topics_count", {**cluster, "namespace": "public/n0"}) == 2
+    assert value(text, "pulsar_topics_count", {**cluster, "namespace": "public/n1"}) == 1
+    connections = {**cluster, "broker": "127.0.0.1", "metric": "broker_connection"}
+    assert value(text, "pulsar_active_connections", connections) == 5
+
+
+def test_a_broker_without_topics_has_a_page() -> None:
+    found = samples(page(broker()))
+    assert found["pulsar_broker_topics_count", (("cluster", "standalone"),)] == 0
+
+
+def test_names_with_quotes_backslashes_and_line_breaks_read_back_as_they_are() -> None:
+    made = broker()
+    topic = made.load('persistent://public/default/a"b\\c\nd')
+    topic.subscriptions['s"\\'] = FakeSubscription(entries_behind=4)
+    labels = {**TOPIC, "topic": 'persistent://public/default/a"b\\c\nd', "subscription": 's"\\'}
+    assert value(page(made), "pulsar_subscription_back_log", labels) == 4
+
+
+def test_figures_change_from_one_scrape_to_the_next_and_gone_topics_go() -> None:
+    made = broker()
+    rendered = MetricsPage(made)
+    made.load("t").stats.messages_in = 1
+    made.load("gone")
+    assert value("".join(rendered.render()), "pulsar_in_messages_total", TOPIC) == 1
+    made.topics["persistent://public/default/t"].stats.messages_in = 2
+    del made.topics["persistent://public/default/gone"]
+    text = "".join(rendered.render())
+    assert value(text, "pulsar_in_messages_total", TOPIC) == 2
+    assert "gone" not in text
+    assert list(rendered._labels) == ["persistent://public/default/t"]
+
+
+def test_the_page_comes_in_slices_and_they_make_the_same_page() -> None:
+    made = broker()
+    for number in range(300):
+        made.load(f"t{number}").subscriptions["s"] = FakeSubscription()
+    whole = list(MetricsPage(made, TickingClock(0.0)).render())
+    sliced = list(MetricsPage(made, TickingClock(SLICE_S)).render())
+    assert len(whole) == 1
+    assert len(sliced) > 100
+    assert max(piece.count("\n") for piece in sliced) < 200
+    assert "".join(sliced) == whole[0]
+
+
+def test_topics_without_subscriptions_do_not_make_one_long_slice() -> None:
+    made = broker()
+    for number in range(1000):
+        made.load(f"t{number}")
+    clock = TickingClock(SLICE_S)
+    pieces = list(MetricsPage(made, clock).render())
+    assert len(pieces) > 1000 * (30 + 12) / 64 * 0.9
+
+
+def test_subscriptions_that_come_and_go_between_slices_do_no_harm() -> None:
+    made = broker()
+    topic = made.load("t")
+    topic.subscriptions = {f"s{number}": FakeSubscription() for number in range(200)}
+    pieces = []
+    for number, piece in enumerate(MetricsPage(made, TickingClock(SLICE_S)).render()):
+        topic.subscriptions.pop(f"s{number}", None)
+        topic.subscriptions[f"new{number}"] = FakeSubscription()
+        made.load(f"t{number}")
+        pieces.append(piece)
+    samples("".join(pieces))
+
+
+def test_metrics_serves_topics_the_process_and_the_registry(serving: Serving) -> None:
+    counter = Counter("magnetar_test_of_the_page", "A counter of this test.", registry=REGISTRY)
+    counter.inc(3)
+
+    async def body(http: Http) -> None:
+        http.broker.load("t").stats.messages_in = 9
+        for path in ("/metrics", "/metrics/"):
+            async with http.client.get(http.base + path) as response:
+                assert response.status == 200
+                assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+                text = await response.text()
+            assert value(text, "pulsar_in_messages_total", TOPIC) == 9
+            assert value(text, "magnetar_test_of_the_page_total", {}) == 3
+            assert value(text, "process_resident_memory_bytes", {}) > 0
+            assert value(text, "python_gc_collections_total", {"generation": "0"}) >= 0
+
+    try:
+        serving(body)
+    finally:
+        REGISTRY.unregister(counter)
