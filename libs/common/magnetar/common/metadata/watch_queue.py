@@ -16,19 +16,22 @@ WATCH_QUEUE_EVENTS_MAX: Final = 10_000
 class WatchQueue:
     """A `Watch` that is fed by `push` and ended by `lose` or `close`, all on the event loop.
 
-    Holds at most `events_max` events; one more ends the watch with WatchLost, after those already queued are
-    dropped: whoever is that far behind has to list again anyway. `on_close` is called once at its end.
+    Events up to revision `after` are skipped. Holds at most `events_max` events; one more ends the watch with
+    WatchLost, and those already queued are dropped: whoever is that far behind has to list again anyway.
+    `on_close` is called once at its end.
     """
 
-    __slots__ = ("_closed", "_events", "_events_max", "_lost", "_on_close", "_waiter", "prefix")
+    __slots__ = ("_after", "_closed", "_events", "_events_max", "_lost", "_on_close", "_waiter", "prefix")
 
     def __init__(
         self,
         prefix: str,
         on_close: Callable[[WatchQueue], None],
         events_max: int = WATCH_QUEUE_EVENTS_MAX,
+        after: int = 0,
     ) -> None:
         self.prefix = prefix
+        self._after = after
         self._events: deque[WatchEvent] = deque()
         self._events_max = events_max
         self._on_close = on_close
@@ -38,7 +41,7 @@ class WatchQueue:
 
     def push(self, event: WatchEvent) -> None:
         """Queue an event under the prefix; others are ignored."""
-        if self._closed or not event.key.startswith(self.prefix):
+        if self._closed or event.version <= self._after or not event.key.startswith(self.prefix):
             return
         if len(self._events) >= self._events_max:
             self.lose(f"more than {self._events_max} changes were waiting")

@@ -1,0 +1,358 @@
+"""A metadata store under simulation: linearizable, and as unpleasant as a real one may be.
+
+`SimMetadataServer` is the store itself: its keys survive any crash of its clients. Each simulated process
+has its own `SimMetadataStore`, through which requests take a seeded time to arrive and answers to return,
+outcomes get lost (the write happened or not), watches lag, fall behind or are cut, and sessions end when
+their owner was not heard of for their time. A request that was on its way when its process died may still
+arrive.
+
+Needs only `call_later` of the running loop and a `random.Random`; with `magnetar.sim.loop` every run of a
+seed is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.store import (
+    ANY_VERSION,
+    Check,
+    Delete,
+    Listing,
+    Op,
+    Put,
+    Versioned,
+    WatchEvent,
+    check_ops,
+)
+from magnetar.common.metadata.watch_queue import WATCH_QUEUE_EVENTS_MAX, WatchQueue
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class MetadataFaults:
+    """How the store misbehaves towards one process; may be changed at any time."""
+
+    delay_max_s: float = 0.002
+    """Longest time of a request to the store, and of an answer back."""
+
+    unknown_probability: float = 0.0
+    """How often the outcome of a write is lost: half of those have happened."""
+
+    watch_delay_max_s: float = 0.01
+    """Longest time of an event to a watcher; events stay in order."""
+
+    unreachable: bool = False
+    """Nothing arrives: reads fail and writes have an unknown outcome (they did not happen)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    value: bytes
+    version: int
+    lease: int | None
+
+
+class SimMetadataServer:
+    """The durable state, shared by every simulated process; changes at one moment each."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._keys: dict[str, _Stored] = {}
+        self._leases = 0
+        self._expiry: dict[int, Callable[[], None]] = {}
+        self._listeners: list[Callable[[list[WatchEvent]], None]] = []
+
+    def dump(self) -> dict[str, bytes]:
+        """Every key and its value, for checkers."""
+        return {key: self._keys[key].value for key in sorted(self._keys)}
+
+    def get(self, key: str) -> Versioned | None:
+        stored = self._keys.get(key)
+        return None if stored is None else Versioned(key, stored.value, stored.version)
+
+    def children(self, prefix: str) -> Listing:
+        keys = sorted(key for key in self._keys if key.startswith(prefix))
+        return Listing(
+            self.revision, [Versioned(key, self._keys[key].value, self._keys[key].version) for key in keys]
+        )
+
+    def commit(self, ops: Sequence[Op], lease: int | None = None) -> int:
+        """All or nothing; raises VersionMismatch, or MetadataError when the lease has ended."""
+        if lease is not None and lease not in self._expiry:
+            raise MetadataError("the metadata session has ended")
+        for op in ops:
+            stored = self._keys.get(op.key)
+            actual = 0 if stored is None else stored.version
+            if op.expected_version not in (ANY_VERSION, actual):
+                raise VersionMismatch(op.key, op.expected_version, actual)
+        if all(isinstance(op, Check) for op in ops):
+            return self.revision
+        self.revision += 1
+        events = []
+        for op in ops:
+            if isinstance(op, Put):
+                self._keys[op.key] = _Stored(op.value, self.revision, lease)
+                events.append(WatchEvent(op.key, op.value, self.revision))
+            elif isinstance(op, Delete) and self._keys.pop(op.key, None) is not None:
+                events.append(WatchEvent(op.key, None, self.revision))
+        for listener in list(self._listeners):
+            listener(events)
+        return self.revision
+
+    def grant(self, on_expired: Callable[[], None]) -> int:
+        """A new lease; `on_expired` is called once at its end."""
+        self._leases += 1
+        self._expiry[self._leases] = on_expired
+        return self._leases
+
+    def expire(self, lease: int) -> None:
+        """End a lease and remove its keys; idempotent."""
+        on_expired = self._expiry.pop(lease, None)
+        if on_expired is None:
+            return
+        keys = sorted(key for key, stored in self._keys.items() if stored.lease == lease)
+        if keys:
+            self.commit([Delete(key) for key in keys])
+        on_expired()
+
+    def forget_clients(self) -> None:
+        """Every process died together with its event loop: all leases end and nobody is told."""
+        self._listeners.clear()
+        self._expiry.clear()
+        keys = sorted(key for key, stored in self._keys.items() if stored.lease is not None)
+        if keys:
+            self.commit([Delete(key) for key in keys])
+
+    def subscribe(self, listener: Callable[[list[WatchEvent]], None]) -> None:
+        self._listeners.append(listener)
+
+    def unsubscribe(self, listener: Callable[[list[WatchEvent]], None]) -> None:
+        self._listeners.remove(listener)
+
+
+class SimMetadataStore:
+    """One simulated process's MetadataStore. `crash` is its sudden end, `close` its orderly one."""
+
+    def __init__(
+        self,
+        server: SimMetadataServer,
+        rng: random.Random,
+        *,
+        faults: MetadataFaults | None = None,
+        watch_events_max: int = WATCH_QUEUE_EVENTS_MAX,
+    ) -> None:
+        self.faults = MetadataFaults() if faults is None else faults
+        self._server = server
+        self._rng = rng
+        self._loop = asyncio.get_running_loop()
+        self._watch_events_max = watch_events_max
+        self._watches: list[WatchQueue] = []
+        self._sessions: set[SimSession] = set()
+        self._in_flight: deque[WatchEvent] = deque()
+        self._last_event_s = 0.0
+        self._lose_outcomes: deque[bool] = deque()
+        self._alive = True
+        server.subscribe(self._changed)
+
+    # --- MetadataStore ---
+
+    async def get(self, key: str) -> Versioned | None:
+        return await self._call(lambda: self._server.get(key), writes=False)
+
+    async def children(self, prefix: str) -> Listing:
+        return await self._call(lambda: self._server.children(prefix), writes=False)
+
+    async def put(self, key: str, value: bytes, expected_version: int = ANY_VERSION) -> int:
+        return await self.commit([Put(key, value, expected_version)])
+
+    async def delete(self, key: str, expected_version: int = ANY_VERSION) -> None:
+        await self.commit([Delete(key, expected_version)])
+
+    async def commit(self, ops: Sequence[Op]) -> int:
+        return await self._commit(ops, None)
+
+    def watch(self, prefix: str) -> WatchQueue:
+        # Events of earlier changes may still be on their way.
+        queue = WatchQueue(prefix, self._watches.remove, self._watch_events_max, after=self._server.revision)
+        self._watches.append(queue)
+        if not self._alive:
+            queue.close()
+        return queue
+
+    async def session(self, ttl_ms: int) -> SimSession:
+        session = SimSession(self, ttl_ms / 1000)
+        self._sessions.add(session)
+        try:
+            await self._call(session.start, writes=True)
+        except BaseException:
+            # Nobody holds it, so nobody keeps it alive.
+            session.orphan()
+            self._sessions.discard(session)
+            raise
+        return session
+
+    async def close(self) -> None:
+        if self._alive:
+            for session in list(self._sessions):
+                try:
+                    await session.close()
+                except MetadataError:
+                    # Its lease ends by itself, after its time.
+                    session.orphan()
+            self._stop()
+
+    # --- Faults ---
+
+    def lose_next_outcome(self, *, applied: bool) -> None:
+        """The next write raises UnknownOutcome, having happened or not. Calls add up."""
+        self._lose_outcomes.append(applied)
+
+    def lose_watches(self) -> None:
+        """Every watch ends with WatchLost, as after a compaction."""
+        for queue in list(self._watches):
+            queue.lose("its revision was compacted")
+
+    def crash(self) -> None:
+        """The process died: nothing returns to it any more, its sessions end after their time."""
+        for session in self._sessions:
+            session.orphan()
+        self._stop()
+
+    # --- Inside ---
+
+    async def _commit(self, ops: Sequence[Op], lease: int | None) -> int:
+        check_ops(ops)
+        ops = tuple(ops)
+        return await self._call(lambda: self._server.commit(ops, lease), writes=True)
+
+    async def _call(self, operation: Callable[[], T], *, writes: bool) -> T:
+        """Arrive after a while, happen at one moment, return after another while."""
+        if not self._alive:
+            raise MetadataError("the metadata store is closed")
+        applied, lost = True, False
+        if writes and self._lose_outcomes:
+            applied, lost = self._lose_outcomes.popleft(), True
+        elif writes and self._rng.random() < self.faults.unknown_probability:
+            applied, lost = self._rng.random() < 0.5, True
+        answer: asyncio.Future[T] = self._loop.create_future()
+
+        def arrive() -> None:
+            error: Exception | None = None
+            result: T | None = None
+            if self.faults.unreachable:
+                error = (UnknownOutcome if writes else MetadataError)("the metadata store cannot be reached")
+            else:
+                try:
+                    result = operation() if applied else None
+                except MetadataError as refusal:
+                    error = refusal
+                if lost:
+                    error = UnknownOutcome("the answer of the metadata store was lost")
+            self._loop.call_later(self._delay(), finish, error, result)
+
+        def finish(error: Exception | None, result: T | None) -> None:
+            if answer.done() or not self._alive:
+                return
+            if error is None:
+                answer.set_result(cast(T, result))
+            else:
+                answer.set_exception(error)
+
+        self._loop.call_later(self._delay(), arrive)
+        return await answer
+
+    def _delay(self) -> float:
+        return self._rng.uniform(0, self.faults.delay_max_s)
+
+    def _changed(self, events: list[WatchEvent]) -> None:
+        if not self._watches:
+            return
+        at = self._loop.time() + self._rng.uniform(0, self.faults.watch_delay_max_s)
+        self._last_event_s = max(at, self._last_event_s)
+        for event in events:
+            self._in_flight.append(event)
+            self._loop.call_at(self._last_event_s, self._deliver_event)
+
+    def _deliver_event(self) -> None:
+        event = self._in_flight.popleft()
+        for queue in list(self._watches):
+            queue.push(event)
+
+    def _stop(self) -> None:
+        if self._alive:
+            self._alive = False
+            self._server.unsubscribe(self._changed)
+            for queue in list(self._watches):
+                queue.close()
+
+
+class SimSession:
+    """A session that is kept alive by its process while that lives and reaches the store."""
+
+    def __init__(self, store: SimMetadataStore, ttl_s: float) -> None:
+        self._store = store
+        self._ttl_s = ttl_s
+        self._lease = 0
+        self._heard_s = 0.0
+        self._orphan = False
+        self._over = False
+        self._told = asyncio.Event()
+
+    def start(self) -> None:
+        """At the store: grant the lease and watch over it."""
+        self._lease = self._store._server.grant(self._on_expired)
+        self._heard_s = self._store._loop.time()
+        self._store._loop.call_later(self._ttl_s / 3, self._heartbeat)
+
+    def expire(self) -> None:
+        """Fault: the store ends the session now."""
+        self._store._server.expire(self._lease)
+
+    def orphan(self) -> None:
+        """The process died or gave up: no more heartbeats."""
+        self._orphan = True
+
+    async def put_ephemeral(self, key: str, value: bytes, expected_version: int = ANY_VERSION) -> int:
+        return await self._store._commit([Put(key, value, expected_version)], self._lease)
+
+    async def expired(self) -> None:
+        await self._told.wait()
+
+    async def close(self) -> None:
+        if not self._over:
+            await self._store._call(self.expire, writes=True)
+        self._store._sessions.discard(self)
+        self._told.set()
+
+    def _heartbeat(self) -> None:
+        loop = self._store._loop
+        if self._over:
+            return
+        if not self._orphan and not self._store.faults.unreachable:
+            self._heard_s = loop.time()
+        if loop.time() - self._heard_s >= self._ttl_s:
+            self.expire()
+        else:
+            loop.call_later(self._ttl_s / 3, self._heartbeat)
+
+    def _on_expired(self) -> None:
+        self._over = True
+        self._store._loop.call_later(self._store._delay(), self._tell)
+
+    def _tell(self) -> None:
+        """The owner learns it once it reaches the store again."""
+        if self._orphan:
+            return
+        if self._store.faults.unreachable:
+            self._store._loop.call_later(self._ttl_s / 3, self._tell)
+            return
+        self._store._sessions.discard(self)
+        self._told.set()
