@@ -1,0 +1,109 @@
+"""The broker: composes listener, topics and stores, and starts and stops them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.handlers.client import Services
+from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.service_urls import ServiceUrls
+from magnetar.broker.stats import RateSampler
+from magnetar.broker.topics.producer_names import ProducerNames
+from magnetar.broker.topics.topic import Topic
+from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.transport.listener import Listener
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.runtime.clock import Clock
+from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+
+
+class Broker:
+    """Serves topics to Pulsar clients, over whatever ledgers and metadata it is given."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ledgers: ManagedLedgerContext,
+        metadata: MetadataStore,
+        keys: Keys,
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self.urls = ServiceUrls()
+        self.namespaces = Namespaces(metadata, keys)
+        self.schemas = SchemaStore(metadata, keys)
+        self._ledgers = ledgers
+        self._metadata = metadata
+        self._keys = keys
+        self._clock = clock
+        self._tasks = TaskOwner("broker")
+        self._registry = TopicRegistry(config, ledgers, metadata, keys, self.namespaces, self._tasks.spawn)
+        self.listener: Listener | None = None
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """The topics loaded now, by full name."""
+        return self._registry.loaded
+
+    @property
+    def registry(self) -> TopicRegistry:
+        return self._registry
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return 0 if self.listener is None else len(self.listener)
+
+    async def start(self) -> None:
+        """Make the default tenant and namespace, then listen. Raises OSError when the port is taken."""
+        config = self.config
+        await self.namespaces.ensure_defaults(config.cluster_name)
+        await self.namespaces.start()
+        names = await ProducerNames.open(config.cluster_name, self._metadata, self._keys)
+        services = Services(
+            config=config,
+            topics=self._registry,
+            schemas=self.schemas,
+            producer_names=names,
+            clock=self._clock,
+            urls=self.urls,
+            spawn=self._tasks.spawn,
+        )
+        self.listener = Listener(services)
+        host = config.listener.bind_address
+        port = await self.listener.start(host, config.listener.broker_service_port)
+        advertised = config.listener.advertised_address or host
+        self.urls.broker_url = f"pulsar://{advertised}:{port}"
+        self._tasks.spawn(RateSampler(lambda: list(self.topics.values()), self._clock).run(), "rate sampler")
+
+    async def close(self) -> None:
+        """Tell clients, confirm what was taken, flush cursors, then close the connections."""
+        if self.listener is not None:
+            self.listener.stop_accepting()
+        await self._registry.close()
+        if self.listener is not None:
+            await self.listener.close()
+        await self.namespaces.close()
+        await self._tasks.close()
+
+    # -- what HTTP asks
+
+    async def list_topics(self, namespace: NamespaceName, persistent: bool) -> list[str]:
+        """Full names of a namespace's topics. Raises NamespaceNotFound."""
+        await self._registry.check_namespace(namespace)
+        return await self._registry.list(namespace, persistent=persistent)
+
+    async def partitions(self, name: TopicName) -> int:
+        """How many partitions a topic has; 0 when it is not partitioned."""
+        return await self._registry.partitions(name)
+
+    async def lookup(self, name: TopicName) -> ServiceUrls:
+        """Where the topic is served. Raises NamespaceNotFound."""
+        await self._registry.check_namespace(name.namespace)
+        return self.urls

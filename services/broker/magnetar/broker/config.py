@@ -1,0 +1,165 @@
+"""The broker's configuration, nested by concept. Keys and defaults are Pulsar's unless the text says why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from magnetar.common.config.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerConfig:
+    """Where clients connect."""
+
+    bind_address: str = setting(
+        "127.0.0.1",
+        "Address to listen on. Loopback unless told otherwise (Pulsar: 0.0.0.0); images set 0.0.0.0.",
+        key="bindAddress",
+    )
+    advertised_address: str = setting(
+        "", "Host name that lookups tell clients; empty means the bind address.", key="advertisedAddress"
+    )
+    broker_service_port: int = setting(
+        6650, "Port of the binary protocol; 0 picks a free one.", key="brokerServicePort", minimum=0
+    )
+    web_service_port: int = setting(
+        8080, "Port of HTTP: admin API, metrics, health; 0 picks a free one.", key="webServicePort", minimum=0
+    )
+    keep_alive_interval_s: int = setting(
+        30,
+        "Seconds of silence after which a connection is pinged, and again until it is closed.",
+        key="keepAliveIntervalSeconds",
+        minimum=1,
+    )
+    liveness_check_timeout_ms: int = setting(
+        5_000,
+        "Milliseconds to wait for a sign of life of an existing holder before a newcomer is refused.",
+        key="connectionLivenessCheckTimeoutMillis",
+        minimum=0,
+    )
+    connections_max: int = setting(
+        0, "Connections accepted at once; 0 is no limit.", key="brokerMaxConnections", minimum=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishConfig:
+    """Limits on what producers send."""
+
+    message_bytes_max: int = setting(
+        5 * 1024 * 1024, "Largest payload of a message or batch, in bytes.", key="maxMessageSize", minimum=1
+    )
+    connection_pending_bytes_max: int = setting(
+        16 * 1024 * 1024,
+        "Unconfirmed publish bytes of one connection at which it is no longer read; read on at half.",
+        key="magnetarPublishPendingBytesMaxPerConnection",
+        minimum=1,
+    )
+    pending_megabytes_max: int = setting(
+        64,
+        "Unconfirmed publish megabytes of the whole broker at which publishing connections are not read on.",
+        key="maxMessagePublishBufferSizeInMB",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchConfig:
+    """How messages go out."""
+
+    read_entries_max: int = setting(
+        1_000,
+        "Entries read from storage for one subscription at a time.",
+        key="dispatcherMaxReadBatchSize",
+        minimum=1,
+    )
+    read_bytes_max: int = setting(
+        5 * 1024 * 1024,
+        "Bytes read from storage for one subscription at a time.",
+        key="dispatcherMaxReadSizeBytes",
+        minimum=1,
+    )
+    round_robin_entries_max: int = setting(
+        20,
+        "Entries a consumer of a Shared subscription gets before the next one's turn.",
+        key="dispatcherMaxRoundRobinBatchSize",
+        minimum=1,
+    )
+    consumer_unacked_max: int = setting(
+        50_000,
+        "Unacknowledged messages of one Shared consumer at which it gets no more, until half. 0: no limit.",
+        key="maxUnackedMessagesPerConsumer",
+        minimum=0,
+    )
+    subscription_unacked_max: int = setting(
+        200_000,
+        "Unacknowledged messages of one Shared subscription at which it pauses, until half. 0: no limit.",
+        key="maxUnackedMessagesPerSubscription",
+        minimum=0,
+    )
+    write_buffer_bytes_max: int = setting(
+        1024 * 1024,
+        "Bytes waiting in a connection's socket buffer at which dispatch to it pauses; resumes at half.",
+        key="magnetarWriteBufferBytesMax",
+        minimum=1,
+    )
+    batch_index_ack_enabled: bool = setting(
+        True,
+        "Remember which messages of a batch are acknowledged (Pulsar: false; on here because half a batch "
+        "coming back surprises everyone).",
+        key="acknowledgmentAtBatchIndexLevelEnabled",
+    )
+    expose_broker_entry_metadata: bool = setting(
+        False,
+        "Send broker publish time and message index to clients that announced that they understand them.",
+        key="exposingBrokerEntryMetadataToClientEnabled",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """Which topics exist and how they come to be."""
+
+    auto_creation: bool = setting(
+        True,
+        "Create a topic when the first producer, consumer or reader asks for it.",
+        key="allowAutoTopicCreation",
+    )
+    auto_subscription_creation: bool = setting(
+        True, "Create a subscription when its first consumer connects.", key="allowAutoSubscriptionCreation"
+    )
+    persistent_enabled: bool = setting(True, "Serve persistent topics.", key="enablePersistentTopics")
+    non_persistent_enabled: bool = setting(
+        True, "Serve non-persistent topics.", key="enableNonPersistentTopics"
+    )
+    lookups_max: int = setting(
+        50_000,
+        "Lookup requests in process at once; more get TooManyRequests.",
+        key="maxConcurrentLookupRequest",
+        minimum=1,
+    )
+    loads_max: int = setting(
+        5_000,
+        "Topics loading at once; more get TooManyRequests.",
+        key="maxConcurrentTopicLoadRequest",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Everything a broker can be told."""
+
+    cluster_name: str = setting(
+        "standalone", "Name of the cluster this broker belongs to.", key="clusterName"
+    )
+    shutdown_timeout_ms: int = setting(
+        60_000,
+        "Milliseconds that a clean shutdown may take before the process ends anyway.",
+        key="brokerShutdownTimeoutMs",
+        minimum=0,
+    )
+    listener: ListenerConfig = field(default_factory=ListenerConfig)
+    publish: PublishConfig = field(default_factory=PublishConfig)
+    dispatch: DispatchConfig = field(default_factory=DispatchConfig)
+    topics: TopicConfig = field(default_factory=TopicConfig)

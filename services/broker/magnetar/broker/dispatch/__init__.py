@@ -1,0 +1,1 @@
+"""Dispatch decisions as pure functions and values: who gets the next entries, and why nobody does."""

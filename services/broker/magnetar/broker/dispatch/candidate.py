@@ -1,0 +1,24 @@
+"""What a dispatcher needs to know of a consumer."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Candidate(Protocol):
+    """A consumer that may be given entries."""
+
+    @property
+    def priority_level(self) -> int:
+        """0 is the highest; a lower level gets messages only when no better one can take any."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Messages it can take right now: its permits, or 0 when something holds it back."""
+        ...
+
+    @property
+    def held_back_by(self) -> str | None:
+        """Why `capacity` is 0, in words for an operator; None when it is not."""
+        ...

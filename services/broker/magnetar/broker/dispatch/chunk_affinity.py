@@ -1,0 +1,44 @@
+"""All chunks of one message go to one consumer of a Shared subscription.
+
+The first chunk binds its message (by uuid) to the consumer it goes to, the last one, or the consumer's
+leaving, ends that. A chunk whose first one went nowhere yet waits in replay.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+C = TypeVar("C")
+
+BOUND_MESSAGES_MAX = 10_000
+"""Messages remembered at once; the oldest is forgotten beyond, and its later chunks wait for redelivery."""
+
+
+class ChunkAffinity(Generic[C]):
+    """Which consumer gets the chunks of which message."""
+
+    __slots__ = ("_bound",)
+
+    def __init__(self) -> None:
+        self._bound: OrderedDict[str, C] = OrderedDict()
+
+    def target(self, uuid: str, chunk_id: int, candidate: C) -> C | None:
+        """The consumer for this chunk: `candidate` for a first one, its holder for a later; None: unknown."""
+        if chunk_id == 0:
+            return self._bound.get(uuid, candidate)
+        return self._bound.get(uuid)
+
+    def delivered(self, uuid: str, chunk_id: int, chunks: int, consumer: C) -> None:
+        """Remember that this chunk went to `consumer`; the last chunk ends the binding."""
+        if chunk_id >= chunks - 1:
+            self._bound.pop(uuid, None)
+            return
+        self._bound[uuid] = consumer
+        if len(self._bound) > BOUND_MESSAGES_MAX:
+            self._bound.popitem(last=False)
+
+    def forget(self, consumer: C) -> None:
+        """The consumer left; its messages are delivered from their first chunk again."""
+        for uuid in [uuid for uuid, holder in self._bound.items() if holder is consumer]:
+            del self._bound[uuid]

@@ -1,0 +1,29 @@
+"""Why a subscription is not dispatching, as a pure function of its state.
+
+Dispatch never waits on a flag: it asks whether it can go on at every event. This is the same question, asked
+by an operator, so that "it hangs until the topic is unloaded" has an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar.broker.dispatch.candidate import Candidate
+
+
+def explain(
+    consumers: Sequence[Candidate], backlog: int, *, reading: bool, unacked_limit_reached: bool
+) -> str | None:
+    """The first thing that keeps entries from going out now, in words; None when nothing does."""
+    if backlog == 0:
+        return "nothing to deliver: every entry is acknowledged"
+    if not consumers:
+        return "no consumer is connected"
+    if unacked_limit_reached:
+        return "the subscription has too many unacknowledged messages (maxUnackedMessagesPerSubscription)"
+    reasons = [consumer.held_back_by for consumer in consumers]
+    if all(reasons):
+        return "no consumer can take anything: " + "; ".join(sorted({reason for reason in reasons if reason}))
+    if reading:
+        return "waiting for a read from storage"
+    return None

@@ -1,0 +1,140 @@
+"""Acknowledgements and requests for redelivery."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from magnetar.broker.error_codes import code_of
+from magnetar.broker.handlers.client import Client, OpenConsumer
+from magnetar.broker.handlers.message_ids import position_of
+from magnetar.broker.subscriptions.membership import SubType
+from magnetar.common.errors import MagnetarError, NotSupportedYet
+from magnetar.common.naming.position import Position
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.wire import commands
+from magnetar.common.wire.ack_set import words_to_acked_bits
+from magnetar.common.wire.pulsar_pb2 import (
+    CommandAck,
+    CommandRedeliverUnacknowledgedMessages,
+    MessageIdData,
+)
+from prometheus_client import Counter
+
+log = get_logger(__name__)
+
+IGNORED_ACKS = Counter(
+    "magnetar_ignored_acks_total",
+    "Acknowledgements that were ignored, by reason.",
+    ["reason"],
+    registry=REGISTRY,
+)
+
+
+def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None] | None:
+    """Acknowledge. Answered with AckResponse, once it is durable, when the command has a request id.
+
+    Returns what has to be awaited, if anything: the size of a batch that only storage knows.
+    """
+    opened = client.open_consumer(command.consumer_id)
+    if opened is None:
+        IGNORED_ACKS.labels("unknown consumer").inc()
+        return None
+    if command.txnid_most_bits or command.txnid_least_bits:
+        raise NotSupportedYet("transactions are not supported by this version")
+    if command.HasField("validation_error"):
+        log.warning(
+            "consumer could not read a message and dropped it",
+            topic=opened.topic.name.full,
+            subscription=opened.subscription.name,
+            error=CommandAck.ValidationError.Name(command.validation_error),
+            ids=[str(position_of(each)) for each in command.message_id],
+        )
+    if command.ack_type == CommandAck.AckType.Cumulative:
+        partial = _ack_cumulative(opened, command)
+    else:
+        partial = _ack_individual(client, opened, command)
+    if partial:
+        return _ack_partly(client, opened, command, partial)
+    _answer_when_persisted(client, opened, command)
+    return None
+
+
+def _ack_individual(client: Client, opened: OpenConsumer, command: CommandAck) -> list[MessageIdData]:
+    """Acknowledge whole entries; returns the ids that name only a part of their batch."""
+    subscription, consumer = opened.subscription, opened.consumer
+    partial = []
+    for message_id in command.message_id:
+        if message_id.ack_set and any(message_id.ack_set):
+            partial.append(message_id)
+        else:
+            subscription.ack(message_id.ledgerId, message_id.entryId, consumer)
+    if partial and not client.services.config.dispatch.batch_index_ack_enabled:
+        return []
+    return partial
+
+
+def _ack_cumulative(opened: OpenConsumer, command: CommandAck) -> list[MessageIdData]:
+    if opened.subscription.type == SubType.Shared:
+        IGNORED_ACKS.labels("cumulative on Shared").inc()
+        log.warning(
+            "cumulative acknowledgement on a Shared subscription is ignored",
+            topic=opened.topic.name.full,
+            subscription=opened.subscription.name,
+        )
+        return []
+    if len(command.message_id) != 1:
+        IGNORED_ACKS.labels("cumulative with several ids").inc()
+        log.warning(
+            "cumulative acknowledgement needs exactly one id",
+            topic=opened.topic.name.full,
+            subscription=opened.subscription.name,
+            ids=len(command.message_id),
+        )
+        return []
+    message_id = command.message_id[0]
+    position = position_of(message_id)
+    if message_id.ack_set and any(message_id.ack_set):
+        # All entries before this one, and of this batch what the bits say.
+        opened.subscription.ack_cumulative(
+            Position(position.ledger_id, position.entry_id - 1), opened.consumer
+        )
+        return [message_id]
+    opened.subscription.ack_cumulative(position, opened.consumer)
+    return []
+
+
+async def _ack_partly(
+    client: Client, opened: OpenConsumer, command: CommandAck, partial: list[MessageIdData]
+) -> None:
+    for message_id in partial:
+        position = position_of(message_id)
+        size = message_id.batch_size or await opened.topic.messages_of(position)
+        acked = words_to_acked_bits(message_id.ack_set, size)
+        opened.subscription.ack_batch(*position, acked, size, opened.consumer)
+    _answer_when_persisted(client, opened, command)
+
+
+def _answer_when_persisted(client: Client, opened: OpenConsumer, command: CommandAck) -> None:
+    if not command.HasField("request_id"):
+        return
+    consumer_id, request_id, peer = command.consumer_id, command.request_id, client.peer
+
+    def persisted(error: MagnetarError | None) -> None:
+        if error is None:
+            peer.write(commands.ack_response(consumer_id, request_id))
+        else:
+            peer.write(commands.ack_response(consumer_id, request_id, code_of(error), str(error)))
+
+    opened.subscription.when_persisted(persisted)
+
+
+def handle_redeliver(client: Client, command: CommandRedeliverUnacknowledgedMessages) -> None:
+    """Deliver again: the ids given, or everything unacknowledged. Ignored for an unknown consumer."""
+    opened = client.open_consumer(command.consumer_id)
+    if opened is None:
+        return
+    positions = [position_of(each) for each in command.message_ids] or None
+    epoch = command.consumer_epoch if command.HasField("consumer_epoch") else None
+    opened.subscription.redeliver(opened.consumer, positions, epoch)

@@ -1,0 +1,111 @@
+"""What the broker knows of one client connection, and what its handlers may use."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.peer import Peer
+from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.service_urls import ServiceUrls
+from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.entry_source import Spawn
+from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.producer_names import ProducerNames
+from magnetar.broker.topics.topic import AnySubscription, Topic
+from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.common.runtime.clock import Clock
+
+CLOSED_PRODUCERS_REMEMBERED: Final = 1_000
+"""Producer ids closed a moment ago, whose messages in flight are ignored rather than an error."""
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of the broker that handlers use."""
+
+    config: BrokerConfig
+    topics: TopicRegistry
+    schemas: SchemaStore
+    producer_names: ProducerNames
+    clock: Clock
+    urls: ServiceUrls
+    spawn: Spawn
+    lookups_in_process: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Opening:
+    """A producer or consumer whose creation is under way."""
+
+    cancelled: bool = False
+    """The client closed it meanwhile: it is removed again when it is there, and nobody is answered."""
+
+
+@dataclass(slots=True, eq=False)
+class OpenProducer:
+    """A producer of this connection."""
+
+    topic: Topic
+    producer: Producer
+
+
+@dataclass(slots=True, eq=False)
+class OpenConsumer:
+    """A consumer of this connection."""
+
+    topic: Topic
+    subscription: AnySubscription
+    consumer: Consumer
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One connection's state: who it is, and its producers and consumers by the ids it chose."""
+
+    services: Services
+    peer: Peer
+    connected: bool = False
+    """True after Connect; nothing else is accepted before."""
+    principal: str | None = None
+    protocol_version: int = 0
+    client_version: str = ""
+    understands_entry_metadata: bool = False
+    producers: dict[int, OpenProducer | Opening] = field(default_factory=dict)
+    consumers: dict[int, OpenConsumer | Opening] = field(default_factory=dict)
+    closed_producers: OrderedDict[int, None] = field(default_factory=OrderedDict)
+
+    def open_consumer(self, consumer_id: int) -> OpenConsumer | None:
+        """The consumer with this id, if it is open."""
+        entry = self.consumers.get(consumer_id)
+        return entry if isinstance(entry, OpenConsumer) else None
+
+    def forget_producer(self, producer_id: int) -> None:
+        """The producer is closed; messages still on their way to it are ignored."""
+        self.producers.pop(producer_id, None)
+        self.closed_producers[producer_id] = None
+        if len(self.closed_producers) > CLOSED_PRODUCERS_REMEMBERED:
+            self.closed_producers.popitem(last=False)
+
+    def disconnected(self) -> None:
+        """The connection is gone: so are its producers and consumers."""
+        for producer_entry in list(self.producers.values()):
+            if isinstance(producer_entry, Opening):
+                producer_entry.cancelled = True
+            else:
+                producer_entry.topic.remove_producer(producer_entry.producer)
+        for consumer_entry in list(self.consumers.values()):
+            if isinstance(consumer_entry, Opening):
+                consumer_entry.cancelled = True
+            else:
+                consumer_entry.topic.remove_consumer(consumer_entry.subscription, consumer_entry.consumer)
+        self.producers.clear()
+        self.consumers.clear()
+
+    def writable_again(self) -> None:
+        """The socket has room: subscriptions of this connection's consumers may go on."""
+        for entry in self.consumers.values():
+            if isinstance(entry, OpenConsumer):
+                entry.subscription.wake()

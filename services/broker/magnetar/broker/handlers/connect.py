@@ -1,0 +1,46 @@
+"""Connect: the first command of every connection; and Ping, Pong."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Final
+
+from magnetar.broker.handlers.client import Client
+from magnetar.common.errors import ProtocolError
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.wire import commands
+from magnetar.common.wire.pulsar_pb2 import CommandConnect, CommandPing, CommandPong, ProtocolVersion
+
+log = get_logger(__name__)
+
+SERVER_VERSION: Final = f"Magnetar {version('magnetar-broker')}"
+
+PROTOCOL_VERSION: Final = max(ProtocolVersion.values())
+"""The newest protocol version served; a connection runs at the lower of both sides'."""
+
+
+def handle_connect(client: Client, command: CommandConnect) -> None:
+    """Answer Connected with what both sides understand. Credentials are not looked at: nobody is refused."""
+    if client.connected:
+        raise ProtocolError("Connect was sent twice on one connection")
+    client.connected = True
+    client.client_version = command.client_version
+    client.protocol_version = min(command.protocol_version, PROTOCOL_VERSION)
+    client.understands_entry_metadata = command.feature_flags.supports_broker_entry_metadata
+    config = client.services.config
+    client.peer.write(
+        commands.connected(
+            server_version=SERVER_VERSION,
+            protocol_version=client.protocol_version,
+            max_message_size=config.publish.message_bytes_max,
+        )
+    )
+    log.debug("client connected", peer=client.peer.address, client_version=command.client_version)
+
+
+def handle_ping(client: Client, command: CommandPing) -> None:
+    client.peer.write(commands.PONG)
+
+
+def handle_pong(client: Client, command: CommandPong) -> None:
+    """Any bytes are a sign of life; the transport has noted them already."""

@@ -1,0 +1,178 @@
+"""Consumers: subscribing, permits, closing, unsubscribing, seeking, and questions about them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from magnetar.broker.authorization import authorize
+from magnetar.broker.handlers.client import Client, OpenConsumer, Opening
+from magnetar.broker.handlers.message_ids import position_of
+from magnetar.broker.subscriptions.consumer import ConsumerOptions
+from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.topics.topic import SubscribeRequest
+from magnetar.common.errors import (
+    ConsumerNotFound,
+    InvalidName,
+    NotAllowed,
+    ProtocolError,
+    ServiceNotReady,
+)
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire import commands
+from magnetar.common.wire.pulsar_pb2 import (
+    CommandCloseConsumer,
+    CommandConsumerStats,
+    CommandFlow,
+    CommandGetLastMessageId,
+    CommandSeek,
+    CommandSubscribe,
+    CommandUnsubscribe,
+)
+
+
+async def handle_subscribe(client: Client, command: CommandSubscribe) -> None:
+    """Connect a consumer. Answered with Success, unless the client closed it meanwhile."""
+    existing = client.consumers.get(command.consumer_id)
+    if isinstance(existing, Opening):
+        raise ServiceNotReady(f"consumer {command.consumer_id} is already being created on this connection")
+    if existing is not None:
+        client.peer.write(commands.success(command.request_id))
+        return
+    opening = Opening()
+    client.consumers[command.consumer_id] = opening
+    try:
+        opened = await _open(client, command)
+    except BaseException as error:
+        if client.consumers.get(command.consumer_id) is opening:
+            del client.consumers[command.consumer_id]
+        if opening.cancelled and isinstance(error, Exception):
+            return
+        raise
+    if opening.cancelled:
+        opened.topic.remove_consumer(opened.subscription, opened.consumer)
+        return
+    client.consumers[command.consumer_id] = opened
+    opened.consumer.on_detached = lambda: _forget(client, opened)
+    client.peer.write(commands.success(command.request_id))
+
+
+def _forget(client: Client, opened: OpenConsumer) -> None:
+    client.consumers.pop(opened.consumer.consumer_id, None)
+
+
+async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
+    services = client.services
+    name = TopicName.parse(command.topic)
+    authorize(client.principal, "consume", name.full)
+    if not command.subscription.strip():
+        raise InvalidName("the subscription name is empty; give it one")
+    if command.read_compacted:
+        raise NotAllowed("read_compacted: compacted topics are not supported by this version")
+    topic = await services.topics.get(name, create=command.force_topic_creation)
+    if command.HasField("schema"):
+        await services.schemas.put(name, command.schema)
+    request = SubscribeRequest(
+        subscription=command.subscription,
+        type=command.subType,
+        durable=command.durable,
+        from_earliest=command.initialPosition == CommandSubscribe.InitialPosition.Earliest,
+        start=position_of(command.start_message_id) if command.HasField("start_message_id") else None,
+        rollback_s=command.start_message_rollback_duration_sec,
+        properties={each.key: each.value for each in command.subscription_properties},
+        options=ConsumerOptions(
+            consumer_id=command.consumer_id,
+            name=command.consumer_name,
+            priority_level=command.priority_level,
+            properties={each.key: each.value for each in command.metadata},
+            epoch=command.consumer_epoch if command.HasField("consumer_epoch") else None,
+        ),
+        peer=client.peer,
+        sends_entry_metadata=(
+            client.understands_entry_metadata and services.config.dispatch.expose_broker_entry_metadata
+        ),
+    )
+    subscription, consumer = await topic.subscribe(request)
+    return OpenConsumer(topic, subscription, consumer)
+
+
+def handle_flow(client: Client, command: CommandFlow) -> None:
+    """More permits. None or fewer is a protocol error; for an unknown consumer it is ignored."""
+    if command.messagePermits == 0:
+        raise ProtocolError(f"Flow of consumer {command.consumer_id} gives no permits; give at least one")
+    opened = client.open_consumer(command.consumer_id)
+    if opened is not None:
+        opened.subscription.add_permits(opened.consumer, command.messagePermits)
+
+
+async def handle_close_consumer(client: Client, command: CommandCloseConsumer) -> None:
+    existing = client.consumers.pop(command.consumer_id, None)
+    if isinstance(existing, Opening):
+        existing.cancelled = True
+    elif existing is not None:
+        existing.topic.remove_consumer(existing.subscription, existing.consumer)
+    client.peer.write(commands.success(command.request_id))
+
+
+async def handle_unsubscribe(client: Client, command: CommandUnsubscribe) -> None:
+    opened = _require(client, command.consumer_id)
+    await opened.topic.unsubscribe(opened.subscription, opened.consumer, force=command.force)
+    client.consumers.pop(command.consumer_id, None)
+    client.peer.write(commands.success(command.request_id))
+
+
+async def handle_seek(client: Client, command: CommandSeek) -> None:
+    """Move the whole subscription; all its consumers are told to subscribe again before the answer."""
+    opened = _require(client, command.consumer_id)
+    if command.HasField("message_id"):
+        words = list(command.message_id.ack_set)
+        await opened.topic.seek(opened.subscription, position_of(command.message_id), words or None)
+    elif command.HasField("message_publish_time"):
+        await opened.topic.seek_time(opened.subscription, command.message_publish_time)
+    else:
+        raise NotAllowed("Seek names neither a message id nor a publish time")
+    client.peer.write(commands.success(command.request_id))
+
+
+async def handle_get_last_message_id(client: Client, command: CommandGetLastMessageId) -> None:
+    opened = _require(client, command.consumer_id)
+    position, batch_index = await opened.topic.last_message_id()
+    client.peer.write(
+        commands.last_message_id(
+            command.request_id,
+            position,
+            partition=opened.topic.name.partition_index,
+            batch_index=batch_index,
+            mark_delete=opened.topic.mark_delete_position(opened.subscription),
+        )
+    )
+
+
+async def handle_consumer_stats(client: Client, command: CommandConsumerStats) -> None:
+    """Figures of a consumer and of its subscription; rates are those of the last minute."""
+    opened = _require(client, command.consumer_id)
+    consumer, subscription = opened.consumer, opened.subscription
+    since = datetime.fromtimestamp(consumer.connected_since_ms / 1000, UTC)
+    client.peer.write(
+        commands.consumer_stats(
+            command.request_id,
+            message_rate_out=consumer.stats.message_rate_out,
+            byte_rate_out=consumer.stats.byte_rate_out,
+            redelivery_rate=consumer.stats.redelivery_rate,
+            ack_rate=consumer.stats.ack_rate,
+            consumer_name=consumer.name,
+            available_permits=max(0, consumer.permits),
+            unacked_messages=consumer.pending.messages,
+            blocked_on_unacked=consumer.blocked_on_unacked,
+            address=client.peer.address,
+            connected_since=since.isoformat(timespec="milliseconds"),
+            subscription_type=SubType.Name(subscription.type or SubType.Exclusive),
+            backlog=subscription.backlog(),
+        )
+    )
+
+
+def _require(client: Client, consumer_id: int) -> OpenConsumer:
+    opened = client.open_consumer(consumer_id)
+    if opened is None:
+        raise ConsumerNotFound(f"consumer {consumer_id} is not open on this connection; subscribe again")
+    return opened

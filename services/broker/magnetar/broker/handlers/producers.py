@@ -1,0 +1,129 @@
+"""Producers: opening, closing, and the messages they send."""
+
+from __future__ import annotations
+
+from magnetar.broker.authorization import authorize
+from magnetar.broker.error_codes import code_of
+from magnetar.broker.handlers.client import Client, Opening, OpenProducer
+from magnetar.broker.topics.producer import Producer
+from magnetar.common.errors import NotAllowed, NotSupportedYet, ProtocolError, ServiceNotReady
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.wire import commands
+from magnetar.common.wire.connection import SendRejected, SendRun
+from magnetar.common.wire.pulsar_pb2 import (
+    CommandCloseProducer,
+    CommandProducer,
+    ProducerAccessMode,
+)
+
+log = get_logger(__name__)
+
+
+async def handle_producer(client: Client, command: CommandProducer) -> None:
+    """Open a producer. Answered with ProducerSuccess, unless the client closed it meanwhile."""
+    existing = client.producers.get(command.producer_id)
+    if isinstance(existing, Opening):
+        raise ServiceNotReady(f"producer {command.producer_id} is already being created on this connection")
+    if existing is not None and command.epoch <= existing.producer.epoch:
+        _answer(client, command.request_id, existing.producer)
+        return
+    opening = Opening()
+    client.producers[command.producer_id] = opening
+    try:
+        opened = await _open(client, command)
+    except BaseException as error:
+        if client.producers.get(command.producer_id) is opening:
+            del client.producers[command.producer_id]
+        if opening.cancelled and isinstance(error, Exception):
+            return
+        raise
+    if opening.cancelled:
+        opened.topic.remove_producer(opened.producer)
+        return
+    client.producers[command.producer_id] = opened
+    client.closed_producers.pop(command.producer_id, None)
+    opened.producer.on_detached = lambda: client.forget_producer(command.producer_id)
+    _answer(client, command.request_id, opened.producer)
+
+
+async def _open(client: Client, command: CommandProducer) -> OpenProducer:
+    services = client.services
+    name = TopicName.parse(command.topic)
+    authorize(client.principal, "produce", name.full)
+    if command.producer_access_mode != ProducerAccessMode.Shared:
+        mode = ProducerAccessMode.Name(command.producer_access_mode)
+        raise NotSupportedYet(f"producer access mode {mode} is not supported by this version; use Shared")
+    if command.txn_enabled:
+        raise NotSupportedYet("transactions are not supported by this version")
+    topic = await services.topics.get(name, create=True)
+    version = b""
+    if command.HasField("schema"):
+        version = await services.schemas.put(name, command.schema)
+    if command.initial_subscription_name:
+        if not name.persistent:
+            raise NotAllowed(f"{name} is non-persistent: it has no initial subscription")
+        await topic.create_subscription(command.initial_subscription_name)
+    producer = Producer(
+        producer_id=command.producer_id,
+        name=command.producer_name or services.producer_names.next(),
+        epoch=command.epoch,
+        peer=client.peer,
+        user_provided_name=command.user_provided_producer_name and bool(command.producer_name),
+        properties={each.key: each.value for each in command.metadata},
+        schema_version=version,
+        connected_since_ms=services.clock.wall_ms(),
+    )
+    await topic.add_producer(producer)
+    return OpenProducer(topic, producer)
+
+
+def _answer(client: Client, request_id: int, producer: Producer) -> None:
+    client.peer.write(
+        commands.producer_success(request_id, producer.name, schema_version=producer.schema_version)
+    )
+
+
+async def handle_close_producer(client: Client, command: CommandCloseProducer) -> None:
+    """Take no more of its messages, wait until all pending ones are persisted, then answer."""
+    existing = client.producers.get(command.producer_id)
+    client.forget_producer(command.producer_id)
+    if isinstance(existing, Opening):
+        existing.cancelled = True
+    elif existing is not None:
+        existing.topic.remove_producer(existing.producer)
+        await existing.producer.wait_persisted()
+    client.peer.write(commands.success(command.request_id))
+
+
+def handle_sends(client: Client, sends: SendRun) -> None:
+    """A run of messages of one producer. Raises ProtocolError for a producer that was never opened."""
+    opened = client.producers.get(sends.producer_id)
+    if not isinstance(opened, OpenProducer):
+        _refuse_unknown(client, sends.producer_id)
+        return
+    opened.topic.publish(opened.producer, sends)
+
+
+def handle_rejected_send(client: Client, rejected: SendRejected) -> None:
+    """One message that cannot be taken (a wrong checksum, say); the connection lives on."""
+    if not isinstance(client.producers.get(rejected.producer_id), OpenProducer):
+        _refuse_unknown(client, rejected.producer_id)
+        return
+    log.warning(
+        "message refused",
+        peer=client.peer.address,
+        producer_id=rejected.producer_id,
+        error=str(rejected.error),
+    )
+    client.peer.write(
+        commands.send_error(
+            rejected.producer_id, rejected.sequence_id, code_of(rejected.error), str(rejected.error)
+        )
+    )
+
+
+def _refuse_unknown(client: Client, producer_id: int) -> None:
+    """In flight to a producer closed a moment ago: ignored. Never opened, or still opening: an error."""
+    if producer_id in client.producers or producer_id not in client.closed_producers:
+        raise ProtocolError(f"Send for producer {producer_id}, which is not open on this connection")

@@ -1,0 +1,28 @@
+"""Schemas: stored as clients give them, answered by version."""
+
+from __future__ import annotations
+
+from magnetar.broker.authorization import authorize
+from magnetar.broker.handlers.client import Client
+from magnetar.common.errors import TopicNotFound
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire import commands
+from magnetar.common.wire.pulsar_pb2 import CommandGetOrCreateSchema, CommandGetSchema
+
+
+async def handle_get_schema(client: Client, command: CommandGetSchema) -> None:
+    name = TopicName.parse(command.topic)
+    authorize(client.principal, "consume", name.full)
+    found = await client.services.schemas.get(name, command.schema_version)
+    if found is None:
+        raise TopicNotFound(f"topic {name} has no schema of that version")
+    schema, version = found
+    client.peer.write(commands.get_schema_response(command.request_id, schema, version))
+
+
+async def handle_get_or_create_schema(client: Client, command: CommandGetOrCreateSchema) -> None:
+    name = TopicName.parse(command.topic)
+    authorize(client.principal, "produce", name.full)
+    await client.services.topics.get(name, create=True)
+    version = await client.services.schemas.put(name, command.schema)
+    client.peer.write(commands.get_or_create_schema_response(command.request_id, version))

@@ -1,0 +1,1 @@
+"""Subscriptions: consumers, what each of them holds unacknowledged, and what is delivered again."""

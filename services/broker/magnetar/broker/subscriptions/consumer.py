@@ -1,0 +1,142 @@
+"""A consumer: one client's end of a subscription, with its permits and what it holds unacknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from magnetar.broker.peer import Peer
+from magnetar.broker.stats import SubscriptionStats
+from magnetar.broker.subscriptions.pending_acks import PendingAcks
+from magnetar.common.wire.messages import MessageFramer
+from magnetar.ledger.ledger_store import Run
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """What a Subscribe command says about its consumer."""
+
+    consumer_id: int
+    name: str
+    priority_level: int
+    properties: dict[str, str]
+    epoch: int | None
+    """The consumer epoch that a client sent; Messages carry it back so that it can drop older ones."""
+
+
+class Consumer:
+    """Permits, unacknowledged messages and the way to the client. Implements dispatch.candidate.Candidate."""
+
+    __slots__ = (
+        "_blocked_on_unacked",
+        "_framer",
+        "_unacked_max",
+        "connected_since_ms",
+        "consumer_id",
+        "epoch",
+        "name",
+        "on_detached",
+        "peer",
+        "pending",
+        "permits",
+        "priority_level",
+        "properties",
+        "sends_entry_metadata",
+        "stats",
+    )
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        peer: Peer,
+        *,
+        partition: int,
+        unacked_max: int,
+        connected_since_ms: int,
+        sends_entry_metadata: bool,
+    ) -> None:
+        self.consumer_id = options.consumer_id
+        self.name = options.name
+        self.priority_level = options.priority_level
+        self.properties = options.properties
+        self.epoch = options.epoch
+        self.peer = peer
+        self.permits = 0
+        self.pending = PendingAcks()
+        self.stats = SubscriptionStats()
+        self.connected_since_ms = connected_since_ms
+        self.sends_entry_metadata = sends_entry_metadata
+        self.on_detached: Callable[[], None] | None = None
+        self._framer = MessageFramer(options.consumer_id, partition)
+        self._unacked_max = unacked_max
+        self._blocked_on_unacked = False
+
+    @property
+    def blocked_on_unacked(self) -> bool:
+        """Holds too many unacknowledged messages: blocked at the limit, free again at half of it."""
+        limit = self._unacked_max
+        if limit and self.pending.messages >= limit:
+            self._blocked_on_unacked = True
+        elif self.pending.messages <= limit // 2:
+            self._blocked_on_unacked = False
+        return self._blocked_on_unacked
+
+    @property
+    def capacity(self) -> int:
+        """Messages it can take now."""
+        if self.permits <= 0 or not self.peer.writable or self.blocked_on_unacked:
+            return 0
+        return self.permits
+
+    @property
+    def held_back_by(self) -> str | None:
+        if self.permits <= 0:
+            return f"consumer {self.name} has given no permits"
+        if not self.peer.writable:
+            return f"the socket of consumer {self.name} is full"
+        if self.blocked_on_unacked:
+            return (
+                f"consumer {self.name} has too many unacknowledged messages (maxUnackedMessagesPerConsumer)"
+            )
+        return None
+
+    def detach(self) -> None:
+        """The broker closed it, not the client: its connection forgets it."""
+        if self.on_detached is not None:
+            self.on_detached()
+
+    def fitting(self, run: Run, messages_max: int) -> int:
+        """How many of the run's entries `messages_max` messages allow; at least one: no batch is split."""
+        counts = run.message_counts
+        if counts is None:
+            return min(len(run.entries), messages_max)
+        messages = 0
+        for index, count in enumerate(counts):
+            messages += count
+            if messages >= messages_max:
+                return index + 1
+        return len(counts)
+
+    def deliver(
+        self,
+        run: Run,
+        messages: int,
+        *,
+        redelivery_count: int = 0,
+        ack_set: Sequence[int] | None = None,
+    ) -> None:
+        """Send every entry of the run; `messages` is how many permits that costs."""
+        out: list[bytes] = []
+        self._framer.frames(
+            out,
+            run.ledger_id,
+            run.first_entry_id,
+            run.entries,
+            redelivery_count=redelivery_count,
+            ack_set=ack_set,
+            consumer_epoch=self.epoch,
+        )
+        self.peer.write_parts(out)
+        self.permits -= messages
+        self.stats.messages_out += messages
+        self.stats.bytes_out += run.byte_length

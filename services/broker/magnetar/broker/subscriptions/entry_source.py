@@ -1,0 +1,204 @@
+"""What a subscription delivers next: entries to be delivered again first, then those after its read position.
+
+A plain pull: `peek` answers at once from memory, or answers nothing and starts one read from storage, after
+which `wake` is called. There is no state of "waiting" that could be lost: every `peek` decides anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from magnetar.broker.config import DispatchConfig
+from magnetar.broker.subscriptions.replay import ReplaySet
+from magnetar.common.errors import MagnetarError
+from magnetar.common.naming.position import Position
+from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+
+log = get_logger(__name__)
+
+READ_RETRY_S = 1.0
+"""After a failed read from storage, before the next one."""
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], None]
+
+
+class EntrySource:
+    """The entries of one subscription in delivery order, without those that its cursor has acknowledged."""
+
+    __slots__ = (
+        "_config",
+        "_cursor",
+        "_fresh",
+        "_generation",
+        "_ledger",
+        "_paused",
+        "_read_after",
+        "_reading",
+        "_replay",
+        "_replayed",
+        "_spawn",
+        "_wake",
+    )
+
+    def __init__(
+        self,
+        ledger: ManagedLedger,
+        cursor: Cursor,
+        config: DispatchConfig,
+        spawn: Spawn,
+        wake: Callable[[], None],
+    ) -> None:
+        self._ledger = ledger
+        self._cursor = cursor
+        self._config = config
+        self._spawn = spawn
+        self._wake = wake
+        self._read_after = cursor.mark_delete
+        self._fresh: deque[Run] = deque()
+        self._replay = ReplaySet()
+        self._replayed: deque[Run] = deque()
+        self._reading = False
+        self._paused: asyncio.TimerHandle | None = None
+        self._generation = 0
+
+    @property
+    def reading(self) -> bool:
+        """True while a read from storage is under way."""
+        return self._reading
+
+    @property
+    def read_position(self) -> Position:
+        """Everything up to this position was looked at."""
+        return self._read_after
+
+    def rewind(self, position: Position) -> None:
+        """Deliver everything unacknowledged after `position` again; what was read ahead is dropped."""
+        self._generation += 1
+        self._reading = False
+        self._read_after = position
+        self._fresh.clear()
+        self._replay.clear()
+        self._replayed.clear()
+
+    def replay(self, ledger_id: int, entry_id: int) -> None:
+        """Deliver this entry again, before anything new."""
+        self._replay.add(ledger_id, entry_id)
+
+    def peek(self, entries_max: int) -> tuple[Run, bool] | None:
+        """The next entries, as (run, are they delivered again?); None when there are none in memory now.
+
+        The run may hold more than `entries_max` entries; the caller takes a front part and calls `advance`.
+        """
+        while self._replay and not self._replayed:
+            if not self._fetch_replay(entries_max):
+                return None
+        if self._replayed:
+            return self._replayed[0], True
+        while not self._fresh:
+            if not self._fetch_fresh(entries_max):
+                return None
+        return self._fresh[0], False
+
+    def advance(self, entries: int) -> None:
+        """The first `entries` of the run that `peek` gave were delivered."""
+        runs = self._replayed or self._fresh
+        run = runs[0]
+        if entries == len(run.entries):
+            runs.popleft()
+        else:
+            runs[0] = run.slice(run.first_entry_id + entries, run.last_entry_id)
+
+    def put_back(self) -> None:
+        """The first entry that `peek` gave cannot be delivered now: it waits in replay."""
+        run = (self._replayed or self._fresh)[0]
+        self.advance(1)
+        self._replay.add(run.ledger_id, run.first_entry_id)
+
+    def _fetch_fresh(self, entries_max: int) -> bool:
+        """Move entries after the read position into `_fresh`; False when none can be had at once."""
+        start = self._ledger.next_position(self._read_after)
+        if start is None:
+            return False
+        run = self._ledger.read_cached(start, entries_max, self._config.read_bytes_max)
+        if run is None:
+            self._start_read(start, self._config.read_entries_max, replayed=False)
+            return False
+        self._read_after = Position(run.ledger_id, run.last_entry_id)
+        self._fresh.extend(self._unacked(run))
+        return True
+
+    def _fetch_replay(self, entries_max: int) -> bool:
+        ledger_id, first, last = self._replay.first_range(entries_max)
+        run = self._ledger.read_cached(
+            Position(ledger_id, first), last - first + 1, self._config.read_bytes_max
+        )
+        if run is None:
+            self._start_read(Position(ledger_id, first), last - first + 1, replayed=True)
+            return False
+        self._replay.discard_range(ledger_id, first, run.last_entry_id)
+        self._replayed.extend(self._unacked(run))
+        return True
+
+    def _unacked(self, run: Run) -> list[Run]:
+        return [run.slice(first, last) for first, last in self._cursor.unacked_ranges(run)]
+
+    def _start_read(self, start: Position, entries_max: int, *, replayed: bool) -> None:
+        if self._reading or self._paused is not None:
+            return
+        self._reading = True
+        self._spawn(self._read(start, entries_max, self._generation, replayed), "read for dispatch")
+
+    async def _read(self, start: Position, entries_max: int, generation: int, replayed: bool) -> None:
+        try:
+            result = await self._ledger.read(start, entries_max, self._config.read_bytes_max)
+        except MagnetarError as error:
+            if generation == self._generation:
+                self._reading = False
+                self._pause()
+                log.warning(
+                    "read for dispatch failed, trying again",
+                    topic=self._ledger.name,
+                    subscription=self._cursor.name,
+                    position=str(start),
+                    error=str(error),
+                )
+            return
+        if generation != self._generation:
+            return
+        self._reading = False
+        for position in result.unreadable:
+            self._cursor.ack(position.ledger_id, position.entry_id)
+        if replayed:
+            self._take_replayed(start, entries_max, result.runs)
+        else:
+            self._read_after = Position(result.next.ledger_id, result.next.entry_id - 1)
+            for run in result.runs:
+                self._fresh.extend(self._unacked(run))
+        self._wake()
+
+    def _take_replayed(self, start: Position, entries: int, runs: list[Run]) -> None:
+        """Only what was asked for: a read goes on past holes, into entries that are not to be replayed."""
+        last_wanted = start.entry_id + entries - 1
+        last_read = start.entry_id
+        for run in runs:
+            if run.ledger_id != start.ledger_id or run.first_entry_id > last_wanted:
+                last_read = last_wanted
+                break
+            wanted = run.slice(run.first_entry_id, min(run.last_entry_id, last_wanted))
+            last_read = wanted.last_entry_id
+            self._replayed.extend(self._unacked(wanted))
+        # Entries up to here are delivered, or gone: acknowledged, trimmed or unreadable.
+        self._replay.discard_range(start.ledger_id, start.entry_id, last_read if runs else last_wanted)
+
+    def _pause(self) -> None:
+        def resume() -> None:
+            self._paused = None
+            self._wake()
+
+        self._paused = asyncio.get_running_loop().call_later(READ_RETRY_S, resume)

@@ -1,0 +1,99 @@
+"""A subscription of a non-persistent topic: whoever can take a message now gets it, else it is dropped.
+
+Nothing is stored or buffered: no acknowledgements, no redelivery, no backlog (Pulsar's concepts,
+non-persistent topics).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from magnetar.broker.config import DispatchConfig
+from magnetar.broker.stats import SubscriptionStats, TopicStats
+from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.membership import Membership, SubType
+from magnetar.common.errors import MagnetarError
+from magnetar.common.naming.position import Position
+from magnetar.ledger.ledger_store import Run
+
+
+class NonPersistentSubscription:
+    """Hands each published entry to a consumer with permits."""
+
+    def __init__(self, name: str, config: DispatchConfig, topic_stats: TopicStats) -> None:
+        self.name = name
+        self.stats = SubscriptionStats()
+        self.messages_dropped = 0
+        self._members = Membership(name, config.round_robin_entries_max)
+        self._topic_stats = topic_stats
+
+    @property
+    def type(self) -> SubType.ValueType | None:
+        return self._members.type
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        return self._members.consumers
+
+    @property
+    def consumer_count(self) -> int:
+        return len(self.consumers)
+
+    @property
+    def unacked_messages(self) -> int:
+        return 0
+
+    def backlog(self) -> int:
+        return 0
+
+    def why_not_dispatching(self) -> str | None:
+        reasons = [consumer.held_back_by for consumer in self.consumers]
+        if not reasons:
+            return "no consumer is connected: messages are dropped"
+        return "messages are dropped: " + "; ".join(filter(None, reasons)) if all(reasons) else None
+
+    def add_consumer(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
+        self._members.add(consumer, sub_type)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        self._members.remove(consumer)
+
+    def add_permits(self, consumer: Consumer, permits: int) -> None:
+        consumer.permits += permits
+
+    def wake(self) -> None:
+        """Nothing waits here."""
+
+    def publish(self, entries: Sequence[bytes], message_counts: Sequence[int] | None) -> None:
+        """Deliver or drop each entry, now."""
+        for index, entry in enumerate(entries):
+            messages = 1 if message_counts is None else message_counts[index]
+            dispatcher = self._members.dispatcher
+            choice = None if dispatcher is None else dispatcher.next()
+            if choice is None:
+                self.messages_dropped += messages
+                continue
+            # Every message of a non-persistent topic has the id 0:0.
+            run = Run([entry], message_counts=[messages], ledger_id=0, first_entry_id=0)
+            choice[0].deliver(run, messages)
+            self.stats.messages_out += messages
+            self.stats.bytes_out += len(entry)
+            self._topic_stats.messages_out += messages
+            self._topic_stats.bytes_out += len(entry)
+
+    def ack(self, ledger_id: int, entry_id: int, consumer: Consumer) -> None:
+        """Nothing to remember."""
+
+    def ack_batch(
+        self, ledger_id: int, entry_id: int, acked_bits: int, batch_size: int, consumer: Consumer
+    ) -> None:
+        """Nothing to remember."""
+
+    def ack_cumulative(self, position: Position, consumer: Consumer) -> None:
+        """Nothing to remember."""
+
+    def when_persisted(self, done: Callable[[MagnetarError | None], None]) -> None:
+        done(None)
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
+        """Nothing to deliver again."""

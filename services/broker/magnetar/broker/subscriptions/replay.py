@@ -1,0 +1,46 @@
+"""Entries of a Shared subscription that have to be delivered again, oldest first."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap
+
+
+class ReplaySet:
+    """A sorted set of (ledger id, entry id); a roaring bitmap a ledger keeps millions of entries small."""
+
+    __slots__ = ("_ledgers",)
+
+    def __init__(self) -> None:
+        self._ledgers: dict[int, BitMap] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._ledgers)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ledgers.values()))
+
+    def add(self, ledger_id: int, entry_id: int) -> None:
+        bitmap = self._ledgers.get(ledger_id)
+        if bitmap is None:
+            bitmap = self._ledgers[ledger_id] = BitMap()
+        bitmap.add(entry_id)
+
+    def discard_range(self, ledger_id: int, first: int, last: int) -> None:
+        """Remove the entries `first` to `last` inclusive."""
+        bitmap = self._ledgers.get(ledger_id)
+        if bitmap is not None:
+            bitmap.remove_range(first, last + 1)
+            if not bitmap:
+                del self._ledgers[ledger_id]
+
+    def first_range(self, entries_max: int) -> tuple[int, int, int]:
+        """(ledger id, first, last) of the oldest entries that follow each other, at most `entries_max`."""
+        ledger_id = min(self._ledgers)
+        bitmap = self._ledgers[ledger_id]
+        first = last = bitmap.min()
+        while last - first + 1 < entries_max and last + 1 in bitmap:
+            last += 1
+        return ledger_id, first, last
+
+    def clear(self) -> None:
+        self._ledgers.clear()

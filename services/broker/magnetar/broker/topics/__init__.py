@@ -1,0 +1,1 @@
+"""Topics: producers, publishing, and the subscriptions of one topic."""

@@ -1,0 +1,86 @@
+"""A non-persistent topic: nothing is stored; a receipt says only that the broker saw the message.
+
+Receipts come at once with the id 0:0, and what nobody can take is dropped (Pulsar's concepts, non-persistent
+topics).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.membership import check_supported
+from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
+from magnetar.common.errors import ConsumerBusy
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.runtime.clock import Clock
+from magnetar.common.wire.connection import SendRun
+from magnetar.common.wire.receipts import constant_receipts
+
+
+class NonPersistentTopic(Topic):
+    """Producers and consumers of one topic that keeps nothing."""
+
+    def __init__(self, name: TopicName, config: BrokerConfig, clock: Clock) -> None:
+        super().__init__(name)
+        self._config = config
+        self._clock = clock
+        self._subscriptions: dict[str, NonPersistentSubscription] = {}
+
+    @property
+    def subscriptions(self) -> Mapping[str, NonPersistentSubscription]:
+        return self._subscriptions
+
+    @property
+    def storage_bytes(self) -> int:
+        return 0
+
+    def publish(self, producer: Producer, sends: SendRun) -> None:
+        for subscription in self._subscriptions.values():
+            subscription.publish(sends.entries, sends.message_counts)
+        producer.peer.write(constant_receipts(producer.producer_id, 0, 0, sends))
+        stats = self.stats
+        stats.entries_in += len(sends.entries)
+        stats.messages_in += sum(sends.message_counts) if sends.message_counts else len(sends.entries)
+        stats.bytes_in += sum(map(len, sends.entries))
+        stats.entry_sizes.observe_lengths(sends.entries)
+
+    async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
+        check_supported(request.type)
+        self.check_open()
+        subscription = self._subscriptions.get(request.subscription)
+        if subscription is None:
+            subscription = NonPersistentSubscription(request.subscription, self._config.dispatch, self.stats)
+            self._subscriptions[request.subscription] = subscription
+        consumer = Consumer(
+            request.options,
+            request.peer,
+            partition=self.name.partition_index,
+            unacked_max=0,
+            connected_since_ms=self._clock.wall_ms(),
+            sends_entry_metadata=False,
+        )
+        try:
+            subscription.add_consumer(consumer, request.type)
+        except ConsumerBusy:
+            if subscription.type != request.type:
+                raise
+            for holder in list(subscription.consumers):
+                if await holder.peer.is_alive():
+                    raise
+            subscription.add_consumer(consumer, request.type)
+        return subscription, consumer
+
+    async def create_subscription(self, name: str) -> None:
+        if name not in self._subscriptions:
+            self._subscriptions[name] = NonPersistentSubscription(name, self._config.dispatch, self.stats)
+
+    async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
+        close_consumers(subscription)
+        self._subscriptions.pop(subscription.name, None)
+
+    async def close(self) -> None:
+        self.disconnect_clients()

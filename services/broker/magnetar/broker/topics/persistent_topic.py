@@ -1,0 +1,308 @@
+"""A persistent topic: entries go to its managed ledger, receipts go out when the watermark has passed them.
+
+The publish path is per run of entries, not per entry: one append, one pending item, one string of receipts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.error_codes import code_of
+from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.entry_source import Spawn
+from magnetar.broker.subscriptions.membership import SubType, check_supported
+from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
+from magnetar.common.errors import (
+    BrokerError,
+    ConsumerBusy,
+    NotAllowed,
+    StorageError,
+    SubscriptionNotFound,
+)
+from magnetar.common.naming.position import Position
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.clock import Clock
+from magnetar.common.wire import commands
+from magnetar.common.wire.ack_set import words_to_acked_bits
+from magnetar.common.wire.batch import parse_metadata
+from magnetar.common.wire.connection import SendRun
+from magnetar.common.wire.receipts import receipts
+from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER, Run
+from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+
+log = get_logger(__name__)
+
+
+class UnsubscribeRefused(BrokerError):
+    """Only the single connected consumer may unsubscribe without force."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingPublish:
+    """A run that was taken and is not confirmed: who gets its receipts."""
+
+    producer: Producer
+    sends: SendRun
+    byte_length: int
+    taken_at: float
+
+
+class PersistentTopic(Topic):
+    """Publishing, subscriptions and consumers of one persistent topic. Listens to its managed ledger."""
+
+    ledger: ManagedLedger
+
+    def __init__(
+        self,
+        name: TopicName,
+        config: BrokerConfig,
+        clock: Clock,
+        spawn: Spawn,
+        on_gone: Callable[[PersistentTopic], None],
+    ) -> None:
+        super().__init__(name)
+        self._config = config
+        self._clock = clock
+        self._spawn = spawn
+        self._on_gone = on_gone
+        self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions_lock = asyncio.Lock()
+
+    def attach(self, ledger: ManagedLedger) -> None:
+        """Serve from this managed ledger, which was opened with the topic as its listener."""
+        self.ledger = ledger
+        for cursor in ledger.cursors.values():
+            self._add_subscription(cursor)
+
+    def _add_subscription(self, cursor: Cursor) -> Subscription:
+        subscription = Subscription(self.ledger, cursor, self._config.dispatch, self.stats, self._spawn)
+        self._subscriptions[cursor.name] = subscription
+        return subscription
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]:
+        return self._subscriptions
+
+    @property
+    def storage_bytes(self) -> int:
+        return self.ledger.storage_bytes
+
+    # -- publishing
+
+    def publish(self, producer: Producer, sends: SendRun) -> None:
+        flags = (RUN_CHUNK if sends.is_chunk else 0) | (RUN_MARKER if sends.marker else 0)
+        run = Run(sends.entries, message_counts=sends.message_counts, flags=flags)
+        pending = PendingPublish(producer, sends, run.byte_length, self._clock.monotonic())
+        try:
+            self.ledger.append(run, pending)
+        except StorageError as error:
+            log.warning("publish refused", topic=self.name.full, producer=producer.name, error=str(error))
+            code = code_of(error)
+            for sequence_id in sends.sequence_ids:
+                producer.peer.write(commands.send_error(producer.producer_id, sequence_id, code, str(error)))
+            return
+        producer.pending_runs += 1
+        producer.peer.publish_pending(run.byte_length)
+        stats = self.stats
+        stats.messages_in += run.messages
+        stats.entries_in += len(run.entries)
+        stats.bytes_in += run.byte_length
+        stats.entry_sizes.observe_lengths(run.entries)
+
+    def on_confirmed(self, publishes: list[tuple[Run, object]]) -> None:
+        """The managed ledger's watermark passed these runs: send their receipts, wake the subscriptions."""
+        now = self._clock.monotonic()
+        for run, pending in publishes:
+            assert isinstance(pending, PendingPublish)
+            producer = pending.producer
+            if producer.peer.connected:
+                producer.peer.write(
+                    receipts(producer.producer_id, run.ledger_id, run.first_entry_id, pending.sends)
+                )
+            producer.peer.publish_pending(-pending.byte_length)
+            producer.settled()
+            self.stats.write_latency.observe((now - pending.taken_at) * 1000, len(run.entries))
+        for subscription in self._subscriptions.values():
+            subscription.wake()
+
+    def on_lost(self, error: StorageError) -> None:
+        """Another owner has the topic, or its storage is gone: close its clients, who look it up again.
+
+        Nobody gets a SendError: the fate of what is unconfirmed is unknown.
+        """
+        log.error("topic lost", topic=self.name.full, error=str(error))
+        self.closing = True
+        peers = {producer.peer for producer in self.producers.values()}
+        for subscription in self._subscriptions.values():
+            peers.update(consumer.peer for consumer in subscription.consumers)
+        for peer in peers:
+            peer.close(f"topic {self.name} is lost: {error}")
+        self._on_gone(self)
+
+    # -- subscriptions
+
+    async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
+        check_supported(request.type)
+        try:
+            return await self._subscribe(request)
+        except ConsumerBusy:
+            if not await self._holders_are_gone(request):
+                raise
+        return await self._subscribe(request)
+
+    async def _subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
+        async with self._subscriptions_lock:
+            self.check_open()
+            subscription = self._subscriptions.get(request.subscription)
+            if subscription is None:
+                subscription = await self._create(request)
+            elif subscription.cursor.durable != request.durable:
+                kind = "Durable" if subscription.cursor.durable else "Non-durable"
+                raise NotAllowed(
+                    f"{kind} subscription with the same name already exists: {request.subscription}"
+                )
+            self.check_open()
+            consumer = Consumer(
+                request.options,
+                request.peer,
+                partition=self.name.partition_index,
+                unacked_max=self._config.dispatch.consumer_unacked_max,
+                connected_since_ms=self._clock.wall_ms(),
+                sends_entry_metadata=request.sends_entry_metadata,
+            )
+            if request.type != SubType.Exclusive:
+                consumer.epoch = None
+            subscription.add_consumer(consumer, request.type)
+            return subscription, consumer
+
+    async def _holders_are_gone(self, request: SubscribeRequest) -> bool:
+        """Probe the exclusive holder before a newcomer is refused because of it."""
+        subscription = self._subscriptions.get(request.subscription)
+        if subscription is None:
+            return True
+        if subscription.type != request.type:
+            return False
+        alive = [await consumer.peer.is_alive() for consumer in list(subscription.consumers)]
+        return not any(alive)
+
+    async def _create(self, request: SubscribeRequest) -> Subscription:
+        if request.durable and not self._config.topics.auto_subscription_creation:
+            raise SubscriptionNotFound(
+                f"subscription {request.subscription!r} does not exist on {self.name} and "
+                "allowAutoSubscriptionCreation is off; create it first"
+            )
+        position = await self._start_position(request)
+        if request.durable:
+            cursor = await self.ledger.create_cursor(request.subscription, position, request.properties)
+        else:
+            cursor = self.ledger.open_non_durable_cursor(request.subscription, position)
+        return self._add_subscription(cursor)
+
+    async def _start_position(self, request: SubscribeRequest) -> Position:
+        """The mark-delete position of a subscription that begins now."""
+        if request.rollback_s:
+            since_ms = self._clock.wall_ms() - request.rollback_s * 1000
+            return await self.ledger.find_before_publish_time(since_ms)
+        if request.start is not None and not request.durable:
+            # One step back: the entry itself is delivered, and the client drops what it does not want of it,
+            # because it may be a batch of which only a part was read.
+            return self._mark_delete_before(request.start)
+        return self.ledger.first_position() if request.from_earliest else self.ledger.last_position
+
+    def _mark_delete_before(self, position: Position) -> Position:
+        """The mark-delete position that makes the entry at `position` the next one; within the topic."""
+        first, last = self.ledger.first_position(), self.ledger.last_position
+        if position.ledger_id < 0:
+            return first
+        return min(max(Position(position.ledger_id, position.entry_id - 1), first), last)
+
+    async def create_subscription(self, name: str) -> None:
+        async with self._subscriptions_lock:
+            self.check_open()
+            if name in self._subscriptions:
+                return
+            if not self._config.topics.auto_subscription_creation:
+                raise NotAllowed(
+                    f"subscription {name!r} cannot be created on {self.name}: "
+                    "allowAutoSubscriptionCreation is off"
+                )
+            self._add_subscription(await self.ledger.create_cursor(name, self.ledger.first_position(), {}))
+
+    async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
+        async with self._subscriptions_lock:
+            if self._subscriptions.get(subscription.name) is not subscription:
+                raise SubscriptionNotFound(f"subscription {subscription.name!r} is gone from {self.name}")
+            if not force and subscription.consumers != [consumer]:
+                raise UnsubscribeRefused("Unconnected or shared consumer attempting to unsubscribe")
+            close_consumers(subscription) if force else subscription.remove_consumer(consumer)
+            await self.ledger.delete_cursor(subscription.name)
+            self._subscriptions.pop(subscription.name, None)
+
+    def remove_consumer(self, subscription: AnySubscription, consumer: Consumer) -> None:
+        super().remove_consumer(subscription, consumer)
+        ours = self._subscriptions.get(subscription.name)
+        if ours is subscription and not ours.cursor.durable and not ours.consumers:
+            # A non-durable subscription goes with its last consumer.
+            del self._subscriptions[subscription.name]
+            self._spawn(self.ledger.delete_cursor(subscription.name), "drop a non-durable cursor")
+
+    async def seek(
+        self, subscription: AnySubscription, position: Position, unacked_words: Sequence[int] | None
+    ) -> None:
+        target = self._mark_delete_before(position)
+        await self._reset(subscription, target)
+        if unacked_words:
+            size = await self.messages_of(position)
+            acked = words_to_acked_bits(unacked_words, size)
+            cursor = self._subscriptions[subscription.name].cursor
+            cursor.ack_batch(position.ledger_id, position.entry_id, acked, size)
+
+    async def seek_time(self, subscription: AnySubscription, publish_time_ms: int) -> None:
+        await self._reset(subscription, await self.ledger.find_before_publish_time(publish_time_ms))
+
+    async def _reset(self, subscription: AnySubscription, mark_delete: Position) -> None:
+        async with self._subscriptions_lock:
+            ours = self._subscriptions.get(subscription.name)
+            if ours is not subscription or ours is None:
+                raise SubscriptionNotFound(f"subscription {subscription.name!r} is gone from {self.name}")
+            close_consumers(ours)
+            await self.ledger.reset_cursor(ours.cursor, mark_delete)
+            ours.rewind()
+
+    # -- questions
+
+    async def last_message_id(self) -> tuple[Position, int]:
+        position = self.ledger.read_limit()
+        if position.entry_id < 0:
+            return position, -1
+        result = await self.ledger.read(position, 1, self._config.dispatch.read_bytes_max)
+        if not result.runs:
+            return position, -1
+        metadata = parse_metadata(result.runs[0].entries[0])
+        if not metadata.HasField("num_messages_in_batch"):
+            return position, -1
+        return position, metadata.num_messages_in_batch - 1
+
+    def mark_delete_position(self, subscription: AnySubscription) -> Position | None:
+        ours = self._subscriptions.get(subscription.name)
+        return None if ours is None else ours.cursor.mark_delete
+
+    async def messages_of(self, position: Position) -> int:
+        run = self.ledger.read_cached(position, 1, self._config.dispatch.read_bytes_max)
+        if run is None:
+            runs = (await self.ledger.read(position, 1, self._config.dispatch.read_bytes_max)).runs
+            run = runs[0] if runs else None
+        if run is None or (run.ledger_id, run.first_entry_id) != position:
+            return 1
+        return run.messages
+
+    async def close(self) -> None:
+        self.disconnect_clients()
+        await self.ledger.close()

@@ -1,0 +1,48 @@
+"""A producer: one client's end of a topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from magnetar.broker.peer import Peer
+
+
+@dataclass(slots=True, eq=False)
+class Producer:
+    """Who publishes under which name, and what of it is not confirmed yet."""
+
+    producer_id: int
+    name: str
+    epoch: int
+    peer: Peer
+    user_provided_name: bool
+    properties: dict[str, str]
+    schema_version: bytes
+    connected_since_ms: int
+    pending_runs: int = 0
+    """Runs taken whose receipts have not been sent."""
+    closed: bool = False
+    on_detached: Callable[[], None] | None = None
+    """Called when the broker, not the client, closes the producer: its connection forgets it."""
+    _idle: asyncio.Event | None = field(default=None, repr=False)
+
+    def detach(self) -> None:
+        """The broker closed it; sends still on their way to it are ignored."""
+        if self.on_detached is not None:
+            self.on_detached()
+
+    def settled(self) -> None:
+        """One pending run got its receipts."""
+        self.pending_runs -= 1
+        if self.pending_runs == 0 and self._idle is not None:
+            self._idle.set()
+
+    async def wait_persisted(self) -> None:
+        """Return once every run taken so far has been confirmed (or its topic is lost)."""
+        if self.pending_runs and self._idle is None:
+            self._idle = asyncio.Event()
+        if self._idle is not None:
+            await self._idle.wait()
+            self._idle = None

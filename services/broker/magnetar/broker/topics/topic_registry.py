@@ -1,0 +1,188 @@
+"""The topics that this broker has loaded, and how they are loaded, created and listed.
+
+A topic is loaded once, however many clients ask for it at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.subscriptions.entry_source import Spawn
+from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
+from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.topic import Topic
+from magnetar.common.errors import (
+    NamespaceNotFound,
+    NotAllowed,
+    ServiceNotReady,
+    TooManyRequests,
+    TopicNotFound,
+)
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import PartitionedTopic, decode
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_topic
+from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.managed_ledger import open_managed_ledger
+
+log = get_logger(__name__)
+
+NOT_PARTITIONED: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    task: asyncio.Task[Topic]
+    create: bool
+
+
+class TopicRegistry:
+    """Loaded topics by full name."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ledgers: ManagedLedgerContext,
+        metadata: MetadataStore,
+        keys: Keys,
+        namespaces: Namespaces,
+        spawn: Spawn,
+    ) -> None:
+        self._config = config
+        self._ledgers = ledgers
+        self._metadata = metadata
+        self._keys = keys
+        self._namespaces = namespaces
+        self._spawn = spawn
+        self._topics: dict[str, Topic] = {}
+        self._loading: dict[str, _Loading] = {}
+        self._closing = False
+
+    @property
+    def loaded(self) -> Mapping[str, Topic]:
+        """The topics loaded now, by full name."""
+        return MappingProxyType(self._topics)
+
+    async def get(self, name: TopicName, *, create: bool) -> Topic:
+        """The topic, loaded now when it was not.
+
+        `create`: the client allows its creation, which the configuration must allow as well. Raises
+        TopicNotFound, NamespaceNotFound, NotAllowed, TooManyRequests, ServiceNotReady, StorageError.
+        """
+        while True:
+            topic = self._topics.get(name.full)
+            if topic is not None:
+                topic.check_open()
+                return topic
+            loading = self._loading.get(name.full) or self._start_loading(name, create)
+            try:
+                # Shielded: one impatient client must not cancel the load for the others.
+                return await asyncio.shield(loading.task)
+            except TopicNotFound:
+                if loading.create or not create:
+                    raise
+                # Somebody who may not create it asked first; now ask in our own name.
+
+    def _start_loading(self, name: TopicName, create: bool) -> _Loading:
+        if self._closing:
+            raise ServiceNotReady("the broker is shutting down")
+        if len(self._loading) >= self._config.topics.loads_max:
+            raise TooManyRequests(
+                f"{len(self._loading)} topics are loading already (maxConcurrentTopicLoadRequest)"
+            )
+        task = asyncio.create_task(self._load(name, create), name=f"load {name}")
+        loading = self._loading[name.full] = _Loading(task, create)
+        task.add_done_callback(lambda _: self._loading.pop(name.full, None))
+        return loading
+
+    async def _load(self, name: TopicName, create: bool) -> Topic:
+        await self._check_allowed(name)
+        topic: Topic
+        if name.persistent:
+            topic = await self._load_persistent(name, create and await self._may_create(name))
+        else:
+            if not create or not await self._may_create(name):
+                raise TopicNotFound(f"topic {name} is not there, and may not be created automatically")
+            topic = NonPersistentTopic(name, self._config, self._ledgers.clock)
+        if self._closing:
+            await topic.close()
+            raise ServiceNotReady("the broker is shutting down")
+        self._topics[name.full] = topic
+        return topic
+
+    async def _load_persistent(self, name: TopicName, create: bool) -> PersistentTopic:
+        topic = PersistentTopic(name, self._config, self._ledgers.clock, self._spawn, self._forget)
+        ledger = await open_managed_ledger(self._ledgers, name.full, topic, create=create, properties={})
+        topic.attach(ledger)
+        return topic
+
+    async def _check_allowed(self, name: TopicName) -> None:
+        topics = self._config.topics
+        if not (topics.persistent_enabled if name.persistent else topics.non_persistent_enabled):
+            raise NotAllowed(f"{name.domain} topics are switched off on this broker: {name}")
+        if is_system_topic(name):
+            raise NotAllowed(f"{name} is a name reserved for the system")
+        await self.check_namespace(name.namespace)
+
+    async def check_namespace(self, namespace: NamespaceName) -> None:
+        """Raises NamespaceNotFound; tenants and namespaces are never created automatically."""
+        if not await self._namespaces.exists(namespace):
+            raise NamespaceNotFound(f"namespace {namespace} does not exist; create it first")
+
+    async def _may_create(self, name: TopicName) -> bool:
+        """Automatic creation when it is on; a partition of a partitioned topic always, within its count."""
+        if name.partition_index >= 0:
+            partitions = await self.partitions(name.base)
+            if partitions != NOT_PARTITIONED:
+                return name.partition_index < partitions
+        return self._config.topics.auto_creation
+
+    async def partitions(self, name: TopicName) -> int:
+        """How many partitions a partitioned topic has; 0 when it is not partitioned."""
+        found = await self._metadata.get(self._keys.partitioned_topic(name))
+        return NOT_PARTITIONED if found is None else decode(PartitionedTopic, found.value).partitions
+
+    async def exists(self, name: TopicName) -> bool:
+        """Whether the topic is there, loaded or not."""
+        if name.full in self._topics:
+            return True
+        return name.persistent and await self._metadata.get(self._keys.topic_head(name)) is not None
+
+    async def list(self, namespace: NamespaceName, *, persistent: bool) -> list[str]:
+        """Full names of a namespace's topics, sorted, without the system's."""
+        if persistent:
+            listing = await self._metadata.children(self._keys.topic_heads_prefix(PERSISTENT, namespace))
+            names = [self._keys.topic_of_head(item.key) for item in listing.items]
+        else:
+            names = [
+                topic.name
+                for topic in self._topics.values()
+                if not topic.name.persistent and topic.name.namespace == namespace
+            ]
+        return sorted(name.full for name in names if not is_system_topic(name))
+
+    def _forget(self, topic: Topic) -> None:
+        if self._topics.get(topic.name.full) is topic:
+            del self._topics[topic.name.full]
+
+    async def close(self) -> None:
+        """Close every topic: clients told first, then all that was taken confirmed and cursors flushed."""
+        self._closing = True
+        for loading in list(self._loading.values()):
+            await asyncio.wait([loading.task])
+        topics = list(self._topics.values())
+        for topic in topics:
+            topic.disconnect_clients()
+        results = await asyncio.gather(*(topic.close() for topic in topics), return_exceptions=True)
+        for topic, result in zip(topics, results, strict=True):
+            if isinstance(result, BaseException):
+                log.error("topic did not close cleanly", topic=topic.name.full, error=str(result))
+        self._topics.clear()

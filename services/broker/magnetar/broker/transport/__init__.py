@@ -1,0 +1,1 @@
+"""Sockets: the listener and the thin asyncio shell of a client connection."""

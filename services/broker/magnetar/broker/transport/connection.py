@@ -1,0 +1,276 @@
+"""The asyncio shell of a client connection: bytes from the socket to the codec, events to the handlers.
+
+Thin on purpose: parsing is in common.wire, what commands do in handlers. What is here is what needs a socket:
+one write a turn of the event loop, keep-alive, back-pressure in both directions, and closing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol, cast
+
+from magnetar.broker.error_codes import code_of
+from magnetar.broker.handlers.client import Client, Services
+from magnetar.broker.handlers.producers import handle_rejected_send, handle_sends
+from magnetar.broker.handlers.routes import route
+from magnetar.broker.transport.publish_budget import PublishBudget
+from magnetar.common.errors import MagnetarError, ProtocolError, TooManyRequests
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.wire import commands
+from magnetar.common.wire.connection import Command, SendRejected, SendRun, ServerConnection
+from magnetar.common.wire.pulsar_pb2 import BaseCommand
+from prometheus_client import Counter
+
+log = get_logger(__name__)
+
+PROTOCOL_ERRORS = Counter(
+    "magnetar_protocol_errors_total",
+    "Connections closed because the client broke the protocol, by kind of error.",
+    ["reason"],
+    registry=REGISTRY,
+)
+
+REQUESTS_MAX: Final = 10_000
+"""Commands of one connection in process at once; more are answered TooManyRequests."""
+
+JOIN_BYTES_MAX: Final = 64 * 1024
+"""Up to this average piece, queued output is joined to one buffer; larger pieces go as they are."""
+
+UNREAD_FACTOR: Final = 8
+"""A client whose write buffer is this many times over its limit is not read on: it does not read either."""
+
+
+class ConnectionSet(Protocol):
+    """Where connections are registered while they live."""
+
+    def add(self, connection: Connection) -> None: ...
+    def discard(self, connection: Connection) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """One client socket. Implements broker.peer.Peer."""
+
+    def __init__(self, services: Services, budget: PublishBudget, connections: ConnectionSet) -> None:
+        listener = services.config.listener
+        self._services = services
+        self._budget = budget
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._keep_alive_s = listener.keep_alive_interval_s
+        self._liveness_timeout_s = listener.liveness_check_timeout_ms / 1000
+        self._pending_bytes_max = services.config.publish.connection_pending_bytes_max
+        self._write_buffer_bytes_max = services.config.dispatch.write_buffer_bytes_max
+        self._wire = ServerConnection(services.config.publish.message_bytes_max)
+        self._client = Client(services, self)
+        self._out: list[bytes] = []
+        self._flush_scheduled = False
+        self._pending_bytes = 0
+        self._pauses: set[str] = set()
+        self._requests = 0
+        self._heard = True
+        self._pinged = False
+        self._life_signs: list[asyncio.Future[None]] = []
+        self.address = "?"
+        self.writable = True
+        self.connected = False
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._write_buffer_bytes_max)
+        host, port = (self._transport.get_extra_info("peername") or ("?", 0))[:2]
+        self.address = f"{host}:{port}"
+        self.connected = True
+        self._connections.add(self)
+        self._keep_alive = self._loop.call_later(self._keep_alive_s, self._check_alive)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = True
+        if self._life_signs:
+            self._show_life()
+        try:
+            for event in self._wire.receive_data(data):
+                if not self.connected:
+                    return
+                if isinstance(event, SendRun):
+                    handle_sends(self._client, event)
+                elif isinstance(event, Command):
+                    self._handle(event.command)
+                elif isinstance(event, SendRejected):
+                    handle_rejected_send(self._client, event)
+        except ProtocolError as error:
+            self._fail(error)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._resume_reading("unread output")
+        self._client.writable_again()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._gone()
+
+    # -- commands
+
+    def _handle(self, command: BaseCommand) -> None:
+        try:
+            rest = route(self._client, command)
+        except ProtocolError:
+            raise
+        except MagnetarError as error:
+            self._answer_error(command, error)
+            return
+        if rest is None:
+            return
+        if self._requests >= REQUESTS_MAX:
+            rest.close()
+            self._answer_error(command, TooManyRequests(f"{REQUESTS_MAX} requests are in process already"))
+            return
+        self._requests += 1
+        self._services.spawn(self._finish(command, rest), "client command")
+
+    async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
+        try:
+            await rest
+        except ProtocolError as error:
+            self._fail(error)
+        except MagnetarError as error:
+            self._answer_error(command, error)
+        except Exception as error:  # a bug of ours must not leave the client waiting
+            log.exception("command failed", peer=self.address, command=BaseCommand.Type.Name(command.type))
+            self._answer_error(command, error)
+        finally:
+            self._requests -= 1
+
+    def _answer_error(self, command: BaseCommand, error: Exception) -> None:
+        log.info(
+            "command refused",
+            peer=self.address,
+            command=BaseCommand.Type.Name(command.type),
+            error=f"{type(error).__name__}: {error}",
+        )
+        message = (
+            str(error) if isinstance(error, MagnetarError) else f"internal error: {type(error).__name__}"
+        )
+        self.write(commands.error_answer(command, code_of(error), message))
+
+    def _fail(self, error: ProtocolError) -> None:
+        """The peer broke the protocol: say what was wrong, then close; nobody else notices."""
+        PROTOCOL_ERRORS.labels(type(error).__name__).inc()
+        self.write(commands.error(commands.NO_REQUEST_ID, code_of(error), str(error)))
+        self.close(f"protocol error: {error}")
+
+    # -- broker.peer.Peer
+
+    def write(self, data: bytes) -> None:
+        self._out.append(data)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def write_parts(self, parts: list[bytes]) -> None:
+        self._out += parts
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        out, self._out = self._out, []
+        if not out or self._transport.is_closing():
+            return
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif sum(map(len, out)) > JOIN_BYTES_MAX * len(out):
+            self._transport.writelines(out)
+        else:
+            self._transport.write(b"".join(out))
+        if not self.writable and (
+            self._transport.get_write_buffer_size() > UNREAD_FACTOR * self._write_buffer_bytes_max
+        ):
+            self._pause_reading("unread output")
+
+    def publish_pending(self, byte_count: int) -> None:
+        self._pending_bytes += byte_count
+        self._budget.add(byte_count)
+        if byte_count > 0:
+            if self._pending_bytes >= self._pending_bytes_max:
+                self._pause_reading("publishes of this connection")
+            if self._budget.spent:
+                self._pause_reading("publishes of the broker")
+                self._budget.wait(id(self), lambda: self._resume_reading("publishes of the broker"))
+        elif self._pauses and self._pending_bytes <= self._pending_bytes_max // 2:
+            self._resume_reading("publishes of this connection")
+
+    def close(self, reason: str) -> None:
+        if not self.connected:
+            return
+        log.info("closing connection", peer=self.address, reason=reason)
+        self._flush()
+        self._transport.close()
+        self._gone()
+
+    async def is_alive(self) -> bool:
+        if not self.connected:
+            return False
+        if not self._liveness_timeout_s:
+            return True
+        sign: asyncio.Future[None] = self._loop.create_future()
+        self._life_signs.append(sign)
+        self.write(commands.PING)
+        try:
+            await asyncio.wait_for(sign, self._liveness_timeout_s)
+        except TimeoutError:
+            self.close("no sign of life when somebody else asked for its place")
+        return self.connected
+
+    # -- internals
+
+    def _show_life(self) -> None:
+        signs, self._life_signs = self._life_signs, []
+        for sign in signs:
+            if not sign.done():
+                sign.set_result(None)
+
+    def _check_alive(self) -> None:
+        """Once per keep-alive interval: ping when the line was silent, close when it stays so."""
+        if not self._client.connected:
+            self.close("no Connect within the keep-alive interval")
+            return
+        if self._heard:
+            self._heard = self._pinged = False
+        elif self._pinged and not self._pauses:
+            self.close("no answer to Ping within the keep-alive interval")
+            return
+        if not self._heard and not self._pinged:
+            self._pinged = True
+            self.write(commands.PING)
+        self._keep_alive = self._loop.call_later(self._keep_alive_s, self._check_alive)
+
+    def _pause_reading(self, why: str) -> None:
+        if not self._pauses and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._pauses.add(why)
+
+    def _resume_reading(self, why: str) -> None:
+        if why in self._pauses:
+            self._pauses.discard(why)
+            if not self._pauses and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _gone(self) -> None:
+        """The connection is over, whoever ended it: release everything that hangs on it. Runs once."""
+        if not self.connected:
+            return
+        self.connected = False
+        self.writable = False
+        self._keep_alive.cancel()
+        self._connections.discard(self)
+        self._budget.forget(id(self))
+        self._client.disconnected()
+        self._show_life()
