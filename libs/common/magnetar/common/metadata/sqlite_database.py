@@ -93,6 +93,7 @@ class SqliteDatabase:
             self._revision: int = self._execute("SELECT revision FROM store").fetchone()[0]
             self._remove_leases_of_the_last_life()
             _sync_directory(path.parent)
+            _sync_directory(path.parent.parent)
         except sqlite3.Error as error:
             self._connection.close()
             raise _opening_error(path, error) from error
