@@ -8,16 +8,15 @@ from pathlib import Path
 
 import aiohttp
 from magnetar.broker.admin.http_edge import HttpEdge
-from magnetar.broker.admin.view import ServiceUrls
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.values import Namespace, Tenant, encode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
-from magnetar.common.runtime.clock import SystemClock
 from yarl import URL
 
 KEYS = Keys("standalone")
@@ -100,7 +99,7 @@ async def serve(tmp_path: Path, body: Callable[[Http], Awaitable[None]]) -> None
     namespaces = Namespaces(store, KEYS)
     await namespaces.ensure_defaults("standalone")
     broker = FakeBroker(namespaces)
-    edge = HttpEdge(broker, SystemClock())
+    edge = HttpEdge(broker)
     port = await edge.start("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as client:

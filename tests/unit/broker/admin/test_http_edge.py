@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from magnetar.broker.admin import http_edge, routing
 from magnetar.broker.admin.http_edge import create_app
-from magnetar.broker.admin.view import ServiceUrls
 from magnetar.broker.config import BrokerConfig, TopicConfig
+from magnetar.broker.service_urls import ServiceUrls
 from magnetar.common.errors import TopicNotFound, Unauthorized
 from magnetar.common.naming.topic_name import TopicName
 
@@ -181,6 +181,18 @@ def test_partitions_of_partitioned_plain_and_missing_topics(serving: Serving) ->
 
         http.broker.config = BrokerConfig(topics=TopicConfig(auto_creation=False))
         assert (await http.get(f"{path}/nope/partitions?checkAllowAutoCreation=true"))[0] == 404
+        expected = {
+            "nope": 404,
+            "single": 200,
+            "orders": 200,
+            "orders-partition-2": 200,
+            "orders-partition-3": 404,
+        }
+        for name, status in expected.items():
+            assert (name, (await http.get(f"/lookup/v2/topic/persistent/acme/demo/{name}"))[0]) == (
+                name,
+                status,
+            )
 
     serving(body)
 

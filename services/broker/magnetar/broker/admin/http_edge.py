@@ -6,7 +6,6 @@ bounded: HTTP shares the event loop with the messages, and messages come first.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from aiohttp import web
@@ -15,11 +14,9 @@ from magnetar.broker.admin import cluster, lookup, metrics_route, namespaces, to
 from magnetar.broker.admin.http_errors import reason_response, status_of
 from magnetar.broker.admin.routing import BROKER, Handler
 from magnetar.broker.admin.view import BrokerView
-from magnetar.broker.stats import RateSampler
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
-from magnetar.common.runtime.clock import Clock
 from prometheus_client import Counter
 
 _log = get_logger("magnetar.broker.http")
@@ -50,14 +47,12 @@ def create_app(broker: BrokerView) -> web.Application:
 
 
 class HttpEdge:
-    """The listening HTTP port, and the sampler of the rates that it shows."""
+    """The listening HTTP port."""
 
-    def __init__(self, broker: BrokerView, clock: Clock) -> None:
+    def __init__(self, broker: BrokerView) -> None:
         self._runner = web.AppRunner(
             create_app(broker), access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_TIMEOUT_S
         )
-        self._sampler = RateSampler(lambda: list(broker.topics.values()), clock)
-        self._sampling: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port, which is another than `port` when that is 0. Raises OSError."""
@@ -68,15 +63,10 @@ class HttpEdge:
         except OSError:
             await self._runner.cleanup()
             raise
-        self._sampling = asyncio.create_task(self._sampler.run(), name="rate-sampler")
         return int(self._runner.addresses[0][1])
 
     async def close(self) -> None:
         """Stop listening, give requests in process a moment, end; idempotent."""
-        if self._sampling is not None:
-            self._sampling.cancel()
-            await asyncio.wait([self._sampling])
-            self._sampling = None
         await self._runner.cleanup()
 
 

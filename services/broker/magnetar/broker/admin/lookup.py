@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 from magnetar.broker.admin.routing import BROKER, add_get, require_namespace, segments, topic_in
+from magnetar.broker.admin.topics import require_topic
 from magnetar.broker.admin.view import BrokerView
 from magnetar.common.errors import NamespaceNotFound
 from magnetar.common.naming.bundle_range import split_ring
@@ -19,7 +20,9 @@ def add_routes(app: web.Application) -> None:
 async def _lookup(request: web.Request) -> web.Response:
     _, _, _, domain, *rest = segments(request)
     broker = request.app[BROKER]
-    urls = await broker.lookup(await _topic(broker, domain, rest))
+    topic = await _topic(broker, domain, rest)
+    await require_topic(broker, topic, may_be_created=broker.config.topics.auto_creation)
+    urls = await broker.lookup(topic)
     http_url = urls.http_url or f"{request.url.scheme}://{request.host}"
     return web.json_response(
         {

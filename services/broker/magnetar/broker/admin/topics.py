@@ -55,14 +55,21 @@ async def _partitions(domain: str, request: web.Request) -> web.Response:
     topic = topic_in(domain, segments(request)[3:-1])
     broker = request.app[BROKER]
     await require_namespace(broker, topic.namespace, "Namespace not found")
-    partitions = await broker.partitions(topic)
     may_be_created = flag(request, "checkAllowAutoCreation") and broker.config.topics.auto_creation
-    if partitions == 0 and not may_be_created and not await _exists(broker, topic):
-        raise TopicNotFound(f"Topic {topic} not found")
+    partitions = await require_topic(broker, topic, may_be_created=may_be_created)
     return web.json_response({"partitions": partitions, "deleted": False})
 
 
-async def _exists(broker: BrokerView, topic: TopicName) -> bool:
-    return topic.full in broker.topics or topic.full in await broker.list_topics(
-        topic.namespace, topic.persistent
-    )
+async def require_topic(broker: BrokerView, topic: TopicName, *, may_be_created: bool) -> int:
+    """How many partitions the topic has, 0 for none. Raises TopicNotFound when it is not there.
+
+    A topic that may be created need not be there; a partition of a partitioned topic never need.
+    """
+    partitions = await broker.partitions(topic)
+    if partitions or may_be_created or topic.full in broker.topics:
+        return partitions
+    if 0 <= topic.partition_index < await broker.partitions(topic.base):
+        return 0
+    if topic.full not in await broker.list_topics(topic.namespace, topic.persistent):
+        raise TopicNotFound(f"Topic {topic} not found")
+    return 0

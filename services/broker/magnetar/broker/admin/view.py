@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceUrls:
-    """Where a topic is served. Empty where there is no such address."""
-
-    broker_url: str
-    """`pulsar://host:port`"""
-    http_url: str = ""
-    broker_url_tls: str = ""
 
 
 class SubscriptionView(Protocol):
@@ -87,5 +77,5 @@ class BrokerView(Protocol):
         ...
 
     async def lookup(self, topic: TopicName) -> ServiceUrls:
-        """Where the topic is served. Raises TopicNotFound when it is not there and may not be created."""
+        """Where the topic is served. Raises NamespaceNotFound."""
         ...
