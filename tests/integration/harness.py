@@ -1,0 +1,192 @@
+"""Runs a standalone Magnetar as a real process for black-box tests, or points them at a running service.
+
+Nothing here imports the broker: what these tests know of it is what a client knows. With
+MAGNETAR_TEST_SERVICE_URL (`pulsar://host:port`) and MAGNETAR_TEST_HTTP_URL (`http://host:port`) the same
+tests run against any other service that speaks the protocol; those that have to restart or configure their
+server then skip, saying so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICE_URL_VARIABLE = "MAGNETAR_TEST_SERVICE_URL"
+HTTP_URL_VARIABLE = "MAGNETAR_TEST_HTTP_URL"
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 20.0
+LOG_TAIL_BYTES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a running service listens."""
+
+    service_url: str
+    http_url: str
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.service_url).hostname or "127.0.0.1"
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.service_url).port or 6650
+
+
+def external_endpoint() -> Endpoint | None:
+    """The service that the environment names, or None when tests start their own."""
+    service_url = os.environ.get(SERVICE_URL_VARIABLE)
+    if not service_url:
+        return None
+    return Endpoint(service_url, os.environ.get(HTTP_URL_VARIABLE, "http://127.0.0.1:8080"))
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct TCP ports of the loopback interface that nobody listens on at this moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def eventually(condition: Callable[[], bool], what: str, seconds_max: float = 20.0) -> None:
+    """Poll until `condition` holds; fails with `what` after `seconds_max`."""
+    deadline = time.monotonic() + seconds_max
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds_max:g} s: {what}")
+        time.sleep(0.05)
+
+
+def magnetar_command() -> list[str]:
+    """The installed `magnetar` command beside the interpreter that runs the tests."""
+    command = shutil.which("magnetar", path=str(Path(sys.executable).parent))
+    if command is None:
+        raise AssertionError(f"no 'magnetar' command beside {sys.executable}; run 'make setup'")
+    return [command]
+
+
+class StandaloneServer:
+    """One `magnetar standalone` process, and a data directory that outlives it so that it can start again.
+
+    Ports stay the same over restarts: clients find the server again at the address they know.
+    """
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        binary_port, web_port = free_ports(2)
+        self.directory = directory
+        self.data_dir = directory / "data"
+        self.log_path = directory / "server.log"
+        self.settings = {
+            "brokerServicePort": str(binary_port),
+            "webServicePort": str(web_port),
+            **(settings or {}),
+        }
+        self.endpoint = Endpoint(f"pulsar://127.0.0.1:{binary_port}", f"http://127.0.0.1:{web_port}")
+        self.starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server was never started"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the process and wait until its health endpoint answers."""
+        assert not self.running, "the server is running already"
+        command = [*magnetar_command(), "standalone", "--data-dir", str(self.data_dir)]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        environment = {
+            key: value for key, value in os.environ.items() if not key.upper().startswith("MAGNETAR_")
+        }
+        self.starts += 1
+        with self.log_path.open("ab") as log:
+            log.write(f"--- start {self.starts}: {' '.join(command)}\n".encode())
+            log.flush()
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, env=environment
+            )
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not self._healthy():
+            if self._process.poll() is not None:
+                raise AssertionError(
+                    f"the server ended with status {self._process.returncode}\n{self.log_tail()}"
+                )
+            if time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(
+                    f"no answer from /health within {START_SECONDS_MAX:g} s\n{self.log_tail()}"
+                )
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """SIGTERM, the clean way; fails when the server does not end with status 0 in time."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(
+                f"still running {STOP_SECONDS_MAX:g} s after SIGTERM\n{self.log_tail()}"
+            ) from None
+        assert status == 0, f"the server ended with status {status} after SIGTERM\n{self.log_tail()}"
+
+    def kill(self) -> None:
+        """SIGKILL: nothing of the process gets to run any more."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def restart(self) -> None:
+        """A clean stop and a start on the same data and ports."""
+        self.stop()
+        self.start()
+
+    def kill_and_start(self) -> None:
+        """A crash and a start on the same data and ports."""
+        self.kill()
+        self.start()
+
+    def log_tail(self) -> str:
+        """The end of what the process printed, for failure reports."""
+        if not self.log_path.exists():
+            return "(no log)"
+        text = self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return f"--- end of {self.log_path}\n{text}"
+
+    def _healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.endpoint.http_url}/health", timeout=2) as response:
+                return bool(response.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+
+def temporary_directory() -> Path:
+    """A directory for one server, named so that a leftover tells where it came from."""
+    return Path(tempfile.mkdtemp(prefix="magnetar-test-"))
