@@ -20,13 +20,32 @@ class MagnetarError(Exception):
 class ProtocolError(MagnetarError):
     """The peer broke the wire protocol; its connection is closed, nobody else notices."""
 
+    reason: ClassVar[str] = "protocol"
+    """Label value of magnetar_protocol_errors_total."""
+
 
 class ChecksumMismatch(ProtocolError):
     """The CRC32-C that a payload frame carries does not match its bytes."""
 
+    reason = "checksum"
+
 
 class FrameTooLarge(ProtocolError):
     """A frame announces more bytes than this side accepts."""
+
+    reason = "frame_too_large"
+
+
+class MalformedFrame(ProtocolError):
+    """Lengths that contradict each other, or bytes that are no command."""
+
+    reason = "malformed_frame"
+
+
+class UnknownCommand(ProtocolError):
+    """A command type that this protocol version does not have."""
+
+    reason = "unknown_command"
 
 
 class InvalidName(MagnetarError):

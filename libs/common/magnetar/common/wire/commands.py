@@ -1,0 +1,335 @@
+"""The broker's answers, as encoded frames: one small builder for each command that a broker sends.
+
+What comes once per message has its own files (receipts.py, messages.py). Optional arguments that are None are
+left out of the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from magnetar.common.wire.command_parser import command_field
+from magnetar.common.wire.frame import encode_command
+from magnetar.common.wire.pulsar_pb2 import (
+    BaseCommand,
+    CommandConsumerStatsResponse,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadataResponse,
+    CommandPing,
+    CommandPong,
+    FeatureFlags,
+    MessageIdData,
+    Schema,
+    ServerError,
+)
+from magnetar.common.wire.varint import UINT64_MAX
+
+PROTOCOL_VERSION: Final = 20
+"""The newest version of pulsar.proto that Magnetar speaks."""
+
+_TYPE_OF_FIELD: Final[Mapping[str, Any]] = {
+    field.name: field.number for field in BaseCommand.DESCRIPTOR.fields if field.message_type is not None
+}
+
+PING: Final = encode_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
+PONG: Final = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
+
+
+def _command(field: str, **values: Any) -> bytes:
+    """The frame of a command; values of None are left out, and protobuf checks names and types."""
+    command = BaseCommand(type=_TYPE_OF_FIELD[field])
+    given = {name: value for name, value in values.items() if value is not None}
+    getattr(command, field).MergeFrom(type(getattr(command, field))(**given))
+    return encode_command(command)
+
+
+def connected(
+    server_version: str,
+    protocol_version: int,
+    max_message_size: int,
+    feature_flags: FeatureFlags | None = None,
+) -> bytes:
+    """Answers Connect. `protocol_version` is the lower one of both sides; announce only flags that work."""
+    return _command(
+        "connected",
+        server_version=server_version,
+        protocol_version=protocol_version,
+        max_message_size=max_message_size,
+        feature_flags=feature_flags,
+    )
+
+
+def success(request_id: int, schema: Schema | None = None) -> bytes:
+    return _command("success", request_id=request_id, schema=schema)
+
+
+def error(request_id: int, server_error: ServerError.ValueType, message: str) -> bytes:
+    """A plain Error; most failures want `error_answer`, which knows the answer each command expects."""
+    return _command("error", request_id=request_id, error=server_error, message=message)
+
+
+def producer_success(
+    request_id: int,
+    producer_name: str,
+    *,
+    last_sequence_id: int = -1,
+    schema_version: bytes | None = None,
+    topic_epoch: int | None = None,
+    producer_ready: bool = True,
+) -> bytes:
+    return _command(
+        "producer_success",
+        request_id=request_id,
+        producer_name=producer_name,
+        last_sequence_id=last_sequence_id,
+        schema_version=schema_version,
+        topic_epoch=topic_epoch,
+        producer_ready=producer_ready,
+    )
+
+
+def send_error(
+    producer_id: int, sequence_id: int, server_error: ServerError.ValueType, message: str
+) -> bytes:
+    return _command(
+        "send_error", producer_id=producer_id, sequence_id=sequence_id, error=server_error, message=message
+    )
+
+
+def close_producer(
+    producer_id: int, assigned_broker_url: str | None = None, assigned_broker_url_tls: str | None = None
+) -> bytes:
+    """The client looks the topic up again, or goes straight to the broker named here. Nobody answers it."""
+    return _command(
+        "close_producer",
+        producer_id=producer_id,
+        request_id=UINT64_MAX,
+        assignedBrokerServiceUrl=assigned_broker_url,
+        assignedBrokerServiceUrlTls=assigned_broker_url_tls,
+    )
+
+
+def close_consumer(
+    consumer_id: int, assigned_broker_url: str | None = None, assigned_broker_url_tls: str | None = None
+) -> bytes:
+    """The client looks the topic up again, or goes straight to the broker named here. Nobody answers it."""
+    return _command(
+        "close_consumer",
+        consumer_id=consumer_id,
+        request_id=UINT64_MAX,
+        assignedBrokerServiceUrl=assigned_broker_url,
+        assignedBrokerServiceUrlTls=assigned_broker_url_tls,
+    )
+
+
+def lookup_connect(
+    request_id: int,
+    broker_url: str,
+    *,
+    broker_url_tls: str | None = None,
+    authoritative: bool = True,
+    proxy_through_service_url: bool = False,
+) -> bytes:
+    """The topic is served at that broker."""
+    return _command(
+        "lookupTopicResponse",
+        request_id=request_id,
+        response=CommandLookupTopicResponse.Connect,
+        brokerServiceUrl=broker_url,
+        brokerServiceUrlTls=broker_url_tls,
+        authoritative=authoritative,
+        proxy_through_service_url=proxy_through_service_url,
+    )
+
+
+def lookup_redirect(
+    request_id: int, broker_url: str, *, broker_url_tls: str | None = None, authoritative: bool
+) -> bytes:
+    """Ask that broker, handing on `authoritative`."""
+    return _command(
+        "lookupTopicResponse",
+        request_id=request_id,
+        response=CommandLookupTopicResponse.Redirect,
+        brokerServiceUrl=broker_url,
+        brokerServiceUrlTls=broker_url_tls,
+        authoritative=authoritative,
+    )
+
+
+def lookup_failed(request_id: int, server_error: ServerError.ValueType, message: str) -> bytes:
+    return _command(
+        "lookupTopicResponse",
+        request_id=request_id,
+        response=CommandLookupTopicResponse.Failed,
+        error=server_error,
+        message=message,
+    )
+
+
+def partition_metadata(request_id: int, partitions: int) -> bytes:
+    """`partitions` is 0 for a topic that is not partitioned."""
+    return _command(
+        "partitionMetadataResponse",
+        request_id=request_id,
+        partitions=partitions,
+        response=CommandPartitionedTopicMetadataResponse.Success,
+    )
+
+
+def ack_response(
+    consumer_id: int,
+    request_id: int,
+    server_error: ServerError.ValueType | None = None,
+    message: str | None = None,
+) -> bytes:
+    return _command(
+        "ackResponse", consumer_id=consumer_id, request_id=request_id, error=server_error, message=message
+    )
+
+
+def active_consumer_change(consumer_id: int, is_active: bool) -> bytes:
+    return _command("active_consumer_change", consumer_id=consumer_id, is_active=is_active)
+
+
+def reached_end_of_topic(consumer_id: int) -> bytes:
+    return _command("reachedEndOfTopic", consumer_id=consumer_id)
+
+
+def message_id(ledger_id: int, entry_id: int, *, partition: int = -1, batch_index: int = -1) -> MessageIdData:
+    """A message id; partition and batch index are left out when they are -1, the default. Ids may be -1."""
+    data = MessageIdData(ledgerId=ledger_id & UINT64_MAX, entryId=entry_id & UINT64_MAX)
+    if partition != -1:
+        data.partition = partition
+    if batch_index != -1:
+        data.batch_index = batch_index
+    return data
+
+
+def last_message_id(
+    request_id: int, last: MessageIdData, mark_delete_position: MessageIdData | None = None
+) -> bytes:
+    return _command(
+        "getLastMessageIdResponse",
+        request_id=request_id,
+        last_message_id=last,
+        consumer_mark_delete_position=mark_delete_position,
+    )
+
+
+def consumer_stats(response: CommandConsumerStatsResponse) -> bytes:
+    """The caller fills the response, its request id included."""
+    return encode_command(
+        BaseCommand(type=BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=response)
+    )
+
+
+def topics_of_namespace(
+    request_id: int,
+    topics: Iterable[str],
+    *,
+    topics_hash: str | None = None,
+    filtered: bool = False,
+    changed: bool = True,
+) -> bytes:
+    """`filtered`: by the client's pattern; not `changed`: the client's hash is still right, no topics follow."""
+    return _command(
+        "getTopicsOfNamespaceResponse",
+        request_id=request_id,
+        topics=list(topics),
+        topics_hash=topics_hash,
+        filtered=filtered,
+        changed=changed,
+    )
+
+
+def watch_topic_list_success(
+    request_id: int, watcher_id: int, topics: Iterable[str], topics_hash: str
+) -> bytes:
+    return _command(
+        "watchTopicListSuccess",
+        request_id=request_id,
+        watcher_id=watcher_id,
+        topic=list(topics),
+        topics_hash=topics_hash,
+    )
+
+
+def watch_topic_update(
+    watcher_id: int, new_topics: Iterable[str], deleted_topics: Iterable[str], topics_hash: str
+) -> bytes:
+    return _command(
+        "watchTopicUpdate",
+        watcher_id=watcher_id,
+        new_topics=list(new_topics),
+        deleted_topics=list(deleted_topics),
+        topics_hash=topics_hash,
+    )
+
+
+def get_schema(request_id: int, schema: Schema, schema_version: bytes) -> bytes:
+    return _command("getSchemaResponse", request_id=request_id, schema=schema, schema_version=schema_version)
+
+
+def get_or_create_schema(request_id: int, schema_version: bytes) -> bytes:
+    return _command("getOrCreateSchemaResponse", request_id=request_id, schema_version=schema_version)
+
+
+def request_id_of(command: BaseCommand) -> int | None:
+    """The request id of any command; None when it carries none, so that nobody waits for an answer."""
+    request = getattr(command, command_field(command))
+    if "request_id" not in request.DESCRIPTOR.fields_by_name or not request.HasField("request_id"):
+        return None
+    request_id: int = request.request_id
+    return request_id
+
+
+_OWN_FAILURE: Final[Mapping[str, tuple[str, str, str]]] = {
+    "consumerStats": ("consumerStatsResponse", "error_code", "error_message"),
+    "getSchema": ("getSchemaResponse", "error_code", "error_message"),
+    "getOrCreateSchema": ("getOrCreateSchemaResponse", "error_code", "error_message"),
+    "tcClientConnectRequest": ("tcClientConnectResponse", "error", "message"),
+    "newTxn": ("newTxnResponse", "error", "message"),
+    "addPartitionToTxn": ("addPartitionToTxnResponse", "error", "message"),
+    "addSubscriptionToTxn": ("addSubscriptionToTxnResponse", "error", "message"),
+    "endTxn": ("endTxnResponse", "error", "message"),
+    "endTxnOnPartition": ("endTxnOnPartitionResponse", "error", "message"),
+    "endTxnOnSubscription": ("endTxnOnSubscriptionResponse", "error", "message"),
+    "ack": ("ackResponse", "error", "message"),
+}
+"""Requests whose failure is said in their own response: (response, field of the code, field of the text)."""
+
+_FAILED: Final[Mapping[str, tuple[str, int]]] = {
+    "lookupTopic": ("lookupTopicResponse", CommandLookupTopicResponse.Failed),
+    "partitionMetadata": ("partitionMetadataResponse", CommandPartitionedTopicMetadataResponse.Failed),
+}
+"""The same for those whose response also has a result code."""
+
+_COPIED: Final = ("consumer_id", "txnid_least_bits", "txnid_most_bits")
+"""What a response repeats of its request, where both have it."""
+
+
+def error_answer(command: BaseCommand, server_error: ServerError.ValueType, message: str) -> bytes | None:
+    """The frame that tells the client that this command failed, in the form it waits for.
+
+    None for a command without request id: nobody waits for an answer.
+    """
+    request_id = request_id_of(command)
+    if request_id is None:
+        return None
+    field = command_field(command)
+    if field in _FAILED:
+        response, failed = _FAILED[field]
+        return _command(response, request_id=request_id, response=failed, error=server_error, message=message)
+    if field not in _OWN_FAILURE:
+        return error(request_id, server_error, message)
+    response, code_field, text_field = _OWN_FAILURE[field]
+    request = getattr(command, field)
+    known = getattr(BaseCommand(), response).DESCRIPTOR.fields_by_name
+    repeated = {
+        name: getattr(request, name)
+        for name in _COPIED
+        if name in known and name in request.DESCRIPTOR.fields_by_name and request.HasField(name)
+    }
+    failure = {code_field: server_error, text_field: message}
+    return _command(response, request_id=request_id, **repeated, **failure)

@@ -1,0 +1,80 @@
+"""The broker's side of a client connection, without I/O: bytes in, events out.
+
+for event in connection.receive_data(data):
+    ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from magnetar.common.errors import ProtocolError
+from magnetar.common.wire.chunk_buffer import ChunkBuffer
+from magnetar.common.wire.command_parser import parse_command
+from magnetar.common.wire.events import Command, Event
+from magnetar.common.wire.frame import FRAME_PADDING_BYTES, MESSAGE_BYTES_MAX, SIZES, check_sizes
+from magnetar.common.wire.pulsar_pb2 import BaseCommand
+from magnetar.common.wire.send_parser import parse_sends, send_of, take_send
+
+
+class ServerConnection:
+    """Cuts what a client sends into events; knows nothing of producers, consumers or sockets."""
+
+    __slots__ = ("_buffer", "_error", "_frame_bytes_max", "_message_bytes_max")
+
+    def __init__(self, max_message_size: int = MESSAGE_BYTES_MAX) -> None:
+        self._message_bytes_max = max_message_size
+        self._frame_bytes_max = max_message_size + FRAME_PADDING_BYTES
+        self._buffer = ChunkBuffer()
+        self._error: ProtocolError | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of a frame that has not wholly arrived."""
+        return self._buffer.size
+
+    def receive_data(self, data: bytes) -> Iterable[Event]:
+        """The events of all frames that `data` completes, in the order of the wire; iterate once.
+
+        When the client breaks the protocol, iterating raises a ProtocolError (UnknownCommand, MalformedFrame,
+        FrameTooLarge) after the events that came before; so does every later call. Owns no reference to
+        `data` or its parts beyond the frame that is still incomplete.
+        """
+        events: list[Event] = []
+        if self._error is None:
+            try:
+                self._parse(self._buffer.add(data), events)
+            except ProtocolError as error:
+                self._error = error
+        if self._error is not None:
+            return _raise_after(events, self._error)
+        return events
+
+    def _parse(self, buffer: bytes, events: list[Event]) -> None:
+        position, end, needed = 0, len(buffer), SIZES.size
+        while end - position >= SIZES.size:
+            position = parse_sends(
+                buffer, position, end, self._message_bytes_max, self._frame_bytes_max, events
+            )
+            if end - position < SIZES.size:
+                break
+            total_size, command_size = SIZES.unpack_from(buffer, position)
+            check_sizes(total_size, command_size, self._frame_bytes_max)
+            frame_end = position + 4 + total_size
+            if frame_end > end:
+                needed = 4 + total_size
+                break
+            start = position + SIZES.size
+            command = parse_command(buffer[start : start + command_size])
+            if command.type == BaseCommand.SEND:
+                body = buffer[start + command_size : frame_end]
+                take_send(send_of(command.send), body, self._message_bytes_max, events)
+            else:
+                events.append(Command(command))
+            position = frame_end
+        self._buffer.keep(buffer[position:], needed)
+
+
+def _raise_after(events: list[Event], error: ProtocolError) -> Iterator[Event]:
+    yield from events
+    raise error

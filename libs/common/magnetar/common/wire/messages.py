@@ -1,0 +1,118 @@
+"""Message commands, assembled by hand, a run at a time: equal to protobuf's encoding, byte for byte.
+
+    totalSize(4) commandSize(4) | 08 09  4a length  08 consumer_id
+                                  12 length (08 ledgerId 10 entryId [18 partition])
+                                  [18 redelivery_count]  {20 ack_set}  [28 consumer_epoch]
+    [0x0e02 size(4) BrokerEntryMetadata] | entry as it is stored
+
+Between the messages of a run only totalSize and the entry id differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from magnetar.common.wire.frame import MAGIC_ENTRY_METADATA
+from magnetar.common.wire.pulsar_pb2 import BrokerEntryMetadata
+from magnetar.common.wire.varint import consecutive, encode_varint
+
+_TYPE_AND_FIELD: Final = b"\x08\x09\x4a"
+
+
+class MessageFramer:
+    """Makes the Message frames of one consumer."""
+
+    __slots__ = ("_consumer", "_ledger", "_ledger_id", "_partition")
+
+    def __init__(self, consumer_id: int, partition: int = -1) -> None:
+        """`partition` is the topic's number among the partitions of a partitioned topic, else -1."""
+        self._consumer = b"\x08" + encode_varint(consumer_id)
+        self._partition = b"" if partition == -1 else b"\x18" + encode_varint(partition)
+        self._ledger_id = -1
+        self._ledger = b""
+
+    def frames(
+        self,
+        out: list[bytes],
+        ledger_id: int,
+        first_entry_id: int,
+        entries: Sequence[bytes],
+        *,
+        redelivery_count: int = 0,
+        ack_set: Sequence[int] | None = None,
+        consumer_epoch: int | None = None,
+        entry_metadata: Sequence[bytes] | None = None,
+    ) -> None:
+        """Append the frames of entries with consecutive ids to `out`: a header, then the entry, by turns.
+
+        The entries are not copied. `ack_set` is in wire words (see ack_set.py) and, like `redelivery_count`,
+        holds for all the entries: give it with one. `entry_metadata` is serialized BrokerEntryMetadata by
+        entry, for clients that announced support.
+        """
+        if ledger_id != self._ledger_id:
+            self._ledger_id = ledger_id
+            self._ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
+        after = _after_message_id(redelivery_count, ack_set, consumer_epoch)
+        done = 0
+        for heads, tail in consecutive(first_entry_id, len(entries)):
+            taken = entries[done : done + len(heads)]
+            command, command_bytes = self._command(len(heads[0]) + len(tail), len(after))
+            tail += self._partition + after
+            overhead = 4 + command_bytes
+            if entry_metadata is None:
+                for head, entry in zip(heads, taken, strict=True):
+                    out.append((overhead + len(entry)).to_bytes(4, "big") + command + head + tail)
+                    out.append(entry)
+            else:
+                added = entry_metadata[done : done + len(heads)]
+                for head, entry, metadata in zip(heads, taken, added, strict=True):
+                    total = overhead + 6 + len(metadata) + len(entry)
+                    size = len(metadata).to_bytes(4, "big")
+                    out.append(
+                        total.to_bytes(4, "big")
+                        + command
+                        + head
+                        + tail
+                        + MAGIC_ENTRY_METADATA
+                        + size
+                        + metadata
+                    )
+                    out.append(entry)
+            done += len(heads)
+
+    def _command(self, entry_id_bytes: int, after_bytes: int) -> tuple[bytes, int]:
+        """(commandSize and the command up to the entry id, size of the command)."""
+        message_id_bytes = len(self._ledger) + entry_id_bytes + len(self._partition)
+        message_id = b"\x12" + encode_varint(message_id_bytes) + self._ledger
+        body_bytes = len(self._consumer) + 2 + message_id_bytes + after_bytes
+        prefix = _TYPE_AND_FIELD + encode_varint(body_bytes)
+        command_bytes = len(prefix) + body_bytes
+        return command_bytes.to_bytes(4, "big") + prefix + self._consumer + message_id, command_bytes
+
+
+def _after_message_id(
+    redelivery_count: int, ack_set: Sequence[int] | None, consumer_epoch: int | None
+) -> bytes:
+    after = b""
+    if redelivery_count:
+        after = b"\x18" + encode_varint(redelivery_count)
+    if ack_set is not None:
+        after += b"".join([b"\x20" + encode_varint(word) for word in ack_set])
+    if consumer_epoch is not None:
+        after += b"\x28" + encode_varint(consumer_epoch)
+    return after
+
+
+def run_entry_metadata(
+    publish_time_ms: int, first_index: int, count: int, message_counts: Sequence[int] | None
+) -> list[bytes]:
+    """Serialized BrokerEntryMetadata for each entry of a run; `index` is that of the entry's last message."""
+    counts = [1] * count if message_counts is None else message_counts
+    serialized = []
+    next_index = first_index
+    for messages in counts:
+        next_index += messages
+        metadata = BrokerEntryMetadata(broker_timestamp=publish_time_ms, index=next_index - 1)
+        serialized.append(metadata.SerializeToString())
+    return serialized

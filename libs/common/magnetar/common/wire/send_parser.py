@@ -1,0 +1,287 @@
+"""Sends, parsed by hand: the one command that comes once per message.
+
+All consecutive Sends of a producer in a received chunk become one SendRun. Three ways, from fast to general:
+
+- the second and later Sends of a shape (the same header bytes but for a sequence id of the same length) are
+  cut up by one precompiled struct;
+- a Send with the usual fields in the usual order is recognized by one regular expression;
+- everything else goes to protobuf. It is the definition: the other two accept only what it would read alike.
+
+    totalSize(4) commandSize(4) | 08 06  32 length  08 producer_id  10 sequence_id  [18 num_messages]
+    [30 highest_sequence_id]  [38 is_chunk]  [40 marker] | 0x0e01 CRC32-C(4) metadataSize(4) metadata payload
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import repeat
+from struct import Struct
+from typing import Final, NamedTuple
+
+from magnetar.common.errors import ChecksumMismatch, MalformedFrame
+from magnetar.common.wire.checksum import COPY_BYTES_MAX, crc32c
+from magnetar.common.wire.command_parser import parse_command
+from magnetar.common.wire.events import Event, SendRejected, SendRun, SendUnsupported
+from magnetar.common.wire.frame import (
+    ENTRY_HEADER_BYTES,
+    SIZES,
+    check_sizes,
+    checked_entry,
+    strip_entry_metadata,
+)
+from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandSend, ServerError
+from magnetar.common.wire.varint import decode_varint, encode_varint
+
+RUN_ENTRIES_MAX: Final = 5_000
+RUN_BYTES_MAX: Final = 4 << 20
+
+SEND_PREFIX: Final = b"\x08\x06\x32"
+"""How a BaseCommand with a Send begins: type SEND, then field `send`."""
+
+_SEND_BYTES_MIN: Final = SIZES.size + len(SEND_PREFIX)
+_MAGIC: Final = 0x0E01
+
+# Varints of at most nine bytes (four for counts): larger numbers are protobuf's.
+_SEND: Final = re.compile(
+    rb"\x08\x06\x32([\x00-\x7f])(\x08[\x80-\xff]{0,8}[\x00-\x7f]\x10)([\x80-\xff]{0,8}[\x00-\x7f])"
+    rb"(?:\x18([\x80-\xff]{0,3}[\x00-\x7f]))?(?:\x30([\x80-\xff]{0,8}[\x00-\x7f]))?"
+    rb"(?:\x38([\x00\x01]))?(?:\x40([\x00\x01]))?",
+    re.DOTALL,
+)
+
+
+class Send(NamedTuple):
+    """The command of one Send."""
+
+    producer_id: int
+    sequence: bytes
+    message_count: int
+    highest: bytes
+    is_chunk: bool
+    marker: bool
+    plain: bool
+    """Only producer and sequence id, in the usual form: Sends of the same shape may follow."""
+
+    refusal: str | None = None
+
+
+class _Shape(NamedTuple):
+    """How Sends look that differ only in the digits of their sequence id."""
+
+    layout: Struct
+    """totalSize, commandSize and command up to the sequence id, sequence id, magic, CRC, metadataSize."""
+
+    entry_offset: int
+    mask: int
+    pattern: int
+    """`sequence & mask == pattern` says: one varint, neither shorter nor longer."""
+
+
+@lru_cache(maxsize=256)
+def _shape(head_bytes: int, sequence_bytes: int) -> _Shape:
+    return _Shape(
+        Struct(f">I{head_bytes}s{sequence_bytes}sHII"),
+        4 + head_bytes + sequence_bytes,
+        int.from_bytes(b"\x80" * sequence_bytes, "big"),
+        int.from_bytes(b"\x80" * (sequence_bytes - 1) + b"\x00", "big"),
+    )
+
+
+def parse_sends(
+    buffer: bytes, start: int, end: int, message_bytes_max: int, frame_bytes_max: int, events: list[Event]
+) -> int:
+    """Append the events of the Sends at the beginning of `buffer[start:end]`; returns where they end.
+
+    That is at the first frame that is incomplete or does not begin as a Send. The entries are copies, so that
+    the buffer can go. Raises FrameTooLarge, MalformedFrame; `events` then has those before the broken frame.
+    """
+    position = start
+    while end - position >= _SEND_BYTES_MIN and buffer.startswith(SEND_PREFIX, position + SIZES.size):
+        total_size, command_size = SIZES.unpack_from(buffer, position)
+        check_sizes(total_size, command_size, frame_bytes_max)
+        command_start = position + SIZES.size
+        entry_start = command_start + command_size
+        frame_end = position + 4 + total_size
+        if frame_end > end:
+            break
+        send = _parse_send(buffer, command_start, entry_start)
+        run = take_send(send, buffer[entry_start:frame_end], message_bytes_max, events)
+        if run is not None and send.plain:
+            head = buffer[position + 4 : entry_start - len(send.sequence)]
+            position = _same_shape(buffer, frame_end, end, message_bytes_max, head, len(send.sequence), run)
+        else:
+            position = frame_end
+    return position
+
+
+def take_send(send: Send, body: bytes, message_bytes_max: int, events: list[Event]) -> SendRun | None:
+    """Add one Send, whose command `body` followed, to the run at the end of `events` or to a new one.
+
+    None when it is not stored: the event is then a SendRejected. Raises MalformedFrame.
+    """
+    entry = _entry(body, send, message_bytes_max)
+    if not isinstance(entry, bytes):
+        events.append(entry)
+        return None
+    run = events[-1] if events else None
+    if not (isinstance(run, SendRun) and _belongs(run, send)):
+        run = SendRun(send.producer_id, [], [], None, None, send.is_chunk, send.marker, 0)
+        events.append(run)
+    _add(run, send, entry)
+    return run
+
+
+def _same_shape(
+    buffer: bytes,
+    start: int,
+    end: int,
+    message_bytes_max: int,
+    head: bytes,
+    sequence_bytes: int,
+    run: SendRun,
+) -> int:
+    """Take Sends as long as they look like the one before; returns where that ends. Never raises.
+
+    Whatever is out of the ordinary (wrong checksum or lengths, a large message) is left to the caller.
+    """
+    layout, entry_offset, mask, pattern = _shape(len(head), sequence_bytes)
+    unpack = layout.unpack_from
+    last = min(end, start + RUN_BYTES_MAX - run.byte_length) - layout.size
+    entries, sequences = run.entries, run.sequence_varints
+    add_entry, add_sequence = entries.append, sequences.append
+    from_bytes, crc_of = int.from_bytes, crc32c
+    taken_before = len(entries)
+    header_bytes = entry_offset - 4
+    position = start
+    for _ in repeat(None, RUN_ENTRIES_MAX - taken_before):
+        if position > last:
+            break
+        total_size, its_head, sequence, magic, crc, metadata_size = unpack(buffer, position)
+        frame_end = position + 4 + total_size
+        if (
+            its_head != head
+            or frame_end > end
+            or magic != _MAGIC
+            or from_bytes(sequence, "big") & mask != pattern
+            or total_size > message_bytes_max
+        ):
+            break
+        entry = buffer[position + entry_offset : frame_end]
+        if total_size <= COPY_BYTES_MAX:
+            if crc_of(entry[6:]) != crc:
+                break
+        elif crc_of(memoryview(entry)[6:]) != crc:
+            break
+        if metadata_size > total_size - header_bytes - ENTRY_HEADER_BYTES:
+            break
+        add_entry(entry)
+        add_sequence(sequence)
+        position = frame_end
+    taken = len(entries) - taken_before
+    run.byte_length += position - start - taken * entry_offset
+    if run.message_counts is not None:
+        run.message_counts.extend([1] * taken)
+    if run.highest_varints is not None:
+        run.highest_varints.extend([b"\x00"] * taken)
+    return position
+
+
+def _parse_send(buffer: bytes, start: int, end: int) -> Send:
+    """The command at `buffer[start:end]`, whose first bytes say Send."""
+    match = _SEND.fullmatch(buffer, start, end)
+    if match is None:
+        return _parse_unusual(buffer[start:end])
+    length, producer, sequence, count, highest, is_chunk, marker = match.groups()
+    if length[0] != end - start - len(SEND_PREFIX) - 1:
+        return _parse_unusual(buffer[start:end])
+    return Send(
+        producer_id=decode_varint(producer[1:-1]),
+        sequence=sequence,
+        message_count=_message_count(1 if count is None else decode_varint(count)),
+        highest=highest or b"",
+        is_chunk=is_chunk == b"\x01",
+        marker=marker == b"\x01",
+        plain=match.lastindex == 3,
+    )
+
+
+def _parse_unusual(encoded: bytes) -> Send:
+    command = parse_command(encoded)
+    if command.type != BaseCommand.SEND:
+        raise MalformedFrame("a command that begins as a Send and is none")
+    return send_of(command.send)
+
+
+def send_of(send: CommandSend) -> Send:
+    """A Send as protobuf read it."""
+    return Send(
+        producer_id=send.producer_id,
+        sequence=encode_varint(send.sequence_id),
+        message_count=_message_count(send.num_messages),
+        highest=encode_varint(send.highest_sequence_id) if send.HasField("highest_sequence_id") else b"",
+        is_chunk=send.is_chunk,
+        marker=send.marker,
+        plain=False,
+        refusal=_refusal(send),
+    )
+
+
+def _message_count(count: int) -> int:
+    if count < 1:
+        raise MalformedFrame(f"a Send of {count} messages")
+    return count
+
+
+def _refusal(send: CommandSend) -> str | None:
+    """Why a well-formed Send is not taken; refused, not ignored, since the client relies on it."""
+    if send.HasField("txnid_least_bits") or send.HasField("txnid_most_bits"):
+        return "messages in transactions are not supported by this version"
+    if send.HasField("message_id"):
+        return "a Send with a message id of its own is only for shadow topics, which are not supported"
+    return None
+
+
+def _entry(body: bytes, send: Send, message_bytes_max: int) -> bytes | SendRejected:
+    """The entry of a Send, verified, or why the client does not get it stored."""
+    try:
+        entry = checked_entry(strip_entry_metadata(body)[1])
+    except ChecksumMismatch as error:
+        return _rejected(send, ServerError.ChecksumError, str(error))
+    if send.refusal is not None:
+        return SendUnsupported(
+            send.producer_id, decode_varint(send.sequence), ServerError.NotAllowedError, send.refusal
+        )
+    payload_bytes = len(entry) - ENTRY_HEADER_BYTES - int.from_bytes(entry[6:10], "big")
+    if payload_bytes > message_bytes_max:
+        what = f"a message of {payload_bytes} bytes, at most {message_bytes_max} are allowed (maxMessageSize)"
+        return _rejected(send, ServerError.NotAllowedError, what)
+    return entry
+
+
+def _rejected(send: Send, error: ServerError.ValueType, message: str) -> SendRejected:
+    return SendRejected(send.producer_id, decode_varint(send.sequence), error, message)
+
+
+def _belongs(run: SendRun, send: Send) -> bool:
+    return (
+        run.producer_id == send.producer_id
+        and run.is_chunk == send.is_chunk
+        and run.marker == send.marker
+        and len(run.entries) < RUN_ENTRIES_MAX
+        and run.byte_length < RUN_BYTES_MAX
+    )
+
+
+def _add(run: SendRun, send: Send, entry: bytes) -> None:
+    if send.message_count != 1 and run.message_counts is None:
+        run.message_counts = [1] * len(run.entries)
+    if send.highest and run.highest_varints is None:
+        run.highest_varints = [b"\x00"] * len(run.entries)
+    run.entries.append(entry)
+    run.sequence_varints.append(send.sequence)
+    run.byte_length += len(entry)
+    if run.message_counts is not None:
+        run.message_counts.append(send.message_count)
+    if run.highest_varints is not None:
+        run.highest_varints.append(send.highest or b"\x00")

@@ -1,0 +1,69 @@
+"""Protobuf's variable-length integers, for what is assembled by hand.
+
+Seven bits a byte, lowest first; the high bit of each byte but the last is set. The ids of a run of entries
+are consecutive, so their varints come as slices of two tables: `SHORT` holds whole varints, and above that an
+id is a two-byte continuation from `LOW` (its lowest 14 bits) followed by the varint of the rest, which is the
+same for 16,384 ids in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+UINT64_MAX: Final = 2**64 - 1
+BLOCK_BITS: Final = 14
+BLOCK: Final = 1 << BLOCK_BITS
+
+
+def _encode(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+SHORT: Final[list[bytes]] = [_encode(value) for value in range(BLOCK)]
+"""The varints of 0 to 16,383."""
+
+LOW: Final[list[bytes]] = [bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(BLOCK)]
+"""The first two bytes of the varint of any larger number, by its lowest 14 bits."""
+
+
+def encode_varint(value: int) -> bytes:
+    """The varint of an unsigned 64-bit number; negative numbers count as two's complement, as in protobuf."""
+    value &= UINT64_MAX
+    if value < BLOCK:
+        return SHORT[value]
+    return LOW[value & BLOCK - 1] + encode_varint(value >> BLOCK_BITS)
+
+
+def decode_varint(varint: bytes) -> int:
+    """The number of one whole varint, as an unsigned 64-bit number."""
+    value = 0
+    for byte in reversed(varint):
+        value = value << 7 | byte & 0x7F
+    return value & UINT64_MAX
+
+
+def consecutive(first: int, count: int) -> Iterator[tuple[list[bytes], bytes]]:
+    """The varints of `count` consecutive numbers, cut where their length or their upper part changes.
+
+    Yields (heads, tail): each varint is one of the heads followed by the tail. Ids that run past 2^64 are the
+    caller's mistake.
+    """
+    while count > 0:
+        low = first & BLOCK - 1
+        if first < 128:
+            taken = min(count, 128 - first)
+            yield SHORT[first : first + taken], b""
+        elif first < BLOCK:
+            taken = min(count, BLOCK - first)
+            yield SHORT[first : first + taken], b""
+        else:
+            taken = min(count, BLOCK - low)
+            yield LOW[low : low + taken], encode_varint(first >> BLOCK_BITS)
+        first += taken
+        count -= taken
