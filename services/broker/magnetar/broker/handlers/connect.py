@@ -9,14 +9,11 @@ from magnetar.broker.handlers.client import Client
 from magnetar.common.errors import ProtocolError
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire import commands
-from magnetar.common.wire.pulsar_pb2 import CommandConnect, CommandPing, CommandPong, ProtocolVersion
+from magnetar.common.wire.pulsar_pb2 import CommandConnect, CommandPing, CommandPong
 
 log = get_logger(__name__)
 
 SERVER_VERSION: Final = f"Magnetar {version('magnetar-broker')}"
-
-PROTOCOL_VERSION: Final = max(ProtocolVersion.values())
-"""The newest protocol version served; a connection runs at the lower of both sides'."""
 
 
 def handle_connect(client: Client, command: CommandConnect) -> None:
@@ -25,7 +22,7 @@ def handle_connect(client: Client, command: CommandConnect) -> None:
         raise ProtocolError("Connect was sent twice on one connection")
     client.connected = True
     client.client_version = command.client_version
-    client.protocol_version = min(command.protocol_version, PROTOCOL_VERSION)
+    client.protocol_version = min(command.protocol_version, commands.PROTOCOL_VERSION)
     client.understands_entry_metadata = command.feature_flags.supports_broker_entry_metadata
     config = client.services.config
     client.peer.write(

@@ -22,6 +22,7 @@ from magnetar.common.wire import commands
 from magnetar.common.wire.pulsar_pb2 import (
     CommandCloseConsumer,
     CommandConsumerStats,
+    CommandConsumerStatsResponse,
     CommandFlow,
     CommandGetLastMessageId,
     CommandSeek,
@@ -104,7 +105,7 @@ def handle_flow(client: Client, command: CommandFlow) -> None:
         opened.subscription.add_permits(opened.consumer, command.messagePermits)
 
 
-async def handle_close_consumer(client: Client, command: CommandCloseConsumer) -> None:
+def handle_close_consumer(client: Client, command: CommandCloseConsumer) -> None:
     existing = client.consumers.pop(command.consumer_id, None)
     if isinstance(existing, Opening):
         existing.cancelled = True
@@ -136,13 +137,13 @@ async def handle_seek(client: Client, command: CommandSeek) -> None:
 async def handle_get_last_message_id(client: Client, command: CommandGetLastMessageId) -> None:
     opened = _require(client, command.consumer_id)
     position, batch_index = await opened.topic.last_message_id()
+    partition = opened.topic.name.partition_index
+    mark_delete = opened.topic.mark_delete_position(opened.subscription)
     client.peer.write(
         commands.last_message_id(
             command.request_id,
-            position,
-            partition=opened.topic.name.partition_index,
-            batch_index=batch_index,
-            mark_delete=opened.topic.mark_delete_position(opened.subscription),
+            commands.message_id(*position, partition=partition, batch_index=batch_index),
+            None if mark_delete is None else commands.message_id(*mark_delete, partition=partition),
         )
     )
 
@@ -152,21 +153,24 @@ async def handle_consumer_stats(client: Client, command: CommandConsumerStats) -
     opened = _require(client, command.consumer_id)
     consumer, subscription = opened.consumer, opened.subscription
     since = datetime.fromtimestamp(consumer.connected_since_ms / 1000, UTC)
+    stats = consumer.stats
     client.peer.write(
         commands.consumer_stats(
-            command.request_id,
-            message_rate_out=consumer.stats.message_rate_out,
-            byte_rate_out=consumer.stats.byte_rate_out,
-            redelivery_rate=consumer.stats.redelivery_rate,
-            ack_rate=consumer.stats.ack_rate,
-            consumer_name=consumer.name,
-            available_permits=max(0, consumer.permits),
-            unacked_messages=consumer.pending.messages,
-            blocked_on_unacked=consumer.blocked_on_unacked,
-            address=client.peer.address,
-            connected_since=since.isoformat(timespec="milliseconds"),
-            subscription_type=SubType.Name(subscription.type or SubType.Exclusive),
-            backlog=subscription.backlog(),
+            CommandConsumerStatsResponse(
+                request_id=command.request_id,
+                msgRateOut=stats.message_rate_out,
+                msgThroughputOut=stats.byte_rate_out,
+                msgRateRedeliver=stats.redelivery_rate,
+                messageAckRate=stats.ack_rate,
+                consumerName=consumer.name,
+                availablePermits=max(0, consumer.permits),
+                unackedMessages=consumer.pending.messages,
+                blockedConsumerOnUnackedMsgs=consumer.blocked_on_unacked,
+                address=client.peer.address,
+                connectedSince=since.isoformat(timespec="milliseconds"),
+                type=SubType.Name(subscription.type or SubType.Exclusive),
+                msgBacklog=subscription.backlog(),
+            )
         )
     )
 

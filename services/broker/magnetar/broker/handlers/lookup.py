@@ -43,7 +43,7 @@ async def handle_partitioned_metadata(client: Client, command: CommandPartitione
         and not await services.topics.exists(name)
     ):
         raise TopicNotFound(f"topic {name} does not exist and allowAutoTopicCreation is off")
-    client.peer.write(commands.partitioned_metadata(command.request_id, partitions))
+    client.peer.write(commands.partition_metadata(command.request_id, partitions))
 
 
 async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace) -> None:

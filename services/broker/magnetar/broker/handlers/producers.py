@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from magnetar.broker.authorization import authorize
-from magnetar.broker.error_codes import code_of
 from magnetar.broker.handlers.client import Client, Opening, OpenProducer
 from magnetar.broker.topics.producer import Producer
 from magnetar.common.errors import NotAllowed, NotSupportedYet, ProtocolError, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
-from magnetar.common.wire.connection import SendRejected, SendRun
+from magnetar.common.wire.events import SendRejected, SendRun
 from magnetar.common.wire.pulsar_pb2 import (
     CommandCloseProducer,
     CommandProducer,
     ProducerAccessMode,
+    ServerError,
 )
+from prometheus_client import Counter
 
 log = get_logger(__name__)
+
+REFUSED_MESSAGES = Counter(
+    "magnetar_refused_messages_total",
+    "Messages answered with SendError, by code.",
+    ["code"],
+    registry=REGISTRY,
+)
 
 
 async def handle_producer(client: Client, command: CommandProducer) -> None:
@@ -80,7 +89,7 @@ async def _open(client: Client, command: CommandProducer) -> OpenProducer:
 
 def _answer(client: Client, request_id: int, producer: Producer) -> None:
     client.peer.write(
-        commands.producer_success(request_id, producer.name, schema_version=producer.schema_version)
+        commands.producer_success(request_id, producer.name, schema_version=producer.schema_version or None)
     )
 
 
@@ -110,16 +119,15 @@ def handle_rejected_send(client: Client, rejected: SendRejected) -> None:
     if not isinstance(client.producers.get(rejected.producer_id), OpenProducer):
         _refuse_unknown(client, rejected.producer_id)
         return
+    REFUSED_MESSAGES.labels(ServerError.Name(rejected.error)).inc()
     log.warning(
         "message refused",
         peer=client.peer.address,
         producer_id=rejected.producer_id,
-        error=str(rejected.error),
+        error=rejected.message,
     )
     client.peer.write(
-        commands.send_error(
-            rejected.producer_id, rejected.sequence_id, code_of(rejected.error), str(rejected.error)
-        )
+        commands.send_error(rejected.producer_id, rejected.sequence_id, rejected.error, rejected.message)
     )
 
 

@@ -17,7 +17,7 @@ async def handle_get_schema(client: Client, command: CommandGetSchema) -> None:
     if found is None:
         raise TopicNotFound(f"topic {name} has no schema of that version")
     schema, version = found
-    client.peer.write(commands.get_schema_response(command.request_id, schema, version))
+    client.peer.write(commands.get_schema(command.request_id, schema, version))
 
 
 async def handle_get_or_create_schema(client: Client, command: CommandGetOrCreateSchema) -> None:
@@ -25,4 +25,4 @@ async def handle_get_or_create_schema(client: Client, command: CommandGetOrCreat
     authorize(client.principal, "produce", name.full)
     await client.services.topics.get(name, create=True)
     version = await client.services.schemas.put(name, command.schema)
-    client.peer.write(commands.get_or_create_schema_response(command.request_id, version))
+    client.peer.write(commands.get_or_create_schema(command.request_id, version))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from magnetar.broker.peer import Peer
 from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.pending_acks import PendingAcks
-from magnetar.common.wire.messages import MessageFramer
+from magnetar.common.wire.messages import MessageFramer, run_entry_metadata
 from magnetar.ledger.ledger_store import Run
 
 
@@ -135,8 +135,13 @@ class Consumer:
             redelivery_count=redelivery_count,
             ack_set=ack_set,
             consumer_epoch=self.epoch,
+            entry_metadata=self._entry_metadata(run) if self.sends_entry_metadata else None,
         )
         self.peer.write_parts(out)
         self.permits -= messages
         self.stats.messages_out += messages
         self.stats.bytes_out += run.byte_length
+
+    @staticmethod
+    def _entry_metadata(run: Run) -> list[bytes]:
+        return run_entry_metadata(run.publish_time_ms, run.first_index, len(run.entries), run.message_counts)

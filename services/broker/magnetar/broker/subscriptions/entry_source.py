@@ -25,7 +25,8 @@ log = get_logger(__name__)
 READ_RETRY_S = 1.0
 """After a failed read from storage, before the next one."""
 
-Spawn = Callable[[Coroutine[Any, Any, None], str], None]
+Spawn = Callable[[Coroutine[Any, Any, Any], str], object]
+"""Starts a background task under a name; its failures are logged by its owner."""
 
 
 class EntrySource:

@@ -39,9 +39,9 @@ class Membership:
     def add(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
         """Connect a consumer. Raises ConsumerBusy when another type or an exclusive holder forbids it."""
         if self.dispatcher is not None:
-            if self.type != sub_type:
+            if self.type is not None and self.type != sub_type:
                 raise ConsumerBusy(
-                    f"subscription {self.name} is of different type: it is {SubType.Name(self.type or 0)} "
+                    f"subscription {self.name} is of different type: it is {SubType.Name(self.type)} "
                     f"while consumers are connected, not {SubType.Name(sub_type)}"
                 )
             if sub_type == SubType.Exclusive:

@@ -17,8 +17,8 @@ from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topi
 from magnetar.common.errors import ConsumerBusy
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock
-from magnetar.common.wire.connection import SendRun
-from magnetar.common.wire.receipts import constant_receipts
+from magnetar.common.wire.events import SendRun
+from magnetar.common.wire.receipts import receipt
 
 
 class NonPersistentTopic(Topic):
@@ -41,11 +41,12 @@ class NonPersistentTopic(Topic):
     def publish(self, producer: Producer, sends: SendRun) -> None:
         for subscription in self._subscriptions.values():
             subscription.publish(sends.entries, sends.message_counts)
-        producer.peer.write(constant_receipts(producer.producer_id, 0, 0, sends))
+        for index in range(len(sends.entries)):
+            producer.peer.write(_receipt(producer.producer_id, sends, index))
         stats = self.stats
         stats.entries_in += len(sends.entries)
         stats.messages_in += sum(sends.message_counts) if sends.message_counts else len(sends.entries)
-        stats.bytes_in += sum(map(len, sends.entries))
+        stats.bytes_in += sends.byte_length
         stats.entry_sizes.observe_lengths(sends.entries)
 
     async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
@@ -84,3 +85,8 @@ class NonPersistentTopic(Topic):
 
     async def close(self) -> None:
         self.disconnect_clients()
+
+
+def _receipt(producer_id: int, sends: SendRun, index: int) -> bytes:
+    highest = sends.highest_sequence_id(index) if sends.highest_varints is not None else 0
+    return receipt(producer_id, sends.sequence_id(index), 0, 0, highest)

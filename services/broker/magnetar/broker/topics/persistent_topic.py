@@ -31,7 +31,7 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire import commands
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.batch import parse_metadata
-from magnetar.common.wire.connection import SendRun
+from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.receipts import receipts
 from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER, Run
 from magnetar.ledger.managed_ledger.cursor import Cursor
@@ -98,14 +98,16 @@ class PersistentTopic(Topic):
 
     def publish(self, producer: Producer, sends: SendRun) -> None:
         flags = (RUN_CHUNK if sends.is_chunk else 0) | (RUN_MARKER if sends.marker else 0)
-        run = Run(sends.entries, message_counts=sends.message_counts, flags=flags)
+        run = Run(
+            sends.entries, message_counts=sends.message_counts, flags=flags, byte_length=sends.byte_length
+        )
         pending = PendingPublish(producer, sends, run.byte_length, self._clock.monotonic())
         try:
             self.ledger.append(run, pending)
         except StorageError as error:
             log.warning("publish refused", topic=self.name.full, producer=producer.name, error=str(error))
             code = code_of(error)
-            for sequence_id in sends.sequence_ids:
+            for sequence_id in sends.sequence_ids():
                 producer.peer.write(commands.send_error(producer.producer_id, sequence_id, code, str(error)))
             return
         producer.pending_runs += 1
@@ -124,7 +126,13 @@ class PersistentTopic(Topic):
             producer = pending.producer
             if producer.peer.connected:
                 producer.peer.write(
-                    receipts(producer.producer_id, run.ledger_id, run.first_entry_id, pending.sends)
+                    receipts(
+                        producer.producer_id,
+                        run.ledger_id,
+                        run.first_entry_id,
+                        pending.sends.sequence_varints,
+                        pending.sends.highest_varints,
+                    )
                 )
             producer.peer.publish_pending(-pending.byte_length)
             producer.settled()

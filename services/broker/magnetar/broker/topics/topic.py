@@ -16,7 +16,7 @@ from magnetar.common.errors import MagnetarError, NotAllowed, ProducerBusy, Serv
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import commands
-from magnetar.common.wire.connection import SendRun
+from magnetar.common.wire.events import SendRun
 
 
 class AnySubscription(Protocol):

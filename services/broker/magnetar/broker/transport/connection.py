@@ -19,7 +19,8 @@ from magnetar.common.errors import MagnetarError, ProtocolError, TooManyRequests
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
-from magnetar.common.wire.connection import Command, SendRejected, SendRun, ServerConnection
+from magnetar.common.wire.connection import ServerConnection
+from magnetar.common.wire.events import Command, SendRun
 from magnetar.common.wire.pulsar_pb2 import BaseCommand
 from prometheus_client import Counter
 
@@ -37,6 +38,9 @@ REQUESTS_MAX: Final = 10_000
 
 JOIN_BYTES_MAX: Final = 64 * 1024
 """Up to this average piece, queued output is joined to one buffer; larger pieces go as they are."""
+
+NO_REQUEST_ID: Final = 2**64 - 1
+"""The request id of an error that answers no request in particular."""
 
 UNREAD_FACTOR: Final = 8
 """A client whose write buffer is this many times over its limit is not read on: it does not read either."""
@@ -98,8 +102,8 @@ class Connection(asyncio.Protocol):
                 if isinstance(event, SendRun):
                     handle_sends(self._client, event)
                 elif isinstance(event, Command):
-                    self._handle(event.command)
-                elif isinstance(event, SendRejected):
+                    self._handle(event.base_command)
+                else:
                     handle_rejected_send(self._client, event)
         except ProtocolError as error:
             self._fail(error)
@@ -157,12 +161,14 @@ class Connection(asyncio.Protocol):
         message = (
             str(error) if isinstance(error, MagnetarError) else f"internal error: {type(error).__name__}"
         )
-        self.write(commands.error_answer(command, code_of(error), message))
+        answer = commands.error_answer(command, code_of(error), message)
+        if answer is not None:
+            self.write(answer)
 
     def _fail(self, error: ProtocolError) -> None:
         """The peer broke the protocol: say what was wrong, then close; nobody else notices."""
-        PROTOCOL_ERRORS.labels(type(error).__name__).inc()
-        self.write(commands.error(commands.NO_REQUEST_ID, code_of(error), str(error)))
+        PROTOCOL_ERRORS.labels(error.reason).inc()
+        self.write(commands.error(NO_REQUEST_ID, code_of(error), str(error)))
         self.close(f"protocol error: {error}")
 
     # -- broker.peer.Peer
