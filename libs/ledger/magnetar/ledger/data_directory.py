@@ -1,0 +1,92 @@
+"""A store's data directory: one process at a time, and only the one it belongs to.
+
+`LOCK` is held while the store is open. The cookie names the instance whose metadata describes the ledgers: an
+identity is never an address or a path.
+
+    cookie:   0 8 magic "MGNTRCOK"   8 2 format version (1)   10 2 0   12 4 incompatible feature bits
+             16 2 length of the instance id   18 .. instance id   then 4 CRC32-C of everything before it
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from crc32c import crc32c
+from magnetar.common.errors import DataCorruption, StorageError
+from magnetar.common.runtime.disk import Disk, DiskFile
+from magnetar.ledger.segment_log.codec_v1 import FORMAT_VERSION, check_format
+
+LOCK: Final = "LOCK"
+COOKIE: Final = "cookie"
+_NEW_COOKIE: Final = "cookie.new"
+_MAGIC: Final = b"MGNTRCOK"
+_HEADER = struct.Struct("<8sHHIH")
+_CRC = struct.Struct("<I")
+_COOKIE_BYTES_MAX: Final = 4096
+
+
+class WrongDataDirectory(StorageError):
+    """The data directory belongs to another instance, or is in use."""
+
+
+def lock_data_directory(disk: Disk) -> DiskFile:
+    """Hold the directory until the returned file is closed. Raises WrongDataDirectory when it is held."""
+    try:
+        return disk.lock(LOCK)
+    except BlockingIOError as error:
+        raise WrongDataDirectory("another process is using this data directory (its LOCK is held)") from error
+
+
+def check_cookie(disk: Disk, instance_id: bytes, *, has_data: bool) -> None:
+    """Write the cookie into a fresh directory, or see that it names this instance.
+
+    Raises WrongDataDirectory on a mismatch, or when there is data and no cookie.
+    """
+    names = disk.listdir("")
+    if COOKIE in names:
+        found = _decode(_read(disk, COOKIE))
+        if found != instance_id:
+            raise WrongDataDirectory(
+                f"the data directory belongs to instance {found.hex()}, the metadata is of instance "
+                f"{instance_id.hex()}: they must be kept, moved and restored together"
+            )
+        return
+    if has_data:
+        raise WrongDataDirectory(
+            "the data directory holds segments but no cookie: it was not copied as a whole"
+        )
+    if _NEW_COOKIE in names:
+        disk.unlink(_NEW_COOKIE)
+    file = disk.open(_NEW_COOKIE, create=True)
+    try:
+        file.pwritev([_encode(instance_id)], 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    disk.rename(_NEW_COOKIE, COOKIE)
+    disk.sync_dir("")
+
+
+def _encode(instance_id: bytes) -> bytes:
+    data = _HEADER.pack(_MAGIC, FORMAT_VERSION, 0, 0, len(instance_id)) + instance_id
+    return data + _CRC.pack(crc32c(data))
+
+
+def _decode(data: bytes) -> bytes:
+    if len(data) < _HEADER.size + _CRC.size or data[:8] != _MAGIC:
+        raise DataCorruption("the data directory's cookie is no cookie")
+    _, version, _, features, length = _HEADER.unpack_from(data)
+    check_format(version, features, "the data directory")
+    end = _HEADER.size + length
+    if len(data) != end + _CRC.size or _CRC.unpack_from(data, end)[0] != crc32c(data[:end]):
+        raise DataCorruption("the data directory's cookie is damaged")
+    return data[_HEADER.size : end]
+
+
+def _read(disk: Disk, path: str) -> bytes:
+    file = disk.open(path, writable=False)
+    try:
+        return file.pread(_COOKIE_BYTES_MAX, 0)
+    finally:
+        file.close()

@@ -1,0 +1,456 @@
+"""The segment log's groups and records, format version 1: bytes to values and back, no I/O.
+
+A segment file is a row of 4 KiB blocks: its header, groups, and once sealed a footer (those two are in
+`file_codec_v1`). Each group starts at a block. All numbers are little-endian; every structure starts with a
+magic.
+
+Checksums are CRC32-C. Those of groups, records and footers start from the segment's random salt instead of 0,
+so that no payload and no earlier life of the file's blocks can imitate them. A body's CRC is unsalted: made
+once by the writer, it travels with its run.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+from magnetar.common.errors import UnsupportedFormat
+
+FORMAT_VERSION: Final = 1
+KNOWN_FEATURES: Final = 0
+"""Incompatible-feature bits that this release understands: none exist yet."""
+
+BLOCK: Final = 4096
+"""Groups start at multiples of this."""
+
+UNIT: Final = 16
+"""Records start at multiples of this; offsets in indexes count these."""
+
+GROUP_MAGIC: Final = b"MGRP"
+RECORD_MAGIC: Final = b"MREC"
+
+KIND_ENTRIES: Final = 1
+"""A run of entries."""
+KIND_FENCE: Final = 2
+"""The ledger takes no more entries from its writer. Stands under entry id -1, without a body."""
+KIND_LIMBO: Final = 3
+"""This store is in doubt about the ledger (storage contract, section 3). Stands under entry id -1."""
+_KINDS: Final = frozenset({KIND_ENTRIES, KIND_FENCE, KIND_LIMBO})
+
+LAYOUT_EQUAL_LENGTHS: Final = 1
+"""Layout bit: all entries have the header's entry length, and there is no array of lengths."""
+LAYOUT_SINGLE_MESSAGES: Final = 2
+"""Layout bit: every entry is one message, and there is no array of counts."""
+
+_GROUP = struct.Struct("<4sHH16sQIIQQQI8xI")
+_DIRECTORY_ENTRY = struct.Struct("<qQqII")
+_RECORD = struct.Struct("<4sBBHqQqqqqIIIIII")
+_U32 = struct.Struct("<I")
+
+GROUP_HEADER_SIZE: Final = _GROUP.size
+DIRECTORY_ENTRY_SIZE: Final = _DIRECTORY_ENTRY.size
+RECORD_HEADER_SIZE: Final = _RECORD.size
+_GROUP_CRC_AT: Final = GROUP_HEADER_SIZE - 4
+_RECORD_CRC_AT: Final = RECORD_HEADER_SIZE - 4
+
+COPY_BYTES_MAX: Final = 8192
+"""Buffers below this are joined before they are written; larger ones are handed to the kernel as they are."""
+
+
+def align(length: int, unit: int) -> int:
+    """`length` rounded up to a multiple of `unit`."""
+    return (length + unit - 1) // unit * unit
+
+
+def u32_bytes(numbers: Sequence[int]) -> bytes:
+    """Numbers as little-endian u32s."""
+    packed = array("I", numbers)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def u32_array(data: bytes | memoryview) -> array[int]:
+    """Little-endian u32s as an array."""
+    numbers = array("I")
+    numbers.frombytes(data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def check_format(version: int, features: int, what: str) -> None:
+    """Raise UnsupportedFormat unless this release reads the version and knows all the feature bits."""
+    if version != FORMAT_VERSION or features & ~KNOWN_FEATURES:
+        raise UnsupportedFormat(
+            f"{what} has format version {version} and incompatible features {features:#x}; this release "
+            f"reads version {FORMAT_VERSION} and features {KNOWN_FEATURES:#x}. Run the release that wrote it"
+        )
+
+
+# --- Records ---
+#
+#   0  4  magic "MREC"               56 4  entry count
+#   4  1  kind                       60 4  body length, bytes
+#   5  1  layout bits                64 4  entry length when all are equal, else 0
+#   6  2  run flags                  68 4  header length: 80 and the arrays
+#   8  8  ledger id                  72 4  CRC of the body, unsalted
+#  16  8  ledger key                 76 4  CRC of bytes 0..75 and the arrays, salted
+#  24  8  first entry id, -1: a mark
+#  32  8  last add confirmed         80 .. entry lengths, u32 each, unless all are equal
+#  40  8  publish time, ms           ..    message counts, u32 each, unless all are 1
+#  48  8  index of the first message ..    body: the entries, one after the other; zeros up to 16 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeader:
+    """A record but for its body."""
+
+    kind: int
+    run_flags: int
+    ledger_id: int
+    ledger_key: int
+    first_entry_id: int
+    lac: int
+    publish_time_ms: int
+    first_index: int
+    entry_count: int
+    body_length: int
+    entry_length: int
+    header_length: int
+    body_crc: int
+    lengths: array[int] | None
+    """Entry lengths, None when all are `entry_length`."""
+    message_counts: array[int] | None
+    """Messages by entry, None when all are 1."""
+
+    @property
+    def last_entry_id(self) -> int:
+        return self.first_entry_id + self.entry_count - 1
+
+    @property
+    def record_length(self) -> int:
+        """Header, arrays, body and padding."""
+        return align(self.header_length + self.body_length, UNIT)
+
+    def entry_bounds(self) -> list[int]:
+        """Where entries begin and end in the body: entry i is bounds[i]..bounds[i + 1]."""
+        if self.lengths is None:
+            return [i * self.entry_length for i in range(self.entry_count + 1)]
+        bounds = [0]
+        end = 0
+        for length in self.lengths:
+            end += length
+            bounds.append(end)
+        return bounds
+
+
+def encode_record_header(
+    kind: int,
+    ledger_id: int,
+    ledger_key: int,
+    first_entry_id: int,
+    lac: int,
+    *,
+    run_flags: int = 0,
+    publish_time_ms: int = 0,
+    first_index: int = 0,
+    lengths: Sequence[int] = (),
+    message_counts: Sequence[int] | None = None,
+    body_length: int = 0,
+    body_crc: int = 0,
+) -> bytearray:
+    """A record's header and arrays. Its own CRC is still missing: see `salt_record_header`."""
+    layout = 0
+    count = len(lengths)
+    entry_length = 0
+    arrays = b""
+    if not count or lengths.count(lengths[0]) == count:
+        layout |= LAYOUT_EQUAL_LENGTHS
+        entry_length = lengths[0] if count else 0
+    else:
+        arrays = u32_bytes(lengths)
+    if message_counts is None:
+        layout |= LAYOUT_SINGLE_MESSAGES
+    else:
+        arrays += u32_bytes(message_counts)
+    header = bytearray(
+        _RECORD.pack(
+            RECORD_MAGIC,
+            kind,
+            layout,
+            run_flags,
+            ledger_id,
+            ledger_key,
+            first_entry_id,
+            lac,
+            publish_time_ms,
+            first_index,
+            count,
+            body_length,
+            entry_length,
+            RECORD_HEADER_SIZE + len(arrays),
+            body_crc,
+            0,
+        )
+    )
+    header += arrays
+    return header
+
+
+def salt_record_header(header: bytearray, salt: int) -> None:
+    """Set the header's own CRC for the segment with this salt; may be called again for another segment."""
+    _U32.pack_into(header, _RECORD_CRC_AT, _record_crc(header, salt))
+
+
+def _record_crc(header: bytes | bytearray | memoryview, salt: int) -> int:
+    crc: int = crc32c(header[:_RECORD_CRC_AT], salt)
+    if len(header) > RECORD_HEADER_SIZE:
+        crc = crc32c(header[RECORD_HEADER_SIZE:], crc)
+    return crc
+
+
+def record_header_length(fixed: bytes) -> int:
+    """The length of the whole header of which `fixed` is the beginning; -1 when it is no record header.
+
+    Nothing is checked but the magic and that the length is possible: `decode_record_header` decides.
+    """
+    if len(fixed) < RECORD_HEADER_SIZE or fixed[:4] != RECORD_MAGIC:
+        return -1
+    count = _U32.unpack_from(fixed, 56)[0]
+    length: int = _U32.unpack_from(fixed, 68)[0]
+    return length if RECORD_HEADER_SIZE <= length <= RECORD_HEADER_SIZE + 8 * count else -1
+
+
+def decode_record_header(header: bytes, salt: int) -> RecordHeader | None:
+    """A whole header (see `record_header_length`), or None when it is damaged or of another segment."""
+    if len(header) < RECORD_HEADER_SIZE or header[:4] != RECORD_MAGIC:
+        return None
+    fields = _RECORD.unpack_from(header)
+    (_, kind, layout, run_flags, ledger_id, ledger_key, first_entry_id, lac) = fields[:8]
+    (publish_time_ms, first_index, count, body_length, entry_length, header_length, body_crc, crc) = fields[
+        8:
+    ]
+    if header_length != len(header) or crc != _record_crc(header, salt):
+        return None
+    equal = layout & LAYOUT_EQUAL_LENGTHS
+    single = layout & LAYOUT_SINGLE_MESSAGES
+    split = RECORD_HEADER_SIZE + (0 if equal else 4 * count)
+    if kind not in _KINDS or layout & ~3 or header_length != split + (0 if single else 4 * count):
+        raise UnsupportedFormat(f"a record of ledger {ledger_id} has kind {kind} and layout {layout:#x}")
+    lengths = None if equal else u32_array(header[RECORD_HEADER_SIZE:split])
+    if body_length != (count * entry_length if lengths is None else sum(lengths)):
+        return None
+    return RecordHeader(
+        kind,
+        run_flags,
+        ledger_id,
+        ledger_key,
+        first_entry_id,
+        lac,
+        publish_time_ms,
+        first_index,
+        count,
+        body_length,
+        entry_length,
+        header_length,
+        body_crc,
+        lengths,
+        None if single else u32_array(header[split:]),
+    )
+
+
+def checksum_body(entries: Sequence[bytes]) -> int:
+    """The CRC of a body given as its entries."""
+    crc = 0
+    for entry in entries:
+        crc = crc32c(entry, crc)
+    return crc
+
+
+def body_intact(body: bytes, crc: int) -> bool:
+    """Whether a whole body is what its writer checksummed."""
+    return bool(crc32c(body) == crc)
+
+
+def entry_checksum_matches(entry: bytes) -> bool | None:
+    """Check an entry by the CRC it carries: magic 0x0e01, CRC32-C (big-endian), then what it covers.
+
+    None when it carries none: then only its whole body can be checked.
+    """
+    if len(entry) < 6 or entry[0] != 0x0E or entry[1] != 0x01:
+        return None
+    return bool(crc32c(memoryview(entry)[6:]) == int.from_bytes(entry[2:6], "big"))
+
+
+# --- Groups ---
+#
+#   0  4  magic "MGRP"                40 8  sequence of the last group known durable
+#   4  2  version (1)                 48 8  sequence of the segment it is in
+#   6  2  incompatible feature bits   56 8  its end offset there (4096: none yet)
+#   8 16  uuid of the segment         64 4  CRC of the directory, salted
+#  24  8  group sequence, log-wide    68 8  0
+#  32  4  byte length, unpadded       76 4  CRC of bytes 0..75, salted
+#  36  4  record count
+#
+#  80 ..  directory, 32 bytes a record: ledger id (8), key (8), first entry id (8), entry count (4),
+#         offset from the group's start in units of 16 bytes (4)
+#  ..     the records, stably sorted by ledger; zeros up to the next block
+#
+# The directory names every record even when the record's own header is damaged, so that a lost entry is a
+# visible hole and never a shorter ledger.
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """How far the log is known to be durable: a group, its segment and where it ends there."""
+
+    group_sequence: int
+    segment_sequence: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHeader:
+    """A group but for its records."""
+
+    sequence: int
+    byte_length: int
+    record_count: int
+    durable: Durable
+    directory_crc: int
+
+    @property
+    def records_offset(self) -> int:
+        return GROUP_HEADER_SIZE + DIRECTORY_ENTRY_SIZE * self.record_count
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryEntry:
+    """One record of a group, as the group's directory names it."""
+
+    ledger_id: int
+    ledger_key: int
+    first_entry_id: int
+    entry_count: int
+    offset: int
+    """Bytes from the group's start."""
+
+
+@dataclass(slots=True, eq=False)
+class EncodedRecord:
+    """A record ready for a group: `header` from `encode_record_header`, `body` as the buffers to write."""
+
+    ledger_id: int
+    ledger_key: int
+    first_entry_id: int
+    entry_count: int
+    header: bytearray
+    body: Sequence[bytes]
+    body_length: int
+
+    @property
+    def record_length(self) -> int:
+        """Bytes in the segment, padding included."""
+        return align(len(self.header) + self.body_length, UNIT)
+
+
+def encoded_group_length(records: Sequence[EncodedRecord]) -> int:
+    """Byte length of the group of these records, without the padding to a whole block."""
+    return (
+        GROUP_HEADER_SIZE
+        + DIRECTORY_ENTRY_SIZE * len(records)
+        + sum(record.record_length for record in records)
+    )
+
+
+def encode_group(
+    records: Sequence[EncodedRecord], uuid: bytes, salt: int, sequence: int, durable: Durable
+) -> tuple[list[bytes | bytearray], list[int]]:
+    """A group as buffers to write, padded to whole blocks, and each record's offset in it.
+
+    Large body buffers are passed on as they are; small ones are joined.
+    """
+    directory = bytearray()
+    offsets = []
+    offset = GROUP_HEADER_SIZE + DIRECTORY_ENTRY_SIZE * len(records)
+    buffers: list[bytes | bytearray] = []
+    small: list[bytes | bytearray] = [b"", b""]
+    for record in records:
+        offsets.append(offset)
+        directory += _DIRECTORY_ENTRY.pack(
+            record.ledger_id, record.ledger_key, record.first_entry_id, record.entry_count, offset // UNIT
+        )
+        salt_record_header(record.header, salt)
+        small.append(record.header)
+        for buffer in record.body:
+            if len(buffer) < COPY_BYTES_MAX:
+                small.append(buffer)
+            else:
+                buffers.append(b"".join(small))
+                buffers.append(buffer)
+                small = []
+        length = len(record.header) + record.body_length
+        offset += length
+        if length % UNIT:
+            small.append(bytes(UNIT - length % UNIT))
+            offset += UNIT - length % UNIT
+    if offset % BLOCK:
+        small.append(bytes(BLOCK - offset % BLOCK))
+    header = bytearray(
+        _GROUP.pack(
+            GROUP_MAGIC,
+            FORMAT_VERSION,
+            0,
+            uuid,
+            sequence,
+            offset,
+            len(records),
+            durable.group_sequence,
+            durable.segment_sequence,
+            durable.end,
+            crc32c(directory, salt),
+            0,
+        )
+    )
+    _U32.pack_into(header, _GROUP_CRC_AT, crc32c(header[:_GROUP_CRC_AT], salt))
+    front = header + directory
+    if buffers:
+        buffers[0] = front + buffers[0]
+        if small:
+            buffers.append(b"".join(small))
+    else:
+        small[0] = front
+        buffers.append(b"".join(small))
+    return buffers, offsets
+
+
+def decode_group_header(header: bytes, uuid: bytes, salt: int) -> GroupHeader | None:
+    """A group's header, or None when it is damaged, or of another segment or an earlier life of the file."""
+    if len(header) < GROUP_HEADER_SIZE or header[:4] != GROUP_MAGIC:
+        return None
+    fields = _GROUP.unpack_from(header)
+    (_, version, features, group_uuid, sequence, byte_length, record_count) = fields[:7]
+    (durable_sequence, durable_segment, durable_end, directory_crc, crc) = fields[7:]
+    if group_uuid != uuid or crc != crc32c(header[:_GROUP_CRC_AT], salt):
+        return None
+    check_format(version, features, f"group {sequence}")
+    if byte_length < GROUP_HEADER_SIZE + DIRECTORY_ENTRY_SIZE * record_count:
+        return None
+    durable = Durable(durable_sequence, durable_segment, durable_end)
+    return GroupHeader(sequence, byte_length, record_count, durable, directory_crc)
+
+
+def decode_directory(data: bytes, header: GroupHeader, salt: int) -> list[DirectoryEntry] | None:
+    """The records that a group names, or None when its directory is damaged."""
+    if len(data) != DIRECTORY_ENTRY_SIZE * header.record_count or crc32c(data, salt) != header.directory_crc:
+        return None
+    return [
+        DirectoryEntry(ledger_id, key, first, count, offset * UNIT)
+        for ledger_id, key, first, count, offset in _DIRECTORY_ENTRY.iter_unpack(data)
+    ]

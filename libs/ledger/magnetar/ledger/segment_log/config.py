@@ -1,0 +1,78 @@
+"""Settings of the segment log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magnetar.common.config.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentLogConfig:
+    """How the log writes. Sizes are bytes."""
+
+    segment_size_bytes: int = setting(
+        256 << 20,
+        "Seal a segment file and go on with the next one at this size, in bytes.",
+        key="magnetarSegmentSizeBytes",
+        minimum=64 << 10,
+    )
+    segment_entries_max: int = setting(
+        1_000_000,
+        "Seal a segment file after this many entries, whatever its size.",
+        key="magnetarSegmentEntriesMax",
+        minimum=1,
+    )
+    sync_data: bool = setting(
+        True,
+        "Sync the log before anything in it is acknowledged. false loses acknowledged messages in a power "
+        "loss and is allowed only in standalone.",
+        key="journalSyncData",
+    )
+    pending_bytes_max: int = setting(
+        64 << 20,
+        "Bytes of appended entries that may wait for their sync; beyond it publishers are held back.",
+        key="magnetarLogPendingBytesMax",
+        minimum=1 << 20,
+    )
+    group_bytes_max: int = setting(
+        8 << 20,
+        "Bytes of entries written and synced together at most (a larger single run goes alone).",
+        key="magnetarLogGroupBytesMax",
+        minimum=64 << 10,
+    )
+    fill_ahead_bytes: int = setting(
+        16 << 20,
+        "How far ahead of the writer segment files are zero-filled, in bytes.",
+        key="magnetarLogFillAheadBytes",
+        minimum=64 << 10,
+    )
+    free_space_headroom_bytes: int = setting(
+        256 << 20,
+        "Appends are refused while less than two segments and this many bytes are free on the disk.",
+        key="magnetarLogFreeSpaceHeadroomBytes",
+        minimum=0,
+    )
+    index_cache_bytes: int = setting(
+        64 << 20,
+        "Memory for the indexes of sealed segments, in bytes.",
+        key="magnetarLogIndexCacheBytes",
+        minimum=1 << 20,
+    )
+    idle_group_s: float = setting(
+        1.0,
+        "After this many idle seconds an empty group is written, which tells recovery that the one before "
+        "it was durable.",
+        key="magnetarLogIdleGroupSeconds",
+        minimum=0.01,
+    )
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Free space under which appends are refused."""
+        return 2 * self.segment_size_bytes + self.free_space_headroom_bytes
+
+    @property
+    def first_fill_bytes(self) -> int:
+        """How much of a new segment is zero-filled before it may be used: little, for a quick start."""
+        return min(1 << 20, self.fill_ahead_bytes, self.segment_size_bytes)

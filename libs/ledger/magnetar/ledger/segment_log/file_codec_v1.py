@@ -1,0 +1,276 @@
+"""What stands once per segment file, format version 1: header, footer and trailer. No I/O.
+
+    block 0     segment header, twice: at 0 and at 2048, so that one damaged sector loses nothing
+    block 1..   groups (see `codec_v1`)
+    then        the footer of a sealed segment, at a block; its trailer is the last 64 bytes of the file
+
+A footer is the open segment's index as it was in memory: sealing is a copy, not a sort.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+from magnetar.common.errors import DataCorruption
+from magnetar.ledger.segment_log.codec_v1 import (
+    BLOCK,
+    FORMAT_VERSION,
+    align,
+    check_format,
+    u32_array,
+    u32_bytes,
+)
+
+SEGMENT_MAGIC: Final = b"MGNTRSEG"
+FOOTER_MAGIC: Final = b"MFTR"
+TRAILER_MAGIC: Final = b"MTRL"
+
+HEADER_COPY_OFFSET: Final = 2048
+"""Where the second copy of the segment header stands."""
+
+MARK_FENCED: Final = 1
+"""Footer mark: the segment holds a fence of this ledger."""
+MARK_LIMBO: Final = 2
+"""Footer mark: the segment holds a limbo mark of this ledger."""
+
+_SEGMENT = struct.Struct("<8sHHI16sQqI8xI")
+_FOOTER = struct.Struct("<4sHH16sQIII16xI")
+_SUMMARY = struct.Struct("<qQqqqQIIII")
+_TRAILER = struct.Struct("<4sHH16sQIIQq4xI")
+_U32 = struct.Struct("<I")
+
+FOOTER_HEADER_SIZE: Final = _FOOTER.size
+SUMMARY_SIZE: Final = _SUMMARY.size
+TRAILER_SIZE: Final = _TRAILER.size
+
+
+# --- Segment header ---
+#
+#   0  8  magic "MGNTRSEG"          28..  uuid, random
+#   8  2  format version (1)        32 8  segment sequence: the file's name, orders the log
+#  10  2  0                         40 8  created, ms since 1970 UTC
+#  12  4  incompatible feature bits 48 4  salt, random
+#  16 16  uuid, random              52 8  0
+#                                   60 4  CRC of bytes 0..59, unsalted
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """What a segment file says of itself in its first block."""
+
+    uuid: bytes
+    sequence: int
+    created_ms: int
+    salt: int
+
+
+def encode_segment_header(header: SegmentHeader) -> bytes:
+    """The whole first block."""
+    copy = bytearray(
+        _SEGMENT.pack(
+            SEGMENT_MAGIC,
+            FORMAT_VERSION,
+            0,
+            0,
+            header.uuid,
+            header.sequence,
+            header.created_ms,
+            header.salt,
+            0,
+        )
+    )
+    _U32.pack_into(copy, 60, crc32c(copy[:60]))
+    half = bytes(copy).ljust(HEADER_COPY_OFFSET, b"\0")
+    return half + half
+
+
+def decode_segment_header(block: bytes) -> SegmentHeader:
+    """Read either copy.
+
+    Raises UnsupportedFormat for a version or feature bit of a later release, DataCorruption when neither copy
+    is whole.
+    """
+    for start in (0, HEADER_COPY_OFFSET):
+        copy = block[start : start + _SEGMENT.size]
+        if len(copy) < _SEGMENT.size:
+            continue
+        magic, version, _, features, uuid, sequence, created_ms, salt, crc = _SEGMENT.unpack(copy)
+        if magic != SEGMENT_MAGIC or crc != crc32c(copy[:60]):
+            continue
+        check_format(version, features, f"segment {sequence}")
+        return SegmentHeader(uuid, sequence, created_ms, salt)
+    raise DataCorruption("neither copy of the segment header is whole")
+
+
+# --- Footer ---
+#
+#   0  4  magic "MFTR"                24 8  sequence of the last group
+#   4  2  version (1)                 32 4  ledger count
+#   6  2  incompatible feature bits   36 4  length of the footer with its arrays, bytes
+#   8 16  uuid of the segment         40 4  CRC of the ledger directory, salted
+#                                     44 16 0
+#                                     60 4  CRC of bytes 0..59, salted
+#
+#  64 ..  ledger directory, 64 bytes a ledger, by ledger id and key:
+#         ledger id (8), key (8), base (8), last entry id (8), last add confirmed (8), bytes of entries (8),
+#         runs (4), marks (4), offset of its arrays from the footer's start (4), their CRC, salted (4)
+#  ..     per ledger: first entry id minus base of each run (u32 each), offset of each run in the file in
+#         units of 16 bytes (u32 each)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSummary:
+    """One ledger in one segment, without where its runs are."""
+
+    ledger_id: int
+    ledger_key: int
+    base: int
+    last_entry_id: int
+    """-1 when the segment holds only marks of it."""
+    lac: int
+    byte_length: int
+    runs: int
+    marks: int
+    arrays_offset: int = 0
+    arrays_crc: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FooterHeader:
+    """A footer but for its directory and arrays."""
+
+    last_group_sequence: int
+    ledger_count: int
+    length: int
+    directory_crc: int
+
+
+def encode_footer(
+    uuid: bytes,
+    salt: int,
+    last_group_sequence: int,
+    ledgers: list[tuple[LedgerSummary, array[int], array[int]]],
+) -> bytes:
+    """Header, directory and arrays; (summary, first entry ids minus base, offsets in units) by ledger."""
+    offset = FOOTER_HEADER_SIZE + SUMMARY_SIZE * len(ledgers)
+    directory = bytearray()
+    arrays = []
+    for summary, firsts, offsets in ledgers:
+        data = u32_bytes(firsts) + u32_bytes(offsets)
+        directory += _SUMMARY.pack(
+            summary.ledger_id,
+            summary.ledger_key,
+            summary.base,
+            summary.last_entry_id,
+            summary.lac,
+            summary.byte_length,
+            len(firsts),
+            summary.marks,
+            offset,
+            crc32c(data, salt),
+        )
+        arrays.append(data)
+        offset += len(data)
+    header = bytearray(
+        _FOOTER.pack(
+            FOOTER_MAGIC,
+            FORMAT_VERSION,
+            0,
+            uuid,
+            last_group_sequence,
+            len(ledgers),
+            offset,
+            crc32c(directory, salt),
+            0,
+        )
+    )
+    _U32.pack_into(header, FOOTER_HEADER_SIZE - 4, crc32c(header[:-4], salt))
+    return b"".join((header, directory, *arrays))
+
+
+def decode_footer_header(data: bytes, uuid: bytes, salt: int) -> FooterHeader | None:
+    """A footer's header, or None when it is damaged or of another segment."""
+    if len(data) < FOOTER_HEADER_SIZE or data[:4] != FOOTER_MAGIC:
+        return None
+    fields = _FOOTER.unpack_from(data)
+    _, version, features, footer_uuid, last_group_sequence, ledger_count, length, directory_crc, crc = fields
+    if footer_uuid != uuid or crc != crc32c(data[: FOOTER_HEADER_SIZE - 4], salt):
+        return None
+    check_format(version, features, "a segment footer")
+    return FooterHeader(last_group_sequence, ledger_count, length, directory_crc)
+
+
+def decode_footer_directory(data: bytes, header: FooterHeader, salt: int) -> list[LedgerSummary] | None:
+    """The ledgers of a sealed segment, or None when the directory is damaged."""
+    if len(data) != SUMMARY_SIZE * header.ledger_count or crc32c(data, salt) != header.directory_crc:
+        return None
+    return [LedgerSummary(*fields) for fields in _SUMMARY.iter_unpack(data)]
+
+
+def decode_footer_arrays(
+    data: bytes, summary: LedgerSummary, salt: int
+) -> tuple[array[int], array[int]] | None:
+    """(first entry ids minus base, offsets in units) of one ledger, or None when damaged."""
+    if len(data) != 8 * summary.runs or crc32c(data, salt) != summary.arrays_crc:
+        return None
+    return u32_array(data[: 4 * summary.runs]), u32_array(data[4 * summary.runs :])
+
+
+# --- Trailer: a second copy of what it takes to read a sealed segment, and where its footer is ---
+#
+#   0  4  magic "MTRL"                32 4  salt
+#   4  2  version (1)                 36 4  length of the footer
+#   6  2  incompatible feature bits   40 8  offset of the footer in the file
+#   8 16  uuid of the segment         48 8  created, ms since 1970 UTC
+#  24  8  segment sequence            56 4  0
+#                                     60 4  CRC of bytes 0..59, unsalted
+
+
+@dataclass(frozen=True, slots=True)
+class Trailer:
+    """The end of a sealed segment's file."""
+
+    header: SegmentHeader
+    footer_offset: int
+    footer_length: int
+
+
+def encode_trailer(header: SegmentHeader, footer_offset: int, footer_length: int) -> bytes:
+    """The last 64 bytes of a sealed segment."""
+    data = bytearray(
+        _TRAILER.pack(
+            TRAILER_MAGIC,
+            FORMAT_VERSION,
+            0,
+            header.uuid,
+            header.sequence,
+            header.salt,
+            footer_length,
+            footer_offset,
+            header.created_ms,
+            0,
+        )
+    )
+    _U32.pack_into(data, TRAILER_SIZE - 4, crc32c(data[:-4]))
+    return bytes(data)
+
+
+def decode_trailer(data: bytes) -> Trailer | None:
+    """A trailer, or None when these 64 bytes are none: the segment is not sealed, or its end is damaged."""
+    if len(data) != TRAILER_SIZE or data[:4] != TRAILER_MAGIC:
+        return None
+    fields = _TRAILER.unpack(data)
+    _, version, features, uuid, sequence, salt, footer_length, footer_offset, created_ms, crc = fields
+    if crc != crc32c(data[:-4]):
+        return None
+    check_format(version, features, f"segment {sequence}")
+    return Trailer(SegmentHeader(uuid, sequence, created_ms, salt), footer_offset, footer_length)
+
+
+def padded_footer_length(length: int) -> int:
+    """Bytes from a footer's start to the end of the file, trailer included: whole blocks."""
+    return align(length + TRAILER_SIZE, BLOCK)

@@ -1,0 +1,235 @@
+"""Group commit: all that collects while one sync is in flight is the next group.
+
+There is no timer to wait for: an idle log writes at the end of the loop turn. Only one group is in flight, so
+a group header's word that the one before is durable is always true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+from magnetar.common.errors import LogFailed
+from magnetar.common.runtime.disk import Buffer, DiskFile
+from magnetar.ledger.segment_log.codec_v1 import (
+    BLOCK,
+    DIRECTORY_ENTRY_SIZE,
+    GROUP_HEADER_SIZE,
+    KIND_ENTRIES,
+    Durable,
+    EncodedRecord,
+    align,
+    encode_group,
+)
+from magnetar.ledger.segment_log.config import SegmentLogConfig
+from magnetar.ledger.segment_log.log_ledger import LogLedger
+from magnetar.ledger.segment_log.segment import Segment
+from magnetar.ledger.segment_log.segment_chain import SegmentChain
+from magnetar.ledger.segment_log.syncer import Syncer
+
+_BY_LEDGER: Final = attrgetter("ledger_id")
+
+
+@dataclass(slots=True, eq=False)
+class PendingRecord(EncodedRecord):
+    """A record on its way to the disk. `waiter` is completed when it is durable (fences have one)."""
+
+    kind: int
+    lac: int
+    ledger: LogLedger
+    waiter: asyncio.Future[None] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Records written and synced together."""
+
+    sequence: int
+    segment: Segment
+    start: int
+    end: int
+    records: list[PendingRecord]
+    offsets: list[int]
+
+
+class GroupCommit:
+    """Collects records and writes them group by group.
+
+    `on_durable(group)` enters a durable group into the indexes; it is called before anybody is told.
+    """
+
+    def __init__(
+        self,
+        config: SegmentLogConfig,
+        syncer: Syncer,
+        next_sequence: int,
+        durable: Durable,
+        on_durable: Callable[[Group], None],
+    ) -> None:
+        self.pending_bytes = 0
+        self.unavailable: LogFailed | None = None
+        self._config = config
+        self._syncer = syncer
+        self._next_sequence = next_sequence
+        self._durable = durable
+        self._on_durable = on_durable
+        self._chain: SegmentChain | None = None
+        self._loop = asyncio.get_running_loop()
+        self._collecting: list[PendingRecord] = []
+        self._in_flight: Group | None = None
+        self._flush_scheduled = False
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_group_due = False
+        self._drained: list[asyncio.Future[None]] = []
+
+    def attach(self, chain: SegmentChain) -> None:
+        """Set where segments come from (chain and group commit know each other)."""
+        self._chain = chain
+
+    def add(self, record: PendingRecord) -> None:
+        """Take a record for the next group. A plain call; nobody is called back from inside."""
+        self._collecting.append(record)
+        self.pending_bytes += record.body_length
+        self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Write what collected at the end of this loop turn, unless a group is in flight."""
+        if self._in_flight is None and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    async def drain(self) -> None:
+        """Wait until nothing is pending."""
+        if self._in_flight is not None or self._collecting:
+            waiter = self._loop.create_future()
+            self._drained.append(waiter)
+            await waiter
+
+    def stop(self) -> None:
+        """No more idle groups."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+    def resumed(self) -> None:
+        """There is a segment to write to (again)."""
+        self.unavailable = None
+        self.flush_soon()
+
+    def fail_all(self, error: LogFailed) -> None:
+        """There is no segment to write to: fail what collected, refuse more until `resumed`."""
+        self.unavailable = error
+        records, self._collecting = self._collecting, []
+        self._fail(records, error)
+        self._tell_drained()
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self._in_flight is not None or not (self._collecting or self._idle_group_due):
+            return
+        assert self._chain is not None, "attached before the first record"
+        count, length = self._next_group()
+        segment = self._chain.reserve(align(length, BLOCK))
+        if segment is None:
+            return
+        records = self._collecting[:count]
+        del self._collecting[:count]
+        records.sort(key=_BY_LEDGER)
+        header = segment.header
+        buffers, offsets = encode_group(records, header.uuid, header.salt, self._next_sequence, self._durable)
+        start = segment.end
+        segment.end = start + align(length, BLOCK)
+        self._in_flight = Group(self._next_sequence, segment, start, segment.end, records, offsets)
+        self._next_sequence += 1
+        self._idle_group_due = False
+        self.stop()
+        self._submit(segment.file, buffers, start, busy=count > 1)
+
+    def _submit(self, file: DiskFile, buffers: Sequence[Buffer], offset: int, *, busy: bool) -> None:
+        self._syncer.submit(file, buffers, offset, self._done, sync=self._config.sync_data, busy=busy)
+
+    def _next_group(self) -> tuple[int, int]:
+        """How many of the collected records the next group takes, and its byte length."""
+        length = GROUP_HEADER_SIZE
+        count = 0
+        for record in self._collecting:
+            more = DIRECTORY_ENTRY_SIZE + record.record_length
+            if count and length + more > self._config.group_bytes_max:
+                break
+            length += more
+            count += 1
+        return count, length
+
+    def _done(self, error: OSError | None) -> None:
+        group = self._in_flight
+        assert group is not None, "one group at a time is in flight"
+        self._in_flight = None
+        if error is None:
+            self._committed(group)
+        else:
+            self._lost(group, error)
+        self._tell_drained()
+
+    def _tell_drained(self) -> None:
+        if self._drained and self._in_flight is None and not self._collecting:
+            for waiter in self._drained:
+                waiter.set_result(None)
+            self._drained.clear()
+
+    def _committed(self, group: Group) -> None:
+        segment = group.segment
+        segment.durable_end = group.end
+        segment.last_group_sequence = group.sequence
+        self._durable = segment.durable(group.sequence)
+        self._on_durable(group)
+        # The disk first, then the callbacks: it works while they do.
+        self._flush()
+        if self._in_flight is None and group.records:
+            self._idle_timer = self._loop.call_later(self._config.idle_group_s, self._idle)
+        told: LogLedger | None = None
+        for record in group.records:
+            self.pending_bytes -= record.body_length
+            ledger = record.ledger
+            if record.kind == KIND_ENTRIES and ledger is not told:
+                told = ledger  # records are sorted by ledger, so each is told once
+                if ledger.on_durable is not None:
+                    self._call(ledger.on_durable, ledger.last_entry_id)
+            if record.waiter is not None and not record.waiter.done():
+                record.waiter.set_result(None)
+
+    def _lost(self, group: Group, error: OSError) -> None:
+        """Nothing of the group is acknowledged, and later records of its ledgers must not follow a gap."""
+        assert self._chain is not None, "attached before the first record"
+        failure = LogFailed(f"group {group.sequence} of the log was not made durable: {error}")
+        lost = {record.ledger for record in group.records if record.kind == KIND_ENTRIES}
+        dropped = [r for r in self._collecting if r.ledger in lost and r.kind == KIND_ENTRIES]
+        self._collecting = [r for r in self._collecting if r.ledger not in lost or r.kind != KIND_ENTRIES]
+        self._chain.abandon_active()
+        self._fail(group.records + dropped, failure)
+        self.flush_soon()
+
+    def _fail(self, records: list[PendingRecord], error: LogFailed) -> None:
+        for record in records:
+            self.pending_bytes -= record.body_length
+            ledger = record.ledger
+            if record.kind == KIND_ENTRIES and ledger.failed is None:
+                ledger.failed = error
+                if ledger.on_failed is not None:
+                    self._call(ledger.on_failed, error)
+            if record.waiter is not None and not record.waiter.done():
+                record.waiter.set_exception(error)
+
+    def _idle(self) -> None:
+        self._idle_timer = None
+        self._idle_group_due = True
+        self.flush_soon()
+
+    def _call(self, callback: Callable[..., None], *args: object) -> None:
+        """One ledger's trouble must not keep the others from hearing."""
+        try:
+            callback(*args)
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "a ledger's callback failed", "exception": error})

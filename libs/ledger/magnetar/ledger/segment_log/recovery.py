@@ -1,0 +1,364 @@
+"""Opening the log after any kind of stop: which bytes are believed, and what is made durable again.
+
+- A group is known durable when a later group header, in this segment or the next, says so: headers are
+  written only after the sync of what they name. A damaged record there stays a visible hole ('unreadable'):
+  it is counted, never cut, and hides nothing after it.
+- At most the last group is not known durable. It may be torn, or may be only in the page cache. Its sound
+  records are written to a fresh segment and synced before the log answers anything; the rest is cut. A record
+  after a lost one of the same ledger is cut too: it was never acknowledged and would leave a gap.
+- Only then are the old files sealed at their durable end, or removed when nothing durable is in them.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from magnetar.common.errors import DataCorruption
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.runtime.disk import Disk
+from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.segment_log.codec_v1 import (
+    BLOCK,
+    GROUP_HEADER_SIZE,
+    KIND_ENTRIES,
+    KIND_FENCE,
+    Durable,
+    EncodedRecord,
+    RecordHeader,
+    body_intact,
+    encode_group,
+)
+from magnetar.ledger.segment_log.config import SegmentLogConfig
+from magnetar.ledger.segment_log.file_codec_v1 import (
+    TRAILER_SIZE,
+    SegmentHeader,
+    decode_segment_header,
+    decode_trailer,
+)
+from magnetar.ledger.segment_log.scan import (
+    GroupAt,
+    GroupScan,
+    RecordAt,
+    Window,
+    first_group,
+    read_directory,
+    read_record,
+    salvage_records,
+    scan_groups,
+)
+from magnetar.ledger.segment_log.segment import (
+    Segment,
+    create_segment,
+    new_header,
+    segment_path,
+    segment_sequences,
+)
+from prometheus_client import Counter
+
+log = get_logger(__name__)
+
+DAMAGED_RECORDS = Counter(
+    "magnetar_log_damaged_records",
+    "Records of the segment log found damaged where they were known to be durable.",
+    registry=REGISTRY,
+)
+TAIL_CUTS = Counter(
+    "magnetar_log_tail_cuts",
+    "Times that recovery cut records of the log's last group, which was torn or damaged.",
+    registry=REGISTRY,
+)
+QUARANTINED = Counter(
+    "magnetar_log_quarantined_segments",
+    "Segment files whose headers are damaged beyond use; they are kept and not read.",
+    registry=REGISTRY,
+)
+
+
+@dataclass(slots=True)
+class RecoveredLog:
+    """What `recover_log` hands to the running log."""
+
+    sealed: list[Segment]
+    open: Segment
+    next_group_sequence: int
+    durable: Durable
+
+
+@dataclass(slots=True)
+class _Tail:
+    """A segment without a footer, as scanned."""
+
+    segment: Segment
+    window: Window
+    scan: GroupScan
+    durable_end: int = BLOCK
+    damaged: int = 0
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of every ledger while the tails are judged."""
+
+    last_entry: dict[LedgerRef, int] = field(default_factory=dict)
+
+    def learn(self, segment: Segment) -> None:
+        lines = {ref: index.last_entry_id for ref, index in segment.indexes.items()}
+        lines.update((ref, summary.last_entry_id) for ref, summary in segment.summaries.items())
+        for ref, last in lines.items():
+            self.last_entry[ref] = max(self.last_entry.get(ref, -1), last)
+
+
+def recover_log(disk: Disk, config: SegmentLogConfig, rng: random.Random, now_ms: int) -> RecoveredLog:
+    """Open every segment, make the tail durable in a fresh one. Blocks.
+
+    Raises UnsupportedFormat for files of a later release, OSError when the disk fails: then nothing was lost
+    and the next start tries again.
+    """
+    sealed: list[Segment] = []
+    tails: list[_Tail] = []
+    sequences = segment_sequences(disk)
+    for sequence in sequences:
+        segment = _open_segment(disk, sequence)
+        if segment is None:
+            continue
+        if segment.read_footer():
+            sealed.append(segment)
+        else:
+            window = Window(segment)
+            tails.append(_Tail(segment, window, scan_groups(segment, window)))
+    _find_durable_ends(tails, sealed)
+    known = _Known()
+    for segment in sealed:
+        known.learn(segment)
+    for tail in tails:
+        _index_durable(tail)
+        known.learn(tail.segment)
+    kept = [record for tail in tails for record in _judge_tail(tail, known)]
+
+    group_sequence = _last_group_sequence(sealed, tails) + 1
+    segments = sorted([*sealed, *(tail.segment for tail in tails)], key=lambda segment: segment.sequence)
+    durable = segments[-1].durable(group_sequence - 1) if segments else Durable(0, 0, BLOCK)
+    header = new_header(rng, (sequences[-1] if sequences else 0) + 1, now_ms)
+    fresh = create_segment(disk, header, config.first_fill_bytes)
+    for batch in _batches(kept, config.group_bytes_max):
+        durable = _rewrite(fresh, batch, group_sequence, durable)
+        group_sequence += 1
+    sealed += [tail.segment for tail in tails if _retire(tail)]
+    sealed.sort(key=lambda segment: segment.sequence)
+    return RecoveredLog(sealed, fresh, group_sequence, durable)
+
+
+def _open_segment(disk: Disk, sequence: int) -> Segment | None:
+    """A segment by its name; None when it holds nothing (removed) or can't be read at all (kept)."""
+    file = disk.open(segment_path(sequence))
+    try:
+        header = decode_segment_header(file.pread(BLOCK, 0))
+    except DataCorruption:
+        size = file.size()
+        trailer = decode_trailer(file.pread(TRAILER_SIZE, max(0, size - TRAILER_SIZE)))
+        if trailer is None:
+            _abandon(sequence, Segment(disk, SegmentHeader(bytes(16), sequence, 0, 0), file))
+            return None
+        header = trailer.header
+        log.error("segment header damaged, read by its trailer", segment=sequence)
+    if header.sequence != sequence:
+        file.close()
+        raise DataCorruption(
+            f"{segment_path(sequence)} says it is segment {header.sequence}: a misplaced file"
+        )
+    return Segment(disk, header, file)
+
+
+def _abandon(sequence: int, segment: Segment) -> None:
+    """A file without a header: its making was cut short when only zeros follow, else it is quarantined."""
+    window = Window(segment)
+    offsets = range(BLOCK, window.size, BLOCK)
+    if not any(window.read(offset, BLOCK).strip(b"\0") for offset in offsets):
+        segment.unlink()
+        return
+    segment.close()
+    QUARANTINED.inc()
+    log.error("segment unreadable: both copies of its header are damaged; kept, not read", segment=sequence)
+
+
+def _find_durable_ends(tails: list[_Tail], sealed: list[Segment]) -> None:
+    """Collect what group headers say of the groups before them."""
+    if not tails:
+        return
+    ends: dict[int, int] = {}
+    for segment in sealed:
+        # The first group of a segment names the end of the one before it.
+        if (group := first_group(segment, Window(segment))) is not None:
+            _note_durable(ends, group)
+    for tail in tails:
+        for group in tail.scan.groups:
+            _note_durable(ends, group)
+        if tail.scan.footer_offset is not None:
+            ends[tail.segment.sequence] = tail.scan.footer_offset
+    for tail in tails:
+        tail.durable_end = max(BLOCK, ends.get(tail.segment.sequence, BLOCK))
+        tail.segment.end = tail.segment.durable_end = tail.durable_end
+
+
+def _note_durable(ends: dict[int, int], group: GroupAt) -> None:
+    durable = group.header.durable
+    ends[durable.segment_sequence] = max(ends.get(durable.segment_sequence, BLOCK), durable.end)
+
+
+def _index_durable(tail: _Tail) -> None:
+    """Enter the records of all groups that are known durable, the damaged ones as holes."""
+    segment, window = tail.segment, tail.window
+    for group in tail.scan.groups:
+        if group.offset >= tail.durable_end:
+            break
+        segment.last_group_sequence = group.header.sequence
+        directory = read_directory(segment, window, group)
+        if directory is None:
+            tail.damaged += 1
+            for record in salvage_records(segment, window, group.offset + GROUP_HEADER_SIZE, group.end):
+                _enter(segment, record)
+            continue
+        for line in directory:
+            record_at = read_record(segment, window, group.offset + line.offset)
+            if record_at is not None:
+                _enter(segment, record_at)
+                continue
+            tail.damaged += 1
+            index = segment.index_of(LedgerRef(line.ledger_id, line.ledger_key))
+            if line.first_entry_id < 0:
+                index.fenced = True  # a mark that can't be read: the careful reading of it
+            else:
+                offset = group.offset + line.offset
+                index.add_run(line.first_entry_id, line.entry_count, offset, 0, -1)
+                segment.entries += line.entry_count
+    for start, end in tail.scan.damaged:
+        if start < tail.durable_end:
+            tail.damaged += 1
+            for record in salvage_records(segment, window, start, min(end, tail.durable_end)):
+                _enter(segment, record)
+    if tail.damaged:
+        DAMAGED_RECORDS.inc(tail.damaged)
+        log.error(
+            "damaged records in a segment, kept as holes", segment=segment.sequence, places=tail.damaged
+        )
+
+
+def _enter(segment: Segment, record: RecordAt) -> None:
+    header = record.header
+    index = segment.index_of(LedgerRef(header.ledger_id, header.ledger_key))
+    index.lac = max(index.lac, header.lac)
+    if header.kind == KIND_ENTRIES:
+        index.add_run(
+            header.first_entry_id, header.entry_count, record.offset, header.body_length, header.lac
+        )
+        segment.entries += header.entry_count
+    elif header.kind == KIND_FENCE:
+        index.fenced = True
+    else:
+        index.limbo = True
+
+
+def _judge_tail(tail: _Tail, known: _Known) -> list[EncodedRecord]:
+    """The records after the durable end that are sound and leave no gap, ready to be written again."""
+    segment, window = tail.segment, tail.window
+    kept: list[EncodedRecord] = []
+    cut = 0
+    named = 0
+    start = tail.durable_end
+    for group in tail.scan.groups:
+        if group.offset >= start:
+            named += group.header.record_count
+    for record in salvage_records(segment, window, start, max(start, tail.scan.content_end)):
+        header = record.header
+        ref = LedgerRef(header.ledger_id, header.ledger_key)
+        body = window.read(record.offset + header.header_length, header.body_length)
+        last = known.last_entry.get(ref, -1)
+        if not body_intact(body, header.body_crc) or header.first_entry_id > last + 1:
+            cut += 1
+            continue
+        known.last_entry[ref] = max(last, header.last_entry_id)
+        kept.append(_encoded(window, record, header, body))
+    cut = max(cut, named - len(kept))
+    torn = any(end > start for _, end in tail.scan.damaged)
+    if cut or torn:
+        TAIL_CUTS.inc()
+        context: dict[str, Any] = {"segment": segment.sequence, "offset": start}
+        log.warning("the log's last group was torn or damaged: cut", kept=len(kept), cut=cut, **context)
+    return kept
+
+
+def _encoded(window: Window, record: RecordAt, header: RecordHeader, body: bytes) -> EncodedRecord:
+    raw = bytearray(window.read(record.offset, header.header_length))
+    return EncodedRecord(
+        header.ledger_id,
+        header.ledger_key,
+        header.first_entry_id,
+        header.entry_count,
+        raw,
+        [body],
+        header.body_length,
+    )
+
+
+def _batches(records: list[EncodedRecord], bytes_max: int) -> list[list[EncodedRecord]]:
+    batches: list[list[EncodedRecord]] = []
+    size = 0
+    for record in records:
+        if not batches or size + record.record_length > bytes_max:
+            batches.append([])
+            size = 0
+        batches[-1].append(record)
+        size += record.record_length
+    return batches
+
+
+def _rewrite(segment: Segment, records: list[EncodedRecord], sequence: int, durable: Durable) -> Durable:
+    """Write records as one group of a fresh segment, sync, enter them."""
+    header = segment.header
+    buffers, offsets = encode_group(records, header.uuid, header.salt, sequence, durable)
+    start = segment.end
+    segment.file.pwritev(buffers, start)
+    segment.file.fdatasync()
+    window = Window(segment)
+    for offset in offsets:
+        record = read_record(segment, window, start + offset)
+        assert record is not None, "a record that was just written is sound"
+        _enter(segment, record)
+    segment.end = segment.durable_end = start + sum(map(len, buffers))
+    segment.filled_end = max(segment.filled_end, segment.end)
+    segment.last_group_sequence = sequence
+    return segment.durable(sequence)
+
+
+def _last_group_sequence(sealed: list[Segment], tails: list[_Tail]) -> int:
+    sequences = [segment.last_group_sequence for segment in sealed]
+    sequences += [group.header.sequence for tail in tails for group in tail.scan.groups]
+    return max(sequences, default=0)
+
+
+def _retire(tail: _Tail) -> bool:
+    """Seal an old open segment at its durable end, or remove it when nothing is in it; whether it stays."""
+    segment = tail.segment
+    if not segment.indexes and not tail.damaged:
+        segment.unlink()
+        return False
+    try:
+        segment.seal(tail.durable_end)
+    except OSError as error:
+        log.warning(
+            "segment not sealed, it is scanned at each start", segment=segment.sequence, error=str(error)
+        )
+    else:
+        segment.indexes.clear()
+    return True
+
+
+def rebuild_indexes(segment: Segment) -> None:
+    """Make the indexes of a sealed segment from its records, for when its footer's arrays are damaged."""
+    window = Window(segment)
+    tail = _Tail(segment, window, scan_groups(segment, window), segment.footer_offset)
+    segment.indexes.clear()
+    _index_durable(tail)

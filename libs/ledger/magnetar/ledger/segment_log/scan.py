@@ -1,0 +1,162 @@
+"""Reading a segment without its footer: groups first, then their records, resynchronizing after damage.
+
+Nothing here decides what is believed; `recovery` does. The scan reports every group header and every record
+that is sound, and where something stands that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from magnetar.ledger.segment_log.codec_v1 import (
+    BLOCK,
+    DIRECTORY_ENTRY_SIZE,
+    GROUP_HEADER_SIZE,
+    RECORD_HEADER_SIZE,
+    RECORD_MAGIC,
+    UNIT,
+    DirectoryEntry,
+    GroupHeader,
+    RecordHeader,
+    align,
+    decode_directory,
+    decode_group_header,
+    decode_record_header,
+    record_header_length,
+)
+from magnetar.ledger.segment_log.file_codec_v1 import FOOTER_HEADER_SIZE, decode_footer_header
+from magnetar.ledger.segment_log.segment import Segment
+
+_WINDOW: Final = 1 << 20
+
+
+class Window:
+    """Reads a file in pieces of 1 MiB, for access that mostly goes forward."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._file = segment.file
+        self.size = self._file.size()
+        self._start = 0
+        self._data = b""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes at an offset; fewer at the end of the file."""
+        start = offset - self._start
+        if start < 0 or start + length > len(self._data):
+            self._start = offset
+            self._data = self._file.pread(max(length, _WINDOW), offset)
+            start = 0
+        return self._data[start : start + length]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAt:
+    """A sound group header and where it stands."""
+
+    offset: int
+    header: GroupHeader
+
+    @property
+    def end(self) -> int:
+        """Where the next group starts."""
+        return self.offset + align(self.header.byte_length, BLOCK)
+
+
+@dataclass(slots=True)
+class GroupScan:
+    """The groups of a segment in file order."""
+
+    groups: list[GroupAt] = field(default_factory=list)
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    """Regions between sound groups where no sound group header is."""
+    content_end: int = BLOCK
+    """After this the file holds zeros, or a footer, to its end."""
+    footer_offset: int | None = None
+    """A sound footer header was found: everything before it was durable when it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAt:
+    """A record with a sound header."""
+
+    offset: int
+    header: RecordHeader
+
+
+def scan_groups(segment: Segment, window: Window) -> GroupScan:
+    """Walk the group headers. After a damaged one, go on at the next block with a sound header that is of
+    this segment and later in sequence."""
+    uuid, salt = segment.header.uuid, segment.header.salt
+    scan = GroupScan()
+    offset = BLOCK
+    damage_start = -1
+    last_sequence = 0
+    while offset < window.size:
+        data = window.read(offset, GROUP_HEADER_SIZE)
+        group = decode_group_header(data, uuid, salt)
+        if group is not None and group.sequence > last_sequence:
+            if damage_start >= 0:
+                scan.damaged.append((damage_start, offset))
+                damage_start = -1
+            last_sequence = group.sequence
+            scan.groups.append(GroupAt(offset, group))
+            offset = scan.groups[-1].end
+            scan.content_end = offset
+            continue
+        if decode_footer_header(window.read(offset, FOOTER_HEADER_SIZE), uuid, salt) is not None:
+            scan.footer_offset = offset
+            break
+        if window.read(offset, BLOCK).strip(b"\0"):
+            if damage_start < 0:
+                damage_start = offset
+            scan.content_end = offset + BLOCK
+        offset += BLOCK
+    if damage_start >= 0:
+        scan.damaged.append((damage_start, scan.content_end))
+    return scan
+
+
+def first_group(segment: Segment, window: Window) -> GroupAt | None:
+    """The first group of a segment, if its header is sound."""
+    data = window.read(BLOCK, GROUP_HEADER_SIZE)
+    header = decode_group_header(data, segment.header.uuid, segment.header.salt)
+    return None if header is None else GroupAt(BLOCK, header)
+
+
+def read_directory(segment: Segment, window: Window, group: GroupAt) -> list[DirectoryEntry] | None:
+    """The records that a group names; None when the directory is damaged."""
+    length = DIRECTORY_ENTRY_SIZE * group.header.record_count
+    data = window.read(group.offset + GROUP_HEADER_SIZE, length)
+    return decode_directory(data, group.header, segment.header.salt)
+
+
+def read_record(segment: Segment, window: Window, offset: int) -> RecordAt | None:
+    """The record at an offset; None when there is no sound header."""
+    length = record_header_length(window.read(offset, RECORD_HEADER_SIZE))
+    if length < 0 or offset + length > window.size:
+        return None
+    header = decode_record_header(window.read(offset, length), segment.header.salt)
+    return None if header is None else RecordAt(offset, header)
+
+
+def salvage_records(segment: Segment, window: Window, start: int, end: int) -> Iterator[RecordAt]:
+    """Every sound record in a region, found by its magic: for where a group's own header or directory is
+    lost. The salt makes it as good as certain that a payload is never taken for one."""
+    offset = start
+    while offset + RECORD_HEADER_SIZE <= end:
+        chunk = window.read(offset, min(_WINDOW, end - offset))
+        found = chunk.find(RECORD_MAGIC)
+        while found >= 0 and (offset + found) % UNIT:
+            found = chunk.find(RECORD_MAGIC, found + 1)
+        if found < 0:
+            # The magic is aligned, so it never spans two chunks that start at multiples of a unit.
+            offset += align(max(len(chunk), 1), UNIT)
+            continue
+        record = read_record(segment, window, offset + found)
+        if record is None or record.offset + record.header.record_length > align(end, BLOCK):
+            offset += found + UNIT
+        else:
+            yield record
+            offset = record.offset + record.header.record_length

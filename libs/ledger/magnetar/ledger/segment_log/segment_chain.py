@@ -1,0 +1,254 @@
+"""The row of segment files: the one written to, the next one made ready, the old ones sealed.
+
+The slow work (zero-filling ahead of the writer, making the next file, sealing) happens in the pool while
+groups are written; the writer waits only when it gets ahead of it. Free space is watched here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from magnetar.common.errors import LogFailed
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.blocking import BlockingPool
+from magnetar.common.runtime.clock import Clock
+from magnetar.common.runtime.disk import Disk
+from magnetar.ledger.segment_log.codec_v1 import BLOCK
+from magnetar.ledger.segment_log.config import SegmentLogConfig
+from magnetar.ledger.segment_log.segment import Segment, create_segment, new_header
+
+log = get_logger(__name__)
+
+RETRY_S: Final = 1.0
+"""How long after a failure to make a segment it is tried again."""
+
+SPACE_CHECK_S: Final = 0.1
+"""While the disk is full, how often an append looks whether there is space again."""
+
+_FILL_SLICES: Final = 4
+"""The distance that is filled ahead is filled in this many steps."""
+
+
+class SegmentChain:
+    """Owner of the open segment. Everything is called on the loop.
+
+    `on_ready()` is called when a `reserve` that answered None may be tried again, `on_unavailable(error)`
+    when there is no segment to write to and none could be made; that is then retried until it succeeds.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        pool: BlockingPool,
+        clock: Clock,
+        rng: random.Random,
+        config: SegmentLogConfig,
+        active: Segment,
+        on_ready: Callable[[], None],
+        on_unavailable: Callable[[LogFailed], None],
+        on_sealed: Callable[[Segment], None],
+    ) -> None:
+        self._disk = disk
+        self._pool = pool
+        self._clock = clock
+        self._rng = rng
+        self._config = config
+        self._on_ready = on_ready
+        self._on_unavailable = on_unavailable
+        self._on_sealed = on_sealed
+        self._loop = asyncio.get_running_loop()
+        self._active: Segment | None = active
+        self._next: Segment | None = None
+        self._last_sequence = active.sequence
+        self._preparing = False
+        self._filling: Segment | None = None
+        self._fill_task: asyncio.Task[None] | None = None
+        self._waiting = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._full = False
+        self._space_checked_at = clock.monotonic()
+        self._check_space()
+
+    @property
+    def active(self) -> Segment | None:
+        """The segment that groups are written to; None after a failure until a fresh one is there."""
+        return self._active
+
+    def is_full(self) -> bool:
+        """Whether free space is under the reserve; looks again by itself while it is."""
+        if self._full and self._clock.monotonic() - self._space_checked_at >= SPACE_CHECK_S:
+            self._check_space()
+        return self._full
+
+    def reserve(self, length: int) -> Segment | None:
+        """The segment in which the next `length` bytes may be written at `end`, or None: wait for `on_ready`.
+
+        Only called when no group is in flight.
+        """
+        self._check_space()
+        size = self._config.segment_size_bytes
+        segment = self._active
+        if segment is None or self._is_over(segment, length):
+            following = self._take_next()
+            if following is None:
+                return None
+            if segment is not None:
+                self._spawn(self._seal(segment))
+            self._active = segment = following
+        end = segment.end + length
+        if end > segment.filled_end:
+            if self._filling is segment:
+                # The fill would write its zeros over the group.
+                self._waiting = True
+                return None
+            segment.filled_end = end
+        if segment.filled_end < size and segment.filled_end - end < self._config.fill_ahead_bytes:
+            self._start_fill(segment)
+        if end > size // 2:
+            self._prepare()
+        return segment
+
+    def abandon_active(self) -> None:
+        """A group failed in the open segment: nothing is written to it any more but a footer at its durable
+        end."""
+        segment = self._active
+        assert segment is not None, "a group was in flight in it"
+        segment.failed = True
+        self._active = None
+        self._spawn(self._seal(segment))
+        self._prepare()
+
+    async def close(self) -> None:
+        """Wait for work under way and seal the open segment; a next start finds nothing to repair."""
+        self._closing = True
+        if self._retry is not None:
+            self._retry.cancel()
+        await self._settle()
+        if self._next is not None:
+            await self._pool.run(self._next.unlink)
+            self._next = None
+        if self._active is not None:
+            active, self._active = self._active, None
+            await self._seal(active)
+
+    async def abort(self) -> None:
+        """Stop without leaving anything tidy, as after a failed start."""
+        self._closing = True
+        for task in list(self._tasks):
+            task.cancel()
+        await self._settle()
+
+    async def _settle(self) -> None:
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _is_over(self, segment: Segment, length: int) -> bool:
+        if segment.failed:
+            return True
+        too_long = segment.end + length > self._config.segment_size_bytes and segment.end > BLOCK
+        return too_long or segment.entries >= self._config.segment_entries_max
+
+    def _take_next(self) -> Segment | None:
+        following, self._next = self._next, None
+        if following is None:
+            self._waiting = True
+            self._prepare()
+        return following
+
+    def _prepare(self) -> None:
+        if self._next is None and not self._preparing and self._retry is None and not self._closing:
+            self._preparing = True
+            self._spawn(self._make_next())
+
+    async def _make_next(self) -> None:
+        self._last_sequence += 1
+        header = new_header(self._rng, self._last_sequence, self._clock.wall_ms())
+        try:
+            self._next = await self._pool.run(
+                lambda: create_segment(self._disk, header, self._config.first_fill_bytes)
+            )
+        except OSError as error:
+            log.error("no new segment could be made", segment=header.sequence, error=str(error))
+            self._retry = self._loop.call_later(RETRY_S, self._try_again)
+            if self._waiting:
+                self._on_unavailable(LogFailed(f"the log has no segment to write to: {error}"))
+        else:
+            self._resume()
+        finally:
+            self._preparing = False
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._prepare()
+
+    def _resume(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            self._on_ready()
+
+    def _start_fill(self, segment: Segment) -> None:
+        if self._filling is None and not self._closing:
+            self._filling = segment
+            self._fill_task = self._spawn(self._fill(segment))
+
+    async def _fill(self, segment: Segment) -> None:
+        start = segment.filled_end
+        step = max(BLOCK, self._config.fill_ahead_bytes // _FILL_SLICES // BLOCK * BLOCK)
+        end = min(start + step, self._config.segment_size_bytes)
+        try:
+            await self._pool.run(lambda: segment.fill(start, end))
+        except OSError as error:
+            log.error(
+                "zero-filling failed, going on in a fresh segment", segment=segment.sequence, error=str(error)
+            )
+            segment.failed = True
+        else:
+            segment.filled_end = max(segment.filled_end, end)
+        finally:
+            self._filling = None
+        self._resume()
+
+    async def _seal(self, segment: Segment) -> None:
+        if self._filling is segment and self._fill_task is not None:
+            await asyncio.wait([self._fill_task])  # it would lengthen the file behind the trailer
+        try:
+            if segment.indexes:
+                await self._pool.run(lambda: segment.seal(segment.durable_end))
+                self._on_sealed(segment)
+            else:
+                await self._pool.run(segment.unlink)
+        except OSError as error:
+            log.warning(
+                "segment not sealed, it is scanned at the next start",
+                segment=segment.sequence,
+                error=str(error),
+            )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._loop.call_exception_handler(
+                {"message": "background work of the log failed", "exception": error, "task": task}
+            )
+
+    def _check_space(self) -> None:
+        self._space_checked_at = self._clock.monotonic()
+        free = self._disk.free_bytes()
+        full = free < self._config.reserve_bytes
+        if full != self._full:
+            self._full = full
+            event = (
+                "disk nearly full, appends are refused" if full else "disk has space again, appends resume"
+            )
+            log.warning(event, free_bytes=free, reserve_bytes=self._config.reserve_bytes)

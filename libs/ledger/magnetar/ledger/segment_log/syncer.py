@@ -1,0 +1,125 @@
+"""Writes a group and makes it durable without holding up the event loop.
+
+Three calls: `start`, `submit`, `close`. One submission is outstanding at a time; its `done` is called on the
+loop, never from inside `submit`. `ThreadSyncer` is the real one, libs/sim has its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Final, Protocol
+
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.runtime.disk import Buffer, DiskFile
+from prometheus_client import Histogram
+
+INLINE_BYTES_MAX: Final = 4096
+"""A larger group always goes to the thread."""
+
+INLINE_SYNC_S_MAX: Final = 150e-6
+"""Syncs must lately have been quicker than this to be made on the loop."""
+
+_AVERAGE_WEIGHT: Final = 0.05
+"""How much the newest sync counts in the moving average."""
+
+SYNC_SECONDS: Final = Histogram(
+    "magnetar_log_sync_seconds",
+    "Time to write one group of the segment log and make it durable.",
+    buckets=(0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0),
+    registry=REGISTRY,
+)
+
+
+class Syncer(Protocol):
+    """See the module."""
+
+    def start(self) -> None: ...
+
+    def submit(
+        self,
+        file: DiskFile,
+        buffers: Sequence[Buffer],
+        offset: int,
+        done: Callable[[OSError | None], None],
+        *,
+        sync: bool,
+        busy: bool,
+    ) -> None:
+        """Write `buffers` at `offset`, sync if asked, then `done(error)` on the loop.
+
+        `busy` says that the loop has other work to do meanwhile.
+        """
+        ...
+
+    def close(self) -> None:
+        """Wait for the submission under way and take no more; idempotent."""
+        ...
+
+
+_Job = tuple[DiskFile, Sequence[Buffer], int, bool, Callable[[OSError | None], None]]
+
+
+class ThreadSyncer:
+    """A thread that writes and syncs (both release the interpreter lock), and the loop itself when cheaper.
+
+    A hand-over to a thread and back costs about as much as a quick disk's sync. So a small group on an idle
+    loop is synced inline while a moving average of syncs stays quick; one slow sync after another moves the
+    average, and the work goes back to the thread by itself.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._average_s = INLINE_SYNC_S_MAX
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._work, name="log-sync", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self,
+        file: DiskFile,
+        buffers: Sequence[Buffer],
+        offset: int,
+        done: Callable[[OSError | None], None],
+        *,
+        sync: bool,
+        busy: bool,
+    ) -> None:
+        if busy or self._average_s > INLINE_SYNC_S_MAX or sum(map(len, buffers)) > INLINE_BYTES_MAX:
+            self._jobs.put((file, buffers, offset, sync, done))
+        else:
+            self._loop.call_soon(done, self._write(file, buffers, offset, sync))
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            file, buffers, offset, sync, done = job
+            error = self._write(file, buffers, offset, sync)
+            try:
+                self._loop.call_soon_threadsafe(done, error)
+            except RuntimeError:  # the loop was closed without waiting: nobody is left to hear of it
+                return
+
+    def _write(self, file: DiskFile, buffers: Sequence[Buffer], offset: int, sync: bool) -> OSError | None:
+        start = time.perf_counter()
+        try:
+            file.pwritev(buffers, offset)
+            if sync:
+                file.fdatasync()
+        except OSError as error:
+            return error
+        elapsed = time.perf_counter() - start
+        self._average_s += (elapsed - self._average_s) * _AVERAGE_WEIGHT
+        SYNC_SECONDS.observe(elapsed)
+        return None
