@@ -1,0 +1,72 @@
+# Everything a contributor or an operator starts. `make` alone lists the targets.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+# Simulated runs are equal for equal seeds only if sets and dicts of strings are too.
+export PYTHONHASHSEED := 0
+
+# Directories appear as the rooms fill; pytest refuses a path that does not exist.
+FAST_TESTS := $(wildcard tests/repository tests/unit tests/property)
+SOURCES := $(wildcard libs services bench proto/generate.py docs/generate.py tools tests)
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-fast test-full lint fmt proto docs lock bench sim check clean distclean
+
+help: ## list the targets
+	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
+	sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1:\2/p' $(MAKEFILE_LIST) | while IFS=: read -r name text; do \
+		printf "  $$on%-12s$$off %s\n" "$$name" "$$text"; done
+
+setup: ## make .venv from nothing but python3 (3.11 or newer); instant when nothing changed
+	@$(PYTHON) tools/setup.py
+
+run: setup ## start standalone on 6650 and 8080, data in ./data: make run ARGS="--data-dir DIR"
+	@exec $(BIN)/magnetar standalone $(ARGS)
+
+test: setup ## the default tests, at most 15 minutes on two cores: make test ARGS="-k cursor"
+	$(PYTEST) -m "not full" tests $(ARGS)
+
+test-fast: setup ## repository, unit and property tests only
+	$(PYTEST) -m "not full" $(FAST_TESTS) $(ARGS)
+
+test-full: setup ## every test there is; includes all of make test
+	$(PYTEST) tests $(ARGS)
+
+lint: setup ## format, ruff, mypy --strict, one-way imports, generated code and docs up to date
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python proto/generate.py --check
+	$(BIN)/python docs/generate.py --check
+
+fmt: setup ## format, and mend what ruff can mend
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+proto: setup ## generate the Python code of the .proto files
+	$(BIN)/python proto/generate.py
+
+docs: setup ## write the generated pages: docs/configuration.md and docs/metrics.md
+	$(BIN)/python docs/generate.py
+
+lock: setup ## resolve the packages anew and pin them with hashes in requirements.txt
+	$(BIN)/uv lock --upgrade
+	$(BIN)/uv export --quiet --all-packages --all-groups --no-emit-workspace --format requirements-txt --no-header -o requirements.txt
+
+bench: setup ## one produce and one consume figure, start time and idle memory
+	$(BIN)/python bench/run.py $(ARGS)
+
+sim: setup ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17
+	MAGNETAR_SIM_SEEDS="$(SEEDS)" MAGNETAR_SIM_SEED="$(SEED)" $(PYTEST) tests/simulation --timeout 0 $(ARGS)
+
+check: lint test-fast ## lint and the fast tests: what a commit should pass
+
+clean: ## remove caches; never touches ./data
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean ## clean, and remove .venv
+	rm -rf .venv

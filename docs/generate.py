@@ -1,0 +1,157 @@
+"""Write the generated pages: `make docs`; `--check` fails when a committed page differs.
+
+docs/configuration.md comes from the settings dataclasses, docs/metrics.md from a rendered metrics page and
+the metrics that modules declare: neither can say what the code does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import magnetar
+from magnetar.broker.admin.metrics_page import MetricsPage
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.stats import SubscriptionStats, TopicStats
+from magnetar.common.config.reference import reference
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.obs.metrics import REGISTRY
+
+DOCS = Path(__file__).resolve().parent
+
+CONFIGURATION = """\
+# Configuration
+
+Written by `make docs` from the settings in the code; change them there.
+
+Keys are those of Apache Pulsar wherever the meaning is the same; Magnetar's own begin with `magnetar`. A
+value comes from, each overriding the one before:
+
+1. the default below;
+2. a file of `key=value` lines given with `--config FILE`: `broker.conf` and `standalone.conf` of a Pulsar
+   installation can be given as they are, and keys that Magnetar has no use for are listed in one warning;
+3. the environment: `MAGNETAR_` and the key, case and underscores ignored, for example
+   `MAGNETAR_BROKER_SERVICE_PORT=6651`;
+4. the command line: `--set brokerServicePort=6651`, repeated as needed.
+
+A key that neither Pulsar nor Magnetar knows, or a value of the wrong type, stops the start; the message lists
+all problems at once and names the nearest valid key. So does a switch that turns on a security feature which
+this version does not have. `magnetar standalone --print-config` prints every value and where it came from.
+
+## Standalone
+
+"""
+
+METRICS = """\
+# Metrics
+
+Written by `make docs` from the metrics in the code; change them there.
+
+`GET /metrics` on the HTTP port (8080) answers in the Prometheus text format. Names, labels and units are
+those of Apache Pulsar where the meaning is the same: rates are per second over the last minute, sizes are in
+bytes, latencies in milliseconds, backlogs in entries. What Pulsar has no name for begins with `magnetar_`.
+
+The metrics of the process (`process_...`, `python_...`) come from the Prometheus client library and are not
+listed.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    kind: str
+    labels: str
+    help: str
+
+
+def parse(exposition: str) -> Iterator[Row]:
+    """One row per `# HELP` of a page; labels from the first sample after it."""
+    name = kind = text = ""
+    for line in exposition.splitlines():
+        if line.startswith("# HELP "):
+            name, _, text = line.removeprefix("# HELP ").partition(" ")
+        elif line.startswith("# TYPE "):
+            kind = line.rpartition(" ")[2]
+            labels = ""
+        elif name:
+            if "{" in line:
+                pairs = line.partition("{")[2].rpartition("}")[0].split(",")
+                labels = ", ".join(f"`{pair.partition('=')[0]}`" for pair in pairs)
+            yield Row(name, kind, labels, text)
+            name = ""
+
+
+def rendered_page() -> str:
+    """The page of a broker with one topic and one subscription, both of them silent."""
+    subscription: Any = SimpleNamespace(
+        stats=SubscriptionStats(), backlog=lambda: 0, unacked_messages=0, consumer_count=0
+    )
+    topic: Any = SimpleNamespace(
+        name=TopicName.parse("persistent://public/default/any"),
+        stats=TopicStats(),
+        subscriptions={"any": subscription},
+        producer_count=0,
+        storage_bytes=0,
+    )
+    broker: Any = SimpleNamespace(config=BrokerConfig(), topics={"any": topic}, connections=0)
+    return "".join(MetricsPage(broker).render())
+
+
+def declared() -> Iterator[Row]:
+    """What modules declare on the registry, whether or not anything was counted yet."""
+    for module in pkgutil.walk_packages(magnetar.__path__, "magnetar."):
+        importlib.import_module(module.name)
+    for metric in REGISTRY.collect():
+        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+        collector: Any = REGISTRY._names_to_collectors[metric.name]
+        labels = ", ".join(f"`{label}`" for label in collector._labelnames)
+        yield Row(name, metric.type, labels, metric.documentation)
+
+
+def table(title: str, rows: list[Row]) -> str:
+    lines = ["", f"## {title}", "", "| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+    lines += [f"| `{row.name}` | {row.kind} | {row.labels} | {row.help} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def metrics() -> str:
+    rows = list(parse(rendered_page()))
+    of_topics = [row for row in rows if "`topic`" in row.labels]
+    of_broker = [row for row in rows if "`topic`" not in row.labels]
+    own = sorted(declared(), key=lambda row: row.name)
+    return (
+        METRICS
+        + table("Topics and subscriptions", of_topics)
+        + table("The broker", of_broker)
+        + table("Inside", own)
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is out of date")
+    check = parser.parse_args().check
+    pages = {
+        "configuration.md": CONFIGURATION + reference(BrokerConfig),
+        "metrics.md": metrics(),
+    }
+    stale = []
+    for name, text in pages.items():
+        page = DOCS / name
+        if not page.exists() or page.read_text() != text:
+            stale.append(f"docs/{name}")
+            if not check:
+                page.write_text(text)
+    if check and stale:
+        sys.exit("generated pages are out of date, run 'make docs': " + ", ".join(stale))
+
+
+if __name__ == "__main__":
+    main()

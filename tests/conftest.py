@@ -1,0 +1,87 @@
+"""What holds for every test: Hypothesis profiles, seeds, and nothing left open behind a test."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+TESTS = Path(__file__).parent
+IN_PROCESS = tuple(str(TESTS / tier) for tier in ("unit", "property", "simulation", "repository"))
+
+# The same examples in every run of `make test`, so that a failure belongs to the change that brought it.
+# `HYPOTHESIS_PROFILE=explore` looks for new ones.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=1_000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_report_header() -> list[str]:
+    hash_seed = os.environ.get("PYTHONHASHSEED", "random, so simulated runs do not repeat; make sets 0")
+    return [f"hash seed: {hash_seed}; hypothesis profile: {hypothesis.settings.get_current_profile_name()}"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests marked `seeds(count)` run once per seed; `make sim` chooses others through the environment."""
+    marker = metafunc.definition.get_closest_marker("seeds")
+    if marker is None or "seed" not in metafunc.fixturenames:
+        return
+    count = int(os.environ.get("MAGNETAR_SIM_SEEDS") or marker.args[0])
+    one = os.environ.get("MAGNETAR_SIM_SEED")
+    metafunc.parametrize("seed", [int(one)] if one else range(count))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A failure under a seed says how to see it again."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function) and item.get_closest_marker("seeds"):
+        seed = item.callspec.params["seed"]
+        report.sections.append(("replay", f'make sim SEED={seed} ARGS="-k {item.originalname}"'))
+    return report
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test leaves no task running at the end of `asyncio.run`, and no descriptor open."""
+    if not str(request.path).startswith(IN_PROCESS):
+        yield  # the PyPI client keeps threads and sockets for as long as it likes
+        return
+    if str(request.path).startswith(IN_PROCESS[0]):  # debug mode slows simulation down too much
+        monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
+    leaked: list[str] = []
+    cancel_all_tasks = asyncio.runners._cancel_all_tasks  # type: ignore[attr-defined]
+
+    def record_then_cancel(loop: asyncio.AbstractEventLoop) -> None:
+        leaked.extend(task.get_name() + " " + repr(task.get_coro()) for task in asyncio.all_tasks(loop))
+        cancel_all_tasks(loop)
+
+    monkeypatch.setattr(asyncio.runners, "_cancel_all_tasks", record_then_cancel)
+    before = descriptors()
+    yield
+    assert not leaked, f"tasks still running at the end of the test: {leaked}"
+    if len(descriptors()) > len(before):
+        gc.collect()
+        after = descriptors()
+        opened = [after[number] for number in after.keys() - before.keys()]
+        assert len(after) <= len(before), f"descriptors left open by the test: {opened}"
+
+
+def descriptors() -> dict[str, str]:
+    """Open descriptors of this process and what they refer to; empty where /proc does not exist."""
+    found = {}
+    try:
+        for number in os.listdir("/proc/self/fd"):
+            try:
+                found[number] = os.readlink(f"/proc/self/fd/{number}")
+            except FileNotFoundError:
+                continue  # the one that listed the directory
+    except FileNotFoundError:
+        return {}
+    return found
