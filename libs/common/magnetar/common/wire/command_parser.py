@@ -1,8 +1,8 @@
 """One BaseCommand from its bytes, checked as far as the protocol's definition goes.
 
 Handlers may rely on it: the command that the type names is there, so is every required field, and every
-string is text. (The C runtime of protobuf checks neither for proto2: a string that is not UTF-8 would come
-back as `bytes`.)
+string is text (but in the properties of an Ack). The C runtime of protobuf checks neither for proto2: a string
+that is not UTF-8 would come back as `bytes`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ class _TextPlan(NamedTuple):
     """In messages below it: (field, repeated, their plan)."""
 
 
+_UNREAD: Final = ("KeyLongValue",)
+"""Not checked, since brokers do not read it: the only text of an Ack, and Acks may come once per message."""
+
+
 def _repeated(field: FieldDescriptor) -> bool:
     return bool(field.is_repeated)
 
@@ -35,7 +39,7 @@ def _plan(descriptor: Descriptor, above: tuple[str, ...] = ()) -> _TextPlan | No
     for field in descriptor.fields:
         if field.type == FieldDescriptor.TYPE_STRING:
             strings.append((field.name, _repeated(field)))
-        elif field.message_type is not None and field.message_type.name not in above:
+        elif field.message_type is not None and field.message_type.name not in (*above, *_UNREAD):
             below = _plan(field.message_type, (*above, descriptor.name))
             if below is not None:
                 messages.append((field.name, _repeated(field), below))
@@ -63,14 +67,14 @@ def parse_command(encoded: bytes) -> BaseCommand:
         command.ParseFromString(encoded)
     except DecodeError as error:
         raise MalformedFrame("the bytes of a command are no protobuf message") from error
-    if not command.HasField("type"):
-        raise UnknownCommand("a command without a type, or of a type this protocol version does not have")
+    if not command.IsInitialized():
+        if not command.HasField("type"):
+            raise UnknownCommand("a command without a type, or of a type this protocol version does not have")
+        missing = missing_fields(command)
+        raise MalformedFrame(f"a command without (or with an unknown value of) {missing}")
     field, text = _COMMAND_TYPES[command.type]
     if not command.HasField(field):
         raise MalformedFrame(f"a command of type {command.type} without its field {field!r}")
-    if not command.IsInitialized():
-        missing = missing_fields(command)
-        raise MalformedFrame(f"a command without (or with an unknown value of) {missing}")
     if text is not None:
         _check_text(getattr(command, field), text)
     return command

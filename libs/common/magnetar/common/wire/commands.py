@@ -232,7 +232,7 @@ def topics_of_namespace(
     filtered: bool = False,
     changed: bool = True,
 ) -> bytes:
-    """`filtered`: by the client's pattern; not `changed`: the client's hash is still right, no topics follow."""
+    """`filtered`: by the client's pattern; not `changed`: the client's hash still holds, no topics follow."""
     return _command(
         "getTopicsOfNamespaceResponse",
         request_id=request_id,

@@ -65,7 +65,7 @@ class SendUnsupported(SendRejected):
     """One Send that uses what this version does not have: transactions, message ids of the sender's own."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Command:
     """Anything but a Send. The required fields of the command are there; see command_parser."""
 

@@ -44,11 +44,15 @@ _MAGIC: Final = 0x0E01
 
 # Varints of at most nine bytes (four for counts): larger numbers are protobuf's.
 _SEND: Final = re.compile(
-    rb"\x08\x06\x32([\x00-\x7f])(\x08[\x80-\xff]{0,8}[\x00-\x7f]\x10)([\x80-\xff]{0,8}[\x00-\x7f])"
+    rb"\x08\x06\x32([\x00-\x7f])\x08([\x80-\xff]{0,8}[\x00-\x7f])\x10([\x80-\xff]{0,8}[\x00-\x7f])"
     rb"(?:\x18([\x80-\xff]{0,3}[\x00-\x7f]))?(?:\x30([\x80-\xff]{0,8}[\x00-\x7f]))?"
     rb"(?:\x38([\x00\x01]))?(?:\x40([\x00\x01]))?",
     re.DOTALL,
 )
+
+
+_recurring: Final = lru_cache(maxsize=1024)(decode_varint)
+"""Decodes varints that come again and again: producer ids and counts."""
 
 
 class Send(NamedTuple):
@@ -109,9 +113,11 @@ def parse_sends(
         run = take_send(send, buffer[entry_start:frame_end], message_bytes_max, events)
         if run is not None and send.plain:
             head = buffer[position + 4 : entry_start - len(send.sequence)]
-            position = _same_shape(buffer, frame_end, end, message_bytes_max, head, len(send.sequence), run)
-        else:
-            position = frame_end
+            if buffer.startswith(head, frame_end + 4):
+                frame_end = _same_shape(
+                    buffer, frame_end, end, message_bytes_max, head, len(send.sequence), run
+                )
+        position = frame_end
     return position
 
 
@@ -195,15 +201,11 @@ def _parse_send(buffer: bytes, start: int, end: int) -> Send:
     length, producer, sequence, count, highest, is_chunk, marker = match.groups()
     if length[0] != end - start - len(SEND_PREFIX) - 1:
         return _parse_unusual(buffer[start:end])
-    return Send(
-        producer_id=decode_varint(producer[1:-1]),
-        sequence=sequence,
-        message_count=_message_count(1 if count is None else decode_varint(count)),
-        highest=highest or b"",
-        is_chunk=is_chunk == b"\x01",
-        marker=marker == b"\x01",
-        plain=match.lastindex == 3,
-    )
+    if match.lastindex == 3:
+        return Send(_recurring(producer), sequence, 1, b"", False, False, True)
+    message_count = 1 if count is None else _message_count(_recurring(count))
+    is_chunk, marker = is_chunk == b"\x01", marker == b"\x01"
+    return Send(_recurring(producer), sequence, message_count, highest or b"", is_chunk, marker, False)
 
 
 def _parse_unusual(encoded: bytes) -> Send:
@@ -252,11 +254,14 @@ def _entry(body: bytes, send: Send, message_bytes_max: int) -> bytes | SendRejec
         return SendUnsupported(
             send.producer_id, decode_varint(send.sequence), ServerError.NotAllowedError, send.refusal
         )
-    payload_bytes = len(entry) - ENTRY_HEADER_BYTES - int.from_bytes(entry[6:10], "big")
-    if payload_bytes > message_bytes_max:
+    if len(entry) > message_bytes_max and (payload_bytes := _payload_bytes(entry)) > message_bytes_max:
         what = f"a message of {payload_bytes} bytes, at most {message_bytes_max} are allowed (maxMessageSize)"
         return _rejected(send, ServerError.NotAllowedError, what)
     return entry
+
+
+def _payload_bytes(entry: bytes) -> int:
+    return len(entry) - ENTRY_HEADER_BYTES - int.from_bytes(entry[6:10], "big")
 
 
 def _rejected(send: Send, error: ServerError.ValueType, message: str) -> SendRejected:
