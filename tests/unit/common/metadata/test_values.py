@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
-from magnetar.common.metadata.metadata_pb2 import Format
+from magnetar.common.metadata.metadata_pb2 import COUNTER, TENANT, Format
 from magnetar.common.metadata.values import (
     _TYPES,
     Counter,
@@ -120,7 +120,7 @@ def test_every_value_begins_with_its_own_type_and_version(kind: type[Any]) -> No
 
 @pytest.mark.parametrize(
     "header",
-    [Format(type="COUNTER", version=2), Format(type="COUNTER", version=1, incompatible_features=1 << 40)],
+    [Format(type=COUNTER, version=2), Format(type=COUNTER, version=1, incompatible_features=1 << 40)],
 )
 def test_a_newer_version_or_an_unknown_bit_is_refused(header: Format) -> None:
     data = Counter(format=header, next=3).SerializeToString()
@@ -129,7 +129,7 @@ def test_a_newer_version_or_an_unknown_bit_is_refused(header: Format) -> None:
 
 
 def test_a_newer_layout_that_does_not_even_parse_is_called_newer() -> None:
-    data = Tenant(format=Format(type="TENANT", version=9)).SerializeToString() + b"\x12\x01\xff"
+    data = Tenant(format=Format(type=TENANT, version=9)).SerializeToString() + b"\x12\x01\xff"
     with pytest.raises(UnsupportedFormat):
         decode(Tenant, data)
 

@@ -8,8 +8,15 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
-PASSED_ON_PREFIXES: Final = ("bookkeeper_", "dbStorage_", "brokerClient_")
-"""Pulsar hands keys with these prefixes on to libraries, whatever follows."""
+PASSED_ON_PREFIXES: Final = (
+    "bookkeeper_",
+    "brokerClient_",
+    "dbStorage_",
+    "gcsManagedLedgerOffload",
+    "openID",
+    "s3ManagedLedgerOffload",
+)
+"""Pulsar hands keys with these prefixes on to libraries and plug-ins, whatever follows."""
 
 
 @dataclass(frozen=True, slots=True)

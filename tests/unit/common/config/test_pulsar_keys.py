@@ -1,0 +1,93 @@
+"""What is recognized of Pulsar's files, and which keys must never be ignored."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from magnetar.common.config.loader import load
+from magnetar.common.config.pulsar_keys import is_pulsar_key, pulsar_keys, security_switches
+from magnetar.common.config.settings import setting
+from magnetar.common.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    """Knows of no security."""
+
+    name: str = setting("", "Name.", key="clusterName")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithTls:
+    """Honors one of the switches."""
+
+    tls_port: int | None = setting(None, "Port.", key="brokerServicePortTls")
+
+
+def test_the_list_holds_brokers_and_bookies_keys() -> None:
+    assert {"brokerServicePort", "journalSyncData", "zookeeperServers"} <= pulsar_keys()
+    assert len(pulsar_keys()) > 700
+    assert is_pulsar_key("bookkeeper_anything")
+    assert not is_pulsar_key("brokerServicePrt")
+
+
+def test_every_switch_is_a_key_of_pulsar() -> None:
+    assert set(security_switches()) <= pulsar_keys()
+
+
+def test_no_switch_is_forgotten() -> None:
+    """Booleans, ports and plug-ins whose names speak of security; the exceptions only qualify another switch."""
+    suspicious = {
+        key
+        for key in pulsar_keys()
+        if re.search(r"tls|ssl|authent|authoriz|encrypt|security", key, re.IGNORECASE)
+        and re.search(r"(Enabled?|Tls|Authentication|Plugin|Security)$|Require|^authenticate", key)
+    }
+    qualifiers = {
+        "authenticateOriginalAuthData",
+        "brokerClientSslFactoryPlugin",
+        "sslFactoryPlugin",
+        "tlsHostnameVerificationEnabled",
+    }
+    assert suspicious - qualifiers <= set(security_switches())
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        "authenticationEnabled=true",
+        "authorizationEnabled=TRUE",
+        "brokerServicePortTls=6651",
+        "webServicePortTls=8443",
+        "tlsEnabled=true",
+        "brokerClientAuthenticationPlugin=org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "bindAddresses=external:pulsar+ssl://0.0.0.0:6651",
+        "encryptionRequireOnProducer=true",
+    ],
+)
+def test_security_that_is_switched_on_and_not_honored_stops_the_start(pair: str) -> None:
+    with pytest.raises(ConfigError, match="never ignored") as refused:
+        load(Nothing, overrides=[pair])
+    assert pair.partition("=")[0] in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        "authenticationEnabled=false",
+        "brokerServicePortTls=",
+        "brokerClientAuthenticationPlugin=org.apache.pulsar.client.impl.auth.AuthenticationDisabled",
+        "tlsCertificateFilePath=/etc/cert.pem",
+        "authenticationProviders=org.example.Provider",
+        "superUserRoles=admin",
+        "bindAddresses=external:pulsar://0.0.0.0:6650",
+    ],
+)
+def test_parameters_of_security_that_is_off_do_not_matter(pair: str) -> None:
+    assert load(Nothing, overrides=[pair]).value == Nothing()
+
+
+def test_a_switch_that_the_settings_have_is_theirs() -> None:
+    assert load(WithTls, overrides=["brokerServicePortTls=6651"]).value.tls_port == 6651
