@@ -1,0 +1,114 @@
+"""Each distribution declares what it imports, and everything declared is pinned with a hash."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml"))
+
+
+def project(directory: Path) -> dict[str, Any]:
+    return tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def name_of(room: Path) -> str:
+    return str(project(room)["project"]["name"])
+
+
+@cache
+def owners() -> dict[str, str]:
+    """Distribution by importable name: ours by their second part, others as installed."""
+    found: dict[str, str] = {
+        name: canonicalize_name(distributions[0])
+        for name, distributions in packages_distributions().items()
+        if name != "magnetar"
+    }
+    for room in ROOMS:
+        portion = project(room)["tool"]["uv"]["build-backend"]["module-name"]
+        found[portion] = canonicalize_name(name_of(room))
+    return found
+
+
+def declared(room: Path) -> set[str]:
+    listed = project(room)["project"].get("dependencies", [])
+    return {canonicalize_name(Requirement(line).name) for line in listed}
+
+
+def imported(room: Path) -> dict[str, str]:
+    """Distribution to one file that imports it."""
+    found: dict[str, str] = {}
+    for path in sorted((room / "magnetar").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                modules = [node.module]
+            else:
+                continue
+            for module in modules:
+                parts = module.split(".")
+                if parts[0] in sys.stdlib_module_names:
+                    continue
+                key = ".".join(parts[:2]) if parts[0] == "magnetar" else parts[0]
+                owner = "protobuf" if module.startswith("google.protobuf") else owners()[key]
+                found.setdefault(owner, str(path.relative_to(ROOT)))
+    found.pop(canonicalize_name(name_of(room)), None)
+    return found
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=name_of)
+def test_a_distribution_declares_what_it_imports(room: Path) -> None:
+    undeclared = {owner: path for owner, path in imported(room).items() if owner not in declared(room)}
+    assert undeclared == {}
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=name_of)
+def test_a_distribution_imports_what_it_declares(room: Path) -> None:
+    assert sorted(declared(room) - imported(room).keys()) == []
+
+
+def pins(path: Path) -> dict[str, str]:
+    """Version by name; every requirement must carry a hash."""
+    found: dict[str, str] = {}
+    for entry in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+        if not entry or entry.lstrip().startswith("#"):
+            continue
+        match = re.match(r"(\S+?)==([^\s;]+)", entry)
+        assert match, f"{path.name} holds something other than a pin: {entry[:80]}"
+        assert "--hash=sha256:" in entry, f"{match[1]} has no hash"
+        found[canonicalize_name(match[1])] = match[2]
+    return found
+
+
+def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -> None:
+    pinned = pins(ROOT / "requirements.txt")
+    ours = {canonicalize_name(name_of(room)) for room in ROOMS}
+    lines = list(project(ROOT)["dependency-groups"]["dev"])
+    for room in ROOMS:
+        lines += project(room)["project"].get("dependencies", [])
+    wrong = []
+    for line in lines:
+        requirement = Requirement(line)
+        name = canonicalize_name(requirement.name)
+        if name not in ours and not requirement.specifier.contains(pinned.get(name, "0")):
+            wrong.append(f"{line}: pinned {pinned.get(name)}; run 'make lock'")
+    assert wrong == []
+
+
+def test_the_uv_that_setup_fetches_contains_the_build_back_end_that_rooms_ask_for() -> None:
+    version = pins(ROOT / "requirements-uv.txt")["uv"]
+    for room in ROOMS:
+        (back_end,) = project(room)["build-system"]["requires"]
+        assert Requirement(back_end).specifier.contains(version), f"{name_of(room)} wants {back_end}"
