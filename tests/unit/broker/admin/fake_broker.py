@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,7 +101,9 @@ async def serve(tmp_path: Path, body: Callable[[Http], Awaitable[None]]) -> None
     await namespaces.ensure_defaults("standalone")
     broker = FakeBroker(namespaces)
     edge = HttpEdge(broker)
-    port = await edge.start("127.0.0.1", 0)
+    listening = socket.create_server(("127.0.0.1", 0))
+    await edge.start(listening)
+    port = listening.getsockname()[1]
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as client:
             http = Http(broker, store, client, f"http://127.0.0.1:{port}")
@@ -108,4 +111,5 @@ async def serve(tmp_path: Path, body: Callable[[Http], Awaitable[None]]) -> None
             await body(http)
     finally:
         await edge.close()
+        listening.close()
         await store.close()

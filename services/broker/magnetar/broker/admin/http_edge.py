@@ -6,6 +6,7 @@ bounded: HTTP shares the event loop with the messages, and messages come first.
 
 from __future__ import annotations
 
+import socket
 from typing import Final
 
 from aiohttp import web
@@ -47,26 +48,20 @@ def create_app(broker: BrokerView) -> web.Application:
 
 
 class HttpEdge:
-    """The listening HTTP port."""
+    """Serves a broker over HTTP."""
 
     def __init__(self, broker: BrokerView) -> None:
         self._runner = web.AppRunner(
             create_app(broker), access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_TIMEOUT_S
         )
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which is another than `port` when that is 0. Raises OSError."""
+    async def start(self, listening: socket.socket) -> None:
+        """Serve connections of a socket that listens already; it stays the caller's to close."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        try:
-            await site.start()
-        except OSError:
-            await self._runner.cleanup()
-            raise
-        return int(self._runner.addresses[0][1])
+        await web.SockSite(self._runner, listening).start()
 
     async def close(self) -> None:
-        """Stop listening, give requests in process a moment, end; idempotent."""
+        """Stop accepting, give requests in process a moment, end; idempotent."""
         await self._runner.cleanup()
 
 

@@ -1,0 +1,51 @@
+"""Everything a standalone can be told: the broker's configuration and that of the storage inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.common.config.settings import setting
+from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
+from magnetar.ledger.segment_log.config import SegmentLogConfig
+
+_SQLITE: Final = "sqlite:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandaloneConfig:
+    """One process with every role in it."""
+
+    metadata_store_url: str = setting(
+        "",
+        "Where metadata is kept: sqlite:PATH, or empty for a file in the data directory.",
+        key="metadataStoreUrl",
+    )
+    broker: BrokerConfig = field(default_factory=BrokerConfig)
+    managed_ledger: ManagedLedgerConfig = field(default_factory=ManagedLedgerConfig)
+    segment_log: SegmentLogConfig = field(default_factory=SegmentLogConfig)
+
+    def metadata_path(self, data_dir: Path) -> Path:
+        """The file of the metadata store."""
+        if self.metadata_store_url:
+            return Path(self.metadata_store_url.removeprefix(_SQLITE))
+        return data_dir / "metadata.sqlite"
+
+    def problems(self) -> list[str]:
+        """What is wrong although each value by itself is valid, all of it."""
+        found = []
+        url = self.metadata_store_url
+        if url and not (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
+            found.append(f"metadataStoreUrl = {url!r}: a standalone keeps its metadata in sqlite:PATH")
+        quorums = self.managed_ledger
+        if (quorums.ensemble_size, quorums.write_quorum, quorums.ack_quorum) != (1, 1, 1):
+            found.append(
+                "managedLedgerDefaultEnsembleSize, ...WriteQuorum and ...AckQuorum must be 1: a standalone "
+                "has one copy of its data and does not pretend to have more"
+            )
+        ports = self.broker.listener
+        if ports.broker_service_port == ports.web_service_port != 0:
+            found.append(f"brokerServicePort and webServicePort are both {ports.web_service_port}")
+        return found

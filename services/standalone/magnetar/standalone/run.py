@@ -1,0 +1,126 @@
+"""A standalone as a process: configuration, signals, the ready line, exit codes.
+
+Exit code 0 after a clean stop, 1 when it could not start or stop, with the reasons on standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import uvloop
+from magnetar.common.config.loader import Loaded, load
+from magnetar.common.errors import MagnetarError
+from magnetar.common.obs.logs import LogFormat, configure, get_logger
+from magnetar.standalone import process
+from magnetar.standalone.config import StandaloneConfig
+from magnetar.standalone.standalone import Standalone
+
+_log = get_logger("magnetar.standalone")
+
+
+def run(
+    *, files: Sequence[Path], overrides: Sequence[str], data_dir: Path, log_format: LogFormat, log_level: str
+) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    started = time.monotonic() - _age_s()
+    configure(log_format, log_level)
+    try:
+        loaded = load(StandaloneConfig, files=files, environ=os.environ, overrides=overrides)
+        _warn(loaded)
+        process.raise_descriptor_limit()
+        process.favor_waiting_threads()
+
+        def on_ready(standalone: Standalone) -> None:
+            _announce(standalone, time.monotonic() - started)
+
+        uvloop.run(serve(Standalone(loaded.value, data_dir.absolute()), on_ready))
+    except (MagnetarError, OSError) as error:
+        print(f"magnetar cannot start: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def serve(standalone: Standalone, on_ready: Callable[[Standalone], None]) -> None:
+    """Start, call `on_ready`, and stop in good order at the first signal; a second one ends the process.
+
+    What was acknowledged is durable at any moment, so ending at once loses nothing but the good order.
+    """
+    stop = asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        if stop.is_set():
+            _end_now("a second signal came", 128 + number)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+
+    starting = loop.create_task(standalone.start(), name="start")
+    stopping = loop.create_task(stop.wait(), name="stop")
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting])
+        return
+    if starting.exception() is not None:
+        stopping.cancel()
+    starting.result()
+
+    on_ready(standalone)
+    process.freeze_what_is_loaded()
+    await stopping
+    timeout_ms = standalone.config.broker.shutdown_timeout_ms
+    _log.info("stopping", timeout_ms=timeout_ms)
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await standalone.close()
+    except TimeoutError:
+        _end_now(f"it did not stop within {timeout_ms} ms (brokerShutdownTimeoutMs)", 1)
+    _log.info("stopped")
+
+
+def _end_now(reason: str, code: int) -> None:
+    _log.error("ending at once", reason=reason)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _warn(loaded: Loaded[StandaloneConfig]) -> None:
+    if loaded.ignored_keys:
+        _log.warning("configuration keys without a use here", keys=", ".join(loaded.ignored_keys))
+    if not loaded.value.segment_log.sync_data:
+        _log.warning("journalSyncData=false: a power loss will lose acknowledged messages")
+
+
+def _announce(standalone: Standalone, seconds: float) -> None:
+    urls = f"{standalone.broker_url} {standalone.http_url}"
+    if sys.stdout.isatty():
+        print(
+            f"\n  Magnetar is ready ({seconds:.2f} s)\n\n"
+            f"    clients   {standalone.broker_url}\n"
+            f"    HTTP      {standalone.http_url}   (/metrics, /health, /admin/v2)\n"
+            f"    data      {standalone.data_dir}\n\n"
+            "  Ctrl-C stops it.\n",
+            flush=True,
+        )
+    else:
+        print(f"magnetar ready in {seconds:.3f} s: {urls} data={standalone.data_dir}", flush=True)
+
+
+def _age_s() -> float:
+    """How long this process has lived, so that the ready line counts the imports too; 0 where unknown."""
+    try:
+        stat = Path("/proc/self/stat").read_text(encoding="ascii")
+        ticks = int(stat.rpartition(")")[2].split()[19])
+        uptime = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return max(0.0, uptime - ticks / os.sysconf("SC_CLK_TCK"))
