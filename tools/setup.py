@@ -57,7 +57,7 @@ def uv_environment() -> dict[str, str]:
         if option in told:
             environment.setdefault(variable, told[option])
     paths = ssl.get_default_verify_paths()
-    if paths.cafile or paths.capath:
+    if paths.cafile or (paths.capath and any(Path(paths.capath).iterdir())):
         environment.setdefault("UV_SYSTEM_CERTS", "true")
     environment["VIRTUAL_ENV"] = str(VENV)
     return environment
@@ -95,6 +95,8 @@ def main() -> None:
             sys.executable, "-m", "venv", VENV,
         )  # fmt: skip
     if not uv_is_pinned():
+        if "SSL_CERT_FILE" in os.environ:
+            os.environ.setdefault("PIP_CERT", os.environ["SSL_CERT_FILE"])
         run(
             "uv, pinned with its hashes",
             PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
