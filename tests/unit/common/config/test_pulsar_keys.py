@@ -38,7 +38,7 @@ def test_every_switch_is_a_key_of_pulsar() -> None:
 
 
 def test_no_switch_is_forgotten() -> None:
-    """Booleans, ports and plug-ins whose names speak of security; the exceptions only qualify another switch."""
+    """Booleans, ports and plug-ins whose names speak of security; the exceptions qualify another switch."""
     suspicious = {
         key
         for key in pulsar_keys()
