@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from magnetar.broker.config import DispatchConfig
+from magnetar.broker.subscriptions import entry_source
+from magnetar.broker.subscriptions.entry_source import EntrySource
+from magnetar.common.naming.position import Position
+
+from tests.unit.broker.subscriptions.fakes import FakeCursor, FakeLedger
+
+
+class Reader:
+    """Pulls everything out of a source, waiting for its reads; remembers what came as a replay."""
+
+    def __init__(self, ledger: FakeLedger, cursor: FakeCursor) -> None:
+        self.wakes = asyncio.Event()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.source = EntrySource(
+            cast(Any, ledger),
+            cast(Any, cursor),
+            DispatchConfig(read_entries_max=5),
+            self.spawn,
+            self.wakes.set,
+        )
+
+    def spawn(self, coro: Any, name: str) -> None:
+        self.tasks.add(asyncio.ensure_future(coro))
+
+    async def pull(self, count: int, lot: int = 3) -> list[tuple[int, bool]]:
+        out: list[tuple[int, bool]] = []
+        while len(out) < count:
+            peeked = self.source.peek(lot)
+            if peeked is None:
+                if not self.source.reading and not self.tasks:
+                    break
+                self.wakes.clear()
+                await asyncio.wait_for(self.wakes.wait(), 10)
+                continue
+            run, replayed = peeked
+            taken = min(lot, len(run.entries), count - len(out))
+            out += [(run.first_entry_id + index, replayed) for index in range(taken)]
+            self.source.advance(taken)
+        return out
+
+
+def fresh(*ids: int) -> list[tuple[int, bool]]:
+    return [(each, False) for each in ids]
+
+
+@pytest.mark.parametrize("cached_from", [0, 7, 100])
+def test_every_entry_comes_once_in_order_from_cache_storage_or_both(cached_from: int) -> None:
+    async def main() -> None:
+        reader = Reader(FakeLedger(20, cached_from=cached_from), FakeCursor())
+        assert await reader.pull(20) == fresh(*range(20))
+        assert reader.source.peek(5) is None
+
+    asyncio.run(main())
+
+
+def test_acknowledged_entries_are_left_out() -> None:
+    async def main() -> None:
+        cursor = FakeCursor()
+        cursor.acked = {0, 1, 4, 9}
+        reader = Reader(FakeLedger(10, cached_from=6), cursor)
+        assert await reader.pull(6) == fresh(2, 3, 5, 6, 7, 8)
+        assert reader.source.peek(5) is None
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("cached_from", [0, 100])
+def test_replayed_entries_come_first_oldest_first_and_only_those_asked_for(cached_from: int) -> None:
+    async def main() -> None:
+        reader = Reader(FakeLedger(20, cached_from=cached_from), FakeCursor())
+        await reader.pull(10)
+        for entry_id in (7, 2, 3, 6):
+            reader.source.replay(5, entry_id)
+        assert await reader.pull(6) == [(2, True), (3, True), (6, True), (7, True), (10, False), (11, False)]
+
+    asyncio.run(main())
+
+
+def test_an_entry_acknowledged_while_it_waits_for_replay_is_not_delivered_again() -> None:
+    async def main() -> None:
+        cursor = FakeCursor()
+        reader = Reader(FakeLedger(10), cursor)
+        await reader.pull(5)
+        reader.source.replay(5, 1)
+        reader.source.replay(5, 3)
+        cursor.ack(5, 1)
+        assert await reader.pull(2) == [(3, True), (5, False)]
+
+    asyncio.run(main())
+
+
+def test_a_rewind_drops_what_was_read_ahead_even_a_read_under_way() -> None:
+    async def main() -> None:
+        cursor = FakeCursor()
+        reader = Reader(FakeLedger(10, cached_from=100), cursor)
+        await reader.pull(3)
+        reader.source.peek(3)
+        cursor.acked = {0}
+        reader.source.rewind(cursor.mark_delete)
+        assert await reader.pull(9) == fresh(*range(1, 10))
+
+    asyncio.run(main())
+
+
+def test_unreadable_entries_are_skipped_and_acknowledged() -> None:
+    async def main() -> None:
+        ledger, cursor = FakeLedger(10, cached_from=100), FakeCursor()
+        ledger.unreadable = {0, 4, 5, 9}
+        reader = Reader(ledger, cursor)
+        assert await reader.pull(6) == fresh(1, 2, 3, 6, 7, 8)
+        reader.source.peek(3)
+        await asyncio.gather(*reader.tasks)
+        assert cursor.acked == {0, 4, 5, 9}
+
+    asyncio.run(main())
+
+
+def test_a_failed_read_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_source, "READ_RETRY_S", 0.01)
+
+    async def main() -> None:
+        ledger = FakeLedger(5, cached_from=100)
+        ledger.failures = 2
+        reader = Reader(ledger, FakeCursor())
+        assert await reader.pull(5) == fresh(*range(5))
+        assert ledger.reads == 3
+
+    asyncio.run(main())
+
+
+def test_an_entry_put_back_waits_in_replay() -> None:
+    async def main() -> None:
+        reader = Reader(FakeLedger(6), FakeCursor())
+        reader.source.peek(1)
+        reader.source.put_back()
+        assert await reader.pull(2) == [(0, True), (1, False)]
+        assert reader.source.read_position >= Position(5, 1)
+
+    asyncio.run(main())
