@@ -66,6 +66,14 @@ class Inode:
         self.versions.clear()
         self.error_sequence += 1
 
+    def copy(self) -> Inode:
+        """The same file, page cache and all."""
+        twin = Inode()
+        twin.durable[:] = self.durable
+        twin.cached[:] = self.cached
+        twin.versions = {page: list(versions) for page, versions in self.versions.items()}
+        return twin
+
     def survive(self, rng: random.Random) -> Inode:
         """What a power loss leaves of it: every unsynced page old, new, some version between; one torn."""
         content = bytearray(self.durable)
@@ -217,12 +225,21 @@ class SimDisk:
         )
 
     def kill(self) -> SimDisk:
-        """The disk that the next process finds after this one was killed: the page cache lives on."""
-        successor = SimDisk(self.capacity)
-        successor._directories = set(self._directories)
-        successor._files = dict(self._files)
-        successor._durable_files = dict(self._durable_files)
-        successor._changes = list(self._changes)
+        """The disk that the next process finds after this one was killed: the page cache lives on.
+
+        A copy, so that this one stays as it is.
+        """
+        twins: dict[int, Inode] = {}
+
+        def twin(inode: Inode) -> Inode:
+            return twins.setdefault(id(inode), inode.copy())
+
+        successor = self._successor({path: twin(inode) for path, inode in self._files.items()})
+        successor._durable_files = {path: twin(inode) for path, inode in self._durable_files.items()}
+        successor._changes = [
+            _Change(change.target, None if change.inode is None else twin(change.inode), change.source)
+            for change in self._changes
+        ]
         return successor
 
     def _successor(self, files: dict[str, Inode]) -> SimDisk:

@@ -54,6 +54,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._shuffle_ready = shuffle_ready
         self._hash = hashlib.blake2b(digest_size=16)
         self.set_exception_handler(self._collect_error)
+        self.set_debug(False)  # asyncio's debug mode looks at the real time and at tracebacks
 
     def time(self) -> float:
         return self._now
@@ -110,6 +111,17 @@ def run(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
     if loop.errors:
         raise loop.errors[0]
     return result
+
+
+def run_inside(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
+    """Like `run`, and may be called from a callback of another simulated loop, which stands still meanwhile:
+    to try out what would happen if its world ended now."""
+    outer = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        return run(loop, main)
+    finally:
+        asyncio._set_running_loop(outer)
 
 
 def _end_tasks(loop: SimLoop) -> None:

@@ -74,6 +74,13 @@ class SimMetadataServer:
         """Every key and its value, for checkers."""
         return {key: self._keys[key].value for key in sorted(self._keys)}
 
+    def fork(self) -> SimMetadataServer:
+        """A second store with the same keys and none of the leases: the world as it is, to try something on."""
+        twin = SimMetadataServer()
+        twin.revision = self.revision
+        twin._keys = {key: stored for key, stored in self._keys.items() if stored.lease is None}
+        return twin
+
     def get(self, key: str) -> Versioned | None:
         stored = self._keys.get(key)
         return None if stored is None else Versioned(key, stored.value, stored.version)
