@@ -1,0 +1,1 @@
+"""Benchmarks of a running broker, by raw frames from a process of their own; see docs/benchmarks.md."""

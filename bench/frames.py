@@ -1,0 +1,107 @@
+"""Frames for load generation: encoded once, so that the generator costs far less than the broker it measures.
+
+All Sends of a run are equal but for the sequence id in the command; it starts at 2**21, so that its varint
+has four bytes for the next 266 million messages and each frame keeps its length. The metadata and the
+payload, and with them the checksum, never change. What comes back is counted by searching for bytes that
+every receipt, or every message, contains exactly once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import crc32c
+from magnetar.common.wire import pulsar_pb2 as pb
+
+FIRST_SEQUENCE_ID = 1 << 21
+PRODUCER_ID = 1
+CONSUMER_ID = 1
+PUBLISH_TIME_MS = 1_700_000_000_000
+
+RECEIPT_MARK = bytes([0x08, pb.BaseCommand.SEND_RECEIPT, 0x3A])
+"""type = SEND_RECEIPT and the tag of its command: as every implementation orders them, once a receipt."""
+
+_command: Any = pb.BaseCommand
+_NUMBERS = {field.name: field.number for field in pb.BaseCommand.DESCRIPTOR.fields}
+_LOW = [bytes([0x80 | n & 0x7F, 0x80 | n >> 7]) for n in range(1 << 14)]
+
+
+def simple_frame(name: str, **fields: Any) -> bytes:
+    """One command without payload; `name` is its field in BaseCommand."""
+    command = _command(type=_NUMBERS[name], **{name: fields})
+    getattr(command, name).SetInParent()
+    encoded: bytes = command.SerializeToString()
+    return struct.pack(">II", len(encoded) + 4, len(encoded)) + encoded
+
+
+def sequence_varints(first: int, count: int) -> Iterator[bytes]:
+    """The four-byte varints of `count` sequence ids from `first`, which is 2**21 or more."""
+    for sequence_id in range(first, first + count):
+        high = sequence_id >> 14
+        yield _LOW[sequence_id & 0x3FFF] + bytes([0x80 | high & 0x7F, high >> 7])
+
+
+class SendTemplate:
+    """Send frames of one size: `payload_bytes` each, or batches of `batch` such messages."""
+
+    def __init__(self, payload_bytes: int, batch: int = 1) -> None:
+        payload = bytes(range(256)) * (payload_bytes // 256) + bytes(payload_bytes % 256)
+        metadata = pb.MessageMetadata(
+            producer_name="bench", sequence_id=FIRST_SEQUENCE_ID, publish_time=PUBLISH_TIME_MS
+        )
+        command: Any = {"producer_id": PRODUCER_ID, "sequence_id": FIRST_SEQUENCE_ID}
+        if batch > 1:
+            single = pb.SingleMessageMetadata(payload_size=len(payload)).SerializeToString()
+            payload = (struct.pack(">I", len(single)) + single + payload) * batch
+            metadata.num_messages_in_batch = batch
+            command["num_messages"] = batch
+        header = metadata.SerializeToString()
+        checked = struct.pack(">I", len(header)) + header + payload
+        self.message_mark = b"\x0e\x01" + struct.pack(">I", crc32c.crc32c(checked)) + checked[:16]
+        """What each delivered message contains once: magic, checksum and the beginning of its metadata."""
+        encoded = _command(type=pb.BaseCommand.SEND, send=command).SerializeToString()
+        body = encoded + b"\x0e\x01" + struct.pack(">I", crc32c.crc32c(checked)) + checked
+        frame = struct.pack(">II", len(body) + 4, len(encoded)) + body
+        varint = next(sequence_varints(FIRST_SEQUENCE_ID, 1))
+        self._head, self._tail = frame.split(b"\x10" + varint, 1)
+        self._head += b"\x10"
+        self._between = self._tail + self._head
+        self.frame_bytes = len(frame)
+        self.payload_bytes = payload_bytes * batch
+        self.messages = batch
+
+    def burst(self, first: int, count: int) -> bytes:
+        """`count` frames with sequence ids from `first`."""
+        frames: bytes = self._head + self._between.join(sequence_varints(first, count)) + self._tail
+        return frames
+
+
+class MarkCounter:
+    """Counts a byte pattern in a stream that arrives in arbitrary chunks."""
+
+    __slots__ = ("_keep", "_mark", "_rest", "count")
+
+    def __init__(self, mark: bytes) -> None:
+        self.count = 0
+        self._mark = mark
+        self._keep = len(mark) - 1
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Count in `data`; returns it with the end of the chunk before it in front."""
+        joined = self._rest + data
+        self.count += joined.count(self._mark)
+        self._rest = joined[-self._keep :]
+        return joined
+
+
+def last_message_id(data: bytes, mark: bytes) -> tuple[int, int] | None:
+    """(ledger id, entry id) of the last Message in `data` whose command is whole."""
+    end = data.rfind(mark)
+    for size in range(8, min(64, end - 3)):
+        if int.from_bytes(data[end - size - 4 : end - size], "big") == size:
+            command = pb.BaseCommand.FromString(data[end - size : end])
+            return command.message.message_id.ledgerId, command.message.message_id.entryId
+    return None

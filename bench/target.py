@@ -1,0 +1,82 @@
+"""The broker under measurement: a standalone started for it, or one that runs already (`--against`)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.integration.harness import ROOT, StandaloneServer, temporary_directory
+
+RESULTS = ROOT / "bench" / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where load goes, and the process whose costs are counted (None when unknown)."""
+
+    service_url: str
+    pid: int | None
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the process so far; 0.0 when it is unknown."""
+        if self.pid is None:
+            return 0.0
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss_bytes(self) -> int:
+        """Resident memory of the process; 0 when it is unknown."""
+        if self.pid is None:
+            return 0
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def add_target_arguments(parser: argparse.ArgumentParser) -> None:
+    """--against and --pid."""
+    parser.add_argument("--against", metavar="URL", help="measure this broker instead of starting a Magnetar")
+    parser.add_argument("--pid", type=int, help="with --against: the broker's process, for CPU and memory")
+
+
+@contextmanager
+def target(options: argparse.Namespace) -> Iterator[Target]:
+    """The broker that the options name, or a fresh standalone with default settings."""
+    if options.against:
+        yield Target(options.against, options.pid)
+        return
+    directory = temporary_directory()
+    server = StandaloneServer(directory)
+    try:
+        server.start()
+        yield Target(server.endpoint.service_url, server.pid)
+        server.stop()
+    finally:
+        server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def new_topic() -> str:
+    """A topic that nobody used before."""
+    return f"persistent://public/default/bench-{uuid.uuid4().hex[:12]}"
+
+
+def report(name: str, figures: dict[str, Any]) -> None:
+    """Print figures and append them as one line of JSON to bench/results/<name>.jsonl."""
+    width = max(map(len, figures))
+    for key, value in figures.items():
+        shown = (
+            f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+        )
+        print(f"  {key:<{width}}  {shown}")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    line = {"benchmark": name, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **figures}
+    with (RESULTS / f"{name}.jsonl").open("a") as out:
+        out.write(json.dumps(line) + "\n")

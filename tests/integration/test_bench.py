@@ -1,0 +1,51 @@
+"""The benchmark commands work and print their figures; how high those are is not a test's business."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.integration.harness import ROOT, Endpoint
+
+
+def run_bench(module: str, *arguments: str) -> dict[str, float]:
+    """The numbers that `python -m bench.<module>` printed, by name."""
+    command = [sys.executable, "-m", f"bench.{module}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
+    found = re.findall(r"^  (\S.*?)  +([\d,.]+)$", done.stdout, re.MULTILINE)
+    return {name: float(value.replace(",", "")) for name, value in found}
+
+
+@pytest.mark.parametrize("batch", ["1", "10"])
+def test_produce_reports_rate_and_latency(endpoint: Endpoint, batch: str) -> None:
+    figures = run_bench(
+        "produce", "--against", endpoint.service_url, "--entries=5000", "--warmup=100", f"--batch={batch}"
+    )
+    assert figures["entries"] == 5_000
+    assert figures["entries/s"] > 0
+    assert 0 < figures["ack p50 ms"] <= figures["ack p99 ms"]
+
+
+def test_produce_keeps_a_rate(endpoint: Endpoint) -> None:
+    figures = run_bench(
+        "produce", "--against", endpoint.service_url, "--entries=500", "--warmup=0", "--rate=1000"
+    )
+    assert 0 < figures["entries/s"] <= 1_100
+
+
+def test_consume_drains_the_backlog(endpoint: Endpoint) -> None:
+    figures = run_bench("consume", "--against", endpoint.service_url, "--entries=5000")
+    assert figures["entries"] == 5_000
+    assert figures["entries/s"] > 0
+
+
+@pytest.mark.usefixtures("our_contract")
+def test_footprint_is_that_of_a_small_process() -> None:
+    figures = run_bench("footprint", "--rounds=1", "--idle=1")
+    assert figures["start to first acknowledged message s"] > 0
+    assert 0 < figures["idle RSS MB"] < 150
