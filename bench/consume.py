@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from bench.connection import Connection
 from bench.frames import SendTemplate
@@ -48,8 +49,8 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def main() -> None:
-    options = arguments().parse_args()
+def main(argv: Sequence[str] | None = None) -> None:
+    options = arguments().parse_args(argv)
     with target(options) as where:
         print("consume (drain a backlog):")
         report("consume", measure(where, options))

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from statistics import median
 
 from bench.connection import Connection
@@ -65,11 +66,11 @@ def _connect(service_url: str, process: subprocess.Popen[bytes]) -> Connection:
     raise TimeoutError(f"no connection within {START_SECONDS_MAX:g} s")
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="starts; the medians are reported (default 3)")
     parser.add_argument("--idle", type=float, default=5.0, help="seconds of idling watched each time")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     rounds = [measure(options.idle) for _ in range(options.rounds)]
     print("footprint:")
     report("footprint", {key: median(one[key] for one in rounds) for key in rounds[0]})

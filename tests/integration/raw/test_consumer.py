@@ -1,29 +1,20 @@
-"""Consumers on the wire: permits to the letter, redelivery, closing, seeking and what a consumer may ask."""
+"""Consumers on the wire: permits to the letter, who may subscribe, and who gets what."""
 
 from __future__ import annotations
 
 import time
 
 import pytest
-from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.integration.harness import Endpoint
-from tests.integration.raw.transcript import Frame, Line, batch_messages, line, payload_frame
-
-
-def payloads(frames: list[Frame]) -> list[bytes]:
-    return [frame.payload for frame in frames]
-
-
-def numbered(count: int, first: int = 0) -> list[bytes]:
-    return [b"%d" % n for n in range(first, first + count)]
-
-
-def message_id(position: tuple[int, int]) -> dict[str, int]:
-    return {"ledgerId": position[0], "entryId": position[1]}
-
-
-# --- permits
+from tests.integration.raw.transcript import (
+    batch_messages,
+    line,
+    message_id,
+    numbered,
+    payload_frame,
+    payloads,
+)
 
 
 def test_nothing_is_pushed_without_permits(endpoint: Endpoint, topic: str) -> None:
@@ -96,9 +87,6 @@ def test_a_flow_or_ack_of_an_unknown_consumer_is_ignored(endpoint: Endpoint) -> 
         c.ack((1, 1), consumer_id=77, receipt=False)
         c.send("redeliverUnacknowledgedMessages", consumer_id=77)
         c.expect_quiet()
-
-
-# --- subscribing
 
 
 def test_a_second_exclusive_consumer_is_refused_when_the_first_one_lives(
@@ -197,9 +185,6 @@ def test_the_same_consumer_id_subscribes_again_after_its_close(endpoint: Endpoin
         assert payloads(c.expect_messages(3)) == numbered(3)
 
 
-# --- dispatch to several consumers
-
-
 def test_shared_consumers_each_get_their_permits_worth(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as one, line(endpoint) as two:
         one.subscribe(topic, subType="Shared")
@@ -245,300 +230,6 @@ def test_what_a_leaver_held_goes_to_the_others_oldest_first_without_counting(
         assert {frame.command.redelivery_count for frame in got} == {0}
 
 
-# --- acknowledgement
-
-
-def test_acknowledgements_are_answered_only_when_asked(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic)
-        positions = c.publish(*numbered(4))
-        c.flow(4)
-        c.expect_messages(4)
-        c.ack(positions[0], receipt=False)
-        c.expect_quiet()
-        c.ack(positions[1], positions[2])
-        c.ack(positions[0])  # again: a no-op
-        c.ack(positions[3], cumulative=True)
-
-
-def test_acknowledged_messages_do_not_return(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic)
-        positions = c.publish(*numbered(10))
-        c.flow(10)
-        c.expect_messages(10)
-        c.ack(positions[2], cumulative=True)
-        c.ack(positions[5], positions[7])
-        c.expect("success", request_id=c.request("close_consumer", consumer_id=1))
-        c.subscribe(topic)
-        c.flow(100)
-        assert payloads(c.expect_messages(5)) == [b"3", b"4", b"6", b"8", b"9"]
-        c.expect_quiet()
-
-
-def test_a_cumulative_acknowledgement_on_a_shared_subscription_changes_nothing(
-    endpoint: Endpoint, topic: str
-) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic, subType="Shared")
-        positions = c.publish(*numbered(3))
-        c.flow(3)
-        c.expect_messages(3)
-        c.ack(positions[2], cumulative=True)
-        c.expect("success", request_id=c.request("close_consumer", consumer_id=1))
-        c.subscribe(topic, subType="Shared")
-        c.flow(3)
-        assert payloads(c.expect_messages(3)) == numbered(3)
-
-
-def words(*unacknowledged: int) -> list[int]:
-    """An ack_set: signed 64-bit words, bit set = still unacknowledged."""
-    bits = sum(1 << index for index in unacknowledged)
-    out = []
-    while bits:
-        word = bits & (1 << 64) - 1
-        out.append(word - (1 << 64) if word >> 63 else word)
-        bits >>= 64
-    return out
-
-
-def test_a_partially_acknowledged_batch_returns_with_its_ack_set(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic)
-        position = c.publish_batch(numbered(10))
-        c.flow(10)
-        first = c.expect("message")
-        assert list(first.command.ack_set) == []
-        everything = set(range(10))
-        c.ack(position, ack_set=words(*(everything - {0, 4})))
-        c.ack(position, ack_set=words(*(everything - {9})))  # several sets combine by AND
-        c.expect("success", request_id=c.request("close_consumer", consumer_id=1))
-        c.subscribe(topic)
-        c.flow(1)
-        again = c.expect("message")
-        assert list(again.command.ack_set) == words(*(everything - {0, 4, 9}))
-        assert batch_messages(again.payload) == numbered(10)
-
-
-def test_only_the_messages_left_of_a_batch_cost_permits(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic, subType="Shared")
-        position = c.publish_batch(numbered(10))
-        c.flow(10)
-        c.expect("message")
-        c.ack(position, ack_set=words(8, 9))
-        c.expect("success", request_id=c.request("close_consumer", consumer_id=1))
-        c.subscribe(topic, subType="Shared")
-        c.publish(b"a", b"b", b"c", first=20)
-        c.flow(4)
-        assert list(c.expect("message").command.ack_set) == words(8, 9)
-        assert payloads(c.expect_messages(2)) == [b"a", b"b"]
-        c.expect_quiet()
-
-
-def test_a_batch_whose_last_messages_are_acknowledged_is_done(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic)
-        position = c.publish_batch(numbered(3))
-        c.flow(3)
-        c.expect("message")
-        for left in ({1, 2}, {0, 2}, {0, 1}):
-            c.ack(position, ack_set=words(*left))
-        c.expect("success", request_id=c.request("close_consumer", consumer_id=1))
-        c.subscribe(topic)
-        c.flow(3)
-        c.expect_quiet()
-
-
-def test_a_large_batch_needs_several_words(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic)
-        position = c.publish_batch(numbered(200))
-        c.flow(200)
-        c.expect("message")
-        left = set(range(200)) - {0, 63, 64, 127, 150}
-        c.ack(position, ack_set=words(*left))
-        c.expect("success", request_id=c.request("close_consumer", consumer_id=1))
-        c.subscribe(topic)
-        c.flow(1)
-        assert list(c.expect("message").command.ack_set) == words(*left)
-
-
-# --- redelivery
-
-
-def test_redelivery_counts_rise_by_one_for_those_asked_for(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic, subType="Shared")
-        positions = c.publish(*numbered(3))
-        c.flow(100)
-        assert [f.command.redelivery_count for f in c.expect_messages(3)] == [0, 0, 0]
-        for count in (1, 2, 3):
-            c.send("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[message_id(positions[1])])
-            again = c.expect("message")
-            assert (again.payload, again.command.redelivery_count) == (b"1", count)
-        c.send("redeliverUnacknowledgedMessages", consumer_id=1)
-        again_all = {f.payload: f.command.redelivery_count for f in c.expect_messages(3)}
-        assert again_all == {b"0": 1, b"1": 4, b"2": 1}
-
-
-def test_redelivery_of_what_is_not_pending_here_is_ignored(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c, line(endpoint) as other:
-        c.open_producer(topic)
-        c.subscribe(topic, subType="Shared")
-        other.subscribe(topic, subType="Shared")
-        positions = c.publish(*numbered(2))
-        c.flow(2)
-        c.expect_messages(2)
-        c.ack(positions[0])
-        c.flow(10)
-        for asker in (c, other):
-            ids = [message_id(positions[0])] + ([message_id(positions[1])] if asker is other else [])
-            asker.send("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=ids)
-        other.flow(10)
-        c.expect_quiet()
-        other.expect_quiet()
-
-
-def test_exclusive_redelivery_sends_everything_unacknowledged_in_order(
-    endpoint: Endpoint, topic: str
-) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic)
-        positions = c.publish(*numbered(5))
-        c.flow(100)
-        c.expect_messages(5)
-        c.ack(positions[1])
-        c.send("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[message_id(positions[4])])
-        assert payloads(c.expect_messages(4)) == [b"0", b"2", b"3", b"4"]
-        c.expect_quiet()
-
-
-# --- seek, last message id, statistics, unsubscribe
-
-
-def test_seek_closes_the_consumer_and_then_succeeds(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic)
-        positions = c.publish(*numbered(10))
-        c.flow(10)
-        c.expect_messages(10)
-        c.ack(positions[9], cumulative=True)
-        request_id = c.request("seek", consumer_id=1, message_id=message_id(positions[4]))
-        c.expect("close_consumer", consumer_id=1)
-        c.expect("success", request_id=request_id)
-        c.subscribe(topic)
-        c.flow(100)
-        assert payloads(c.expect_messages(6)) == numbered(6, 4)
-        c.expect_quiet()
-
-
-def test_seek_closes_every_consumer_of_a_shared_subscription(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as one, line(endpoint) as two:
-        one.subscribe(topic, subType="Shared")
-        two.subscribe(topic, subType="Shared", consumer_id=5)
-        one.open_producer(topic)
-        one.publish(*numbered(3))
-        request_id = one.request("seek", consumer_id=1, message_publish_time=0)
-        one.expect("close_consumer", consumer_id=1)
-        one.expect("success", request_id=request_id)
-        two.expect("close_consumer", consumer_id=5)
-        two.subscribe(topic, subType="Shared", consumer_id=5)
-        two.flow(10, consumer_id=5)
-        assert payloads(two.expect_messages(3)) == numbered(3)
-
-
-def test_seek_of_an_unknown_consumer_is_an_error(endpoint: Endpoint) -> None:
-    with line(endpoint) as c:
-        request_id = c.request("seek", consumer_id=77, message_publish_time=0)
-        c.expect_error(request_id, "MetadataError")
-
-
-def test_the_last_message_id_of_an_empty_topic_is_before_every_entry(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
-        c.subscribe(topic)
-        request_id = c.request("getLastMessageId", consumer_id=1)
-        answer = c.expect("getLastMessageIdResponse", request_id=request_id).command
-        assert answer.last_message_id.entryId == (1 << 64) - 1
-
-
-def test_the_last_message_id_names_entry_and_batch_index(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic)
-        (single,) = c.publish(b"single")
-        answer = c.expect(
-            "getLastMessageIdResponse", request_id=c.request("getLastMessageId", consumer_id=1)
-        ).command
-        assert (answer.last_message_id.ledgerId, answer.last_message_id.entryId) == single
-        assert answer.last_message_id.batch_index == -1
-        assert answer.consumer_mark_delete_position.ledgerId <= single[0]
-        batch = c.publish_batch(numbered(4), first=1)
-        answer = c.expect(
-            "getLastMessageIdResponse", request_id=c.request("getLastMessageId", consumer_id=1)
-        ).command
-        assert (answer.last_message_id.ledgerId, answer.last_message_id.entryId) == batch
-        assert answer.last_message_id.batch_index == 3
-        c.ack(batch, cumulative=True)
-        answer = c.expect(
-            "getLastMessageIdResponse", request_id=c.request("getLastMessageId", consumer_id=1)
-        ).command
-        marked = answer.consumer_mark_delete_position
-        assert (marked.ledgerId, marked.entryId) == batch
-
-
-def test_consumer_stats_count_what_was_pushed(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic, subType="Shared", consumer_name="counted")
-        positions = c.publish(*numbered(10))
-        c.flow(6)
-        c.expect_messages(6)
-        c.ack(positions[0], positions[1])
-        request_id = c.request("consumerStats", consumer_id=1)
-        stats = c.expect("consumerStatsResponse", request_id=request_id).command
-        assert not stats.HasField("error_code")
-        assert stats.consumerName == "counted"
-        assert stats.type == "Shared"
-        assert stats.availablePermits == 0
-        assert stats.unackedMessages == 4
-        assert stats.msgBacklog == 8
-
-
-@pytest.mark.usefixtures("our_contract")
-def test_stats_of_an_unknown_consumer_are_a_response_with_an_error(endpoint: Endpoint) -> None:
-    """Apache Pulsar 4.0.7 hangs up here (it trips over its own null)."""
-    with line(endpoint) as c:
-        request_id = c.request("consumerStats", consumer_id=77)
-        stats = c.expect("consumerStatsResponse", request_id=request_id).command
-        assert stats.error_code == pb.ConsumerNotFound
-        assert stats.error_message
-
-
-def test_unsubscribe_is_for_the_only_consumer(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c, line(endpoint) as other:
-        c.subscribe(topic, subType="Shared")
-        other.subscribe(topic, subType="Shared")
-        c.expect_error(c.request("unsubscribe", consumer_id=1), "MetadataError")
-        other.expect("success", request_id=other.request("close_consumer", consumer_id=1))
-        c.expect("success", request_id=c.request("unsubscribe", consumer_id=1))
-        c.open_producer(topic)
-        c.publish(b"nobody waits for it")
-        c.subscribe(topic, initialPosition="Latest", subType="Exclusive")
-        c.flow(1)
-        c.expect_quiet()
-
-
 def test_a_consumer_of_a_closed_connection_leaves_its_place(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as first:
         first.subscribe(topic)
@@ -563,9 +254,5 @@ def test_a_stalled_consumer_holds_up_nobody_else(endpoint: Endpoint, topic: str)
         c.flow(1_000)
         big = b"x" * 500_000
         for n in range(40):
-            assert_next(c, n, big)
-
-
-def assert_next(c: Line, n: int, payload: bytes) -> None:
-    c.send_bytes(payload_frame(1, n, payload))
-    assert {c.receive().name, c.receive().name} == {"send_receipt", "message"}
+            c.send_bytes(payload_frame(1, n, big))
+            assert {c.receive().name, c.receive().name} == {"send_receipt", "message"}

@@ -123,6 +123,21 @@ def parse_frame(body: bytes) -> Frame:
     return Frame(name, getattr(base, name), metadata, rest[10 + metadata_size :])
 
 
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    """Payloads that say their number."""
+    return [b"%d" % n for n in range(first, first + count)]
+
+
+def payloads(frames: Sequence[Frame]) -> list[bytes]:
+    """What the frames carry."""
+    return [frame.payload for frame in frames]
+
+
+def message_id(position: tuple[int, int]) -> dict[str, int]:
+    """A position as MessageIdData."""
+    return {"ledgerId": position[0], "entryId": position[1]}
+
+
 class Line:
     """One raw connection."""
 
