@@ -47,8 +47,9 @@ class LazyHttp:
         listening, self._socket = self._socket, None
         if listening is None:
             return
-        asyncio.get_running_loop().remove_reader(listening)
-        if self._loading is not None:
+        if self._loading is None:
+            asyncio.get_running_loop().remove_reader(listening)
+        else:
             await asyncio.wait([self._loading])
         if self._edge is not None:
             await self._edge.close()

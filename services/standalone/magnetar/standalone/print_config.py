@@ -17,7 +17,7 @@ def print_config(files: Sequence[Path], overrides: Sequence[str]) -> int:
     try:
         loaded = load(StandaloneConfig, files=files, environ=os.environ, overrides=overrides)
     except ConfigError as error:
-        print(f"magnetar: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 1
     rows = describe(loaded)
     if not sys.stdout.isatty():

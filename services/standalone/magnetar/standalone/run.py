@@ -41,7 +41,7 @@ def run(
 
         uvloop.run(serve(Standalone(loaded.value, data_dir.absolute()), on_ready))
     except (MagnetarError, OSError) as error:
-        print(f"magnetar cannot start: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 1
     return 0
 

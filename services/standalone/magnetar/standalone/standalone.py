@@ -8,7 +8,6 @@ then storage is closed.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import socket
 from contextlib import AsyncExitStack
@@ -58,26 +57,10 @@ class Standalone:
     async def start(self) -> None:
         """Recover what the data directory holds and listen; nothing is left open when it fails.
 
-        Raises ConfigError or CannotStart with every problem found, or another MagnetarError or OSError.
+        Raises ConfigError or CannotStart with every problem found, or another MagnetarError.
         """
-        problems = self.config.problems()
-        if problems:
-            listed = "\n".join(f"  - {problem}" for problem in problems)
-            raise ConfigError(f"the configuration cannot be used:\n{listed}")
-        problems = _ports_in_use(self.config)
         try:
-            ledgers = await self._open_storage()
-        except (MagnetarError, OSError) as error:
-            await self.close()
-            problems.append(self._storage_problem(error))
-        except BaseException:
-            await self.close()
-            raise
-        if problems:
-            await self.close()
-            raise CannotStart("\n".join(problems))
-        try:
-            await self._open_sockets(ledgers)
+            await self._start()
         except BaseException:
             await self.close()
             raise
@@ -85,6 +68,22 @@ class Standalone:
     async def close(self) -> None:
         """Stop in the reverse order of the start; idempotent."""
         await self._opened.aclose()
+
+    async def _start(self) -> None:
+        problems = self.config.problems()
+        if problems:
+            raise ConfigError(_listed("the configuration cannot be used", problems))
+        problems = _ports_in_use(self.config)
+        try:
+            ledgers = await self._open_storage()
+        except (MagnetarError, OSError) as error:
+            problems.append(f"{self.data_dir}: {_reason(error)}; --data-dir chooses another directory")
+        if problems:
+            raise CannotStart(_listed("magnetar cannot start", problems))
+        try:
+            await self._open_sockets(ledgers)
+        except OSError as error:
+            raise CannotStart(_listed("magnetar cannot start", [_reason(error)])) from error
 
     async def _open_storage(self) -> ManagedLedgerContext:
         config, clock, rng = self.config, SystemClock(), random.SystemRandom()
@@ -126,12 +125,13 @@ class Standalone:
         self.broker_url = broker.urls.broker_url
         self.broker = broker
 
-    def _storage_problem(self, error: MagnetarError | OSError) -> str:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return (
-            f"data directory {self.data_dir}: {reason}. Stop the other process if there is one, or choose "
-            "another directory with --data-dir"
-        )
+
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _listed(what: str, problems: list[str]) -> str:
+    return f"{what}:\n" + "\n".join(f"  - {problem}" for problem in problems)
 
 
 def _ports_in_use(config: StandaloneConfig) -> list[str]:
@@ -149,8 +149,8 @@ def _ports_in_use(config: StandaloneConfig) -> list[str]:
             socket.create_server((listener.bind_address, port), family=family).close()
         except OSError as error:
             problems.append(
-                f"{listener.bind_address}:{port} ({key}): {os.strerror(error.errno or 0)}. Stop what uses "
-                f"it, or choose another port with --set {key}=PORT (0: any free one)"
+                f"{listener.bind_address}:{port} ({key}): {_reason(error)}; "
+                f"--set {key}=PORT chooses another port, 0 any free one"
             )
     return problems
 

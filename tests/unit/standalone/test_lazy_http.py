@@ -1,0 +1,97 @@
+"""The HTTP port that loads what is behind it at the first connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from magnetar.broker.config import BrokerConfig
+from magnetar.common.runtime.blocking import ThreadPool
+from magnetar.standalone import lazy_http
+from magnetar.standalone.lazy_http import LazyHttp
+
+BROKER = cast(Any, SimpleNamespace(config=BrokerConfig(), topics={}, connections=0, namespaces=None))
+
+
+def with_http(body: Callable[[LazyHttp, str], Awaitable[None]]) -> None:
+    async def run() -> None:
+        pool = ThreadPool(1, "test")
+        http = LazyHttp(BROKER, pool)
+        port = http.start("127.0.0.1", 0)
+        try:
+            await body(http, f"http://127.0.0.1:{port}")
+        finally:
+            await http.close()
+            await http.close()
+            pool.close()
+
+    asyncio.run(run())
+
+
+async def health(base: str) -> tuple[int, str]:
+    timeout = aiohttp.ClientTimeout(total=30)
+    async with aiohttp.ClientSession(timeout=timeout) as client, client.get(f"{base}/health") as response:
+        return response.status, await response.text()
+
+
+def test_nothing_is_loaded_until_somebody_connects() -> None:
+    async def body(http: LazyHttp, base: str) -> None:
+        await asyncio.sleep(0)
+        assert http._edge is None
+        assert await health(base) == (200, "ok")
+        assert http._edge is not None
+
+    with_http(body)
+
+
+def test_connections_made_while_it_loads_are_all_answered() -> None:
+    async def body(http: LazyHttp, base: str) -> None:
+        answers = await asyncio.gather(*(health(base) for _ in range(20)))
+        assert answers == [(200, "ok")] * 20
+
+    with_http(body)
+
+
+def test_closing_before_anybody_connected_frees_the_port() -> None:
+    async def body(http: LazyHttp, base: str) -> None:
+        await http.close()
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await health(base)
+
+    with_http(body)
+
+
+def test_closing_while_it_loads_waits_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(http: LazyHttp, base: str) -> None:
+        request = asyncio.ensure_future(health(base))
+        while http._loading is None:  # noqa: ASYNC110 -- the moment between accepting and loading is meant
+            await asyncio.sleep(0)
+        await http.close()
+        # Accepted just in time, or not any more: never left hanging.
+        (outcome,) = await asyncio.gather(request, return_exceptions=True)
+        assert outcome == (200, "ok") or isinstance(outcome, aiohttp.ClientError)
+
+    with_http(body)
+
+
+def test_a_framework_that_does_not_load_refuses_connections_and_is_logged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logged: list[str] = []
+
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(lazy_http, "import_module", missing)
+    monkeypatch.setattr(lazy_http._log, "exception", logged.append, raising=False)
+
+    async def body(http: LazyHttp, base: str) -> None:
+        with pytest.raises(aiohttp.ClientError):
+            await health(base)
+        assert len(logged) == 1
+
+    with_http(body)

@@ -1,0 +1,40 @@
+"""Process settings, each undone after its test."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+
+from magnetar.standalone import process
+
+
+def test_the_descriptor_limit_is_raised_to_what_the_system_allows() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[1]), before[1]))
+    try:
+        process.raise_descriptor_limit()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert soft == hard == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_waiting_thread_gets_the_interpreter_soon() -> None:
+    before = sys.getswitchinterval()
+    try:
+        process.favor_waiting_threads()
+        assert sys.getswitchinterval() < before
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_what_is_loaded_is_frozen_and_collections_are_rare() -> None:
+    before = gc.get_threshold()
+    try:
+        process.freeze_what_is_loaded()
+        assert gc.get_freeze_count() > 10_000
+        assert gc.get_threshold() == process.GC_THRESHOLD
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)

@@ -1,0 +1,150 @@
+"""The composition in this process: what it refuses, and that nothing stays open behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+from magnetar.common.config.loader import load
+from magnetar.common.errors import ConfigError, MagnetarError
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
+from magnetar.common.metadata.values import LedgerMetadata, encode
+from magnetar.standalone.config import StandaloneConfig
+from magnetar.standalone.standalone import LEDGERS_DIRECTORY, CannotStart, Standalone
+
+ANY_PORTS = ("brokerServicePort=0", "webServicePort=0")
+
+
+def standalone(data_dir: Path, *overrides: str) -> Standalone:
+    given = (*ANY_PORTS, "magnetarSegmentSizeBytes=1048576", *overrides)
+    return Standalone(load(StandaloneConfig, overrides=given).value, data_dir)
+
+
+def start_and_stop(made: Standalone) -> None:
+    async def run() -> None:
+        await made.start()
+        await made.close()
+
+    asyncio.run(run())
+
+
+def refusal(made: Standalone) -> str:
+    with pytest.raises(MagnetarError) as raised:
+        start_and_stop(made)
+    return str(raised.value)
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_it_listens_where_it_says_and_can_start_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        made = standalone(tmp_path)
+        await made.start()
+        for url in (made.broker_url, made.http_url):
+            host, port = url.rpartition("//")[2].split(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.close()
+            await writer.wait_closed()
+        assert made.broker is not None
+        assert made.broker.urls.http_url == made.http_url
+        await made.close()
+        await made.close()
+
+    asyncio.run(run())
+    before = open_descriptors()
+    start_and_stop(standalone(tmp_path))
+    assert open_descriptors() == before
+
+
+def test_a_data_directory_in_use_and_both_ports_are_reported_at_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        first = standalone(tmp_path)
+        await first.start()
+        ports = [int(url.rpartition(":")[2]) for url in (first.broker_url, first.http_url)]
+        second = standalone(tmp_path, f"brokerServicePort={ports[0]}", f"webServicePort={ports[1]}")
+        with pytest.raises(CannotStart) as raised:
+            await second.start()
+        message = str(raised.value)
+        assert "brokerServicePort" in message
+        assert "webServicePort" in message
+        assert str(tmp_path) in message
+        assert "another process" in message
+        assert message.count("\n") == 3
+        assert first.broker is not None
+        await first.close()
+
+    asyncio.run(run())
+
+
+def test_a_refused_start_leaves_nothing_open(tmp_path: Path) -> None:
+    start_and_stop(standalone(tmp_path))
+    before = open_descriptors()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert str(port) in refusal(standalone(tmp_path, f"webServicePort={port}"))
+    assert open_descriptors() == before
+
+
+def test_a_configuration_that_contradicts_itself_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    made = standalone(data_dir, "metadataStoreUrl=etcd:x", "managedLedgerDefaultAckQuorum=2")
+    with pytest.raises(ConfigError, match=r"(?s)metadataStoreUrl.*AckQuorum"):
+        start_and_stop(made)
+    assert not data_dir.exists()
+
+
+def test_an_address_that_is_not_ours_is_refused_with_its_reason(tmp_path: Path) -> None:
+    assert "brokerServicePort" in refusal(
+        standalone(tmp_path, "bindAddress=192.0.2.1", "brokerServicePort=6650", "webServicePort=0")
+    )
+
+
+def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    message = refusal(standalone(tmp_path / "file" / "data"))
+    assert "--data-dir" in message
+    assert str(tmp_path / "file" / "data") in message
+
+
+def test_ledgers_of_another_instance_are_refused(tmp_path: Path) -> None:
+    start_and_stop(standalone(tmp_path / "a"))
+    start_and_stop(standalone(tmp_path / "b"))
+    shutil.rmtree(tmp_path / "a" / LEDGERS_DIRECTORY)
+    shutil.copytree(tmp_path / "b" / LEDGERS_DIRECTORY, tmp_path / "a" / LEDGERS_DIRECTORY)
+    assert "instance" in refusal(standalone(tmp_path / "a"))
+
+
+def test_metadata_that_names_ledgers_beside_an_empty_log_is_refused(tmp_path: Path) -> None:
+    start_and_stop(standalone(tmp_path))
+    shutil.rmtree(tmp_path / LEDGERS_DIRECTORY)
+    start_and_stop(standalone(tmp_path))  # there was nothing in it
+
+    async def add_ledger() -> None:
+        store = await SqliteMetadataStore.open(tmp_path / "metadata.sqlite")
+        await store.put(Keys("standalone").ledger(1), encode(LedgerMetadata(state=LedgerMetadata.CLOSED)))
+        await store.close()
+
+    asyncio.run(add_ledger())
+    shutil.rmtree(tmp_path / LEDGERS_DIRECTORY)
+    assert "1 ledgers" in refusal(standalone(tmp_path))
+
+
+def test_a_second_start_keeps_the_instance_id(tmp_path: Path) -> None:
+    async def instance_id() -> bytes:
+        store = await SqliteMetadataStore.open(tmp_path / "metadata.sqlite")
+        found = await store.get(Keys("standalone").instance_id)
+        await store.close()
+        assert found is not None
+        return found.value
+
+    start_and_stop(standalone(tmp_path))
+    first = asyncio.run(instance_id())
+    start_and_stop(standalone(tmp_path))
+    assert asyncio.run(instance_id()) == first
