@@ -1,1 +1,28 @@
 """The managed ledger: the ledgers of one topic, its cursors and its entry cache."""
+
+from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, ManagedLedgerListener, ReadResult
+from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.directory import (
+    delete_managed_ledger,
+    list_managed_ledgers,
+    managed_ledger_exists,
+)
+from magnetar.ledger.managed_ledger.entry_cache import EntryCache
+from magnetar.ledger.managed_ledger.intents import finish_intents
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger, open_managed_ledger
+
+__all__ = [
+    "Cursor",
+    "EntryCache",
+    "ManagedLedger",
+    "ManagedLedgerConfig",
+    "ManagedLedgerContext",
+    "ManagedLedgerListener",
+    "ReadResult",
+    "delete_managed_ledger",
+    "finish_intents",
+    "list_managed_ledgers",
+    "managed_ledger_exists",
+    "open_managed_ledger",
+]

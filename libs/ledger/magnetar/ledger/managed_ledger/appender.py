@@ -1,0 +1,417 @@
+"""Runs on their way into a topic: the open ledgers, what is not confirmed yet, and what waits for a ledger.
+
+Appending never waits: while a ledger is open a run goes straight to its writer, else it queues (bounded).
+Everything that needs metadata is a step that the managed ledger's maintenance runs one at a time:
+
+- the first publish, or a full ledger, makes the next ledger; it is in the head before anything in it can be
+  confirmed, and the ledger before it goes on being used until then, so that a roll is a switch;
+- a ledger that is no longer appended to is closed once wholly confirmed, in one transaction with its topic
+  ledger key and the head; confirmations of the next one wait for that of the last run before it;
+- a ledger that failed is closed at its last add confirmed; what was not confirmed goes, in order and with new
+  ids, into the next one. A later ledger that already had runs is given up with it (none of them was
+  confirmed to anybody), so that nothing changes order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from magnetar.common.errors import (
+    Backpressure,
+    LedgerClosed,
+    LedgerFenced,
+    LogFailed,
+    LogFull,
+    OwnershipLost,
+    StorageError,
+    UnknownOutcome,
+    VersionMismatch,
+)
+from magnetar.common.metadata.store import Op, Put
+from magnetar.common.naming.position import Position
+from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Run
+from magnetar.ledger.managed_ledger import rollover
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.intents import finish_quietly
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpans
+from magnetar.ledger.managed_ledger.open_ledger import OpenLedger, closing_ops
+from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, ref_value
+
+log = get_logger(__name__)
+
+Publish = tuple[Run, object]
+Step = Callable[[], Awaitable[None]]
+
+_RETRY_S: Final = 0.02
+_IDLE_MS: Final = 60_000
+
+
+class Appender:
+    """The write side of one managed ledger; `last_confirmed` is in the topic's order, over all ledgers."""
+
+    __slots__ = (
+        "_ctx",
+        "_head",
+        "_kick",
+        "_on_closed",
+        "_on_confirmed",
+        "_pending",
+        "_queue",
+        "_queued_bytes",
+        "_retry_timer",
+        "_roll_timer",
+        "_roll_wanted",
+        "_spans",
+        "_topic",
+        "blocked",
+        "confirmed_index",
+        "creation_id",
+        "current",
+        "last_confirmed",
+        "last_publish_ms",
+        "ledgers",
+        "next_index",
+        "refused",
+    )
+
+    def __init__(
+        self,
+        ctx: ManagedLedgerContext,
+        topic: str,
+        head: TopicHeadKey,
+        spans: LedgerSpans,
+        *,
+        creation_id: int,
+        next_index: int,
+        last_confirmed: Position,
+        kick: Callable[[], None],
+        on_confirmed: Callable[[list[Publish]], None],
+        on_closed: Callable[[], None],
+    ) -> None:
+        self._ctx = ctx
+        self._topic = topic
+        self._head = head
+        self._spans = spans
+        self._kick = kick
+        self._on_confirmed = on_confirmed
+        self._on_closed = on_closed
+        self.creation_id = creation_id
+        self.next_index = self.confirmed_index = next_index
+        self.last_confirmed = last_confirmed
+        self.last_publish_ms = 0
+        self.ledgers: list[OpenLedger] = []
+        self.current: OpenLedger | None = None
+        self.refused: StorageError | None = None
+        self.blocked: StorageError | None = None
+        self._pending: deque[Publish] | None = None
+        self._queue: deque[Publish] | None = None
+        self._queued_bytes = 0
+        self._roll_wanted = False
+        self._roll_timer: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
+
+    # Publishing
+
+    def append(self, run: Run, context: object) -> None:
+        """See `ManagedLedger.append`."""
+        if self.refused is not None:
+            raise type(self.refused)(*self.refused.args)
+        now_ms = self._ctx.clock.wall_ms()
+        # Seek by time searches by halving: times never go back while the topic is loaded.
+        if now_ms < self.last_publish_ms:
+            now_ms = self.last_publish_ms
+        else:
+            self.last_publish_ms = now_ms
+        run.publish_time_ms = now_ms
+        run.first_index = self.next_index
+        current = self.current
+        if current is None or self._queue:
+            self._enqueue(run, context)
+        else:
+            try:
+                current.writer.append(run)
+            except (LedgerFenced, LedgerClosed, LogFailed) as error:
+                self._failed(current, error, current.confirmed)
+                self._enqueue(run, context)
+            else:
+                self._appended(current, run, context)
+        self.next_index += run.messages
+
+    def _appended(self, current: OpenLedger, run: Run, context: object) -> None:
+        current.appended = run.first_entry_id + len(run.entries) - 1
+        current.byte_length += run.byte_length
+        current.last_append_ms = run.publish_time_ms
+        if self._pending is None:
+            self._pending = deque()
+        self._pending.append((run, context))
+        if current.appended >= current.check_entries or current.byte_length >= current.check_bytes:
+            self._check_roll()
+
+    def _enqueue(self, run: Run, context: object) -> None:
+        if self.blocked is not None:
+            raise type(self.blocked)(*self.blocked.args)
+        if self._queued_bytes and self._queued_bytes + run.byte_length > self._ctx.config.queued_bytes_max:
+            raise Backpressure(f"{self._queued_bytes} bytes of {self._topic} wait for their ledger already")
+        if self._queue is None:
+            self._queue = deque()
+        self._queue.append((run, context))
+        self._queued_bytes += run.byte_length
+        self._kick()
+
+    def _drain_queue(self) -> None:
+        queue = self._queue
+        while queue and self.current is not None:
+            run, context = queue[0]
+            current = self.current
+            try:
+                current.writer.append(run)
+            except (Backpressure, LogFull) as error:
+                self.blocked = error
+                if self._retry_timer is None:
+                    self._retry_timer = asyncio.get_running_loop().call_later(_RETRY_S, self._retry)
+                return
+            except StorageError as error:
+                self._failed(current, error, current.confirmed)
+                return
+            queue.popleft()
+            self._queued_bytes -= run.byte_length
+            self._appended(current, run, context)
+        self.blocked = None
+
+    def _retry(self) -> None:
+        self._retry_timer = None
+        self._drain_queue()
+
+    @property
+    def drained(self) -> bool:
+        """True when nothing waits or is on its way."""
+        return not self._queue and not self._pending
+
+    def stop(self, error: StorageError) -> None:
+        """Take nothing more, and no more timers."""
+        self.refused = error
+        for timer in (self._roll_timer, self._retry_timer):
+            if timer is not None:
+                timer.cancel()
+        self._roll_timer = self._retry_timer = None
+
+    # Confirmation
+
+    def _ledger_confirmed(self, ledger: OpenLedger, last_confirmed: int) -> None:
+        if last_confirmed > ledger.confirmed:
+            ledger.confirmed = last_confirmed
+            self._collect()
+
+    def _collect(self) -> None:
+        """Hand out what is confirmed in the topic's order."""
+        done: list[Publish] = []
+        pending = self._pending
+        for ledger in self.ledgers:
+            span, confirmed = ledger.span, ledger.confirmed
+            ledger_id = span.ref.id
+            before = len(done)
+            while pending:
+                run = pending[0][0]
+                last = run.first_entry_id + len(run.entries) - 1
+                if run.ledger_id != ledger_id or last > confirmed:
+                    break
+                done.append(pending.popleft())
+                span.byte_length += run.byte_length
+                span.messages += run.messages
+            if len(done) > before:
+                if not span.entries:
+                    span.first_index = done[before][0].first_index
+                    self._spans.add(span)
+                run = done[-1][0]
+                span.entries = run.first_entry_id + len(run.entries)
+                span.max_publish_time_ms = run.publish_time_ms
+                self.last_confirmed = Position(ledger_id, span.entries - 1)
+                self.confirmed_index = run.first_index + run.messages
+            if not ledger.settled:
+                break
+            if ledger is not self.current:
+                self._kick()
+        if done:
+            self._on_confirmed(done)
+        if self._queue and self.current is not None:
+            self._drain_queue()
+
+    def _failed(self, ledger: OpenLedger, error: StorageError, last_confirmed: int) -> None:
+        if ledger.error is not None or ledger not in self.ledgers:
+            return
+        log.warning("ledger failed", topic=self._topic, ledger=ledger.span.ref.id, error=str(error))
+        ledger.error = error
+        # Whichever ledger it is: nothing new may go past what this one loses.
+        self.current = None
+        self._ledger_confirmed(ledger, last_confirmed)
+        self._kick()
+
+    # Rolling
+
+    def _check_roll(self) -> None:
+        """Ask whether the current ledger is due, and when to ask again."""
+        current = self.current
+        if current is None or self._roll_wanted:
+            return
+        now_ms = self._ctx.clock.wall_ms()
+        age_s = max(0.0, (now_ms - current.span.opened_ms) / 1000)
+        plan = rollover.plan(self._ctx.config, current.appended + 1, current.byte_length, age_s)
+        if plan.now:
+            current.check_entries = current.check_bytes = 1 << 62
+            if self.drained and now_ms - current.last_append_ms >= _IDLE_MS:
+                # Nobody publishes: close it, and make the next one when somebody does.
+                self.current = None
+            else:
+                self._roll_wanted = True
+            self._kick()
+            return
+        current.check_entries = plan.entries - 1
+        current.check_bytes = plan.byte_length
+        self._arm_roll_timer(plan.seconds)
+
+    def _arm_roll_timer(self, seconds: float) -> None:
+        if self._roll_timer is not None:
+            self._roll_timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._roll_timer = loop.call_later(max(seconds, 0.01), self._on_roll_timer)
+
+    def _on_roll_timer(self) -> None:
+        self._roll_timer = None
+        self._check_roll()
+
+    def retire(self) -> None:
+        """Append no more to the current ledger (the topic is closing)."""
+        self.current = None
+        self._roll_wanted = False
+
+    # Steps of maintenance
+
+    def next_step(self) -> Step | None:
+        """What is to be done now, as a coroutine function; None when nothing is."""
+        oldest = self.ledgers[0] if self.ledgers else None
+        if oldest is not None and (
+            oldest.error is not None or (oldest is not self.current and oldest.settled)
+        ):
+            return self._close_oldest
+        if len(self.ledgers) < 2 and (self._roll_wanted or (self.current is None and self._queue)):
+            return self._make_next
+        return None
+
+    async def _make_next(self) -> None:
+        """Make a ledger that the head names, and go on with it."""
+        ctx, head = self._ctx, self._head
+        await head.sync()
+        opened: OpenLedger | None = None
+        early: list[tuple[StorageError, int]] = []
+        put: Put | None = None
+
+        def with_ops(ref: LedgerRef) -> Sequence[Op]:
+            nonlocal put
+            value = head.decode()
+            value.open_ledgers.append(ref_value(ref))
+            put = head.put(value)
+            return [put]
+
+        def on_confirmed(last_confirmed: int) -> None:
+            if opened is not None:
+                self._ledger_confirmed(opened, last_confirmed)
+
+        def on_failed(error: StorageError, last_confirmed: int) -> None:
+            if opened is None:
+                early.append((error, last_confirmed))
+            else:
+                self._failed(opened, error, last_confirmed)
+
+        try:
+            writer = await ctx.ledgers.create(
+                LedgerListener(on_confirmed=on_confirmed, on_failed=on_failed),
+                ensemble_size=ctx.config.ensemble_size,
+                write_quorum=ctx.config.write_quorum,
+                ack_quorum=ctx.config.ack_quorum,
+                properties={"topic": self._topic, "kind": "entries"},
+                with_ops=with_ops,
+            )
+        except VersionMismatch as error:
+            raise head.explain(error) from error
+        except UnknownOutcome as error:
+            raise await head.unknown() or error from error
+        assert put is not None, "the ledger was made together with the head"
+        head.written(put)
+        opened = OpenLedger(writer, ctx.clock.wall_ms())
+        self.ledgers.append(opened)
+        self._roll_wanted = False
+        self.current = opened
+        for failure, last_confirmed in early:
+            self._failed(opened, failure, last_confirmed)
+        self._check_roll()
+        self._drain_queue()
+
+    async def _close_oldest(self) -> None:
+        """Close the oldest open ledger at its last add confirmed; the rest of it goes into the next one."""
+        head, ledger = self._head, self.ledgers[0]
+        await head.sync()
+        put: Put | None = None
+        given_up: list[OpenLedger] = []
+
+        def with_ops(closed: ClosedLedger) -> Sequence[Op]:
+            nonlocal put, given_up
+            lost = ledger.appended > closed.last_entry_id
+            # Runs in a later ledger must not overtake the ones that this ledger loses.
+            given_up = [later for later in self.ledgers[1:] if lost and later.appended >= 0]
+            put, ops = closing_ops(self._ctx, head, self.creation_id, ledger.span, closed, given_up)
+            return ops
+
+        try:
+            closed = await ledger.writer.close(with_ops)
+        except VersionMismatch as error:
+            raise head.explain(error) from error
+        except LedgerFenced as error:
+            raise OwnershipLost(f"ledger {ledger.span.ref.id} was closed by another owner") from error
+        except UnknownOutcome as error:
+            raise await head.unknown() or error from error
+        assert put is not None, "the ledger was closed together with the head"
+        head.written(put)
+        self._closed(ledger, closed, given_up)
+        deleted = [later.span.ref for later in given_up]
+        if closed.last_entry_id < 0:
+            deleted.append(ledger.span.ref)
+        for ref in deleted:
+            await finish_quietly(self._ctx, ref)
+        self._on_closed()
+
+    def _closed(self, ledger: OpenLedger, closed: ClosedLedger, given_up: list[OpenLedger]) -> None:
+        self._ledger_confirmed(ledger, closed.last_entry_id)
+        assert ledger.confirmed == closed.last_entry_id, "a ledger closes at its last add confirmed"
+        self.ledgers = [other for other in self.ledgers if other is not ledger and other not in given_up]
+        ledger.span.closed = True
+        if ledger.error is not None and self.ledgers and self.ledgers[-1].error is None:
+            self.current = self.ledgers[-1]
+        if not ledger.settled:
+            self._requeue(ledger)
+        if self._queue:
+            self._drain_queue()
+
+    def _requeue(self, ledger: OpenLedger) -> None:
+        """What was appended and not confirmed waits again, before everything else.
+
+        As copies: the log may still hold the runs as they were, under their old ids.
+        """
+        first = self._pending[0][0] if self._pending else None
+        assert (
+            first is None or first.ledger_id != ledger.span.ref.id or first.first_entry_id > ledger.confirmed
+        ), "ledgers end between runs"
+        again = [
+            (dataclasses.replace(run, ledger_id=-1, first_entry_id=-1), context)
+            for run, context in self._pending or ()
+        ]
+        self._pending = deque()
+        if self._queue is None:
+            self._queue = deque()
+        self._queue.extendleft(reversed(again))
+        self._queued_bytes += sum(run.byte_length for run, _ in again)
+        log.info("runs are written again", topic=self._topic, runs=len(again))

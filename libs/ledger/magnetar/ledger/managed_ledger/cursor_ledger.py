@@ -1,0 +1,451 @@
+"""The cursor ledger of a topic: every durable cursor's changes, in one append for all that are dirty.
+
+One flush is in flight at a time; what collects meanwhile is the next one. A cursor ledger begins with a
+whole snapshot. It is replaced when it grew far beyond one, when its writer failed, and at the first durable
+change after a takeover (which closed it): the new ledger's snapshot is confirmed, then the head names it,
+then the old one is deleted through an intent. Until the head names it the new ledger has such an intent too,
+so that a crash leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from magnetar.common.errors import (
+    Backpressure,
+    LogFailed,
+    LogFull,
+    OwnershipLost,
+    StorageError,
+    VersionMismatch,
+)
+from magnetar.common.metadata.keys import delete_ledger_intent_id
+from magnetar.common.metadata.store import ABSENT, Check, Delete, Op
+from magnetar.common.naming.position import Position
+from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.ledger_store import LedgerListener, LedgerRef, LedgerWriter, Run
+from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.cursor_records import (
+    ack_changes,
+    change_entries,
+    create_change,
+    delete_change,
+    reset_change,
+    snapshot_entries,
+)
+from magnetar.ledger.managed_ledger.intents import delete_ledger_intent, finish_quietly
+from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref, ref_value
+
+log = get_logger(__name__)
+
+Done = Callable[[StorageError | None], None]
+
+_RETRY_S = 0.05
+_SNAPSHOT_RUN_BYTES = 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Flush:
+    """Records that were appended, or wait for room to be appended (`last_entry_id` -1)."""
+
+    run: Run
+    waiting: list[Done]
+    marks: list[tuple[Cursor, Position]]
+    last_entry_id: int = -1
+
+
+class CursorLedger:
+    """Writes down the durable cursors of one topic. `kick` asks the owner to call `roll` if `roll_wanted`."""
+
+    __slots__ = (
+        "_behind",
+        "_byte_length",
+        "_cursors",
+        "_dirty",
+        "_entries",
+        "_flush",
+        "_flush_wanted",
+        "_head",
+        "_on_flushed",
+        "_records",
+        "_rolling",
+        "_snapshot_bytes",
+        "_timer",
+        "_touched",
+        "_waiting",
+        "ctx",
+        "kick",
+        "next_cursor_id",
+        "roll_wanted",
+        "topic",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        ctx: ManagedLedgerContext,
+        topic: str,
+        head: TopicHeadKey,
+        *,
+        next_cursor_id: int,
+        cursors: Callable[[], Iterable[Cursor]],
+        kick: Callable[[], None],
+        on_flushed: Callable[[], None],
+    ) -> None:
+        self.ctx = ctx
+        self.topic = topic
+        self.kick = kick
+        self.next_cursor_id = next_cursor_id
+        self.writer: LedgerWriter | None = None
+        self.roll_wanted = False
+        self._head = head
+        self._cursors = cursors
+        self._on_flushed = on_flushed
+        self._entries = self._byte_length = self._snapshot_bytes = 0
+        self._dirty: list[Cursor] = []
+        self._records: list[pb.Change] = []
+        self._touched: list[Cursor] = []
+        self._waiting: list[Done] = []
+        self._flush: _Flush | None = None
+        self._rolling = self._flush_wanted = False
+        self._behind = False  # true while changes are neither on disk nor in a delta: only a snapshot helps
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Changes
+
+    def created(self, cursor: Cursor) -> None:
+        """A cursor is to exist once the next flush is confirmed; `cursors` has it from now on."""
+        cursor.cursor_id = self.next_cursor_id
+        self.next_cursor_id += 1
+        cursor.sequence = 1
+        cursor.on_dirty = self.dirtied
+        self._record(create_change(cursor.snapshot(cursor.whole())), cursor)
+
+    def deleted(self, cursor: Cursor) -> None:
+        """A cursor is gone once the next flush is confirmed; `cursors` has it no more."""
+        cursor.on_dirty = None
+        cursor.sequence += 1
+        self._dirty = [other for other in self._dirty if other is not cursor]
+        self._record(delete_change(cursor.cursor_id, cursor.sequence), cursor)
+
+    def reset(self, cursor: Cursor) -> None:
+        """A cursor's state was replaced by its mark-delete position alone."""
+        cursor.sequence += 1
+        self._record(reset_change(cursor.cursor_id, cursor.sequence, cursor.mark_delete), cursor)
+
+    def dirtied(self, cursor: Cursor) -> None:
+        """A cursor has its first change since the last flush."""
+        self._dirty.append(cursor)
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self.ctx.config.cursor_flush_interval_s, self._on_timer)
+
+    def _record(self, change: pb.Change, cursor: Cursor) -> None:
+        self._records.append(change)
+        self._touched.append(cursor)
+
+    # Flushing
+
+    @property
+    def busy(self) -> bool:
+        """True while records wait to be confirmed (acknowledgements that no flush has taken do not count)."""
+        return bool(self._records or self._flush or self._rolling or self._waiting or self._behind)
+
+    def flush(self, done: Done | None) -> None:
+        """Write all changes; `done` is called once those made so far are confirmed, never from inside."""
+        if done is not None:
+            self._waiting.append(done)
+        if self._flush is None and not self._rolling:
+            self._start()
+
+    def fail(self, error: StorageError) -> None:
+        """Nothing will be confirmed any more: tell everyone who waits."""
+        self.stop()
+        waiting = self._waiting + (self._flush.waiting if self._flush is not None else [])
+        self._waiting, self._flush, self.writer = [], None, None
+        _answer(waiting, error)
+
+    def stop(self) -> None:
+        """No more flushes by time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self) -> None:
+        self._flush_wanted = False
+        if not (self._records or self._dirty or self._behind):
+            if self._waiting:
+                waiting, self._waiting = self._waiting, []
+                asyncio.get_running_loop().call_soon(_answer, waiting, None)
+        elif self.writer is None or self._behind:
+            self._want_roll()
+        else:
+            if self._grown():
+                self._want_roll()
+            self._write()
+
+    def _want_roll(self) -> None:
+        self.roll_wanted = True
+        self.kick()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._flush_wanted = True
+        self.flush(None)
+
+    def _grown(self) -> bool:
+        config = self.ctx.config
+        return self._entries >= config.cursor_ledger_entries_max or self._byte_length > max(
+            config.cursor_ledger_bytes_min, config.cursor_ledger_growth * self._snapshot_bytes
+        )
+
+    def _write(self) -> None:
+        changes, self._records = self._records, []
+        dirty, self._dirty = self._dirty, []
+        marks = [(cursor, cursor.mark_delete) for cursor in (*self._touched, *dirty)]
+        self._touched = []
+        for cursor in dirty:
+            # A reset took the changes that made it dirty; then there is nothing to say.
+            if cursor.dirty:
+                records = ack_changes(cursor.cursor_id, cursor.sequence + 1, cursor.take_changes())
+                cursor.sequence += len(records)
+                changes += records
+        waiting, self._waiting = self._waiting, []
+        run = Run(change_entries(changes), publish_time_ms=self.ctx.clock.wall_ms())
+        self._flush = _Flush(run, waiting, marks)
+        if run.entries:
+            self._append()
+        else:
+            asyncio.get_running_loop().call_soon(self._flushed, self._flush)
+
+    def _append(self) -> None:
+        flush, writer = self._flush, self.writer
+        assert flush is not None
+        if writer is None or flush.last_entry_id >= 0:
+            return
+        try:
+            flush.last_entry_id = writer.append(flush.run) + len(flush.run.entries) - 1
+        except (Backpressure, LogFull) as error:
+            # The records stay and go out when there is room; who waits for a full disk is told.
+            if isinstance(error, LogFull):
+                self._waiting, flush.waiting = flush.waiting + self._waiting, []
+                self._tell_waiting(error)
+            asyncio.get_running_loop().call_later(_RETRY_S, self._retry, flush)
+        except StorageError as error:
+            asyncio.get_running_loop().call_soon(self._on_failed, writer, error)
+        else:
+            self._entries += len(flush.run.entries)
+            self._byte_length += flush.run.byte_length
+
+    def _retry(self, flush: _Flush) -> None:
+        if self._flush is flush:
+            self._append()
+
+    def _on_confirmed(self, writer: LedgerWriter, last_confirmed: int) -> None:
+        flush = self._flush
+        if writer is self.writer and flush is not None and 0 <= flush.last_entry_id <= last_confirmed:
+            self._flushed(flush)
+
+    def _flushed(self, flush: _Flush) -> None:
+        if self._flush is not flush:
+            return
+        self._flush = None
+        self._confirmed(flush.marks, flush.waiting)
+        if not self._rolling and (self._waiting or self._records or self._flush_wanted):
+            self._start()
+
+    def _confirmed(self, marks: Sequence[tuple[Cursor, Position]], waiting: list[Done]) -> None:
+        for cursor, mark in marks:
+            cursor.durable_mark = mark
+        _answer(waiting, None)
+        self._on_flushed()
+
+    def _on_failed(self, writer: LedgerWriter, error: StorageError) -> None:
+        """The fate of what was in flight is unknown; a snapshot in a new ledger says it all again."""
+        if writer is not self.writer:
+            return
+        log.warning("cursor ledger failed", topic=self.topic, ledger=writer.ref.id, error=str(error))
+        self.writer = None
+        if self._flush is not None:
+            self._waiting[:0] = self._flush.waiting
+            self._flush = None
+            self._behind = True
+            self._want_roll()
+
+    # Rolling
+
+    async def roll(self) -> None:
+        """Go on in a new ledger that begins with a snapshot.
+
+        Raises OwnershipLost, or a retriable error: then the old ledger, if any, is still the topic's.
+        """
+        await self._head.sync()
+        new = _NewLedger(self)
+        await new.create()
+        self._rolling = True
+        cursors = list(self._cursors())
+        for cursor in cursors:
+            cursor.take_changes()
+        marks = [(cursor, cursor.mark_delete) for cursor in cursors]
+        entries = snapshot_entries(
+            [cursor.snapshot(cursor.whole()) for cursor in cursors],
+            snapshot_id=1,
+            next_cursor_id=self.next_cursor_id,
+        )
+        waiting, self._waiting = self._waiting, []
+        self._records, self._touched, self._dirty = [], [], []
+        # What was taken is in the snapshot only: from here on the old ledger cannot go on.
+        self._behind = True
+        self.writer = None
+        if self._flush is not None:
+            waiting += self._flush.waiting
+            self._flush = None
+        try:
+            await new.append(entries)
+            old = await new.adopt()
+        except BaseException as error:
+            self._waiting[:0] = waiting
+            if isinstance(error, LogFull):
+                self._tell_waiting(error)
+            elif not isinstance(error, OwnershipLost):
+                await new.abandon()
+            raise
+        finally:
+            self._rolling = False
+        self.writer = new.writer
+        self.roll_wanted = self._behind = False
+        self._entries = len(entries)
+        self._byte_length = self._snapshot_bytes = sum(map(len, entries))
+        self._confirmed(marks, waiting)
+        if self._waiting or self._records or self._flush_wanted:
+            self._start()
+        if old is not None:
+            await finish_quietly(self.ctx, old)
+
+    def _tell_waiting(self, error: StorageError) -> None:
+        waiting, self._waiting = self._waiting, []
+        asyncio.get_running_loop().call_soon(_answer, waiting, error)
+
+
+class _NewLedger:
+    """A cursor ledger in the making."""
+
+    __slots__ = ("_confirmed", "_failed", "_intent_version", "_owner", "_wake", "writer")
+
+    def __init__(self, owner: CursorLedger) -> None:
+        self._owner = owner
+        self._confirmed = -1
+        self._failed: StorageError | None = None
+        self._wake: asyncio.Future[None] | None = None
+        self._intent_version = ABSENT
+        self.writer: LedgerWriter | None = None
+
+    async def create(self) -> None:
+        """Make the ledger, with an intent to delete it."""
+        owner = self._owner
+        ctx, head = owner.ctx, owner._head
+        listener = LedgerListener(on_confirmed=self._on_confirmed, on_failed=self._on_failed)
+
+        def with_ops(ref: LedgerRef) -> Sequence[Op]:
+            return [Check(head.key, head.version), delete_ledger_intent(ctx, ref, expected_version=ABSENT)]
+
+        try:
+            self.writer = await ctx.ledgers.create(
+                listener,
+                ensemble_size=ctx.config.ensemble_size,
+                write_quorum=ctx.config.write_quorum,
+                ack_quorum=ctx.config.ack_quorum,
+                properties={"topic": owner.topic, "kind": "cursors"},
+                with_ops=with_ops,
+            )
+        except VersionMismatch as error:
+            raise head.explain(error) from error
+        intent = await ctx.metadata.get(self._intent_key)
+        self._intent_version = ABSENT if intent is None else intent.version
+
+    async def append(self, entries: list[bytes]) -> None:
+        """Write the snapshot; returns once it is confirmed. Raises LogFailed and the like."""
+        assert self.writer is not None
+        last = -1
+        for run in _runs(entries, self._owner.ctx.clock.wall_ms()):
+            while True:
+                try:
+                    last = self.writer.append(run) + len(run.entries) - 1
+                except Backpressure:
+                    await asyncio.sleep(_RETRY_S)
+                else:
+                    break
+        while self._confirmed < last:
+            if self._failed is not None:
+                raise LogFailed(f"cursor ledger {self.writer.ref.id} failed: {self._failed}")
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+
+    async def adopt(self) -> LedgerRef | None:
+        """Let the head name this ledger; returns the one it named before, which has an intent now."""
+        owner = self._owner
+        assert self.writer is not None
+        if self._intent_version == ABSENT:
+            raise LogFailed(f"cursor ledger {self.writer.ref.id} was cleaned up before it was used")
+        head = owner._head.decode()
+        old = read_ref(head.cursor_ledger) if head.HasField("cursor_ledger") else None
+        head.cursor_ledger.CopyFrom(ref_value(self.writer.ref))
+        ops: list[Op] = [Delete(self._intent_key, self._intent_version)]
+        if old is not None:
+            ops.append(delete_ledger_intent(owner.ctx, old))
+        try:
+            await owner._head.commit(head, ops)
+        except VersionMismatch as error:
+            raise LogFailed(
+                f"cursor ledger {self.writer.ref.id} was cleaned up before it was used"
+            ) from error
+        return old
+
+    async def abandon(self) -> None:
+        """The ledger is of no use; its intent stays when it cannot be deleted now."""
+        if self.writer is not None:
+            await finish_quietly(self._owner.ctx, self.writer.ref)
+
+    @property
+    def _intent_key(self) -> str:
+        assert self.writer is not None
+        return self._owner.ctx.keys.intent(delete_ledger_intent_id(self.writer.ref.id))
+
+    def _on_confirmed(self, last_confirmed: int) -> None:
+        self._confirmed = last_confirmed
+        self._notify()
+        if self.writer is not None:
+            self._owner._on_confirmed(self.writer, last_confirmed)
+
+    def _on_failed(self, error: StorageError, last_confirmed: int) -> None:
+        self._confirmed = max(self._confirmed, last_confirmed)
+        self._failed = error
+        self._notify()
+        if self.writer is not None:
+            self._owner._on_failed(self.writer, error)
+
+    def _notify(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+
+def _runs(entries: list[bytes], now_ms: int) -> Iterable[Run]:
+    """A snapshot in runs of bounded size."""
+    start = size = 0
+    for at, entry in enumerate(entries):
+        size += len(entry)
+        if size >= _SNAPSHOT_RUN_BYTES or at == len(entries) - 1:
+            yield Run(entries[start : at + 1], publish_time_ms=now_ms)
+            start, size = at + 1, 0
+
+
+def _answer(waiting: Iterable[Done], error: StorageError | None) -> None:
+    for done in waiting:
+        try:
+            done(error)
+        except Exception:
+            log.exception("a callback of a cursor flush failed")

@@ -1,0 +1,56 @@
+"""Deleting and finding managed ledgers, loaded or not."""
+
+from __future__ import annotations
+
+from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.keys import delete_topic_intent_id
+from magnetar.common.metadata.store import Delete, Put
+from magnetar.common.metadata.values import Intent, TopicHead, decode, encode
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import PERSISTENT, TopicName
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.intents import finish_delete_topic
+
+_ATTEMPTS_MAX = 5
+
+
+async def delete_managed_ledger(ctx: ManagedLedgerContext, name: str) -> None:
+    """Delete a topic with its ledgers and cursors; close it first when it is loaded. Idempotent.
+
+    The intent is recorded in the transaction that removes the head, so a crash leaves the topic whole or a
+    deletion that the next `finish_intents` goes on with.
+    """
+    key = ctx.keys.topic_head(TopicName.parse(name))
+    for _ in range(_ATTEMPTS_MAX):
+        found = await ctx.metadata.get(key)
+        if found is None:
+            return
+        head = decode(TopicHead, found.value)
+        intent_id = delete_topic_intent_id(head.creation_id)
+        intent = Intent(id=intent_id, created_ms=ctx.clock.wall_ms())
+        intent.delete_topic.name = name
+        intent.delete_topic.creation_id = head.creation_id
+        intent.delete_topic.ledgers.extend(head.open_ledgers)
+        if head.HasField("cursor_ledger"):
+            intent.delete_topic.ledgers.append(head.cursor_ledger)
+        intent_key = ctx.keys.intent(intent_id)
+        try:
+            await ctx.metadata.commit([Put(intent_key, encode(intent)), Delete(key, found.version)])
+        except (VersionMismatch, UnknownOutcome):
+            continue
+        await finish_delete_topic(ctx, intent_key, intent)
+        return
+    raise MetadataError(f"topic {name} keeps changing while it is deleted")
+
+
+async def managed_ledger_exists(ctx: ManagedLedgerContext, name: str) -> bool:
+    """Whether a persistent topic with this name exists, loaded or not."""
+    return await ctx.metadata.get(ctx.keys.topic_head(TopicName.parse(name))) is not None
+
+
+async def list_managed_ledgers(
+    ctx: ManagedLedgerContext, namespace: NamespaceName | None = None
+) -> list[TopicName]:
+    """Every persistent topic of one namespace or of all, in key order."""
+    prefix = ctx.keys.topic_heads_prefix(PERSISTENT, namespace)
+    return [ctx.keys.topic_of_head(item.key) for item in (await ctx.metadata.children(prefix)).items]

@@ -1,0 +1,128 @@
+"""The tail cache: recent runs kept in memory for consumers that keep up.
+
+One byte budget for the process, oldest runs go first. What a run costs beside its bytes (objects, list slots)
+is charged too, so that small messages do not take many times the budget.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+
+from magnetar.common.naming.position import Position
+from magnetar.ledger.ledger_store import Run
+
+_RUN_OVERHEAD_BYTES = 400
+_ENTRY_OVERHEAD_BYTES = 48
+_COMPACT_AT = 64
+_GONE = Run(entries=[])
+
+
+class TopicCache:
+    """The cached runs of one topic, in order; made at the topic's first cached run."""
+
+    __slots__ = ("_budget", "_first", "_runs")
+
+    def __init__(self, budget: EntryCache) -> None:
+        self._budget = budget
+        self._runs: list[Run] = []
+        self._first = 0
+
+    def __len__(self) -> int:
+        return len(self._runs) - self._first
+
+    def put(self, run: Run) -> None:
+        """Keep a confirmed run, which follows every run put before."""
+        self._runs.append(run)
+        self._budget.charge(self, _cost(run))
+
+    def get(self, start: Position, entries_max: int, bytes_max: int) -> Run | None:
+        """A run that begins exactly at `start`, at most so large but at least one entry; None on a miss."""
+        runs = self._runs
+        at = bisect_right(runs, start, lo=self._first, key=_start) - 1
+        if at < self._first:
+            return None
+        run = runs[at]
+        if run.ledger_id != start.ledger_id or start.entry_id > run.last_entry_id:
+            return None
+        last = run.last_entry_id
+        if start.entry_id == run.first_entry_id and run.byte_length <= bytes_max:
+            if len(run.entries) <= entries_max:
+                return run
+            return run.slice(start.entry_id, start.entry_id + entries_max - 1)
+        last = min(last, start.entry_id + max(entries_max, 1) - 1)
+        size = 0
+        for entry_id in range(start.entry_id, last + 1):
+            size += len(run.entries[entry_id - run.first_entry_id])
+            if size > bytes_max:
+                last = max(entry_id - 1, start.entry_id)
+                break
+        return run.slice(start.entry_id, last)
+
+    def drop_oldest(self) -> int:
+        """Forget the oldest run; returns what it cost, 0 when there is none."""
+        if self._first >= len(self._runs):
+            return 0
+        cost = _cost(self._runs[self._first])
+        self._runs[self._first] = _GONE
+        self._first += 1
+        if self._first >= _COMPACT_AT and self._first * 2 >= len(self._runs):
+            del self._runs[: self._first]
+            self._first = 0
+        return cost
+
+    def clear(self) -> None:
+        """Forget everything: the topic goes."""
+        while cost := self.drop_oldest():
+            self._budget.release(cost)
+        self._runs.clear()
+        self._first = 0
+
+
+class EntryCache:
+    """The budget over all topics of the process."""
+
+    __slots__ = ("_order", "_stale", "bytes", "bytes_max")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self._order: deque[TopicCache] = deque()
+        self._stale = 0
+
+    def topic(self) -> TopicCache:
+        return TopicCache(self)
+
+    def charge(self, topic: TopicCache, cost: int) -> None:
+        """A run was cached; older ones go until the budget holds."""
+        self._order.append(topic)
+        self.bytes += cost
+        while self.bytes > self.bytes_max and self._order:
+            self.bytes -= self._order.popleft().drop_oldest()
+
+    def release(self, cost: int) -> None:
+        """A run left otherwise than by its age; its place in the order is given up in time."""
+        self.bytes -= cost
+        self._stale += 1
+        if self._stale > 1_000 and self._stale * 2 > len(self._order):
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Forget places of runs that are gone, so that topics that come and go leave nothing behind."""
+        places: dict[int, int] = {}
+        kept: list[TopicCache] = []
+        for topic in reversed(self._order):
+            taken = places.get(id(topic), 0)
+            if taken < len(topic):
+                places[id(topic)] = taken + 1
+                kept.append(topic)
+        self._order = deque(reversed(kept))
+        self._stale = 0
+
+
+def _start(run: Run) -> Position:
+    return Position(run.ledger_id, run.first_entry_id)
+
+
+def _cost(run: Run) -> int:
+    return run.byte_length + _RUN_OVERHEAD_BYTES + _ENTRY_OVERHEAD_BYTES * len(run.entries)

@@ -1,0 +1,84 @@
+"""Recorded intents to delete: written with the change that makes something unused, removed when it is gone.
+
+A crash between the two leaves the intent, and whoever runs `finish_intents` next does the rest; nothing is
+orphaned (storage contract, section 4). Everything here may be done twice.
+"""
+
+from __future__ import annotations
+
+from magnetar.common.errors import MagnetarError
+from magnetar.common.metadata.keys import delete_ledger_intent_id
+from magnetar.common.metadata.store import ANY_VERSION, Delete, Put
+from magnetar.common.metadata.values import Intent, TopicLedger, decode, encode
+from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.topic_head import read_ref, ref_value
+
+log = get_logger(__name__)
+
+
+def delete_ledger_intent(
+    ctx: ManagedLedgerContext, ref: LedgerRef, *, expected_version: int = ANY_VERSION
+) -> Put:
+    """The write that records that a ledger is to be deleted."""
+    intent_id = delete_ledger_intent_id(ref.id)
+    intent = Intent(id=intent_id, created_ms=ctx.clock.wall_ms())
+    intent.delete_ledger.ref.CopyFrom(ref_value(ref))
+    return Put(ctx.keys.intent(intent_id), encode(intent), expected_version)
+
+
+async def finish_delete_ledger(ctx: ManagedLedgerContext, ref: LedgerRef) -> None:
+    """Do what a recorded intent says, and remove it in the same transaction."""
+    await ctx.ledgers.delete(ref, with_ops=[Delete(ctx.keys.intent(delete_ledger_intent_id(ref.id)))])
+
+
+async def finish_quietly(ctx: ManagedLedgerContext, ref: LedgerRef) -> None:
+    """`finish_delete_ledger`, leaving it for the next `finish_intents` when it fails."""
+    try:
+        await finish_delete_ledger(ctx, ref)
+    except MagnetarError as error:
+        log.warning("ledger not deleted yet", ledger=ref.id, error=str(error))
+
+
+async def finish_intents(ctx: ManagedLedgerContext, *, age_min_ms: int = 0) -> int:
+    """Finish every recorded intent that is at least so old; returns how many were finished.
+
+    At the start of a process `age_min_ms` is 0. While topics are loaded give it a minute or more: a cursor
+    ledger in the making has an intent until its head names it, and would have to be made again.
+    An intent that fails is logged and left for the next time.
+    """
+    finished = 0
+    now_ms = ctx.clock.wall_ms()
+    for item in (await ctx.metadata.children(ctx.keys.intents_prefix)).items:
+        try:
+            intent = decode(Intent, item.value)
+            if now_ms - intent.created_ms < age_min_ms:
+                continue
+            await _finish(ctx, item.key, intent)
+        except MagnetarError as error:
+            log.warning("intent not finished", intent=item.key, error=str(error))
+        else:
+            finished += 1
+    return finished
+
+
+async def finish_delete_topic(ctx: ManagedLedgerContext, key: str, intent: Intent) -> None:
+    """Delete every ledger of one life of a topic, then the intent itself."""
+    target = intent.delete_topic
+    for item in (await ctx.metadata.children(ctx.keys.topic_ledgers_prefix(target.creation_id))).items:
+        ref = read_ref(decode(TopicLedger, item.value).ref)
+        await ctx.ledgers.delete(ref, with_ops=[Delete(item.key)])
+    for ref_named in target.ledgers:
+        await ctx.ledgers.delete(read_ref(ref_named))
+    await ctx.metadata.delete(key)
+    log.info("topic deleted", topic=target.name)
+
+
+async def _finish(ctx: ManagedLedgerContext, key: str, intent: Intent) -> None:
+    if intent.WhichOneof("target") == "delete_topic":
+        await finish_delete_topic(ctx, key, intent)
+        return
+    ref = read_ref(intent.delete_ledger.ref)
+    await ctx.ledgers.delete(ref, with_ops=[Delete(key)])
+    log.info("ledger deleted by its intent", ledger=ref.id)

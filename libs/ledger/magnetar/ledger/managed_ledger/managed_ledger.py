@@ -1,0 +1,481 @@
+"""A topic's managed ledger: its ledgers as one stream of entries, its cursors, and what both need to go on.
+
+The object is the facade that a topic talks to; the work is in its parts: `appender` (the write side),
+`cursor_ledger` (what is written of cursors), `reading`, `trimming`, `takeover`. All metadata work is done by
+one maintenance task, one step at a time: each step is chosen anew from the present state, so there is no flag
+that could be lost, and a step that failed is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from magnetar.common.errors import (
+    LedgerClosed,
+    LogFailed,
+    MetadataError,
+    OwnershipLost,
+    StorageError,
+)
+from magnetar.common.metadata.values import TopicHead
+from magnetar.common.naming.position import Position
+from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger import reading, trimming
+from magnetar.ledger.managed_ledger.appender import Appender, Publish, Step
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, ManagedLedgerListener, ReadResult
+from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger, Done
+from magnetar.ledger.managed_ledger.entry_cache import TopicCache
+from magnetar.ledger.managed_ledger.intents import finish_quietly
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
+from magnetar.ledger.managed_ledger.takeover import TakenOver, take_over
+from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors, resolve
+
+log = get_logger(__name__)
+
+_BACKOFF_MIN_S: Final = 0.05
+_BACKOFF_MAX_S: Final = 5.0
+
+
+class ManagedLedger:
+    """One loaded topic's storage; made by `open_managed_ledger`, used on one event loop.
+
+    `max_read_position` bounds what may be read below what is confirmed (for transactions); None: no bound.
+    """
+
+    __slots__ = (
+        "_appender",
+        "_cache",
+        "_closing",
+        "_ctx",
+        "_cursor_ledger",
+        "_cursors",
+        "_doomed",
+        "_head",
+        "_head_edits",
+        "_listener",
+        "_lost",
+        "_maintenance",
+        "_spans",
+        "_waiting_for_drain",
+        "creation_id",
+        "max_read_position",
+        "name",
+        "properties",
+        "topic_epoch",
+    )
+
+    def __init__(
+        self, ctx: ManagedLedgerContext, name: str, listener: ManagedLedgerListener, topic: TakenOver
+    ) -> None:
+        head = topic.head.decode()
+        self._ctx = ctx
+        self.name = name
+        self._listener = listener
+        self._head = topic.head
+        self._spans = topic.spans
+        self.creation_id = head.creation_id
+        self.topic_epoch = head.topic_epoch
+        self.properties = dict(head.properties)
+        self.max_read_position: Position | None = None
+        self._cache: TopicCache | None = None
+        self._doomed: list[LedgerSpan] | None = None
+        self._head_edits: list[tuple[Callable[[TopicHead], None], asyncio.Future[None]]] | None = None
+        self._lost: StorageError | None = None
+        self._closing = False
+        self._maintenance: asyncio.Task[None] | None = None
+        self._waiting_for_drain: asyncio.Future[None] | None = None
+        self._appender = Appender(
+            ctx,
+            name,
+            topic.head,
+            topic.spans,
+            creation_id=head.creation_id,
+            next_index=topic.next_index,
+            last_confirmed=topic.last_position,
+            kick=self._kick,
+            on_confirmed=self._on_confirmed,
+            on_closed=self._check_trim,
+        )
+        self._cursors = TopicCursors(name, topic.spans, topic.cursors)
+        self._cursor_ledger = self._cursors.ledger = CursorLedger(
+            ctx,
+            name,
+            topic.head,
+            next_cursor_id=topic.next_cursor_id,
+            cursors=self._cursors.durable,
+            kick=self._kick,
+            on_flushed=self._on_flushed,
+        )
+
+    # Publishing
+
+    @property
+    def next_index(self) -> int:
+        """The topic-wide index of the next message to be appended."""
+        return self._appender.next_index
+
+    def append(self, run: Run, context: object) -> None:
+        """Take a run; it is confirmed to the listener, with `context`, once it is durable.
+
+        A plain call that never waits and never calls back from inside; sets the run's publish time and first
+        index. While no ledger is open the run queues, within a bound. Raises LogFull, LogFailed, Backpressure
+        or OwnershipLost at once; then the run was not taken.
+        """
+        self._appender.append(run, context)
+
+    def _on_confirmed(self, publishes: list[Publish]) -> None:
+        if self._lost is not None:
+            return
+        if self._cursors.by_name:
+            cache = self._cache
+            if cache is None:
+                cache = self._cache = self._ctx.cache.topic()
+            for run, _ in publishes:
+                cache.put(run)
+        try:
+            self._listener.on_confirmed(publishes)
+        except Exception:
+            log.exception("a topic failed to take confirmations", topic=self.name)
+        if self._waiting_for_drain is not None:
+            self._check_drained()
+
+    # Reading
+
+    @property
+    def last_confirmed(self) -> Position:
+        """The last entry that is durable, in the topic's order; entry id -1, or -1:-1, when there is none."""
+        return self._appender.last_confirmed
+
+    last_position = last_confirmed
+
+    def read_limit(self) -> Position:
+        """The last position that may be dispatched or shown."""
+        confirmed = self._appender.last_confirmed
+        limit = self.max_read_position
+        return confirmed if limit is None else min(confirmed, limit)
+
+    def first_position(self) -> Position:
+        """The position just before the first existing entry."""
+        spans = self._spans.spans
+        return Position(spans[0].ref.id, -1) if spans else self._appender.last_confirmed
+
+    def next_position(self, after: Position) -> Position | None:
+        """The first existing entry after `after`; None when there is none up to the read limit."""
+        limit = self.read_limit()
+        if after.ledger_id == limit.ledger_id and -1 <= after.entry_id < limit.entry_id:
+            return Position(after.ledger_id, after.entry_id + 1)
+        following = self._spans.next_position(after)
+        return following if following is not None and following <= limit else None
+
+    def read_cached(self, start: Position, entries_max: int, bytes_max: int) -> Run | None:
+        """A run that begins exactly at `start`, from memory; None on a miss. It shares the entries' bytes."""
+        if self._cache is None:
+            return None
+        run = self._cache.get(start, entries_max, bytes_max)
+        limit = self.max_read_position
+        if run is None or limit is None or (run.ledger_id, run.last_entry_id) <= limit:
+            return run
+        return run.slice(run.first_entry_id, limit.entry_id) if start <= limit else None
+
+    async def read(self, start: Position, entries_max: int, bytes_max: int) -> ReadResult:
+        """Entries from the first existing one at or after `start` up to the read limit, across ledgers.
+
+        At least one entry when there is one, however large. Raises NoSuchLedger, EntryUnknown, LogFailed.
+        """
+        return await reading.read(
+            self._ctx.ledgers, self._spans, self.name, start, self.read_limit(), entries_max, bytes_max
+        )
+
+    async def find_before_publish_time(self, publish_time_ms: int) -> Position:
+        """The position just before the first entry whose broker publish time is at or after this."""
+        return await reading.find_before_publish_time(
+            self._ctx.ledgers, self._spans, publish_time_ms, self.read_limit()
+        )
+
+    def entries_between(self, after: Position, through: Position) -> int:
+        """How many entries exist in (after, through]."""
+        return max(0, self._spans.ordinal(through) - self._spans.ordinal(after))
+
+    @property
+    def entries(self) -> int:
+        """How many entries exist."""
+        return self._spans.entries
+
+    @property
+    def storage_bytes(self) -> int:
+        """Bytes of the existing entries."""
+        return sum(span.byte_length for span in self._spans.spans)
+
+    # Cursors
+
+    @property
+    def cursors(self) -> Mapping[str, Cursor]:
+        """Durable and non-durable cursors by name."""
+        return self._cursors.by_name
+
+    async def create_cursor(self, name: str, position: Position, properties: dict[str, str]) -> Cursor:
+        """A durable cursor that stands at `position`, or the one that exists; it is confirmed on return.
+
+        A position outside the topic means its nearest end. Raises StorageError when it was not written.
+        """
+        self._check_serving()
+        return await self._cursors.create(name, self._clamp(position), properties)
+
+    def open_non_durable_cursor(self, name: str, position: Position) -> Cursor:
+        """A cursor that nobody writes down and that keeps no ledger from being trimmed (a reader's)."""
+        self._check_serving()
+        return self._cursors.open_non_durable(name, self._clamp(position))
+
+    async def delete_cursor(self, name: str) -> None:
+        """Forget a cursor; of a durable one the deletion is confirmed on return.
+
+        Raises SubscriptionNotFound, or StorageError when it was not written.
+        """
+        self._check_serving()
+        await self._cursors.delete(name)
+        self._check_trim()
+
+    async def reset_cursor(self, cursor: Cursor, position: Position) -> None:
+        """Forget what the cursor acknowledged and stand at `position` (seek); confirmed on return."""
+        self._check_serving()
+        await self._cursors.reset(cursor, self._clamp(position))
+
+    def flush_cursors(self, done: Done | None = None) -> None:
+        """Write all changes of cursors in one append.
+
+        `done` is called, never from inside, once those made so far are confirmed, or with the reason why not.
+        """
+        if self._lost is not None:
+            if done is not None:
+                asyncio.get_running_loop().call_soon(done, self._lost)
+            return
+        self._cursor_ledger.flush(done)
+
+    def _clamp(self, position: Position) -> Position:
+        last = self._appender.last_confirmed
+        if position >= last:
+            return last
+        return self._spans.floor(position) or self.first_position()
+
+    def _on_flushed(self) -> None:
+        self._check_trim()
+        self._check_drained()
+
+    # Trimming
+
+    def _check_trim(self) -> None:
+        spans = self._spans.spans
+        if spans and spans[0].closed and not self._closing:
+            count = trimming.trimmable(spans, self._cursors.slowest())
+            if count:
+                # Off the list at once, so that no cursor is put into what is about to go.
+                removed = self._spans.remove_first(min(count, trimming.LEDGERS_PER_TRANSACTION_MAX))
+                self._doomed = [*(self._doomed or ()), *removed]
+                self._kick()
+
+    async def _trim(self) -> None:
+        doomed = (self._doomed or [])[: trimming.LEDGERS_PER_TRANSACTION_MAX]
+        spans = self._spans.spans
+        await trimming.take_off_list(
+            self._ctx,
+            self._head,
+            self.creation_id,
+            doomed,
+            first_ledger_id=spans[0].ref.id if spans else 0,
+            next_index=self._appender.confirmed_index,
+            last_position=self._appender.last_confirmed,
+        )
+        self._doomed = (self._doomed or [])[len(doomed) :] or None
+        for span in doomed:
+            await finish_quietly(self._ctx, span.ref)
+        log.info("ledgers trimmed", topic=self.name, ledgers=[span.ref.id for span in doomed])
+        self._check_trim()
+
+    def trim(self) -> None:
+        """Let closed ledgers go that no durable cursor needs (happens by itself when a cursor passes one)."""
+        self._check_trim()
+
+    # The head
+
+    async def raise_topic_epoch(self) -> int:
+        """A new exclusive producer: the next topic epoch, durable on return."""
+
+        def edit(head: TopicHead) -> None:
+            head.topic_epoch += 1
+
+        await self._edit_head(edit)
+        return self.topic_epoch
+
+    async def update_properties(self, properties: dict[str, str]) -> None:
+        """Replace the topic's properties; durable on return."""
+
+        def edit(head: TopicHead) -> None:
+            head.properties.clear()
+            head.properties.update(properties)
+
+        await self._edit_head(edit)
+
+    async def _edit_head(self, edit: Callable[[TopicHead], None]) -> None:
+        self._check_serving()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._head_edits = [*(self._head_edits or ()), (edit, done)]
+        self._kick()
+        await done
+
+    async def _write_head(self) -> None:
+        await self._head.sync()
+        value = self._head.decode()
+        edits = self._head_edits or []
+        for edit, _ in edits:
+            edit(value)
+        await self._head.commit(value)
+        self._head_edits = (self._head_edits or [])[len(edits) :] or None
+        self.topic_epoch = value.topic_epoch
+        self.properties = dict(value.properties)
+        for _, done in edits:
+            resolve(done, None)
+
+    # Maintenance
+
+    def _kick(self) -> None:
+        """Something changed: let maintenance look at it."""
+        if self._maintenance is None and self._lost is None:
+            self._maintenance = asyncio.get_running_loop().create_task(self._maintain())
+
+    def _next_step(self) -> Step | None:
+        step = self._appender.next_step()
+        if step is not None:
+            return step
+        if self._cursor_ledger.roll_wanted:
+            return self._cursor_ledger.roll
+        if self._head_edits:
+            return self._write_head
+        if self._doomed:
+            return self._trim
+        return None
+
+    async def _maintain(self) -> None:
+        backoff_s = _BACKOFF_MIN_S
+        appender = self._appender
+        try:
+            while self._lost is None and (step := self._next_step()) is not None:
+                try:
+                    await step()
+                except OwnershipLost as error:
+                    self._lose(error)
+                except (MetadataError, StorageError) as error:
+                    log.warning("managed ledger maintenance failed", topic=self.name, error=str(error))
+                    if appender.current is None:
+                        appender.blocked = (
+                            error
+                            if isinstance(error, StorageError)
+                            else LogFailed(f"{self.name} has no ledger to write to: {error}")
+                        )
+                    await asyncio.sleep(backoff_s)
+                    backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+                else:
+                    backoff_s = _BACKOFF_MIN_S
+                    if appender.current is None:
+                        appender.blocked = None
+        except Exception as error:
+            log.exception("managed ledger maintenance broke", topic=self.name)
+            self._lose(LogFailed(f"{self.name}: maintenance broke: {error!r}"))
+        finally:
+            self._maintenance = None
+            self._check_drained()
+
+    def _lose(self, error: StorageError) -> None:
+        """Another owner has the topic, or storage is gone: stop everything and say so, once."""
+        if self._lost is not None:
+            return
+        log.warning("managed ledger lost", topic=self.name, error=str(error))
+        self._lost = error
+        self._appender.stop(error)
+        self._cursor_ledger.fail(error)
+        for _, done in self._head_edits or ():
+            resolve(done, error)
+        self._drop_cache()
+        self._check_drained()
+        asyncio.get_running_loop().call_soon(self._listener.on_lost, error)
+
+    # Closing
+
+    async def close(self) -> None:
+        """Flush the cursors, wait for what is on its way, close the ledgers; idempotent.
+
+        Nothing is waited for once ownership is lost. A caller that cannot wait for ever cancels it: then the
+        ledgers stay open for the next owner to recover.
+        """
+        self._closing = True
+        if self._appender.refused is None:
+            self._appender.stop(LedgerClosed(f"{self.name} is closing"))
+        try:
+            await self._drained()
+            self._appender.retire()
+            self._kick()
+            await self._drained()
+            if self._lost is None:
+                self._cursor_ledger.flush(None)
+                self._kick()
+                await self._drained()
+            writer, self._cursor_ledger.writer = self._cursor_ledger.writer, None
+            if writer is not None and self._lost is None:
+                await writer.close()
+        except (MetadataError, StorageError) as error:
+            log.warning("a ledger was left open", topic=self.name, error=str(error))
+        finally:
+            self._cursor_ledger.stop()
+            if self._maintenance is not None:
+                self._maintenance.cancel()
+            self._drop_cache()
+            if self._lost is None:
+                self._lost = LedgerClosed(f"{self.name} is closed")
+
+    async def _drained(self) -> None:
+        while not self._idle():
+            self._waiting_for_drain = asyncio.get_running_loop().create_future()
+            await self._waiting_for_drain
+        self._waiting_for_drain = None
+
+    def _idle(self) -> bool:
+        if self._lost is not None:
+            return True
+        return self._appender.drained and self._maintenance is None and not self._cursor_ledger.busy
+
+    def _check_drained(self) -> None:
+        waiting = self._waiting_for_drain
+        if waiting is not None and not waiting.done() and self._idle():
+            waiting.set_result(None)
+
+    def _drop_cache(self) -> None:
+        if self._cache is not None:
+            self._cache.clear()
+            self._cache = None
+
+    def _check_serving(self) -> None:
+        if self._lost is not None:
+            raise type(self._lost)(*self._lost.args)
+        if self._closing:
+            raise LedgerClosed(f"{self.name} is closing")
+
+
+async def open_managed_ledger(
+    ctx: ManagedLedgerContext,
+    name: str,
+    listener: ManagedLedgerListener,
+    *,
+    create: bool,
+    properties: dict[str, str],
+) -> ManagedLedger:
+    """Take a topic over and load it. `properties` are those of a topic that is made by this.
+
+    Raises TopicNotFound when there is none and `create` is False, CursorLedgerMissing or DataCorruption when
+    its cursors cannot be known, OwnershipLost when another owner took it meanwhile.
+    """
+    return ManagedLedger(
+        ctx, name, listener, await take_over(ctx, name, create=create, properties=properties)
+    )

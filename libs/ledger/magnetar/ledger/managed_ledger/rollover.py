@@ -1,0 +1,37 @@
+"""When a topic goes on to its next ledger: a pure decision, with the meaning of Pulsar's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
+
+_MEGABYTE = 1024 * 1024
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class RollPlan:
+    """Whether to roll now; else when to ask again: at so many entries or bytes, or after so many seconds."""
+
+    now: bool
+    entries: int = _NEVER
+    byte_length: int = _NEVER
+    seconds: float = 0.0
+
+
+def plan(config: ManagedLedgerConfig, entries: int, byte_length: int, age_s: float) -> RollPlan:
+    """A ledger rolls when it is full and has its minimum age, or has entries and its maximum age."""
+    age_min_s = config.ledger_age_min_minutes * 60.0
+    age_max_s = config.ledger_age_max_minutes * 60.0
+    bytes_max = config.ledger_megabytes_max * _MEGABYTE
+    full = entries >= config.ledger_entries_max or byte_length >= bytes_max
+    if entries > 0 and (age_s >= age_max_s or (full and age_s >= age_min_s)):
+        return RollPlan(now=True)
+    if full:
+        return RollPlan(now=False, seconds=age_min_s - age_s)
+    if age_s >= age_max_s:
+        return RollPlan(now=False, entries=1, seconds=age_max_s)
+    return RollPlan(
+        now=False, entries=config.ledger_entries_max, byte_length=bytes_max, seconds=age_max_s - age_s
+    )

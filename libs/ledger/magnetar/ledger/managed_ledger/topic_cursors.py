@@ -1,0 +1,128 @@
+"""The cursors of one topic: which there are, and those that come and go.
+
+A durable cursor exists once its creation is confirmed, and is gone once its deletion is; in between it counts
+for trimming, since a crash may decide either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from magnetar.common.errors import LogFull, StorageError, SubscriptionNotFound
+from magnetar.common.naming.position import Position
+from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpans
+
+
+class TopicCursors:
+    """Cursors by name. Positions given here lie within the topic; `ledger` is set before anything else."""
+
+    __slots__ = ("_creating", "_deleting", "_ledger", "_spans", "_topic", "by_name")
+
+    def __init__(self, topic: str, spans: LedgerSpans, by_name: dict[str, Cursor]) -> None:
+        self._topic = topic
+        self._spans = spans
+        self.by_name = by_name
+        self._creating: dict[str, Cursor] | None = None
+        self._deleting: list[Cursor] | None = None
+
+    @property
+    def ledger(self) -> CursorLedger:
+        """Where the durable ones are written down."""
+        return self._ledger
+
+    @ledger.setter
+    def ledger(self, ledger: CursorLedger) -> None:
+        self._ledger = ledger
+        for cursor in self.by_name.values():
+            cursor.on_dirty = ledger.dirtied
+
+    async def create(self, name: str, position: Position, properties: dict[str, str]) -> Cursor:
+        """A durable cursor, confirmed on return; the existing one when there is one of that name."""
+        existing = self.by_name.get(name)
+        if existing is not None:
+            return existing
+        if self._creating is None:
+            self._creating = {}
+        cursor = self._creating.get(name)
+        if cursor is None:
+            cursor = Cursor(name, self._spans, position, durable=True, properties=properties)
+            self._creating[name] = cursor
+            self._ledger.created(cursor)
+        await self._flushed(lambda error: self._created(name, cursor, error))
+        return cursor
+
+    def _created(self, name: str, cursor: Cursor, error: StorageError | None) -> None:
+        if self._creating is None or self._creating.get(name) is not cursor:
+            return
+        del self._creating[name]
+        if error is None:
+            self.by_name[name] = cursor
+        else:
+            # Whether it was written is not known; it must not come back as if it had been confirmed.
+            self._ledger.deleted(cursor)
+
+    def open_non_durable(self, name: str, position: Position) -> Cursor:
+        """A cursor that lives as long as its topic is loaded, or until it is deleted."""
+        cursor = self.by_name[name] = Cursor(name, self._spans, position, durable=False)
+        return cursor
+
+    async def delete(self, name: str) -> None:
+        """Forget a cursor; confirmed on return."""
+        cursor = self.by_name.pop(name, None)
+        if cursor is None:
+            raise SubscriptionNotFound(f"{self._topic} has no subscription {name!r}")
+        if cursor.durable:
+            self._deleting = [*(self._deleting or ()), cursor]
+            self._ledger.deleted(cursor)
+            await self._flushed(lambda error: self._deleted(cursor, error))
+
+    def _deleted(self, cursor: Cursor, error: StorageError | None) -> None:
+        if error is None:
+            self._deleting = [other for other in self._deleting or () if other is not cursor] or None
+        elif isinstance(error, LogFull):
+            # The record goes out when there is room.
+            self._ledger.flush(lambda error: self._deleted(cursor, error))
+
+    async def reset(self, cursor: Cursor, position: Position) -> None:
+        """Forget what a cursor acknowledged and stand at `position`; confirmed on return."""
+        cursor.replace(position)
+        if cursor.durable:
+            cursor.durable_mark = min(cursor.durable_mark, position)
+            self._ledger.reset(cursor)
+            await self._flushed(None)
+
+    def durable(self) -> Iterable[Cursor]:
+        """Every durable cursor, those in the making included."""
+        yield from (cursor for cursor in self.by_name.values() if cursor.durable)
+        if self._creating:
+            yield from self._creating.values()
+
+    def slowest(self) -> Position | None:
+        """The lowest mark-delete position of a durable cursor, on disk and in memory; None without any."""
+        cursors = [*self.durable(), *(self._deleting or ())]
+        return min((min(cursor.durable_mark, cursor.mark_delete) for cursor in cursors), default=None)
+
+    async def _flushed(self, then: Callable[[StorageError | None], None] | None) -> None:
+        """Write what was recorded; `then` is called whether or not somebody still waits here."""
+        confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: StorageError | None) -> None:
+            if then is not None:
+                then(error)
+            resolve(confirmed, error)
+
+        self._ledger.flush(done)
+        await confirmed
+
+
+def resolve(future: asyncio.Future[None], error: StorageError | None) -> None:
+    """Complete a future that its waiter may have given up."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

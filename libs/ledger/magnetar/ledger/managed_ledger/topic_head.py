@@ -1,0 +1,102 @@
+"""A topic's head key: the mutable part of its metadata, written only by its owner.
+
+Every write is guarded by the version under which the owner knows the head. Only takeovers and the owner
+itself write it, so a head that changed under us means that the topic has another owner (storage contract,
+section 4). The value is kept encoded: most loaded topics never touch it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar.common.errors import MetadataError, OwnershipLost, UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.store import MetadataStore, Op, Put
+from magnetar.common.metadata.values import LedgerRef as RefValue
+from magnetar.common.metadata.values import TopicHead, decode, encode
+from magnetar.ledger.ledger_store import LedgerRef
+
+
+class TopicHeadKey:
+    """The head as its owner knows it."""
+
+    __slots__ = ("_expected", "_metadata", "key", "value", "version")
+
+    def __init__(self, metadata: MetadataStore, key: str, value: bytes, version: int) -> None:
+        self._metadata = metadata
+        self.key = key
+        self.value = value
+        self.version = version
+        self._expected: bytes | None = None
+
+    def decode(self) -> TopicHead:
+        """A copy to look at or to change and `put`."""
+        return decode(TopicHead, self.value)
+
+    def put(self, head: TopicHead) -> Put:
+        """The guarded write of a changed head; call `sync` first."""
+        assert self._expected is None, "the head's version is known"
+        return Put(self.key, encode(head), self.version)
+
+    def written(self, put: Put) -> None:
+        """`put` was committed as a part of somebody else's transaction, whose revision we were not told."""
+        self.value = self._expected = put.value
+
+    async def sync(self) -> None:
+        """Make sure that the head's version is known. Raises OwnershipLost, or MetadataError."""
+        if self._expected is None:
+            return
+        found = await self._metadata.get(self.key)
+        if found is None or found.value != self._expected:
+            raise OwnershipLost(f"{self.key} was changed by another owner")
+        self.version = found.version
+        self._expected = None
+
+    async def commit(self, head: TopicHead, ops: Sequence[Op] = ()) -> None:
+        """Write the head with `ops` in one transaction.
+
+        Raises OwnershipLost when the head has another version, VersionMismatch when a guard among `ops`
+        fails, MetadataError when nothing was written.
+        """
+        put = self.put(head)
+        try:
+            self.version = await self._metadata.commit([put, *ops])
+        except UnknownOutcome:
+            await self._resolve(put)
+        except VersionMismatch as error:
+            raise self.explain(error) from error
+        self.value = put.value
+
+    def explain(self, error: VersionMismatch) -> MetadataError | OwnershipLost:
+        """What a failed guard means: that of the head is the owner's."""
+        if error.key == self.key:
+            return OwnershipLost(f"the topic has another owner: {error}")
+        return error
+
+    async def unknown(self) -> OwnershipLost | None:
+        """After a transaction with the head of unknown outcome: None when it did not happen.
+
+        If it did, what it gave us is lost to us, and the topic is to be loaded anew.
+        """
+        found = await self._metadata.get(self.key)
+        if found is not None and found.version == self.version:
+            return None
+        return OwnershipLost(f"{self.key} changed in a transaction whose outcome is unknown")
+
+    async def _resolve(self, put: Put) -> None:
+        found = await self._metadata.get(self.key)
+        if found is not None and found.value == put.value:
+            self.version = found.version
+        elif found is not None and found.version == self.version:
+            raise MetadataError(f"writing {self.key} had no effect; trying again is safe")
+        else:
+            raise OwnershipLost(f"{self.key} was changed by another owner")
+
+
+def ref_value(ref: LedgerRef) -> RefValue:
+    """A ledger's name as metadata keeps it."""
+    return RefValue(id=ref.id, key=ref.key)
+
+
+def read_ref(value: RefValue) -> LedgerRef:
+    """A ledger's name as metadata keeps it, read back."""
+    return LedgerRef(value.id, value.key)
