@@ -31,7 +31,7 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_topic
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
-from magnetar.ledger.managed_ledger.factory import open_managed_ledger
+from magnetar.ledger.managed_ledger.managed_ledger import open_managed_ledger
 
 log = get_logger(__name__)
 
