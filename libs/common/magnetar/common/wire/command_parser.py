@@ -1,8 +1,8 @@
 """One BaseCommand from its bytes, checked as far as the protocol's definition goes.
 
 Handlers may rely on it: the command that the type names is there, so is every required field, and every
-string is text (but in the properties of an Ack). The C runtime of protobuf checks neither for proto2: a string
-that is not UTF-8 would come back as `bytes`.
+string is text (but in the properties of an Ack). The C runtime of protobuf checks neither for proto2: a
+string that is not UTF-8 would come back as `bytes`.
 """
 
 from __future__ import annotations

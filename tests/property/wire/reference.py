@@ -1,0 +1,63 @@
+"""A second codec: slow, obvious, protobuf throughout. What the real one must agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import crc32c
+from magnetar.common.wire import pulsar_pb2 as pb
+from magnetar.common.wire.events import Command, Event, SendRejected, SendRun, SendUnsupported
+
+Flat = tuple[Any, ...]
+"""An event in comparable form; a run is taken apart into its Sends."""
+
+
+def read(data: bytes) -> list[Flat]:
+    """The events of a stream of whole, well-formed frames."""
+    events: list[Flat] = []
+    position = 0
+    while position < len(data):
+        total = int.from_bytes(data[position : position + 4], "big")
+        size = int.from_bytes(data[position + 4 : position + 8], "big")
+        command = pb.BaseCommand.FromString(data[position + 8 : position + 8 + size])
+        rest = data[position + 8 + size : position + 4 + total]
+        events.append(read_send(command.send, rest) if command.type == command.SEND else ("command", command))
+        position += 4 + total
+    return events
+
+
+def read_send(send: pb.CommandSend, rest: bytes) -> Flat:
+    if rest[:2] == b"\x0e\x02":
+        rest = rest[6 + int.from_bytes(rest[2:6], "big") :]
+    if rest[:2] == b"\x0e\x01":
+        if crc32c.crc32c(rest[6:]) != int.from_bytes(rest[2:6], "big"):
+            return "rejected", send.producer_id, send.sequence_id, pb.ChecksumError
+        entry = rest
+    else:
+        entry = b"\x0e\x01" + crc32c.crc32c(rest).to_bytes(4, "big") + rest
+    if send.HasField("txnid_least_bits") or send.HasField("message_id"):
+        return "unsupported", send.producer_id, send.sequence_id, pb.NotAllowedError
+    highest = max(send.sequence_id, send.highest_sequence_id)
+    numbers = (send.producer_id, send.sequence_id, highest, send.num_messages)
+    return "send", *numbers, send.is_chunk, send.marker, entry
+
+
+def flatten(events: Iterable[Event]) -> list[Flat]:
+    flat: list[Flat] = []
+    for event in events:
+        match event:
+            case SendRun():
+                assert event.byte_length == sum(map(len, event.entries))
+                assert len(event.entries) == len(event.sequence_varints) > 0
+                for index, entry in enumerate(event.entries):
+                    count = 1 if event.message_counts is None else event.message_counts[index]
+                    numbers = (event.sequence_id(index), event.highest_sequence_id(index), count)
+                    flat.append(("send", event.producer_id, *numbers, event.is_chunk, event.marker, entry))
+            case SendUnsupported():
+                flat.append(("unsupported", event.producer_id, event.sequence_id, event.error))
+            case SendRejected():
+                flat.append(("rejected", event.producer_id, event.sequence_id, event.error))
+            case Command():
+                flat.append(("command", event.base_command))
+    return flat

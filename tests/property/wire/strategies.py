@@ -1,0 +1,111 @@
+"""Random frames of a client: ordinary, odd and broken ones."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.unit.common.wire import frames
+
+UINT64 = st.one_of(
+    st.integers(0, 300),
+    st.integers(0, 9).flatmap(lambda size: st.integers(-2, 2).map(lambda off: max(0, (1 << 7 * size) + off))),
+    st.integers(0, 2**64 - 1),
+)
+"""Numbers, above all around those where a varint grows."""
+
+PRODUCERS = st.one_of(st.integers(1, 2), UINT64)
+
+PAYLOADS = st.one_of(st.binary(max_size=40), st.sampled_from([0, 100, 4_090, 9_000]).map(bytes))
+
+
+@st.composite
+def send_fields(draw: st.DrawFn) -> dict[str, Any]:
+    """The optional fields of a Send; usually none."""
+    usual: dict[str, Any] = {}
+    if draw(st.integers(0, 2)):
+        return usual
+    optional: dict[str, st.SearchStrategy[Any]] = {
+        "num_messages": st.integers(1, 2**31 - 1),
+        "highest_sequence_id": UINT64,
+        "is_chunk": st.booleans(),
+        "marker": st.booleans(),
+        "txnid_least_bits": UINT64,
+        "message_id": st.just({"ledgerId": 1, "entryId": 2}),
+    }
+    chosen = draw(st.sets(st.sampled_from(list(optional)), max_size=3))
+    return {name: draw(optional[name]) for name in sorted(chosen)}
+
+
+@st.composite
+def send_frames(draw: st.DrawFn) -> bytes:
+    """A Send, perhaps with a wrong checksum, without one, or with its command in an odd form."""
+    command = frames.send_command(draw(PRODUCERS), draw(UINT64), **draw(send_fields()))
+    if not draw(st.integers(0, 7)):
+        command = draw(odd_forms(command))
+    payload = draw(PAYLOADS)
+    kind = draw(st.integers(0, 11))
+    if kind == 0:
+        return frames.send_frame(command, frames.entry(payload, crc_xor=1))
+    if kind == 1:
+        return frames.send_frame(command, frames.body(payload))
+    if kind == 2:
+        return frames.send_frame(command, frames.with_entry_metadata(frames.entry(payload)))
+    return frames.send_frame(command, frames.entry(payload))
+
+
+@st.composite
+def odd_forms(draw: st.DrawFn, command: bytes) -> bytes:
+    """The same command as other encoders might write it."""
+    unknown = b"\xf8\x01\x05"
+    kind, rest = command[:2], command[2:]
+    return draw(
+        st.sampled_from(
+            [
+                rest + kind,
+                kind + unknown + rest,
+                command + unknown,
+                kind + kind + rest,
+                command + command[2:],
+                b"\x08\x86\x00" + rest,
+            ]
+        )
+    )
+
+
+@st.composite
+def send_series(draw: st.DrawFn) -> bytes:
+    """What a busy producer sends: many Sends, sequence ids counting up."""
+    producer, first = draw(st.integers(1, 2)), draw(UINT64.filter(lambda value: value < 2**64 - 40))
+    count, payload = draw(st.integers(1, 30)), draw(PAYLOADS)
+    return b"".join(frames.send(producer, first + index, payload) for index in range(count))
+
+
+OTHERS = st.sampled_from(
+    [
+        frames.simple(ping={}),
+        frames.simple(flow={"consumer_id": 1, "messagePermits": 500}),
+        frames.simple(
+            ack={"consumer_id": 1, "ack_type": 0, "message_id": [{"ledgerId": 3, "entryId": 2**40}]}
+        ),
+        frames.simple(
+            producer={
+                "topic": "t",
+                "producer_id": 1,
+                "request_id": 2,
+                "metadata": [{"key": "k", "value": "v"}],
+            }
+        ),
+    ]
+)
+
+STREAMS = st.lists(st.one_of(send_series(), send_frames(), OTHERS), min_size=1, max_size=8).map(b"".join)
+"""Whole frames, one after the other."""
+
+
+def cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    """The pieces of `data` between sorted positions."""
+    edges = [0, *sorted(min(each, len(data)) for each in cuts), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(edges) if start < end]
