@@ -1,0 +1,106 @@
+"""Signals and stopping, with a standalone that does what the test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import cast
+
+import pytest
+from magnetar.broker.config import BrokerConfig
+from magnetar.standalone import process, run
+from magnetar.standalone.config import StandaloneConfig
+from magnetar.standalone.standalone import Standalone
+
+
+class Ended(Exception):
+    """What `_end_now` does instead of ending the test's process."""
+
+
+class FakeStandalone:
+    def __init__(self, shutdown_timeout_ms: int = 60_000) -> None:
+        self.config = StandaloneConfig(broker=BrokerConfig(shutdown_timeout_ms=shutdown_timeout_ms))
+        self.events: list[str] = []
+        self.start_hangs = False
+        self.close_hangs = False
+
+    async def start(self) -> None:
+        self.events.append("start")
+        if self.start_hangs:
+            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.events.append("start undone")
+
+    async def close(self) -> None:
+        self.events.append("close")
+        if self.close_hangs:
+            await asyncio.Event().wait()
+        self.events.append("closed")
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(reason: str, code: int) -> None:
+        raise Ended(f"{code}: {reason}")
+
+    monkeypatch.setattr(run, "_end_now", end)
+    monkeypatch.setattr(process, "freeze_what_is_loaded", lambda: None)
+
+
+def serve(fake: FakeStandalone, *signals: signal.Signals) -> None:
+    def on_ready(standalone: Standalone) -> None:
+        fake.events.append("ready")
+        for each in signals:
+            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), each)
+
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await run.serve(cast(Standalone, fake), on_ready)
+
+    asyncio.run(bounded())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_in_good_order(number: signal.Signals) -> None:
+    fake = FakeStandalone()
+    serve(fake, number)
+    assert fake.events == ["start", "ready", "close", "closed"]
+
+
+def test_a_signal_during_the_start_ends_the_start() -> None:
+    fake = FakeStandalone()
+    fake.start_hangs = True
+    serve(fake)
+    assert fake.events == ["start", "start undone"]
+
+
+def test_a_stop_that_takes_too_long_is_ended() -> None:
+    fake = FakeStandalone(shutdown_timeout_ms=10)
+    fake.close_hangs = True
+    with pytest.raises(Ended, match="1: it did not stop within 10 ms"):
+        serve(fake, signal.SIGTERM)
+
+
+def test_a_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(run, "_end_now", lambda reason, code: ended.append(code))
+    fake = FakeStandalone(shutdown_timeout_ms=200)
+    fake.close_hangs = True
+    serve(fake, signal.SIGTERM, signal.SIGINT)
+    assert ended[0] == 128 + signal.SIGINT
+
+
+def test_an_error_of_the_start_is_raised_and_nothing_waits_on() -> None:
+    class Failing(FakeStandalone):
+        async def start(self) -> None:
+            raise OSError("no")
+
+    with pytest.raises(OSError, match="no"):
+        serve(Failing())
+
+
+def test_the_age_of_the_process_counts_from_its_start() -> None:
+    assert 0 < run._age_s() < 24 * 3600
