@@ -56,8 +56,8 @@ lock: setup ## resolve the packages anew and pin them with hashes in requirement
 	$(BIN)/uv lock --upgrade
 	$(BIN)/uv export --quiet --all-packages --all-groups --no-emit-workspace --format requirements-txt --no-header -o requirements.txt
 
-bench: setup ## one produce and one consume figure, start time and idle memory
-	$(BIN)/python bench/run.py $(ARGS)
+bench: setup ## start time, idle memory, one produce and one consume figure
+	$(BIN)/python -m bench $(ARGS)
 
 sim: setup ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17
 	MAGNETAR_SIM_SEEDS="$(SEEDS)" MAGNETAR_SIM_SEED="$(SEED)" $(PYTEST) tests/simulation --timeout 0 $(ARGS)

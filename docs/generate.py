@@ -23,6 +23,7 @@ from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.common.config.reference import reference
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.standalone.config import StandaloneConfig
 
 DOCS = Path(__file__).resolve().parent
 
@@ -139,7 +140,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is out of date")
     check = parser.parse_args().check
     pages = {
-        "configuration.md": CONFIGURATION + reference(BrokerConfig),
+        "configuration.md": CONFIGURATION + reference(StandaloneConfig),
         "metrics.md": metrics(),
     }
     stale = []
