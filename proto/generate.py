@@ -38,7 +38,9 @@ def generate(proto: Path, target: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when the code is out of date")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail when the code is out of date"
+    )
     check = parser.parse_args().check
     stale = []
     for source, room in TARGETS.items():
