@@ -31,6 +31,7 @@ class FakeSubscription:
     consumer_count: int = 0
     unacked_messages: int = 0
     entries_behind: int = 0
+    blocked_on_unacked: bool = False
 
     def backlog(self) -> int:
         return self.entries_behind
@@ -42,6 +43,7 @@ class FakeTopic:
     stats: TopicStats = field(default_factory=TopicStats)
     producer_count: int = 0
     storage_bytes: int = 0
+    storage_entries: int = 0
     subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
 
 

@@ -64,7 +64,7 @@ def page(of: FakeBroker) -> str:
 def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
     made = broker()
     topic = made.load("t")
-    topic.producer_count, topic.storage_bytes = 2, 4096
+    topic.producer_count, topic.storage_bytes, topic.storage_entries = 2, 4096, 64
     stats = topic.stats
     stats.messages_in, stats.entries_in, stats.bytes_in = 600, 60, 6000
     stats.messages_out, stats.bytes_out = 1200, 12000
@@ -76,6 +76,7 @@ def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
     topic.subscriptions = {"first": first, "second": second}
     first.consumer_count, first.unacked_messages, first.entries_behind = 3, 17, 20
     second.entries_behind = 1
+    first.blocked_on_unacked = True
     first.stats.messages_out, first.stats.bytes_out, first.stats.acks = 120, 1200, 60
     first.stats.messages_redelivered = 6
     stats.sample(60)
@@ -94,6 +95,7 @@ def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
         "pulsar_in_messages_total": 600,
         "pulsar_in_bytes_total": 6000,
         "pulsar_storage_size": 4096,
+        "pulsar_storage_backlog_size": 4096 * 20 / 64,
         "pulsar_storage_write_rate": 1,
         "pulsar_msg_backlog": 21,
         "pulsar_storage_write_latency_le_0_5": 55,
@@ -114,6 +116,7 @@ def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
         "pulsar_subscription_back_log": 20,
         "pulsar_subscription_unacked_messages": 17,
         "pulsar_subscription_consumers_count": 3,
+        "pulsar_subscription_blocked_on_unacked_messages": 1,
         "pulsar_subscription_msg_rate_out": 2,
         "pulsar_subscription_msg_throughput_out": 20,
         "pulsar_subscription_msg_rate_redeliver": 0.1,

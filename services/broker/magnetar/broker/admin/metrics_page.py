@@ -73,6 +73,15 @@ def _average_size(topic: TopicView) -> Number:
     return topic.stats.byte_rate_in / rate if rate else 0
 
 
+def _backlog_bytes(topic: TopicView) -> Number:
+    """An estimate, as Pulsar's is: entries of one size, and the slowest subscription counts."""
+    entries = topic.storage_entries
+    if not entries:
+        return 0
+    behind = max((each.backlog() for each in topic.subscriptions.values()), default=0)
+    return topic.storage_bytes * behind // entries
+
+
 _TOPIC_METRICS: Final[list[_Metric[TopicView]]] = [
     _Metric("pulsar_subscriptions_count", "gauge", "Subscriptions.", lambda t: len(t.subscriptions)),
     _Metric("pulsar_producers_count", "gauge", "Connected producers.", lambda t: t.producer_count),
@@ -93,6 +102,12 @@ _TOPIC_METRICS: Final[list[_Metric[TopicView]]] = [
     _Metric("pulsar_in_bytes_total", "counter", "Bytes in since the load.", lambda t: t.stats.bytes_in),
     _Metric("pulsar_storage_size", "gauge", "Stored bytes, all copies.", lambda t: t.storage_bytes),
     _Metric("pulsar_storage_logical_size", "gauge", "Stored bytes, one copy.", lambda t: t.storage_bytes),
+    _Metric(
+        "pulsar_storage_backlog_size",
+        "gauge",
+        "Bytes that the slowest subscription is behind.",
+        _backlog_bytes,
+    ),
     _Metric(
         "pulsar_storage_write_rate", "gauge", "Entries stored, per second.", lambda t: t.stats.entry_rate_in
     ),
@@ -142,6 +157,12 @@ _SUBSCRIPTION_METRICS: Final[list[_Metric[SubscriptionView]]] = [
         "gauge",
         "Messages sent to consumers and not acknowledged.",
         lambda s: s.unacked_messages,
+    ),
+    _Metric(
+        "pulsar_subscription_blocked_on_unacked_messages",
+        "gauge",
+        "1 while too many messages are not acknowledged for more to be sent.",
+        lambda s: int(s.blocked_on_unacked),
     ),
     _Metric(
         "pulsar_subscription_consumers_count", "gauge", "Connected consumers.", lambda s: s.consumer_count

@@ -25,6 +25,9 @@ class SubscriptionView(Protocol):
     @property
     def unacked_messages(self) -> int: ...
 
+    @property
+    def blocked_on_unacked(self) -> bool: ...
+
     def backlog(self) -> int:
         """Entries not acknowledged."""
         ...
@@ -44,6 +47,9 @@ class TopicView(Protocol):
 
     @property
     def storage_bytes(self) -> int: ...
+
+    @property
+    def storage_entries(self) -> int: ...
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionView]: ...

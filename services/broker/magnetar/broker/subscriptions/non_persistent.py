@@ -43,6 +43,10 @@ class NonPersistentSubscription:
     def unacked_messages(self) -> int:
         return 0
 
+    @property
+    def blocked_on_unacked(self) -> bool:
+        return False
+
     def backlog(self) -> int:
         return 0
 

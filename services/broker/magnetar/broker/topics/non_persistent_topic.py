@@ -38,6 +38,10 @@ class NonPersistentTopic(Topic):
     def storage_bytes(self) -> int:
         return 0
 
+    @property
+    def storage_entries(self) -> int:
+        return 0
+
     def publish(self, producer: Producer, sends: SendRun) -> None:
         for subscription in self._subscriptions.values():
             subscription.publish(sends.entries, sends.message_counts)

@@ -94,6 +94,10 @@ class PersistentTopic(Topic):
     def storage_bytes(self) -> int:
         return self.ledger.storage_bytes
 
+    @property
+    def storage_entries(self) -> int:
+        return self.ledger.entries
+
     # -- publishing
 
     def publish(self, producer: Producer, sends: SendRun) -> None:

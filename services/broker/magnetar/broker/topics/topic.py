@@ -34,6 +34,8 @@ class AnySubscription(Protocol):
     def consumer_count(self) -> int: ...
     @property
     def unacked_messages(self) -> int: ...
+    @property
+    def blocked_on_unacked(self) -> bool: ...
     def backlog(self) -> int: ...
     def why_not_dispatching(self) -> str | None: ...
     def remove_consumer(self, consumer: Consumer) -> None: ...
@@ -86,6 +88,11 @@ class Topic(ABC):
     @abstractmethod
     def storage_bytes(self) -> int:
         """Bytes of entries in storage."""
+
+    @property
+    @abstractmethod
+    def storage_entries(self) -> int:
+        """Entries in storage."""
 
     @property
     def producer_count(self) -> int:
