@@ -30,6 +30,9 @@ from magnetar.common.wire.pulsar_pb2 import (
     CommandUnsubscribe,
 )
 
+_READS_COMPACTED = (CommandSubscribe.SubType.Exclusive, CommandSubscribe.SubType.Failover)
+"""Nothing is compacted in this version, and the compacted view of such a topic is the topic itself."""
+
 
 async def handle_subscribe(client: Client, command: CommandSubscribe) -> None:
     """Connect a consumer. Answered with Success, unless the client closed it meanwhile."""
@@ -67,8 +70,8 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
     authorize(client.principal, "consume", name.full)
     if not command.subscription.strip():
         raise InvalidName("the subscription name is empty; give it one")
-    if command.read_compacted:
-        raise NotAllowed("read_compacted: compacted topics are not supported by this version")
+    if command.read_compacted and not (name.persistent and command.subType in _READS_COMPACTED):
+        raise NotAllowed("read_compacted is for Exclusive and Failover subscriptions of persistent topics")
     topic = await services.topics.get(name, create=command.force_topic_creation)
     if command.HasField("schema"):
         await services.schemas.put(name, command.schema)

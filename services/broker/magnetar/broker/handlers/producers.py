@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, Opening, OpenProducer
 from magnetar.broker.topics.producer import Producer
@@ -93,16 +96,21 @@ def _answer(client: Client, request_id: int, producer: Producer) -> None:
     )
 
 
-async def handle_close_producer(client: Client, command: CommandCloseProducer) -> None:
-    """Take no more of its messages, wait until all pending ones are persisted, then answer."""
+def handle_close_producer(client: Client, command: CommandCloseProducer) -> Coroutine[Any, Any, None]:
+    """Take no more of its messages from here on, wait until all pending ones are persisted, then answer."""
     existing = client.producers.get(command.producer_id)
     client.forget_producer(command.producer_id)
     if isinstance(existing, Opening):
         existing.cancelled = True
     elif existing is not None:
         existing.topic.remove_producer(existing.producer)
-        await existing.producer.wait_persisted()
-    client.peer.write(commands.success(command.request_id))
+    return _finish_close(client, command.request_id, existing)
+
+
+async def _finish_close(client: Client, request_id: int, closing: Opening | OpenProducer | None) -> None:
+    if isinstance(closing, OpenProducer):
+        await closing.producer.wait_persisted()
+    client.peer.write(commands.success(request_id))
 
 
 def handle_sends(client: Client, sends: SendRun) -> None:
