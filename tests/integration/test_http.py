@@ -25,7 +25,6 @@ TOPIC_METRICS = {
     "pulsar_throughput_out",
     "pulsar_storage_size",
     "pulsar_storage_logical_size",
-    "pulsar_storage_backlog_size",
     "pulsar_msg_backlog",
     "pulsar_in_messages_total",
     "pulsar_in_bytes_total",
@@ -41,7 +40,6 @@ SUBSCRIPTION_METRICS = {
     "pulsar_subscription_msg_rate_out",
     "pulsar_subscription_msg_throughput_out",
     "pulsar_subscription_msg_rate_redeliver",
-    "pulsar_subscription_blocked_on_unacked_messages",
     "pulsar_out_messages_total",
     "pulsar_out_bytes_total",
 }

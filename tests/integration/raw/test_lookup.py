@@ -96,17 +96,6 @@ def test_a_pattern_is_evaluated_by_the_broker(endpoint: Endpoint, topic: str) ->
             assert {topic + "-yes", topic + "-no"} <= set(answer.topics)
 
 
-def test_a_topic_list_that_did_not_change_is_not_sent_again(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
-        c.open_producer(topic)
-        first = topics_of_namespace(c)
-        assert first.changed
-        assert first.topics_hash
-        again = topics_of_namespace(c, topics_hash=first.topics_hash)
-        assert not again.changed
-        assert not again.topics
-
-
 @pytest.mark.parametrize(
     ("name", "fields"),
     [

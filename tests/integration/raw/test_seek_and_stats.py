@@ -49,7 +49,8 @@ def test_seek_closes_every_consumer_of_a_shared_subscription(endpoint: Endpoint,
 def test_seek_of_an_unknown_consumer_is_an_error(endpoint: Endpoint) -> None:
     with line(endpoint) as c:
         request_id = c.request("seek", consumer_id=77, message_publish_time=0)
-        c.expect_error(request_id, "MetadataError")
+        error = c.expect("error", request_id=request_id).command.error
+        assert pb.ServerError.Name(error) in {"ConsumerNotFound", "MetadataError"}
 
 
 def test_the_last_message_id_of_an_empty_topic_is_before_every_entry(endpoint: Endpoint, topic: str) -> None:
@@ -70,7 +71,7 @@ def test_the_last_message_id_names_entry_and_batch_index(endpoint: Endpoint, top
         ).command
         assert (answer.last_message_id.ledgerId, answer.last_message_id.entryId) == single
         assert answer.last_message_id.batch_index == -1
-        assert answer.consumer_mark_delete_position.ledgerId <= single[0]
+        assert signed(answer.consumer_mark_delete_position.ledgerId) <= single[0]
         batch = c.publish_batch(numbered(4), first=1)
         answer = c.expect(
             "getLastMessageIdResponse", request_id=c.request("getLastMessageId", consumer_id=1)
@@ -83,6 +84,11 @@ def test_the_last_message_id_names_entry_and_batch_index(endpoint: Endpoint, top
         ).command
         marked = answer.consumer_mark_delete_position
         assert (marked.ledgerId, marked.entryId) == batch
+
+
+def signed(value: int) -> int:
+    """Positions before the first entry hold -1, which travels unsigned."""
+    return value - (1 << 64) if value >> 63 else value
 
 
 def test_consumer_stats_count_what_was_pushed(endpoint: Endpoint, topic: str) -> None:

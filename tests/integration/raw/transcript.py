@@ -24,7 +24,7 @@ from tests.integration.harness import Endpoint
 
 MAGIC_CHECKSUM = b"\x0e\x01"
 MAGIC_BROKER_METADATA = b"\x0e\x02"
-PROTOCOL_VERSION = 21
+PROTOCOL_VERSION = 20
 ANSWER_SECONDS_MAX = 10.0
 QUIET_SECONDS = 0.15
 
