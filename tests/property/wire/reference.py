@@ -36,7 +36,7 @@ def read_send(send: pb.CommandSend, rest: bytes) -> Flat:
         entry = rest
     else:
         entry = b"\x0e\x01" + crc32c.crc32c(rest).to_bytes(4, "big") + rest
-    if send.HasField("txnid_least_bits") or send.HasField("message_id"):
+    if send.HasField("txnid_least_bits") or send.HasField("message_id") or send.num_messages > 2**20:
         return "unsupported", send.producer_id, send.sequence_id, pb.NotAllowedError
     highest = max(send.sequence_id, send.highest_sequence_id)
     numbers = (send.producer_id, send.sequence_id, highest, send.num_messages)

@@ -28,7 +28,7 @@ def send_fields(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.integers(0, 2)):
         return usual
     optional: dict[str, st.SearchStrategy[Any]] = {
-        "num_messages": st.integers(1, 2**31 - 1),
+        "num_messages": st.integers(1, 2**21),
         "highest_sequence_id": UINT64,
         "is_chunk": st.booleans(),
         "marker": st.booleans(),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from magnetar.common.errors import MalformedFrame
 from magnetar.common.wire.ack_set import acked_bits_to_words, words_to_acked_bits
 
 
@@ -27,6 +28,16 @@ def test_the_first_word_holds_the_lowest_indexes_and_words_are_signed() -> None:
 def test_bits_and_words_beyond_the_batch_mean_nothing() -> None:
     assert words_to_acked_bits([-1, -1, 7], 3) == 0
     assert acked_bits_to_words(0b111_000, 3) == [0b111]
+
+
+@pytest.mark.parametrize("batch_size", [-1, -(2**31), (1 << 20) + 1, 2**31 - 1])
+def test_a_batch_size_that_no_batch_has_is_the_peer_s_fault(batch_size: int) -> None:
+    with pytest.raises(MalformedFrame):
+        words_to_acked_bits([-1], batch_size)
+
+
+def test_a_boundless_number_of_words_is_no_work() -> None:
+    assert words_to_acked_bits([-1] * 1_000_000, 10) == 0
 
 
 @pytest.mark.parametrize("batch_size", [0, 1, 63, 64, 65, 128, 1000])

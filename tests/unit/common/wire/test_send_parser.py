@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from magnetar.common.errors import FrameTooLarge, MalformedFrame
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.common.wire import send_parser
 from magnetar.common.wire.events import Event, SendRejected, SendRun, SendUnsupported
+from magnetar.common.wire.frame import BATCH_MESSAGES_MAX
 from magnetar.common.wire.pulsar_pb2 import ServerError
 from magnetar.common.wire.send_parser import RUN_BYTES_MAX, RUN_ENTRIES_MAX, parse_sends
 
@@ -104,6 +106,7 @@ def test_a_run_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send_parser, "RUN_BYTES_MAX", 2_000)
     runs = runs_of(b"".join(frames.send(1, index, bytes(300)) for index in range(25)))
     assert [sequence for run in runs for sequence in run.sequence_ids()] == list(range(25))
+    assert len(runs) > 3
     assert all(2_000 - 400 <= run.byte_length <= 2_000 + 400 for run in runs[:-1])
     assert RUN_BYTES_MAX == 4 << 20
 
@@ -143,9 +146,13 @@ def test_broker_entry_metadata_of_a_client_is_cut_off() -> None:
         {"txnid_least_bits": 0},
         {"txnid_least_bits": 5, "txnid_most_bits": 0},
         {"message_id": {"ledgerId": 1, "entryId": 1}},
+        {"num_messages": BATCH_MESSAGES_MAX + 1},
+        {"num_messages": 2**31 - 1},
     ],
 )
-def test_transactions_and_given_message_ids_are_refused_and_not_ignored(fields: dict[str, Any]) -> None:
+def test_what_there_is_not_is_refused_and_not_ignored(
+    fields: dict[str, Any],
+) -> None:
     data = frames.send(1, 1) + frames.send(1, 2, **fields) + frames.send(1, 3)
     before, refused, after = parse(data)[0]
     assert isinstance(refused, SendUnsupported)
@@ -196,6 +203,23 @@ def test_fields_in_another_order_and_long_varints_are_read_by_protobuf() -> None
     data = b"".join(frames.send_frame(command, frames.entry()) for command in (backwards, padded, unknown))
     (run,) = runs_of(data)
     assert run.sequence_ids() == [7, 8, 9]
+
+
+def test_a_header_of_the_same_length_with_other_fields_is_not_taken_for_a_sequence_id() -> None:
+    plain, batch = frames.send(1, 100_000), frames.send(1, 5, num_messages=2)
+    assert len(plain) == len(batch)
+    (run,) = runs_of(plain + plain + batch + plain)
+    assert run.sequence_ids() == [100_000, 100_000, 5, 100_000]
+    assert run.message_counts == [1, 1, 2, 1]
+
+
+def test_a_matching_checksum_does_not_excuse_a_wrong_magic_or_metadata_size() -> None:
+    checked = b"\x00\x00\x01\x00" + bytes(255)
+    lying = b"\x0e\x01" + crc32c(checked).to_bytes(4, "big") + checked
+    wrong_magic = b"\x7f\x01" + frames.entry()[2:]
+    for entry in (lying, wrong_magic):
+        with pytest.raises(MalformedFrame):
+            parse(frames.send(1, 1) + frames.send(1, 2) + frames.send_frame(frames.send_command(1, 3), entry))
 
 
 def test_a_length_that_does_not_match_the_command_is_not_guessed_around() -> None:

@@ -28,7 +28,8 @@ class SendRun:
     """highest_sequence_id by entry, as varints, b"" where not given; None when no Send gave one."""
 
     message_counts: list[int] | None
-    """Send.num_messages by entry (each at least 1, otherwise the client's word); None when all are 1."""
+    """Send.num_messages by entry (1 to BATCH_MESSAGES_MAX, otherwise the client's word); None when all
+    are 1."""
 
     is_chunk: bool
     marker: bool
@@ -62,7 +63,7 @@ class SendRejected:
 
 @dataclass(frozen=True, slots=True)
 class SendUnsupported(SendRejected):
-    """One Send that uses what this version does not have: transactions, message ids of the sender's own."""
+    """One Send that uses what there is not: transactions, message ids of its own, batches beyond bounds."""
 
 
 @dataclass(slots=True)

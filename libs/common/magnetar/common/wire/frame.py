@@ -25,6 +25,10 @@ MESSAGE_BYTES_MAX: Final = 5_242_880
 FRAME_PADDING_BYTES: Final = 10_240
 """What a frame may be larger than the largest payload: its header, command and metadata."""
 
+BATCH_MESSAGES_MAX: Final = 1 << 20
+"""More messages than fit uncompressed into a frame of that size. A bound, since the broker keeps a bit for
+each message of a batch."""
+
 MAGIC_CHECKSUM: Final = b"\x0e\x01"
 MAGIC_ENTRY_METADATA: Final = b"\x0e\x02"
 ENTRY_HEADER_BYTES: Final = 10

@@ -24,6 +24,7 @@ from magnetar.common.wire.checksum import COPY_BYTES_MAX, crc32c
 from magnetar.common.wire.command_parser import parse_command
 from magnetar.common.wire.events import Event, SendRejected, SendRun, SendUnsupported
 from magnetar.common.wire.frame import (
+    BATCH_MESSAGES_MAX,
     ENTRY_HEADER_BYTES,
     SIZES,
     check_sizes,
@@ -204,6 +205,8 @@ def _parse_send(buffer: bytes, start: int, end: int) -> Send:
     if match.lastindex == 3:
         return Send(_recurring(producer), sequence, 1, b"", False, False, True)
     message_count = 1 if count is None else _message_count(_recurring(count))
+    if message_count > BATCH_MESSAGES_MAX:
+        return _parse_unusual(buffer[start:end])
     is_chunk, marker = is_chunk == b"\x01", marker == b"\x01"
     return Send(_recurring(producer), sequence, message_count, highest or b"", is_chunk, marker, False)
 
@@ -241,6 +244,8 @@ def _refusal(send: CommandSend) -> str | None:
         return "messages in transactions are not supported by this version"
     if send.HasField("message_id"):
         return "a Send with a message id of its own is only for shadow topics, which are not supported"
+    if send.num_messages > BATCH_MESSAGES_MAX:
+        return f"a batch of {send.num_messages} messages, at most {BATCH_MESSAGES_MAX} are allowed"
     return None
 
 
