@@ -34,9 +34,35 @@ def test_metadata_elsewhere_than_in_sqlite_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["EnsembleSize", "WriteQuorum", "AckQuorum"])
-def test_more_copies_than_the_one_that_there_is_are_refused(key: str) -> None:
-    (problem,) = configured(f"managedLedgerDefault{key}=2").problems()
-    assert "one copy" in problem
+def test_more_copies_than_the_one_that_there_is_are_a_warning(key: str) -> None:
+    config = configured(f"managedLedgerDefault{key}=2")
+    assert config.problems() == []
+    (warning,) = config.warnings()
+    assert "one copy" in warning
+
+
+def test_acknowledging_before_the_sync_is_a_warning() -> None:
+    assert configured().warnings() == []
+    (warning,) = configured("journalSyncData=false").warnings()
+    assert "power loss" in warning
+
+
+@pytest.mark.parametrize(
+    ("bound", "advertised", "told"),
+    [
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("0.0.0.0", "", "localhost"),
+        ("::", "", "localhost"),
+        ("::1", "", "[::1]"),
+        ("0.0.0.0", "broker.example", "broker.example"),
+        ("0.0.0.0", "2001:db8::1", "[2001:db8::1]"),
+        ("0.0.0.0", "[2001:db8::1]", "[2001:db8::1]"),
+    ],
+)
+def test_clients_are_told_an_address_that_they_can_use(bound: str, advertised: str, told: str) -> None:
+    config = configured(f"bindAddress={bound}", f"advertisedAddress={advertised}").advertised()
+    assert config.broker.listener.advertised_address == told
+    assert config.broker.listener.bind_address == bound
 
 
 def test_two_ports_that_are_one_are_refused_unless_both_are_any_free_one() -> None:
@@ -46,11 +72,4 @@ def test_two_ports_that_are_one_are_refused_unless_both_are_any_free_one() -> No
 
 
 def test_all_problems_are_found_at_once() -> None:
-    assert (
-        len(
-            configured(
-                "brokerServicePort=8080", "metadataStoreUrl=x", "managedLedgerDefaultAckQuorum=2"
-            ).problems()
-        )
-        == 3
-    )
+    assert len(configured("brokerServicePort=8080", "metadataStoreUrl=x").problems()) == 2

@@ -94,8 +94,8 @@ def test_a_refused_start_leaves_nothing_open(tmp_path: Path) -> None:
 
 def test_a_configuration_that_contradicts_itself_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    made = standalone(data_dir, "metadataStoreUrl=etcd:x", "managedLedgerDefaultAckQuorum=2")
-    with pytest.raises(ConfigError, match=r"(?s)metadataStoreUrl.*AckQuorum"):
+    made = standalone(data_dir, "metadataStoreUrl=etcd:x", "brokerServicePort=9", "webServicePort=9")
+    with pytest.raises(ConfigError, match=r"(?s)metadataStoreUrl.*both 9"):
         start_and_stop(made)
     assert not data_dir.exists()
 
@@ -148,3 +148,17 @@ def test_a_second_start_keeps_the_instance_id(tmp_path: Path) -> None:
     first = asyncio.run(instance_id())
     start_and_stop(standalone(tmp_path))
     assert asyncio.run(instance_id()) == first
+
+
+def test_it_listens_on_ipv6_and_says_so_in_urls(tmp_path: Path) -> None:
+    if not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this host has no IPv6")
+
+    async def run() -> None:
+        made = standalone(tmp_path, "bindAddress=::1")
+        await made.start()
+        assert made.http_url.startswith("http://[::1]:")
+        assert made.broker_url.startswith("pulsar://[::1]:")
+        await made.close()
+
+    asyncio.run(run())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 
 _SQLITE: Final = "sqlite:"
+_EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +40,34 @@ class StandaloneConfig:
         url = self.metadata_store_url
         if url and not (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
             found.append(f"metadataStoreUrl = {url!r}: a standalone keeps its metadata in sqlite:PATH")
-        quorums = self.managed_ledger
-        if (quorums.ensemble_size, quorums.write_quorum, quorums.ack_quorum) != (1, 1, 1):
-            found.append(
-                "managedLedgerDefaultEnsembleSize, ...WriteQuorum and ...AckQuorum must be 1: a standalone "
-                "has one copy of its data and does not pretend to have more"
-            )
         ports = self.broker.listener
         if ports.broker_service_port == ports.web_service_port != 0:
             found.append(f"brokerServicePort and webServicePort are both {ports.web_service_port}")
         return found
+
+    def warnings(self) -> list[str]:
+        """What can be used and may not be what was meant."""
+        found = []
+        if not self.segment_log.sync_data:
+            found.append("journalSyncData=false: a power loss will lose acknowledged messages")
+        quorums = self.managed_ledger
+        if (quorums.ensemble_size, quorums.write_quorum, quorums.ack_quorum) != (1, 1, 1):
+            found.append(
+                "managedLedgerDefaultEnsembleSize, ...WriteQuorum and ...AckQuorum have no use here: a "
+                "standalone keeps one copy of its data"
+            )
+        return found
+
+    def advertised(self) -> StandaloneConfig:
+        """The same with the host that clients are sent to filled in, written as in a URL.
+
+        Listening on every address says nothing of how this host is called elsewhere: then it is localhost,
+        as in Pulsar's standalone.
+        """
+        listener = self.broker.listener
+        host = listener.advertised_address or listener.bind_address
+        if host in _EVERY_ADDRESS:
+            host = "localhost"
+        elif ":" in host and not host.startswith("["):
+            host = f"[{host}]"
+        return replace(self, broker=replace(self.broker, listener=replace(listener, advertised_address=host)))

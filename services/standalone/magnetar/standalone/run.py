@@ -96,8 +96,8 @@ def _end_now(reason: str, code: int) -> None:
 def _warn(loaded: Loaded[StandaloneConfig]) -> None:
     if loaded.ignored_keys:
         _log.warning("configuration keys without a use here", keys=", ".join(loaded.ignored_keys))
-    if not loaded.value.segment_log.sync_data:
-        _log.warning("journalSyncData=false: a power loss will lose acknowledged messages")
+    for warning in loaded.value.warnings():
+        _log.warning(warning)
 
 
 def _announce(standalone: Standalone, seconds: float) -> None:

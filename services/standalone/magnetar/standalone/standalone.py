@@ -47,7 +47,7 @@ class Standalone:
     """One Magnetar over one data directory. Use it once: `start`, then `close`."""
 
     def __init__(self, config: StandaloneConfig, data_dir: Path) -> None:
-        self.config = config
+        self.config = config.advertised()
         self.data_dir = data_dir
         self.broker: Broker | None = None
         self.broker_url = ""
@@ -120,7 +120,7 @@ class Standalone:
         self._opened.push_async_callback(broker.close)
         await broker.start()
         port = http.start(listener.bind_address, listener.web_service_port)
-        self.http_url = f"http://{listener.advertised_address or listener.bind_address}:{port}"
+        self.http_url = f"http://{listener.advertised_address}:{port}"
         broker.urls.http_url = self.http_url
         self.broker_url = broker.urls.broker_url
         self.broker = broker
