@@ -36,7 +36,7 @@ def test_a_batch_size_that_no_batch_has_is_the_peer_s_fault(batch_size: int) -> 
         words_to_acked_bits([-1], batch_size)
 
 
-def test_a_boundless_number_of_words_is_no_work() -> None:
+def test_words_beyond_the_batch_mean_nothing_however_many_they_are() -> None:
     assert words_to_acked_bits([-1] * 1_000_000, 10) == 0
 
 

@@ -15,9 +15,9 @@ totalSize counts everything after itself. The CRC covers everything after itself
 Send and Message are payload frames, everything else is simple.
 
 Words used below: times are milliseconds since 1970 UTC unless said otherwise. "C" commands are sent by
-clients, "B" commands by brokers. producer_id, consumer_id, watcher_id and request_id are chosen by the client
-and are unique within one connection only; an answer repeats the request_id of its request. A response with
-`error` (or error_code) set has failed. Transaction ids are two halves of 128 bits: most = coordinator,
+clients, "B" commands by brokers. producer_id, consumer_id, watcher_id and request_id are chosen by the
+client and are unique within one connection only; an answer repeats the request_id of its request. A response
+with `error` (or error_code) set has failed. Transaction ids are two halves of 128 bits: most = coordinator,
 least = its counter.
 """
 
@@ -485,7 +485,7 @@ class EncryptionKeys(_message.Message):
     """----------------------------------------------------------------------------------------------------
     What is stored with an entry
 
-    These precede payloads in payload frames and in the ledgers; the broker never rewrites what a producer wrote.
+    These precede payloads in payload frames and in ledgers; brokers never rewrite what a producer wrote.
     ----------------------------------------------------------------------------------------------------
 
     A data key, encrypted for one reader. Brokers only carry it.
@@ -1356,7 +1356,7 @@ class CommandProducer(_message.Message):
     """----------------------------------------------------------------------------------------------------
     Producers
 
-    C Producer, answered by B ProducerSuccess or Error; then C Send, each answered by B SendReceipt or SendError.
+    C Producer, answered by B ProducerSuccess or Error; then C Send, each answered by SendReceipt or SendError.
     ----------------------------------------------------------------------------------------------------
 
     C: attach a producer to a topic.
@@ -1580,7 +1580,7 @@ Global___CommandSendError: _TypeAlias = CommandSendError  # noqa: Y015
 
 @_typing.final
 class CommandCloseProducer(_message.Message):
-    """C: no more messages, answered with Success after all pending ones. B: look the topic up again; not answered."""
+    """C: no more messages, answered with Success after all pending ones. B: look the topic up again, no answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1614,7 +1614,7 @@ class KeySharedMeta(_message.Message):
     """----------------------------------------------------------------------------------------------------
     Consumers
 
-    C Subscribe, answered by B Success or Error; then C Flow grants permits, B Message uses them, C Ack settles.
+    C Subscribe, answered by B Success or Error; C Flow grants permits, B Message uses them, C Ack settles.
     ----------------------------------------------------------------------------------------------------
 
     How a Key_Shared consumer wants its keys.
@@ -2487,8 +2487,8 @@ class Subscription(_message.Message):
     """----------------------------------------------------------------------------------------------------
     Transactions
 
-    C connects to the coordinator, begins, registers what it touches, ends; the coordinator (as C) ends it on each
-    partition and subscription.
+    C connects to the coordinator, begins, registers what it touches, ends; the coordinator (as C) ends it on
+    each partition and subscription.
     ----------------------------------------------------------------------------------------------------
 
     A subscription that a transaction acknowledges on.
