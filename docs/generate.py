@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import magnetar
@@ -89,19 +88,22 @@ def parse(exposition: str) -> Iterator[Row]:
             name = ""
 
 
+class Silent:
+    """Stands for a topic, subscription or broker with nothing to report: figures not given are 0."""
+
+    def __init__(self, **given: Any) -> None:
+        self.__dict__.update(given)
+
+    def __getattr__(self, name: str) -> int:
+        return 0
+
+
 def rendered_page() -> str:
-    """The page of a broker with one topic and one subscription, both of them silent."""
-    subscription: Any = SimpleNamespace(
-        stats=SubscriptionStats(), backlog=lambda: 0, unacked_messages=0, consumer_count=0
-    )
-    topic: Any = SimpleNamespace(
-        name=TopicName.parse("persistent://public/default/any"),
-        stats=TopicStats(),
-        subscriptions={"any": subscription},
-        producer_count=0,
-        storage_bytes=0,
-    )
-    broker: Any = SimpleNamespace(config=BrokerConfig(), topics={"any": topic}, connections=0)
+    """The page of a broker with one topic and one subscription."""
+    subscription = Silent(stats=SubscriptionStats(), backlog=lambda: 0)
+    name = TopicName.parse("persistent://public/default/any")
+    topic = Silent(name=name, stats=TopicStats(), subscriptions={"any": subscription})
+    broker: Any = Silent(config=BrokerConfig(), topics={"any": topic})
     return "".join(MetricsPage(broker).render())
 
 

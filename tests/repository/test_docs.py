@@ -1,0 +1,61 @@
+"""What the documents point at exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("libs/*/*.md"),
+    *ROOT.glob("services/*/*.md"),
+]
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_between_documents_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    broken = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
+    assert broken == []
+
+
+def test_documented_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = {
+        (page_name(page), target)
+        for page in PAGES
+        for target in re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert {(page, target) for page, target in named if target not in targets} == set()
+    assert len(named) > 10
+
+
+def test_every_decision_is_in_the_list() -> None:
+    decisions = ROOT / "docs/decisions"
+    listed = set(re.findall(r"\]\(([\w-]+\.md)\)", (decisions / "README.md").read_text(encoding="utf-8")))
+    assert listed == {path.name for path in decisions.glob("*.md")} - {"README.md"}
+
+
+def test_every_dependency_has_its_reason() -> None:
+    reasons = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")
+    for pyproject in (ROOT / "pyproject.toml", *ROOT.glob("*/*/pyproject.toml")):
+        for name in re.findall(r'^    "([a-z0-9-]+)>=', pyproject.read_text(encoding="utf-8"), re.MULTILINE):
+            assert re.search(rf"^\|[^|]*\b{re.escape(name)}\b", reasons, re.MULTILINE), name
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
