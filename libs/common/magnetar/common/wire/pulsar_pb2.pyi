@@ -16,9 +16,9 @@ Send and Message are payload frames, everything else is simple.
 
 Words used below: times are milliseconds since 1970 UTC unless said otherwise. "C" commands are sent by
 clients, "B" commands by brokers. producer_id, consumer_id, watcher_id and request_id are chosen by the
-client and are unique within one connection only; an answer repeats the request_id of its request. A response
-with `error` (or error_code) set has failed. Transaction ids are two halves of 128 bits: most = coordinator,
-least = its counter.
+client and are unique within one connection only; an answer repeats the request_id of its request. A
+response with `error` (or error_code) set has failed. Transaction ids are two halves of 128 bits:
+most = coordinator, least = its counter.
 """
 
 from collections import abc as _abc
