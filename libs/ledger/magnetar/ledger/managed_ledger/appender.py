@@ -343,9 +343,11 @@ class Appender:
         assert put is not None, "the ledger was made together with the head"
         head.written(put)
         opened = OpenLedger(writer, ctx.clock.wall_ms())
+        if all(ledger.error is None for ledger in self.ledgers):
+            # Else the one before failed meanwhile: what it loses comes first.
+            self.current = opened
         self.ledgers.append(opened)
         self._roll_wanted = False
-        self.current = opened
         for failure, last_confirmed in early:
             self._failed(opened, failure, last_confirmed)
         self._check_roll()
@@ -356,13 +358,13 @@ class Appender:
         head, ledger = self._head, self.ledgers[0]
         await head.sync()
         put: Put | None = None
-        given_up: list[OpenLedger] = []
+        given_up: list[LedgerRef] = []
 
         def with_ops(closed: ClosedLedger) -> Sequence[Op]:
             nonlocal put, given_up
             lost = ledger.appended > closed.last_entry_id
             # Runs in a later ledger must not overtake the ones that this ledger loses.
-            given_up = [later for later in self.ledgers[1:] if lost and later.appended >= 0]
+            given_up = [later.span.ref for later in self.ledgers[1:] if lost and later.appended >= 0]
             put, ops = closing_ops(self._ctx, head, self.creation_id, ledger.span, closed, given_up)
             return ops
 
@@ -377,17 +379,15 @@ class Appender:
         assert put is not None, "the ledger was closed together with the head"
         head.written(put)
         self._closed(ledger, closed, given_up)
-        deleted = [later.span.ref for later in given_up]
-        if closed.last_entry_id < 0:
-            deleted.append(ledger.span.ref)
-        for ref in deleted:
+        for ref in [*given_up, *([closed.ref] if closed.last_entry_id < 0 else [])]:
             await finish_quietly(self._ctx, ref)
         self._on_closed()
 
-    def _closed(self, ledger: OpenLedger, closed: ClosedLedger, given_up: list[OpenLedger]) -> None:
+    def _closed(self, ledger: OpenLedger, closed: ClosedLedger, given_up: list[LedgerRef]) -> None:
         self._ledger_confirmed(ledger, closed.last_entry_id)
         assert ledger.confirmed == closed.last_entry_id, "a ledger closes at its last add confirmed"
-        self.ledgers = [other for other in self.ledgers if other is not ledger and other not in given_up]
+        gone = {closed.ref, *given_up}
+        self.ledgers = [other for other in self.ledgers if other.span.ref not in gone]
         ledger.span.closed = True
         if ledger.error is not None and self.ledgers and self.ledgers[-1].error is None:
             self.current = self.ledgers[-1]

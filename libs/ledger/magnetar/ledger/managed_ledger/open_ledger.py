@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from magnetar.common.errors import StorageError
 from magnetar.common.metadata.store import ABSENT, Op, Put
 from magnetar.common.metadata.values import TopicLedger, encode
-from magnetar.ledger.ledger_store import ClosedLedger, LedgerWriter
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerRef, LedgerWriter
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import delete_ledger_intent
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
@@ -50,7 +50,7 @@ def closing_ops(
     creation_id: int,
     span: LedgerSpan,
     closed: ClosedLedger,
-    given_up: Iterable[OpenLedger] = (),
+    given_up: Iterable[LedgerRef] = (),
 ) -> tuple[Put, list[Op]]:
     """(the head's write, all writes) that go with the closing of a ledger, in one transaction.
 
@@ -58,7 +58,7 @@ def closing_ops(
     an intent to delete it; so do the ledgers that are given up with it.
     """
     value = head.decode()
-    doomed = [ledger.span.ref for ledger in given_up]
+    doomed = list(given_up)
     ops: list[Op] = []
     if closed.last_entry_id < 0:
         doomed.append(closed.ref)

@@ -63,10 +63,17 @@ async def take_over(
     head = await _claim(ctx, name, create=create, properties=properties)
     value = head.decode()
     spans = await _closed_ledgers(ctx, value.creation_id)
-    for ref in value.open_ledgers:
-        await _recover(ctx, head, value.creation_id, read_ref(ref), spans, name)
+    refs = [read_ref(ref) for ref in value.open_ledgers]
+    if len(refs) == 2 and await _is_cut_off(ctx, value, spans, *refs):
+        log.warning(
+            "ledger given up: what came before it is lost, unconfirmed", topic=name, ledger=refs[1].id
+        )
+        await _recover(ctx, head, refs[0], spans, name, given_up=refs[1:])
+    else:
+        for ref in refs:
+            await _recover(ctx, head, ref, spans, name)
     value = head.decode()
-    next_index = await _next_index(ctx, value, spans)
+    next_index, _ = await _next_index(ctx, value, spans)
     cursors: dict[str, Cursor] = {}
     next_cursor_id = 1
     if value.HasField("cursor_ledger"):
@@ -137,19 +144,20 @@ async def _closed_ledgers(ctx: ManagedLedgerContext, creation_id: int) -> Ledger
 async def _recover(
     ctx: ManagedLedgerContext,
     head: TopicHeadKey,
-    creation_id: int,
     ref: LedgerRef,
     spans: LedgerSpans,
     name: str,
+    given_up: Sequence[LedgerRef] = (),
 ) -> None:
     """Fence and close one open ledger of the former owner, and take it into the list."""
     await head.sync()
+    creation_id = head.decode().creation_id
     span = LedgerSpan(ref, messages=-1, closed=True)
     put: Put | None = None
 
     def with_ops(closed: ClosedLedger) -> Sequence[Op]:
         nonlocal put
-        put, ops = closing_ops(ctx, head, creation_id, span, closed)
+        put, ops = closing_ops(ctx, head, creation_id, span, closed, given_up)
         return ops
 
     try:
@@ -160,29 +168,52 @@ async def _recover(
     head.written(put)
     await head.sync()
     log.info("ledger recovered", topic=name, ledger=ref.id, last_entry=closed.last_entry_id)
-    if closed.last_entry_id < 0:
-        await finish_quietly(ctx, ref)
-        return
-    span.entries = closed.last_entry_id + 1
-    span.byte_length = closed.byte_length
-    span.reader = reader
-    spans.add(span)
+    for gone in [*given_up, *([ref] if closed.last_entry_id < 0 else [])]:
+        await finish_quietly(ctx, gone)
+    if closed.last_entry_id >= 0:
+        span.entries = closed.last_entry_id + 1
+        span.byte_length = closed.byte_length
+        span.reader = reader
+        spans.add(span)
 
 
-async def _next_index(ctx: ManagedLedgerContext, head: TopicHead, spans: LedgerSpans) -> int:
-    """The topic-wide index of the next message, from the last ledger and from what was trimmed."""
+async def _is_cut_off(
+    ctx: ManagedLedgerContext, head: TopicHead, spans: LedgerSpans, first: LedgerRef, second: LedgerRef
+) -> bool:
+    """True when the second of two open ledgers has runs, but the end of the first one before them is lost.
+
+    Two ledgers are open while the last runs of the first are on their way, and the runs of the second are
+    confirmed only after those. So if message indexes show a gap between them, nothing of the second was
+    confirmed, and it is given up: its producers send it all again, in order. What is damaged proves nothing.
+    """
+    first_reader, first_closed = await ctx.ledgers.recover(first)
+    second_reader, second_closed = await ctx.ledgers.recover(second)
+    if second_closed.last_entry_id < 0:
+        return False
+    if first_closed.last_entry_id < 0:
+        expected, exact = await _next_index(ctx, head, spans)
+    else:
+        expected, exact = await _index_after(first_reader, first_closed.last_entry_id + 1)
+    try:
+        return exact and (await second_reader.read(0, 0, 1))[0].first_index > expected
+    except EntryUnreadable:
+        return False
+
+
+async def _next_index(ctx: ManagedLedgerContext, head: TopicHead, spans: LedgerSpans) -> tuple[int, bool]:
+    """(the topic-wide index of the next message, whether that is certain)."""
     if not spans.spans:
-        return head.next_index
+        return head.next_index, True
     last = spans.spans[-1]
     if last.messages >= 0:
-        return max(head.next_index, last.first_index + last.messages)
-    reader = last.reader
-    if reader is None:
-        reader = last.reader = await ctx.ledgers.open(last.ref)
-    return max(head.next_index, await _index_after(reader, last.entries))
+        return last.first_index + last.messages, True
+    if last.reader is None:
+        last.reader = await ctx.ledgers.open(last.ref)
+    index, exact = await _index_after(last.reader, last.entries)
+    return max(head.next_index, index), exact
 
 
-async def _index_after(reader: LedgerReader, entries: int) -> int:
+async def _index_after(reader: LedgerReader, entries: int) -> tuple[int, bool]:
     """The index after a ledger's last message; unreadable entries at its end count as one message each."""
     for skipped in range(entries):
         entry_id = entries - 1 - skipped
@@ -190,8 +221,8 @@ async def _index_after(reader: LedgerReader, entries: int) -> int:
             run = (await reader.read(entry_id, entry_id, 1))[0]
         except EntryUnreadable:
             continue
-        return run.first_index + run.messages + skipped
-    return entries
+        return run.first_index + run.messages + skipped, not skipped
+    return entries, False
 
 
 async def _load_cursors(

@@ -1,0 +1,27 @@
+"""No confirmed entry, subscription or acknowledgement is lost when the power goes, whenever it goes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.simulation.managed_ledger_workload import ManagedLedgerWorkload
+from tests.simulation.power_loss import cut_everywhere
+
+
+@pytest.mark.seeds(4)
+def test_entries_and_cursors_survive_a_power_loss_at_any_write_sync_or_commit(seed: int) -> None:
+    workload = ManagedLedgerWorkload(seed)
+    report = cut_everywhere(workload, seed)
+    assert report.checks > 100
+    assert workload.losses, "there were two owners"
+
+
+@pytest.mark.seeds(3)
+def test_entries_and_cursors_survive_failing_syncs_and_a_power_loss(seed: int) -> None:
+    rng = random.Random(seed)
+    starts = [rng.randrange(10, 400) for _ in range(4)]
+    errors = frozenset(number for start in starts for number in range(start, start + 3))
+    report = cut_everywhere(ManagedLedgerWorkload(seed, sync_error_at=errors), seed)
+    assert report.checks > 100
