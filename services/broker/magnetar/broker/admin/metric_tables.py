@@ -1,0 +1,208 @@
+"""Which figures of topics and subscriptions the metrics page shows, and under which names.
+
+Each metric is a name, a help text and a function of a topic or subscription. Names and units are Pulsar's
+where the meaning is the same: rates per second over the last minute, sizes in bytes, latencies in ms,
+backlogs in entries. Latency and size buckets are those of the last minute and do not add up (Pulsar's are
+so). What Pulsar has no name for begins with `magnetar_`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from magnetar.broker.admin.view import SubscriptionView, TopicView
+from magnetar.broker.stats import Histogram
+
+Number = int | float
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric(Generic[T]):
+    """One line of the page for each `T`."""
+
+    name: str
+    kind: str
+    help: str
+    value: Callable[[T], Number]
+
+    @property
+    def head(self) -> str:
+        """The comment lines before the samples."""
+        return f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n"
+
+
+def _buckets(
+    name: str, help_text: str, suffixes: Sequence[str], histogram: Callable[[TopicView], Histogram]
+) -> list[Metric[TopicView]]:
+    def count_of(index: int) -> Callable[[TopicView], Number]:
+        return lambda topic: histogram(topic).period_counts[index]
+
+    metrics = [
+        Metric(f"{name}_{suffix}", "gauge", help_text, count_of(index))
+        for index, suffix in enumerate(suffixes)
+    ]
+    metrics.append(
+        Metric(f"{name}_count", "gauge", help_text, lambda topic: sum(histogram(topic).period_counts))
+    )
+    metrics.append(Metric(f"{name}_sum", "gauge", help_text, lambda topic: histogram(topic).period_total))
+    return metrics
+
+
+def _average_size(topic: TopicView) -> Number:
+    rate = topic.stats.message_rate_in
+    return topic.stats.byte_rate_in / rate if rate else 0
+
+
+def _backlog_bytes(topic: TopicView) -> Number:
+    """An estimate, as Pulsar's is: entries of one size, and the slowest subscription counts."""
+    entries = topic.storage_entries
+    if not entries:
+        return 0
+    behind = max((each.backlog() for each in topic.subscriptions.values()), default=0)
+    return topic.storage_bytes * behind // entries
+
+
+TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
+    Metric("pulsar_subscriptions_count", "gauge", "Subscriptions.", lambda t: len(t.subscriptions)),
+    Metric("pulsar_producers_count", "gauge", "Connected producers.", lambda t: t.producer_count),
+    Metric(
+        "pulsar_consumers_count",
+        "gauge",
+        "Connected consumers.",
+        lambda t: sum(each.consumer_count for each in t.subscriptions.values()),
+    ),
+    Metric("pulsar_rate_in", "gauge", "Messages in, per second.", lambda t: t.stats.message_rate_in),
+    Metric("pulsar_rate_out", "gauge", "Messages out, per second.", lambda t: t.stats.message_rate_out),
+    Metric("pulsar_throughput_in", "gauge", "Bytes in, per second.", lambda t: t.stats.byte_rate_in),
+    Metric("pulsar_throughput_out", "gauge", "Bytes out, per second.", lambda t: t.stats.byte_rate_out),
+    Metric("pulsar_average_msg_size", "gauge", "Average bytes of a message in.", _average_size),
+    Metric(
+        "pulsar_in_messages_total", "counter", "Messages in since the load.", lambda t: t.stats.messages_in
+    ),
+    Metric("pulsar_in_bytes_total", "counter", "Bytes in since the load.", lambda t: t.stats.bytes_in),
+    Metric("pulsar_storage_size", "gauge", "Stored bytes, all copies.", lambda t: t.storage_bytes),
+    Metric("pulsar_storage_logical_size", "gauge", "Stored bytes, one copy.", lambda t: t.storage_bytes),
+    Metric(
+        "pulsar_storage_backlog_size",
+        "gauge",
+        "Bytes that the slowest subscription is behind.",
+        _backlog_bytes,
+    ),
+    Metric(
+        "pulsar_storage_write_rate", "gauge", "Entries stored, per second.", lambda t: t.stats.entry_rate_in
+    ),
+    Metric(
+        "pulsar_msg_backlog",
+        "gauge",
+        "Entries not acknowledged, over all subscriptions.",
+        lambda t: sum(each.backlog() for each in t.subscriptions.values()),
+    ),
+    *_buckets(
+        "pulsar_storage_write_latency",
+        "Entries of the last minute by ms from their arrival to being durable.",
+        ("le_0_5", "le_1", "le_5", "le_10", "le_20", "le_50", "le_100", "le_200", "le_1000", "overflow"),
+        lambda t: t.stats.write_latency,
+    ),
+    *_buckets(
+        "pulsar_entry_size",
+        "Entries of the last minute by bytes.",
+        (
+            "le_128",
+            "le_512",
+            "le_1_kb",
+            "le_2_kb",
+            "le_4_kb",
+            "le_16_kb",
+            "le_100_kb",
+            "le_1_mb",
+            "le_overflow",
+        ),
+        lambda t: t.stats.entry_sizes,
+    ),
+    Metric(
+        "magnetar_in_entries_total", "counter", "Entries in since the load.", lambda t: t.stats.entries_in
+    ),
+]
+
+SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
+    Metric("pulsar_subscription_back_log", "gauge", "Entries not acknowledged.", lambda s: s.backlog()),
+    Metric(
+        "pulsar_subscription_back_log_no_delayed",
+        "gauge",
+        "Entries not acknowledged and not delayed.",
+        lambda s: s.backlog(),
+    ),
+    Metric(
+        "pulsar_subscription_unacked_messages",
+        "gauge",
+        "Messages sent to consumers and not acknowledged.",
+        lambda s: s.unacked_messages,
+    ),
+    Metric(
+        "pulsar_subscription_blocked_on_unacked_messages",
+        "gauge",
+        "1 while too many messages are not acknowledged for more to be sent.",
+        lambda s: int(s.blocked_on_unacked),
+    ),
+    Metric(
+        "pulsar_subscription_consumers_count", "gauge", "Connected consumers.", lambda s: s.consumer_count
+    ),
+    Metric(
+        "pulsar_subscription_msg_rate_out",
+        "gauge",
+        "Messages out, per second.",
+        lambda s: s.stats.message_rate_out,
+    ),
+    Metric(
+        "pulsar_subscription_msg_throughput_out",
+        "gauge",
+        "Bytes out, per second.",
+        lambda s: s.stats.byte_rate_out,
+    ),
+    Metric(
+        "pulsar_subscription_msg_rate_redeliver",
+        "gauge",
+        "Messages sent again, per second.",
+        lambda s: s.stats.redelivery_rate,
+    ),
+    Metric(
+        "pulsar_subscription_msg_ack_rate",
+        "gauge",
+        "Messages acknowledged, per second.",
+        lambda s: s.stats.ack_rate,
+    ),
+    Metric(
+        "pulsar_out_messages_total", "counter", "Messages out since the load.", lambda s: s.stats.messages_out
+    ),
+    Metric("pulsar_out_bytes_total", "counter", "Bytes out since the load.", lambda s: s.stats.bytes_out),
+    Metric(
+        "magnetar_subscription_redelivered_messages_total",
+        "counter",
+        "Messages sent again since the load.",
+        lambda s: s.stats.messages_redelivered,
+    ),
+    Metric(
+        "magnetar_subscription_acked_messages_total",
+        "counter",
+        "Messages acknowledged since the load.",
+        lambda s: s.stats.acks,
+    ),
+]
+
+BROKER_SUMS: Final = (
+    "subscriptions_count",
+    "producers_count",
+    "consumers_count",
+    "rate_in",
+    "rate_out",
+    "throughput_in",
+    "throughput_out",
+    "storage_size",
+    "storage_logical_size",
+    "storage_write_rate",
+    "msg_backlog",
+)
+"""`pulsar_<name>` summed over the topics is `pulsar_broker_<name>`."""
