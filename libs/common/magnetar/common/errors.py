@@ -166,6 +166,10 @@ class SubscriptionNotFound(BrokerError):
     """No such subscription, and it may not be created automatically."""
 
 
+class UnsubscribeRefused(BrokerError):
+    """Only the single connected consumer of a subscription may delete it without force."""
+
+
 class ConsumerNotFound(BrokerError):
     """No consumer with that id on this connection."""
 

@@ -24,6 +24,7 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
     errors.BrokerError: ServerError.UnknownError,
     errors.TopicNotFound: ServerError.TopicNotFound,
     errors.SubscriptionNotFound: ServerError.SubscriptionNotFound,
+    errors.UnsubscribeRefused: ServerError.MetadataError,  # as Apache Pulsar answers it
     errors.ConsumerNotFound: ServerError.ConsumerNotFound,
     errors.ConsumerBusy: ServerError.ConsumerBusy,
     errors.ProducerBusy: ServerError.ProducerBusy,

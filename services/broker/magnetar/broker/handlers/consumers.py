@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from datetime import UTC, datetime
+from typing import Any
 
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, OpenConsumer, Opening
@@ -34,16 +36,23 @@ _READS_COMPACTED = (CommandSubscribe.SubType.Exclusive, CommandSubscribe.SubType
 """Nothing is compacted in this version, and the compacted view of such a topic is the topic itself."""
 
 
-async def handle_subscribe(client: Client, command: CommandSubscribe) -> None:
-    """Connect a consumer. Answered with Success, unless the client closed it meanwhile."""
+def handle_subscribe(client: Client, command: CommandSubscribe) -> Coroutine[Any, Any, None] | None:
+    """Connect a consumer. Answered with Success, unless the client closed it meanwhile.
+
+    The id is taken at once, so that a close behind this command finds it.
+    """
     existing = client.consumers.get(command.consumer_id)
     if isinstance(existing, Opening):
         raise ServiceNotReady(f"consumer {command.consumer_id} is already being created on this connection")
     if existing is not None:
         client.peer.write(commands.success(command.request_id))
-        return
+        return None
     opening = Opening()
     client.consumers[command.consumer_id] = opening
+    return _finish_opening(client, command, opening)
+
+
+async def _finish_opening(client: Client, command: CommandSubscribe, opening: Opening) -> None:
     try:
         opened = await _open(client, command)
     except BaseException as error:

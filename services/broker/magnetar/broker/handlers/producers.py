@@ -32,16 +32,23 @@ REFUSED_MESSAGES = Counter(
 )
 
 
-async def handle_producer(client: Client, command: CommandProducer) -> None:
-    """Open a producer. Answered with ProducerSuccess, unless the client closed it meanwhile."""
+def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, Any, None] | None:
+    """Open a producer. Answered with ProducerSuccess, unless the client closed it meanwhile.
+
+    The id is taken at once, so that a close behind this command finds it.
+    """
     existing = client.producers.get(command.producer_id)
     if isinstance(existing, Opening):
         raise ServiceNotReady(f"producer {command.producer_id} is already being created on this connection")
     if existing is not None and command.epoch <= existing.producer.epoch:
         _answer(client, command.request_id, existing.producer)
-        return
+        return None
     opening = Opening()
     client.producers[command.producer_id] = opening
+    return _finish_opening(client, command, opening)
+
+
+async def _finish_opening(client: Client, command: CommandProducer, opening: Opening) -> None:
     try:
         opened = await _open(client, command)
     except BaseException as error:

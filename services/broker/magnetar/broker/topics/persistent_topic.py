@@ -18,11 +18,11 @@ from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
 from magnetar.common.errors import (
-    BrokerError,
     ConsumerBusy,
     NotAllowed,
     StorageError,
     SubscriptionNotFound,
+    UnsubscribeRefused,
 )
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
@@ -38,10 +38,6 @@ from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 log = get_logger(__name__)
-
-
-class UnsubscribeRefused(BrokerError):
-    """Only the single connected consumer may unsubscribe without force."""
 
 
 @dataclass(slots=True, eq=False)

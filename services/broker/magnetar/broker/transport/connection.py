@@ -122,6 +122,9 @@ class Connection(asyncio.Protocol):
     # -- commands
 
     def _handle(self, command: BaseCommand) -> None:
+        if self._requests >= REQUESTS_MAX and commands.request_id_of(command) is not None:
+            self._answer_error(command, TooManyRequests(f"{REQUESTS_MAX} requests are in process already"))
+            return
         try:
             rest = route(self._client, command)
         except ProtocolError:
@@ -130,10 +133,6 @@ class Connection(asyncio.Protocol):
             self._answer_error(command, error)
             return
         if rest is None:
-            return
-        if self._requests >= REQUESTS_MAX:
-            rest.close()
-            self._answer_error(command, TooManyRequests(f"{REQUESTS_MAX} requests are in process already"))
             return
         self._requests += 1
         self._services.spawn(self._finish(command, rest), "client command")
