@@ -101,3 +101,41 @@ def test_generated_code_is_up_to_date() -> None:
         [sys.executable, "proto/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def room_modules() -> list[Path]:
+    return [path for path in sources() if named(path).startswith(("libs/", "services/"))]
+
+
+def module_name(path: Path) -> str:
+    parts = list(path.with_suffix("").parts)
+    return ".".join(parts[parts.index("magnetar") :]).removesuffix(".__init__")
+
+
+def test_no_module_is_left_that_nothing_imports() -> None:
+    """What is neither an entry point nor imported outside of tests is dead."""
+    modules = room_modules()
+    scripts = "".join((room / "pyproject.toml").read_text(encoding="utf-8") for room in ROOMS)
+    used = {entry.partition(":")[0] for entry in re.findall(r'= "(magnetar\.[\w.]+:\w+)"', scripts)}
+    for path in sources():
+        if named(path).startswith("tests/"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        used |= set(re.findall(r'import_module\("([\w.]+)"\)', text))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                used |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                used |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    unused = {module_name(path) for path in modules if path.name != "__init__.py"} - used
+    # What a simulation is made of is used by tests only: that is what the room is for.
+    assert {name for name in unused if not name.startswith("magnetar.sim.")} == set()
+
+
+def test_unit_tests_lie_under_the_path_of_what_they_test() -> None:
+    packages = {module_name(path) for path in room_modules() if path.name == "__init__.py"}
+    unit = ROOT / "tests/unit"
+    directories = {
+        ".".join(("magnetar", *path.parent.relative_to(unit).parts)) for path in unit.rglob("test_*.py")
+    }
+    assert directories - packages == set()
