@@ -41,7 +41,7 @@ SEND_PREFIX: Final = b"\x08\x06\x32"
 """How a BaseCommand with a Send begins: type SEND, then field `send`."""
 
 _SEND_BYTES_MIN: Final = SIZES.size + len(SEND_PREFIX)
-_MAGIC: Final = 0x0E01
+_MAGIC: Final = b"\x0e\x01"
 
 # Varints of at most nine bytes (four for counts): larger numbers are protobuf's.
 _SEND: Final = re.compile(
@@ -65,8 +65,8 @@ class Send(NamedTuple):
     highest: bytes
     is_chunk: bool
     marker: bool
-    plain: bool
-    """Only producer and sequence id, in the usual form: Sends of the same shape may follow."""
+    tail: bytes | None
+    """What follows the sequence id, when Sends may follow that differ in nothing but that id; else None."""
 
     refusal: str | None = None
 
@@ -75,7 +75,7 @@ class _Shape(NamedTuple):
     """How Sends look that differ only in the digits of their sequence id."""
 
     layout: Struct
-    """totalSize, commandSize and command up to the sequence id, sequence id, magic, CRC, metadataSize."""
+    """totalSize; commandSize and command to the sequence id; that id; tail and magic; CRC; metadataSize."""
 
     entry_offset: int
     mask: int
@@ -84,10 +84,10 @@ class _Shape(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _shape(head_bytes: int, sequence_bytes: int) -> _Shape:
+def _shape(head_bytes: int, sequence_bytes: int, tail_bytes: int) -> _Shape:
     return _Shape(
-        Struct(f">I{head_bytes}s{sequence_bytes}sHII"),
-        4 + head_bytes + sequence_bytes,
+        Struct(f">I{head_bytes}s{sequence_bytes}s{tail_bytes + len(_MAGIC)}sII"),
+        4 + head_bytes + sequence_bytes + tail_bytes,
         int.from_bytes(b"\x80" * sequence_bytes, "big"),
         int.from_bytes(b"\x80" * (sequence_bytes - 1) + b"\x00", "big"),
     )
@@ -112,12 +112,10 @@ def parse_sends(
             break
         send = _parse_send(buffer, command_start, entry_start)
         run = take_send(send, buffer[entry_start:frame_end], message_bytes_max, events)
-        if run is not None and send.plain:
-            head = buffer[position + 4 : entry_start - len(send.sequence)]
+        if run is not None and send.tail is not None:
+            head = buffer[position + 4 : entry_start - len(send.tail) - len(send.sequence)]
             if buffer.startswith(head, frame_end + 4):
-                frame_end = _same_shape(
-                    buffer, frame_end, end, message_bytes_max, head, len(send.sequence), run
-                )
+                frame_end = _same_shape(buffer, frame_end, end, message_bytes_max, head, send, run)
         position = frame_end
     return position
 
@@ -145,14 +143,16 @@ def _same_shape(
     end: int,
     message_bytes_max: int,
     head: bytes,
-    sequence_bytes: int,
+    like: Send,
     run: SendRun,
 ) -> int:
     """Take Sends as long as they look like the one before; returns where that ends. Never raises.
 
     Whatever is out of the ordinary (wrong checksum or lengths, a large message) is left to the caller.
     """
-    layout, entry_offset, mask, pattern = _shape(len(head), sequence_bytes)
+    assert like.tail is not None, "only Sends of the usual form have a shape"
+    layout, entry_offset, mask, pattern = _shape(len(head), len(like.sequence), len(like.tail))
+    tail_and_magic = like.tail + _MAGIC
     unpack = layout.unpack_from
     last = min(end, start + RUN_BYTES_MAX - run.byte_length) - layout.size
     entries, sequences = run.entries, run.sequence_varints
@@ -164,12 +164,12 @@ def _same_shape(
     for _ in repeat(None, RUN_ENTRIES_MAX - taken_before):
         if position > last:
             break
-        total_size, its_head, sequence, magic, crc, metadata_size = unpack(buffer, position)
+        total_size, its_head, sequence, its_tail, crc, metadata_size = unpack(buffer, position)
         frame_end = position + 4 + total_size
         if (
             its_head != head
             or frame_end > end
-            or magic != _MAGIC
+            or its_tail != tail_and_magic
             or from_bytes(sequence, "big") & mask != pattern
             or total_size > message_bytes_max
         ):
@@ -188,7 +188,7 @@ def _same_shape(
     taken = len(entries) - taken_before
     run.byte_length += position - start - taken * entry_offset
     if run.message_counts is not None:
-        run.message_counts.extend([1] * taken)
+        run.message_counts.extend([like.message_count] * taken)
     if run.highest_varints is not None:
         run.highest_varints.extend([b"\x00"] * taken)
     return position
@@ -203,12 +203,14 @@ def _parse_send(buffer: bytes, start: int, end: int) -> Send:
     if length[0] != end - start - len(SEND_PREFIX) - 1:
         return _parse_unusual(buffer[start:end])
     if match.lastindex == 3:
-        return Send(_recurring(producer), sequence, 1, b"", False, False, True)
+        return Send(_recurring(producer), sequence, 1, b"", False, False, b"")
     message_count = 1 if count is None else _message_count(_recurring(count))
     if message_count > BATCH_MESSAGES_MAX:
         return _parse_unusual(buffer[start:end])
     is_chunk, marker = is_chunk == b"\x01", marker == b"\x01"
-    return Send(_recurring(producer), sequence, message_count, highest or b"", is_chunk, marker, False)
+    # The highest sequence id changes with the sequence id, so a Send with one has no shape.
+    tail = buffer[match.end(3) : end] if highest is None else None
+    return Send(_recurring(producer), sequence, message_count, highest or b"", is_chunk, marker, tail)
 
 
 def _parse_unusual(encoded: bytes) -> Send:
@@ -227,7 +229,7 @@ def send_of(send: CommandSend) -> Send:
         highest=encode_varint(send.highest_sequence_id) if send.HasField("highest_sequence_id") else b"",
         is_chunk=send.is_chunk,
         marker=send.marker,
-        plain=False,
+        tail=None,
         refusal=_refusal(send),
     )
 
