@@ -86,7 +86,8 @@ class Consumer:
         """Messages it can take now."""
         if self.permits <= 0 or not self.peer.writable or self.blocked_on_unacked:
             return 0
-        return self.permits
+        limit = self._unacked_max
+        return min(self.permits, limit - self.pending.messages) if limit else self.permits
 
     @property
     def held_back_by(self) -> str | None:
