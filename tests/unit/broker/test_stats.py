@@ -26,8 +26,14 @@ class FakeClock:
 
 
 @dataclass
+class FakeConsumer:
+    stats: SubscriptionStats = field(default_factory=SubscriptionStats)
+
+
+@dataclass
 class FakeSubscription:
     stats: SubscriptionStats = field(default_factory=SubscriptionStats)
+    consumers: list[FakeConsumer] = field(default_factory=list)
 
 
 @dataclass
@@ -76,10 +82,14 @@ def test_rates_are_the_difference_of_two_samples_by_their_time() -> None:
 
     topic.stats.messages_in, topic.stats.entries_in, topic.stats.bytes_in = 600, 60, 6000
     subscription.stats.messages_out, subscription.stats.acks = 300, 150
+    consumer = FakeConsumer()
+    consumer.stats.messages_out = 120
+    subscription.consumers.append(consumer)
     clock.now += 60
     asyncio.run(sampler.sample())
     assert (topic.stats.message_rate_in, topic.stats.entry_rate_in, topic.stats.byte_rate_in) == (10, 1, 100)
     assert (subscription.stats.message_rate_out, subscription.stats.ack_rate) == (5, 2.5)
+    assert consumer.stats.message_rate_out == 2
 
     clock.now += 30
     topic.stats.messages_out, topic.stats.bytes_out = 30, 3000

@@ -135,7 +135,7 @@ class TopicStats:
 
 @dataclass(slots=True, eq=False)
 class SubscriptionStats:
-    """Counters of one subscription since its topic was loaded."""
+    """Counters of one subscription since its topic was loaded, or of one consumer since it connected."""
 
     messages_out: int = 0
     bytes_out: int = 0
@@ -160,9 +160,17 @@ class SubscriptionStats:
         self._sampled = (self.messages_out, self.bytes_out, self.messages_redelivered, self.acks)
 
 
+class _Consumer(Protocol):
+    @property
+    def stats(self) -> SubscriptionStats: ...
+
+
 class _Subscription(Protocol):
     @property
     def stats(self) -> SubscriptionStats: ...
+
+    @property
+    def consumers(self) -> Sequence[_Consumer]: ...
 
 
 class _Topic(Protocol):
@@ -200,3 +208,5 @@ class RateSampler:
             topic.stats.sample(elapsed_s)
             for subscription in topic.subscriptions.values():
                 subscription.stats.sample(elapsed_s)
+                for consumer in subscription.consumers:
+                    consumer.stats.sample(elapsed_s)
