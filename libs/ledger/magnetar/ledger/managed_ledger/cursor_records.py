@@ -27,6 +27,7 @@ ENTRY_BYTES_MAX: Final = 64 * 1024
 """Entries are closed when they reach this; one part of a state more may be on top."""
 
 _PIECE_BYTES_MAX: Final = 16 * 1024
+_CONTAINER_IDS: Final = 65_536
 _ITEMS_MAX: Final = 2_000
 _HEADER: Final = struct.Struct(">HBBI")
 _CHECKED_PREFIX: Final = 4
@@ -221,10 +222,9 @@ def _bitmap_pieces(bitmap: BitMap) -> Iterator[bytes]:
     if len(data) <= _PIECE_BYTES_MAX:
         yield data
         return
-    low, high = whole.min(), whole.max() + 1
-    # A container of 65,536 ids takes at most 8 KiB, so halving by containers always ends.
-    middle = low + (high - low) // 2
-    middle -= middle % 65_536
+    # Halve by containers: one takes at most 8 KiB, so there are at least two, and halving ends.
+    low, high = whole.min() // _CONTAINER_IDS * _CONTAINER_IDS, whole.max() + 1
+    middle = low + max(1, (high - low) // 2 // _CONTAINER_IDS) * _CONTAINER_IDS
     for start, stop in ((low, middle), (middle, high)):
         half = whole.copy()
         half.remove_range(0, start)
