@@ -1,4 +1,4 @@
-"""Generate the Python code of every .proto file: `make proto`; `--check` fails when the committed code differs.
+"""Generate the Python code of every .proto file: `make proto`; `--check` fails when the committed is stale.
 
 The generated code is committed (docs/decisions/generated-code.md), each file with its user.
 """
