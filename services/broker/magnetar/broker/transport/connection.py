@@ -223,7 +223,8 @@ class Connection(asyncio.Protocol):
     async def is_alive(self) -> bool:
         if not self.connected:
             return False
-        if not self._liveness_timeout_s:
+        if not self._liveness_timeout_s or self._pauses:
+            # Without the check, or while we do not read what it sends, nothing says that it is dead.
             return True
         sign: asyncio.Future[None] = self._loop.create_future()
         self._life_signs.append(sign)
