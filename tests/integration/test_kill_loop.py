@@ -16,6 +16,7 @@ from tests.integration.raw.transcript import ConnectionEnded, Line, line, payloa
 
 IN_FLIGHT_MAX = 500
 BURST = 50
+PERMITS = 1_000
 
 
 def publish_until_killed(c: Line, topic: str, cycle: int) -> dict[bytes, tuple[int, int]]:
@@ -42,9 +43,10 @@ def read_back(c: Line, topic: str, first: tuple[int, int], last: bytes) -> dict[
     c.subscribe(topic, "check", 9, durable=False, start_message_id={"ledgerId": ledger, "entryId": entry})
     got: dict[bytes, tuple[int, int]] = {}
     while last not in got:
-        c.flow(500, consumer_id=9)
-        for message in c.expect_messages(1):
-            got[message.payload] = message.position
+        if len(got) % PERMITS == 0:
+            c.flow(2 * PERMITS if not got else PERMITS, consumer_id=9)
+        message = c.expect("message")
+        got[message.payload] = message.position
     return got
 
 
@@ -73,12 +75,13 @@ def run_cycles(server: StandaloneServer, topic: str, cycles: int, seed: int) -> 
         c.subscribe(topic, "keeper")
         seen: list[bytes] = []
         last = list(everything)[-1]
-        c.flow(1_000)
+        c.flow(2 * PERMITS)
         while not seen or seen[-1] != last:
             message = c.expect("message")
             seen.append(message.payload)
-            c.ack(message.position, receipt=False)
-            c.flow(1)
+            if len(seen) % PERMITS == 0:
+                c.ack(message.position, cumulative=True, receipt=False)
+                c.flow(PERMITS)
         assert len(set(seen)) == len(seen), f"seed {seed}: a message came twice on one consumer"
         assert [p for p in seen if p in everything] == list(everything), f"seed {seed}"
 
@@ -91,3 +94,35 @@ def test_confirmed_messages_survive_a_few_kills(server: StandaloneServer, topic:
 @pytest.mark.timeout(900)
 def test_confirmed_messages_survive_a_hundred_kills(server: StandaloneServer, topic: str) -> None:
     run_cycles(server, topic, cycles=100, seed=random.SystemRandom().randrange(1 << 32))
+
+
+def test_confirmed_acknowledgements_survive_kills(server: StandaloneServer, topic: str) -> None:
+    """Holes all over the place: what has its AckResponse never returns, what has no Ack always does."""
+    randomness = random.Random(17)
+    position_of: dict[bytes, tuple[int, int]] = {}
+    acked: set[bytes] = set()
+    in_doubt: set[bytes] = set()
+    with line(server.endpoint) as c:
+        c.subscribe(topic, "worker", subType="Shared")
+    for cycle in range(6):
+        with line(server.endpoint) as c:
+            c.open_producer(topic)
+            fresh = [b"%d:%d" % (cycle, n) for n in range(300)]
+            position_of.update(zip(fresh, c.publish(*fresh), strict=True))
+            c.subscribe(topic, "worker", subType="Shared")
+            c.flow(10_000)
+            got: list[bytes] = []
+            while not got or got[-1] != fresh[-1]:
+                got.append(c.expect("message").payload)
+            assert acked.isdisjoint(got), f"cycle {cycle}: acknowledged messages came again"
+            assert set(position_of) - acked - in_doubt <= set(got), f"cycle {cycle}: messages are lost"
+            assert len(set(got)) == len(got)
+            acked |= in_doubt - set(got)  # these were written before the server died
+            for start in range(0, len(got), 20):
+                some = randomness.sample(got[start : start + 20], k=min(10, len(got) - start))
+                c.ack(*[position_of[payload] for payload in some])
+                acked.update(some)
+            in_doubt = set(sorted(set(got) - acked)[:50])
+            c.ack(*[position_of[payload] for payload in sorted(in_doubt)], receipt=False)
+            server.kill()
+        server.start()
