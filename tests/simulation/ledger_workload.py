@@ -1,4 +1,4 @@
-"""A workload on ledgers: appends from several writers, rolls, closes, fences, deletes, restarts, bad syncs."""
+"""A workload on ledgers: several writers, rolls, closes, fences, deletes, restarts, failing syncs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from magnetar.common.errors import (
     NoSuchLedger,
     StorageError,
 )
-from magnetar.ledger.ledger_store import RUN_CHUNK, LedgerListener, LedgerRef, LedgerWriter, Run
+from magnetar.ledger.ledger_store import RUN_CHUNK, LedgerListener, LedgerReader, LedgerRef, LedgerWriter, Run
 from magnetar.ledger.local_store import LocalLedgerStore
+
 from tests.simulation.power_loss import Process
 
 
@@ -24,7 +25,7 @@ class Entry(NamedTuple):
 
     data: bytes
     publish_time_ms: int
-    index: int
+    message_index: int
     messages: int
     flags: int
 
@@ -61,10 +62,11 @@ class LedgerWorkload:
     seed: int
     steps: int = 30
     sync_error_at: frozenset[int] = frozenset()
-    allow_damage: bool = False
-    """Entries may be unreadable (bits were flipped), but never wrong, and never fewer."""
+    clean_end: bool = True
+    """End by closing the store; else by a kill some idle seconds after the last append."""
+    damaged: frozenset[tuple[int, int]] = frozenset()
+    """(ledger, entry) that may be unreadable because bits in them were flipped; never wrong, never gone."""
     ledgers: dict[int, Promises] = field(default_factory=dict)
-    unreadable: int = 0
 
     def fork(self) -> LedgerWorkload:
         twin = replace(self)
@@ -79,21 +81,35 @@ class LedgerWorkload:
     async def run(self, process: Process) -> None:
         rng = random.Random(self.seed)
         process.world.disk.faults.sync_errors = set(self.sync_error_at)
-        store = await process.open_store()
+        store = await self.open_store(process)
         writers = [await self.create(store) for _ in range(3)]
         for step in range(self.steps):
             for _ in range(rng.randrange(1, 5)):
                 place = rng.randrange(len(writers))
                 self.append(writers[place], random_run(rng))
             await asyncio.sleep(rng.choice((0, 0, 0.001, 0.003, 0.01)))
-            if step % 7 == 3:
-                place = rng.randrange(len(writers))
+            failed = [place for place, writer in enumerate(writers) if self.ledgers[writer.ref.id].failed]
+            if step % 7 == 3 or (failed and rng.random() < 0.3):
+                place = failed[0] if failed else rng.randrange(len(writers))
                 writers[place] = await self.replace_writer(store, writers[place], rng)
             if step == self.steps // 3:
                 await asyncio.sleep(2.0)  # idle: an empty group follows
             if step == self.steps // 2:
                 store, writers = await self.restart(process, store, clean=rng.random() < 0.5)
-        await store.close()
+        if self.clean_end:
+            await store.close()
+        else:
+            await asyncio.sleep(3.0)
+            process.world.kill()
+
+    async def open_store(self, process: Process) -> LocalLedgerStore:
+        """Start, again when a sync of the start failed."""
+        for _ in range(5):
+            try:
+                return await process.open_store()
+            except OSError:
+                assert self.sync_error_at, "the disk has no errors"
+        raise AssertionError("the store does not start")
 
     async def replace_writer(
         self, store: LocalLedgerStore, writer: LedgerWriter, rng: random.Random
@@ -103,10 +119,16 @@ class LedgerWorkload:
         choice = rng.choice(("close", "recover", "delete"))
         if choice == "recover":
             self.append(writer, random_run(rng))
-            await self.recover(store, promises)
+            recovery = asyncio.ensure_future(self.recover(store, promises))
+            for _ in range(8):
+                self.append(writer, random_run(rng))
+                await asyncio.sleep(0.0005)
+            await recovery
             assert not self.append(writer, random_run(rng)), "a fenced ledger took an append"
         else:
             promises.closed = (await writer.close()).last_entry_id
+            if promises.failed:
+                assert promises.closed == promises.confirmed, "a failed ledger is closed where it failed"
             if choice == "delete":
                 promises.deleting = True
                 await store.delete(writer.ref)
@@ -120,7 +142,7 @@ class LedgerWorkload:
             await store.close()
         else:
             process.world.kill()
-        store = await process.open_store()
+        store = await self.open_store(process)
         for promises in self.ledgers.values():
             if not promises.deleted:
                 await self.recover(store, promises)
@@ -156,7 +178,15 @@ class LedgerWorkload:
 
     async def recover(self, store: LocalLedgerStore, promises: Promises) -> None:
         """Fence and close a ledger wherever it ends, and read all of it."""
-        reader, closed = await store.recover(promises.ref)
+        for _ in range(5):
+            try:
+                reader, closed = await store.recover(promises.ref)
+                break
+            except LogFailed:
+                assert self.sync_error_at, "the disk has no errors"
+                await asyncio.sleep(1.5)
+        else:
+            raise AssertionError("the log does not come back")
         last = closed.last_entry_id
         assert promises.confirmed <= last, f"{promises.ref}: confirmed {promises.confirmed}, ends at {last}"
         assert last < len(promises.appended), f"{promises.ref}: ends at {last}, which was never appended"
@@ -167,15 +197,14 @@ class LedgerWorkload:
         await self.read_all(reader, promises, last)
         promises.confirmed = max(promises.confirmed, last)
 
-    async def read_all(self, reader, promises: Promises, last: int) -> None:  # type: ignore[no-untyped-def]
+    async def read_all(self, reader: LedgerReader, promises: Promises, last: int) -> None:
         entry_id = 0
         while entry_id <= last:
             try:
                 runs = await reader.read(entry_id, last, 5_000)
             except EntryUnreadable:
-                if not self.allow_damage:
+                if (promises.ref.id, entry_id) not in self.damaged:
                     raise
-                self.unreadable += 1
                 entry_id += 1
                 continue
             for run in runs:

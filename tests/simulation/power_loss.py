@@ -24,6 +24,9 @@ from magnetar.sim.syncer import SimSyncer
 
 T = TypeVar("T")
 
+TIME_MAX_S = 120.0
+"""Virtual seconds after which a run is stuck."""
+
 INSTANCE_ID = b"simulated-instan"
 KEYS = Keys("sim")
 
@@ -135,7 +138,7 @@ def cut_everywhere(
     Raises PowerLoss at the first broken promise.
     """
     world = world or World.new()
-    loop = SimLoop(seed)
+    loop = SimLoop(seed, time_max_s=TIME_MAX_S)
     report = Report()
 
     def cut(what: str) -> None:
@@ -145,7 +148,7 @@ def cut_everywhere(
                 _check_after(world, workload, seed, report, outcome, what)
 
     world.watch(cut)
-    run(loop, _in_process(loop, world, workload.run))
+    run(loop, in_process(loop, world, workload.run))
     cut("the end")
     report.trace = loop.trace_hash()
     return report
@@ -177,19 +180,19 @@ def _check_after(
 
 
 def _attempt(world: World, promises: Workload, seed: int) -> None:
-    loop = SimLoop(seed)
+    loop = SimLoop(seed, time_max_s=TIME_MAX_S)
     try:
-        run_inside(loop, _in_process(loop, world, promises.check))
+        run_inside(loop, in_process(loop, world, promises.check))
     except (SimCrash, SimDeadlock):
         if not world.disk.crashed:
             raise
 
 
-async def _in_process(loop: SimLoop, world: World, act: Callable[[Process], Awaitable[None]]) -> None:
+async def in_process(loop: SimLoop, world: World, act: Callable[[Process], Awaitable[None]]) -> None:
     await act(Process(loop, world))
 
 
 def simulate(seed: int, main: Callable[[SimLoop], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine on a fresh simulated loop."""
-    loop = SimLoop(seed)
+    loop = SimLoop(seed, time_max_s=TIME_MAX_S)
     return run(loop, main(loop))

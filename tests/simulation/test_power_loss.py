@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.simulation.ledger_workload import LedgerWorkload
@@ -13,3 +15,18 @@ def test_every_promise_holds_when_the_power_goes_at_any_write_sync_or_commit(see
     report = cut_everywhere(LedgerWorkload(seed), seed)
     assert report.cuts > 100
     assert report.checks >= report.cuts
+
+
+def workload_with_sync_errors(seed: int) -> LedgerWorkload:
+    """A workload in which some syncs of its disk answer EIO."""
+    rng = random.Random(seed)
+    starts = [rng.randrange(10, 250) for _ in range(4)]
+    errors = frozenset(number for start in starts for number in range(start, start + 3))
+    return LedgerWorkload(seed, sync_error_at=errors)
+
+
+@pytest.mark.seeds(4)
+def test_every_promise_holds_when_syncs_fail_and_the_power_goes(seed: int) -> None:
+    workload = workload_with_sync_errors(seed)
+    cut_everywhere(workload, seed)
+    assert any(promises.failed for promises in workload.ledgers.values()), "no append met a failed sync"

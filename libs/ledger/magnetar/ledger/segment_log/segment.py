@@ -182,8 +182,7 @@ def create_segment(disk: Disk, header: SegmentHeader, filled_bytes: int) -> Segm
     filled_end = max(filled_bytes, 2 * BLOCK)
     try:
         segment.file.pwritev([encode_segment_header(header)], 0)
-        segment.file.fdatasync()
-        segment.fill(BLOCK, filled_end)
+        segment.fill(BLOCK, filled_end)  # syncs the header too
         disk.sync_dir(SEGMENTS_DIRECTORY)
     except OSError:
         segment.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from magnetar.common.errors import LogFailed
@@ -28,7 +29,7 @@ RETRY_S: Final = 1.0
 SPACE_CHECK_S: Final = 0.1
 """While the disk is full, how often an append looks whether there is space again."""
 
-_FILL_SLICES: Final = 4
+_FILL_STEPS: Final = 4
 """The distance that is filled ahead is filled in this many steps."""
 
 
@@ -197,18 +198,23 @@ class SegmentChain:
             self._fill_task = self._spawn(self._fill(segment))
 
     async def _fill(self, segment: Segment) -> None:
-        start = segment.filled_end
-        step = max(BLOCK, self._config.fill_ahead_bytes // _FILL_SLICES // BLOCK * BLOCK)
-        end = min(start + step, self._config.segment_size_bytes)
+        """Zero-fill in steps until the writer has its distance again."""
+        config = self._config
+        step = max(BLOCK, config.fill_ahead_bytes // _FILL_STEPS // BLOCK * BLOCK)
+        target = min(segment.end + config.fill_ahead_bytes + step, config.segment_size_bytes)
         try:
-            await self._pool.run(lambda: segment.fill(start, end))
+            while segment.filled_end < target and not self._closing:
+                start = segment.filled_end
+                end = min(start + step, target)
+                await self._pool.run(partial(segment.fill, start, end))
+                segment.filled_end = end
+                if self._waiting:
+                    break
         except OSError as error:
             log.error(
-                "zero-filling failed, going on in a fresh segment", segment=segment.sequence, error=str(error)
+                "zero-filling failed, a fresh segment follows", segment=segment.sequence, error=str(error)
             )
             segment.failed = True
-        else:
-            segment.filled_end = max(segment.filled_end, end)
         finally:
             self._filling = None
         self._resume()

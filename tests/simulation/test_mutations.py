@@ -1,0 +1,362 @@
+"""The suite is worth what it catches: each sync, checksum and guard of the log is removed in turn.
+
+A mutation patches one function for one test. The named suite must fail within the stated number of seeds; a
+mutation that survives means that the guard is not tested, or not needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from magnetar.common.metadata.store import ANY_VERSION
+from magnetar.ledger import local_store
+from magnetar.ledger.ledger_store import ClosedLedger
+from magnetar.ledger.segment_log import (
+    codec_v1,
+    file_codec_v1,
+    log,
+    reader,
+    recovery,
+    scan,
+    segment,
+    segment_chain,
+)
+from magnetar.ledger.segment_log.codec_v1 import BLOCK, Durable
+from magnetar.ledger.segment_log.group_commit import GroupCommit
+from magnetar.ledger.segment_log.segment import Segment
+from magnetar.ledger.segment_log.segment_chain import SegmentChain
+from magnetar.sim.disk import SimDisk, SimFile
+
+from tests.simulation.corruption import flip_and_check, plant_stale_blocks, remains_of
+from tests.simulation.ledger_workload import LedgerWorkload
+from tests.simulation.power_loss import cut_everywhere
+from tests.simulation.test_power_loss import workload_with_sync_errors
+from tests.unit.ledger.ledger_store_contract import PROMISES
+from tests.unit.ledger.test_local_store import run_promise
+
+Patch = pytest.MonkeyPatch
+Suite = Callable[[int], object]
+
+
+# --- the suites ---
+
+
+def power_loss(seed: int) -> None:
+    cut_everywhere(LedgerWorkload(seed), seed)
+
+
+def power_loss_with_sync_errors(seed: int) -> None:
+    cut_everywhere(workload_with_sync_errors(seed), seed)
+
+
+def corruption(seed: int) -> None:
+    remains = remains_of(LedgerWorkload(seed, clean_end=seed % 2 == 0), seed)
+    for flip in range(150):
+        flip_and_check(remains, seed * 150 + flip)
+
+
+def stale_blocks(seed: int) -> None:
+    plant_stale_blocks(remains_of(LedgerWorkload(seed, clean_end=False), seed), seed)
+
+
+def contract(seed: int) -> None:
+    for promise in PROMISES:
+        run_promise(promise, seed)
+
+
+# --- the mutations: syncs ---
+
+
+def no_data_sync(patch: Patch) -> None:
+    submit = GroupCommit._submit
+
+    def mutant(self: GroupCommit, *args: Any, busy: bool) -> None:
+        self._config = dataclasses.replace(self._config, sync_data=False)
+        submit(self, *args, busy=busy)
+
+    patch.setattr(GroupCommit, "_submit", mutant)
+
+
+def no_directory_sync(patch: Patch) -> None:
+    patch.setattr(SimDisk, "sync_dir", lambda self, path: self.operation("no sync"))
+
+
+def fence_answered_before_it_is_durable(patch: Patch) -> None:
+    mark = log.SegmentLog._mark
+
+    async def mutant(self: log.SegmentLog, *args: Any) -> None:
+        task = asyncio.ensure_future(mark(self, *args))
+        task.add_done_callback(lambda task: task.exception())
+        await asyncio.sleep(0)
+
+    patch.setattr(log.SegmentLog, "_mark", mutant)
+
+
+def no_cookie_sync(patch: Patch) -> None:
+    sync = SimFile.fdatasync
+    patch.setattr(SimFile, "fdatasync", lambda self: None if "cookie" in self._path else sync(self))
+
+
+def no_sync_of_the_rewritten_tail(patch: Patch) -> None:
+    rewrite = recovery._rewrite
+    sync = SimFile.fdatasync
+
+    def mutant(*args: Any) -> Durable:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(SimFile, "fdatasync", lambda self: None)
+            result = rewrite(*args)
+        assert SimFile.fdatasync is sync
+        return result
+
+    patch.setattr(recovery, "_rewrite", mutant)
+
+
+# --- checksums ---
+
+
+def no_group_header_checksum(patch: Patch) -> None:
+    _ignore_crc(patch, codec_v1.decode_group_header, scan)
+
+
+def no_directory_checksum(patch: Patch) -> None:
+    _ignore_crc(patch, codec_v1.decode_directory, scan)
+
+
+def no_record_header_checksum(patch: Patch) -> None:
+    _ignore_crc(patch, codec_v1.decode_record_header, scan, reader)
+
+
+def no_body_checksum(patch: Patch) -> None:
+    patch.setattr(reader, "body_intact", lambda body, crc: True)
+
+
+def no_body_checksum_in_recovery(patch: Patch) -> None:
+    patch.setattr(recovery, "body_intact", lambda body, crc: True)
+
+
+def no_footer_directory_checksum(patch: Patch) -> None:
+    _ignore_crc(patch, file_codec_v1.decode_footer_directory, segment)
+
+
+def no_footer_arrays_checksum(patch: Patch) -> None:
+    _ignore_crc(patch, file_codec_v1.decode_footer_arrays, segment)
+
+
+def no_trailer_checksum(patch: Patch) -> None:
+    _ignore_crc(patch, file_codec_v1.decode_trailer, segment, recovery)
+
+
+def no_segment_header_checksum(patch: Patch) -> None:
+    _ignore_crc(patch, file_codec_v1.decode_segment_header, recovery)
+
+
+class _AnyCrc(int):
+    """Equal to every other number: a comparison of checksums that always succeeds."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+def _ignore_crc(patch: Patch, decode: Callable[..., Any], *users: Any) -> None:
+    def mutant(*args: Any) -> Any:
+        module = codec_v1 if decode.__module__ == codec_v1.__name__ else file_codec_v1
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(module, "crc32c", lambda data, crc=0: _AnyCrc(0))
+            return decode(*args)
+
+    for user in users:
+        patch.setattr(user, decode.__name__, mutant)
+
+
+# --- guards ---
+
+
+def tail_believed_from_the_page_cache(patch: Patch) -> None:
+    find = recovery._find_durable_ends
+
+    def mutant(tails: list[Any], sealed: list[Any]) -> None:
+        find(tails, sealed)
+        for tail in tails:
+            tail.durable_end = tail.segment.end = tail.segment.durable_end = tail.scan.content_end
+
+    patch.setattr(recovery, "_find_durable_ends", mutant)
+
+
+def old_segments_retired_before_the_tail_is_rewritten(patch: Patch) -> None:
+    judge = recovery._judge_tail
+    retire = recovery._retire
+    retired: dict[int, bool] = {}
+
+    def early(tail: Any, known: Any) -> Any:
+        kept = judge(tail, known)
+        retired[id(tail)] = retire(tail)
+        return kept
+
+    patch.setattr(recovery, "_judge_tail", early)
+    patch.setattr(recovery, "_retire", lambda tail: retired[id(tail)])
+
+
+def gaps_kept_in_a_torn_group(patch: Patch) -> None:
+    class Everything(dict[Any, int]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            return 1 << 40
+
+    patch.setattr(recovery, "_Known", lambda: _known_everything(Everything()))
+
+
+def _known_everything(entries: Any) -> Any:
+    known = _KNOWN()
+    known.last_entry = entries
+    return known
+
+
+_KNOWN = recovery._Known
+
+
+def no_salt(patch: Patch) -> None:
+    original = segment.new_header
+
+    def mutant(rng: random.Random, sequence: int, created_ms: int) -> Any:
+        return dataclasses.replace(original(rng, sequence, created_ms), salt=0, uuid=bytes(16))
+
+    for module in (recovery, segment_chain):
+        patch.setattr(module, "new_header", mutant)
+
+
+def a_group_claims_itself_durable(patch: Patch) -> None:
+    encode = codec_v1.encode_group
+
+    def mutant(records: Any, uuid: bytes, salt: int, sequence: int, durable: Durable) -> Any:
+        length = codec_v1.align(codec_v1.encoded_group_length(records), BLOCK)
+        end = durable.end + length
+        return encode(records, uuid, salt, sequence, Durable(sequence, durable.segment_sequence, end))
+
+    patch.setattr("magnetar.ledger.segment_log.group_commit.encode_group", mutant)
+
+
+def nothing_is_known_durable(patch: Patch) -> None:
+    patch.setattr(recovery, "_note_durable", lambda ends, group: None)
+
+
+def two_groups_in_flight(patch: Patch) -> None:
+    submit, done = GroupCommit._submit, GroupCommit._done
+
+    def mutant(self: GroupCommit, *args: Any, busy: bool) -> None:
+        group, self._in_flight = self._in_flight, None
+
+        def finished(error: OSError | None) -> None:
+            self._in_flight = group
+            done(self, error)
+
+        self._done = finished  # type: ignore[method-assign]
+        submit(self, *args, busy=busy)
+
+    patch.setattr(GroupCommit, "_submit", mutant)
+
+
+def writing_goes_on_in_a_failed_segment(patch: Patch) -> None:
+    patch.setattr(SegmentChain, "abandon_active", lambda self: None)
+
+
+def later_records_of_a_lost_ledger_are_written(patch: Patch) -> None:
+    lost = GroupCommit._lost
+
+    def mutant(self: GroupCommit, group: Any, error: OSError) -> None:
+        collecting, self._collecting = self._collecting, []
+        lost(self, group, error)
+        self._collecting = collecting
+
+    patch.setattr(GroupCommit, "_lost", mutant)
+
+
+def a_failed_group_is_acknowledged(patch: Patch) -> None:
+    patch.setattr(GroupCommit, "_lost", lambda self, group, error: self._committed(group))
+
+
+def appends_go_on_after_a_fence(patch: Patch) -> None:
+    append = log.SegmentLog.append
+
+    def mutant(self: log.SegmentLog, ledger: Any, run: Any, lac: int) -> None:
+        fenced, ledger.fenced = ledger.fenced, False
+        append(self, ledger, run, lac)
+        ledger.fenced = fenced
+
+    patch.setattr(log.SegmentLog, "append", mutant)
+
+
+def a_ledger_is_closed_without_compare_and_set(patch: Patch) -> None:
+    commit = local_store.LocalLedgerStore._commit_closed
+
+    async def mutant(self: Any, value: Any, version: int, closed: ClosedLedger, with_ops: Any) -> None:
+        await commit(self, value, ANY_VERSION, closed, with_ops)
+
+    patch.setattr(local_store.LocalLedgerStore, "_commit_closed", mutant)
+
+
+def records_after_damage_are_not_looked_for(patch: Patch) -> None:
+    patch.setattr(recovery, "salvage_records", lambda *args: iter(()))
+
+
+def a_segment_is_sealed_where_the_writer_is(patch: Patch) -> None:
+    seal = Segment.seal
+    patch.setattr(Segment, "seal", lambda self, end: seal(self, self.end))
+
+
+def _one(mutation: Callable[[Patch], None], suite: Suite, seeds: int) -> Any:
+    return pytest.param(mutation, suite, seeds, id=mutation.__name__)
+
+
+MUTATIONS = [
+    _one(no_data_sync, power_loss, 1),
+    _one(no_directory_sync, power_loss, 1),
+    _one(fence_answered_before_it_is_durable, power_loss, 3),
+    _one(no_cookie_sync, power_loss, 3),
+    _one(no_sync_of_the_rewritten_tail, power_loss, 3),
+    _one(no_group_header_checksum, corruption, 4),
+    _one(no_directory_checksum, corruption, 4),
+    _one(no_record_header_checksum, corruption, 4),
+    _one(no_body_checksum, corruption, 4),
+    _one(no_body_checksum_in_recovery, power_loss, 3),
+    _one(no_footer_directory_checksum, corruption, 4),
+    _one(no_footer_arrays_checksum, corruption, 4),
+    _one(no_trailer_checksum, corruption, 4),
+    _one(no_segment_header_checksum, corruption, 4),
+    _one(tail_believed_from_the_page_cache, power_loss, 3),
+    _one(old_segments_retired_before_the_tail_is_rewritten, power_loss, 4),
+    _one(gaps_kept_in_a_torn_group, power_loss, 4),
+    _one(no_salt, stale_blocks, 20),
+    _one(a_group_claims_itself_durable, power_loss, 3),
+    _one(nothing_is_known_durable, corruption, 4),
+    _one(two_groups_in_flight, power_loss, 3),
+    _one(writing_goes_on_in_a_failed_segment, power_loss_with_sync_errors, 6),
+    _one(later_records_of_a_lost_ledger_are_written, power_loss_with_sync_errors, 6),
+    _one(a_failed_group_is_acknowledged, power_loss_with_sync_errors, 3),
+    _one(appends_go_on_after_a_fence, contract, 1),
+    _one(a_ledger_is_closed_without_compare_and_set, contract, 1),
+    _one(records_after_damage_are_not_looked_for, corruption, 4),
+    _one(a_segment_is_sealed_where_the_writer_is, power_loss_with_sync_errors, 6),
+]
+
+
+@pytest.mark.parametrize(("mutation", "suite", "seeds"), MUTATIONS)
+def test_the_suite_catches(
+    mutation: Callable[[Patch], None], suite: Suite, seeds: int, monkeypatch: Patch
+) -> None:
+    mutation(monkeypatch)
+    for seed in range(seeds):
+        try:
+            suite(seed)
+        except Exception as error:
+            print(f"caught by seed {seed}: {error}")
+            return
+    pytest.fail(f"{mutation.__name__} survived {seeds} seeds of {suite.__name__}")
