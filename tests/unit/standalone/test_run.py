@@ -87,10 +87,18 @@ def test_a_stop_that_takes_too_long_is_ended() -> None:
 def test_a_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     monkeypatch.setattr(run, "_end_now", lambda reason, code: ended.append(code))
+    monkeypatch.setattr(run, "SAME_REQUEST_S", 0.0)
     fake = FakeStandalone(shutdown_timeout_ms=200)
     fake.close_hangs = True
     serve(fake, signal.SIGTERM, signal.SIGINT)
     assert ended[0] == 128 + signal.SIGINT
+
+
+def test_the_same_signal_by_two_ways_stops_it_in_good_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "SAME_REQUEST_S", 60.0)
+    fake = FakeStandalone()
+    serve(fake, signal.SIGTERM, signal.SIGTERM)
+    assert fake.events == ["start", "ready", "close", "closed"]
 
 
 def test_an_error_of_the_start_is_raised_and_nothing_waits_on() -> None:

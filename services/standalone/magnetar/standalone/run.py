@@ -23,6 +23,9 @@ from magnetar.standalone.standalone import Standalone
 
 _log = get_logger("magnetar.standalone")
 
+SAME_REQUEST_S = 1.0
+"""Signals this close to the first one are that one: who stops a process group under `make` sends it twice."""
+
 
 def run(
     *, files: Sequence[Path], overrides: Sequence[str], data_dir: Path, log_format: LogFormat, log_level: str
@@ -53,12 +56,17 @@ async def serve(standalone: Standalone, on_ready: Callable[[Standalone], None]) 
     """
     stop = asyncio.Event()
 
-    def on_signal(number: int) -> None:
-        if stop.is_set():
-            _end_now("a second signal came", 128 + number)
-        stop.set()
-
     loop = asyncio.get_running_loop()
+    asked_at = 0.0
+
+    def on_signal(number: int) -> None:
+        nonlocal asked_at
+        if not stop.is_set():
+            asked_at = loop.time()
+            stop.set()
+        elif loop.time() - asked_at >= SAME_REQUEST_S:
+            _end_now("a second signal came", 128 + number)
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
 
