@@ -71,7 +71,7 @@ class Run:
         return len(self.entries) if self.message_counts is None else sum(self.message_counts)
 
     def slice(self, first_entry_id: int, last_entry_id: int) -> Run:
-        """The part from one entry to another, both inclusive and within the run; shares the entries' bytes."""
+        """The part from one entry to another, both inclusive, within the run; shares the entries' bytes."""
         start, stop = first_entry_id - self.first_entry_id, last_entry_id - self.first_entry_id + 1
         assert 0 <= start < stop <= len(self.entries), "slice within the run"
         if stop - start == len(self.entries):

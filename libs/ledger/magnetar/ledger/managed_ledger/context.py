@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from magnetar.common.errors import StorageError
@@ -25,6 +26,8 @@ class ManagedLedgerContext:
     clock: Clock
     config: ManagedLedgerConfig
     cache: EntryCache
+    creating: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a topic's head is made: creation ids come from one counter."""
 
 
 class ManagedLedgerListener(Protocol):

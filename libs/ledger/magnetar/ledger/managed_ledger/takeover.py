@@ -95,7 +95,9 @@ async def _claim(
             raise TopicNotFound(f"topic {name} does not exist")
         try:
             if found is None:
-                return await _create(ctx, key, properties)
+                # Creations of one process would only make each other's compare-and-set fail.
+                async with ctx.creating:
+                    return await _create(ctx, key, properties)
             value = decode(TopicHead, found.value)
             value.owner_epoch += 1
             data = encode(value)
