@@ -116,9 +116,13 @@ def choose_bit(remains: Remains, rng: random.Random) -> tuple[str, int]:
     """A bit to flip, in a structure of a random kind."""
     kind = rng.choice(KINDS)
     if kind in ("group", "directory"):
-        path, start, end = rng.choice(remains.groups)
+        last = remains.groups[-1][0]
+        in_last = [group for group in remains.groups if group[0] == last]
+        path, start, end = rng.choice(remains.groups if rng.random() < 0.5 else in_last)
         if kind == "group":
             end = start + GROUP_HEADER_SIZE
+        elif end > start + GROUP_HEADER_SIZE:
+            start += GROUP_HEADER_SIZE
     elif kind == "record":
         record = rng.choice(remains.records)
         path, start, end = record.path, record.start, record.header_end

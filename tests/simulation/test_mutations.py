@@ -323,7 +323,7 @@ MUTATIONS = [
     _one(no_cookie_sync, power_loss, 3),
     _one(no_sync_of_the_rewritten_tail, power_loss, 3),
     _one(no_group_header_checksum, corruption, 4),
-    _one(no_directory_checksum, corruption, 4),
+    _one(no_directory_checksum, corruption, 8),
     _one(no_record_header_checksum, corruption, 4),
     _one(no_body_checksum, corruption, 4),
     _one(no_body_checksum_in_recovery, power_loss, 3),

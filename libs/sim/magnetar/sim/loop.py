@@ -105,6 +105,10 @@ def run(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
     """
     try:
         result = loop.run_until_complete(main)
+    except SimDeadlock as deadlock:
+        if loop.errors:  # why nothing happens any more
+            raise loop.errors[0] from deadlock
+        raise
     finally:
         _end_tasks(loop)
         loop.close()
