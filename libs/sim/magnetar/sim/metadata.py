@@ -75,7 +75,7 @@ class SimMetadataServer:
         return {key: self._keys[key].value for key in sorted(self._keys)}
 
     def fork(self) -> SimMetadataServer:
-        """A second store with the same keys and none of the leases: the world as it is, to try something on."""
+        """A second store with the same keys and none of the leases, to try something on."""
         twin = SimMetadataServer()
         twin.revision = self.revision
         twin._keys = {key: stored for key, stored in self._keys.items() if stored.lease is None}
