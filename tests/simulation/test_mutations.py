@@ -28,7 +28,6 @@ from magnetar.ledger.segment_log import (
 )
 from magnetar.ledger.segment_log.codec_v1 import BLOCK, Durable
 from magnetar.ledger.segment_log.group_commit import GroupCommit
-from magnetar.ledger.segment_log.segment import Segment
 from magnetar.ledger.segment_log.segment_chain import SegmentChain
 from magnetar.sim.disk import SimDisk, SimFile
 
@@ -307,11 +306,6 @@ def records_after_damage_are_not_looked_for(patch: Patch) -> None:
     patch.setattr(recovery, "salvage_records", lambda *args: iter(()))
 
 
-def a_segment_is_sealed_where_the_writer_is(patch: Patch) -> None:
-    seal = Segment.seal
-    patch.setattr(Segment, "seal", lambda self, end: seal(self, self.end))
-
-
 def _one(mutation: Callable[[Patch], None], suite: Suite, seeds: int) -> Any:
     return pytest.param(mutation, suite, seeds, id=mutation.__name__)
 
@@ -344,7 +338,6 @@ MUTATIONS = [
     _one(appends_go_on_after_a_fence, contract, 1),
     _one(a_ledger_is_closed_without_compare_and_set, contract, 1),
     _one(records_after_damage_are_not_looked_for, corruption, 4),
-    _one(a_segment_is_sealed_where_the_writer_is, power_loss_with_sync_errors, 6),
 ]
 
 

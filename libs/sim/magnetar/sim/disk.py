@@ -129,7 +129,7 @@ class Faults:
 
 
 class SimDisk:
-    """One simulated disk: `capacity` bounds the bytes of its files, `on_operation` runs before each change."""
+    """One simulated disk. `capacity` bounds the bytes of its files; `on_operation` precedes each change."""
 
     def __init__(self, capacity: int = 1 << 40) -> None:
         self.capacity = capacity
