@@ -60,7 +60,7 @@ bench: setup ## start time, idle memory, one produce and one consume figure
 	$(BIN)/python -m bench $(ARGS)
 
 sim: setup ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17
-	MAGNETAR_SIM_SEEDS="$(SEEDS)" MAGNETAR_SIM_SEED="$(SEED)" $(PYTEST) tests/simulation --timeout 0 $(ARGS)
+	MAGNETAR_SIM_SEEDS="$(SEEDS)" MAGNETAR_SIM_SEED="$(SEED)" $(PYTEST) -m seeds --timeout 0 tests $(ARGS)
 
 check: lint test-fast ## lint and the fast tests: what a commit should pass
 
