@@ -38,6 +38,8 @@ class Run:
     entries: int
     seconds: float
     latencies_ms: list[float] = field(default_factory=list)
+    lags_ms: list[float] = field(default_factory=list)
+    """With a rate: how late the generator itself was, which is part of each latency."""
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -75,6 +77,7 @@ class Produce(_Base):
         self.receipts = MarkCounter(RECEIPT_MARK)
         self.due: deque[tuple[int, float]] = deque()  # (entries sent with this burst, when it was due)
         self.latencies_ms: list[float] = []
+        self.lags_ms: list[float] = []
         self.started = 0.0
 
     def start(self) -> None:
@@ -109,7 +112,9 @@ class Produce(_Base):
         """Send what is due by now, one message a burst, so that each has its own latency."""
         elapsed = time.perf_counter() - self.started
         while self.sent < min(self.entries, int(elapsed * self.rate)):
-            self._send(1, self.started + self.sent / self.rate)
+            due = self.started + self.sent / self.rate
+            self.lags_ms.append((time.perf_counter() - due) * 1000)
+            self._send(1, due)
         if self.sent < self.entries:
             asyncio.get_running_loop().call_later(0.0005, self._tick)
 
@@ -187,7 +192,7 @@ def produce(
     async def main() -> Run:
         protocol = Produce(asyncio.get_running_loop().create_future(), template, entries, window, rate)
         seconds = await _drive(protocol, sock)
-        return Run(entries, seconds, protocol.latencies_ms)
+        return Run(entries, seconds, protocol.latencies_ms, protocol.lags_ms)
 
     return uvloop.run(main())
 

@@ -36,6 +36,8 @@ def measure(where: Target, options: argparse.Namespace) -> dict[str, float | int
         "MB/s": run.entries * template.payload_bytes / run.seconds / 1e6,
         "ack p50 ms": percentile(run.latencies_ms, 0.5),
         "ack p99 ms": percentile(run.latencies_ms, 0.99),
+        "generator lag p50 ms": percentile(run.lags_ms, 0.5),
+        "generator lag p99 ms": percentile(run.lags_ms, 0.99),
         "server CPU s per million messages": cpu / messages * 1e6,
         "server RSS MB": where.rss_bytes() / 1e6,
     }
