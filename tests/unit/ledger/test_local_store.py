@@ -202,6 +202,30 @@ def test_a_full_disk_refuses_appends_before_an_id_is_given_and_resumes_by_itself
     simulate(act)
 
 
+def test_cursors_are_written_on_a_full_disk_into_half_of_the_reserve() -> None:
+    """Consuming is what gives space back: it must not wait for space."""
+    reserve = SMALL_SEGMENTS.reserve_bytes
+
+    async def act(fixture: SimulatedFixture) -> None:
+        disk = fixture.world.disk
+        listener = Heard().listener()
+        topic = await create(fixture)  # type: ignore[arg-type]
+        cursors = await fixture.store.create(listener, properties={"kind": "cursors"})
+        used = disk.capacity - disk.free_bytes()
+        disk.capacity = used + reserve * 3 // 4
+        topic.append(Run([b"a"]))  # the group that finds out
+        await confirmed(topic, 0)
+        with pytest.raises(LogFull):
+            topic.append(Run([b"b"]))
+        cursors.append(Run([b"acknowledged"]))
+        await confirmed(cursors, 0)
+        disk.capacity = used + reserve // 3
+        with pytest.raises(LogFull):
+            cursors.append(Run([b"and so on"]))
+
+    simulate(act)
+
+
 def test_bytes_waiting_for_their_sync_are_bounded() -> None:
     config = SegmentLogConfig(segment_size_bytes=1 << 20, pending_bytes_max=1000, free_space_headroom_bytes=0)
 

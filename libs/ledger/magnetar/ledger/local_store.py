@@ -62,7 +62,10 @@ class LocalLedgerStore:
         properties: dict[str, str],
         with_ops: Callable[[LedgerRef], Sequence[Op]] | None = None,
     ) -> LocalLedgerWriter:
-        """See `LedgerStore.create`. Quorums are recorded as 1: there is one copy, here."""
+        """See `LedgerStore.create`. Quorums are recorded as 1: there is one copy, here.
+
+        A ledger of kind "cursors" is written on a full disk too, into half of the reserve.
+        """
         async with self._creating:
             while True:
                 counter = await self._metadata.get(self._keys.ledger_id_counter)
@@ -98,6 +101,7 @@ class LocalLedgerStore:
                         raise
                     revision = found[0].version
                 break
+        self.log.ledger(ref).uses_reserve = properties.get("kind") == "cursors"
         key = self._keys.ledger(ref.id)
         writer = LocalLedgerWriter(
             self.log, self._commit_closed, ref, key, value, revision, listener, self._gone

@@ -63,6 +63,7 @@ class SegmentLog:
         recovered: RecoveredLog,
     ) -> None:
         self.config = config
+        self._disk = disk
         self._pool = pool
         self._syncer = syncer
         self._segments = {segment.sequence: segment for segment in (*recovered.sealed, recovered.open)}
@@ -140,7 +141,7 @@ class SegmentLog:
         commit = self._commit
         if commit.unavailable is not None:
             raise commit.unavailable
-        if self._chain.is_full():
+        if self._chain.is_full() and not self._may_use_reserve(ledger):
             raise LogFull("free disk space is under the log's reserve")
         length = run.byte_length
         if commit.pending_bytes and commit.pending_bytes + length > self.config.pending_bytes_max:
@@ -234,6 +235,9 @@ class SegmentLog:
             segment.close()
 
     # --- inside ---
+
+    def _may_use_reserve(self, ledger: LogLedger) -> bool:
+        return ledger.uses_reserve and self._disk.free_bytes() >= self.config.reserve_bytes // 2
 
     async def _mark(self, ledger: LogLedger, kind: int) -> None:
         if self._commit.unavailable is not None:

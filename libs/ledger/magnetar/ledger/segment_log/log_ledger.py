@@ -26,6 +26,8 @@ class LogLedger:
     limbo: bool = False
     failed: StorageError | None = None
     """A group with entries of it failed: their fate is unknown, and it takes no more."""
+    uses_reserve: bool = False
+    """Its appends may use half the space that is kept free: cursors, since consuming gives space back."""
     segments: list[Segment] = field(default_factory=list)
     """Where its records are, oldest first."""
     on_durable: Callable[[int], None] | None = None
