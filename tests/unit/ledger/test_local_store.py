@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from magnetar.common.errors import Backpressure, LogFailed, LogFull
+from magnetar.common.errors import Backpressure, LedgerFenced, LogFailed, LogFull
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.common.runtime.posix_disk import PosixDisk
@@ -272,3 +273,58 @@ def test_a_clean_stop_leaves_sealed_segments_only() -> None:
         assert fixture.world.disk.paths() == before, "an idle start and stop leaves nothing behind"
 
     simulate(act)
+
+
+def fence_refuses_at_once(seed: int) -> None:
+    async def act(fixture: SimulatedFixture) -> None:
+        writer = await create(fixture)  # type: ignore[arg-type]
+        writer.append(Run([b"before"]))
+        log = fixture.store.log
+        fence = asyncio.ensure_future(log.fence(writer.ref))
+        await asyncio.sleep(0)
+        with pytest.raises(LedgerFenced):
+            log.append(log.ledger(writer.ref), Run([b"after"], first_entry_id=1), 0)
+        assert not fence.done()
+        await fence
+        assert log.ledger(writer.ref).last_entry_id == 0, "what was appended before is settled with it"
+
+    simulate(act)
+
+
+def test_a_fence_refuses_appends_in_memory_before_it_is_durable() -> None:
+    fence_refuses_at_once(0)
+
+
+def what_a_recovery_saw_outlives_a_power_loss(seed: int) -> None:
+    """A group's sync fails, the cache still shows it, others follow; the process dies, then the power goes.
+
+    The whole segment is filled at once: a later fill would hear of the error too and hide what is tested.
+    """
+    config = dataclasses.replace(SMALL_SEGMENTS, fill_ahead_bytes=SMALL_SEGMENTS.segment_size_bytes)
+
+    async def act(fixture: SimulatedFixture) -> None:
+        unlucky = await create(fixture)  # type: ignore[arg-type]
+        lucky = await create(fixture)  # type: ignore[arg-type]
+        unlucky.append(Run([b"safe"]))
+        await confirmed(unlucky, 0)
+        disk = fixture.world.disk
+        disk.faults.sync_errors = set(range(disk.operations + 1, disk.operations + 3))
+        unlucky.append(Run([b"in the cache only"]))
+        for entry in range(4):
+            await asyncio.sleep(0.01)
+            lucky.append(Run([b"later"]))
+            await confirmed(lucky, entry)
+        await fixture.kill_and_restart()
+        _, before = await fixture.store.recover(unlucky.ref)
+        fixture.world.disk = fixture.world.disk.crash(random.Random(seed))
+        fixture.store = await fixture.process.open_store()
+        reader, after = await fixture.store.recover(unlucky.ref)
+        assert before == after
+        assert len(await entries(reader, 0, after.last_entry_id)) == after.last_entry_id + 1
+
+    simulate(act, config)
+
+
+def test_what_a_recovery_saw_outlives_a_power_loss() -> None:
+    for seed in range(5):
+        what_a_recovery_saw_outlives_a_power_loss(seed)
