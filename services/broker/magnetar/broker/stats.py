@@ -36,8 +36,8 @@ class Histogram:
     """Counts by bucket; a value that equals a bound belongs to the bucket below it."""
 
     bounds: tuple[float, ...]
-    counts: list[int] = field(init=False)
-    """Observations since the start, one count more than there are bounds."""
+    counts: Sequence[int] = field(init=False)
+    """Observations since the start, one count more than there are bounds; shared zeros until the first."""
     total: float = 0
     """The sum of all observed values since the start."""
     period_counts: tuple[int, ...] = field(init=False)
@@ -48,13 +48,13 @@ class Histogram:
 
     def __post_init__(self) -> None:
         nothing = _zeros(len(self.bounds) + 1)
-        self.counts = list(nothing)
+        self.counts = nothing
         self.period_counts = nothing
         self._sampled_counts = nothing
 
     def observe(self, value: float, count: int = 1) -> None:
         """`count` observations of the same value: the entries of a run share their latency."""
-        self.counts[bisect_left(self.bounds, value)] += count
+        self._counting()[bisect_left(self.bounds, value)] += count
         self.total += value * count
 
     def observe_lengths(self, entries: Collection[bytes]) -> None:
@@ -63,13 +63,19 @@ class Histogram:
         if not lengths:
             return
         self.total += sum(lengths)
-        bounds = self.bounds
+        bounds, counts = self.bounds, self._counting()
         lowest = bisect_left(bounds, min(lengths))
         if lowest == bisect_left(bounds, max(lengths)):
-            self.counts[lowest] += len(lengths)
+            counts[lowest] += len(lengths)
             return
         for length in lengths:
-            self.counts[bisect_left(bounds, length)] += 1
+            counts[bisect_left(bounds, length)] += 1
+
+    def _counting(self) -> list[int]:
+        counts = self.counts
+        if not isinstance(counts, list):
+            counts = self.counts = list(counts)
+        return counts
 
     def sample(self) -> None:
         """End a period: what was observed since the last call becomes `period_counts`, `period_total`."""

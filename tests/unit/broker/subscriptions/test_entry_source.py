@@ -7,7 +7,6 @@ import pytest
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.subscriptions import entry_source
 from magnetar.broker.subscriptions.entry_source import EntrySource
-from magnetar.common.naming.position import Position
 
 from tests.unit.broker.subscriptions.fakes import FakeCursor, FakeLedger
 
@@ -131,16 +130,5 @@ def test_a_failed_read_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> 
         reader = Reader(ledger, FakeCursor())
         assert await reader.pull(5) == fresh(*range(5))
         assert ledger.reads == 3
-
-    asyncio.run(main())
-
-
-def test_an_entry_put_back_waits_in_replay() -> None:
-    async def main() -> None:
-        reader = Reader(FakeLedger(6), FakeCursor())
-        reader.source.peek(1)
-        reader.source.put_back()
-        assert await reader.pull(2) == [(0, True), (1, False)]
-        assert reader.source.read_position >= Position(5, 1)
 
     asyncio.run(main())

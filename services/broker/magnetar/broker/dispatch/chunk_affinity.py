@@ -1,7 +1,8 @@
 """All chunks of one message go to one consumer of a Shared subscription.
 
-The first chunk binds its message (by uuid) to the consumer it goes to, the last one, or the consumer's
-leaving, ends that. A chunk whose first one went nowhere yet waits in replay.
+A message's first delivered chunk binds it (by uuid) to the consumer it goes to; the last chunk, or the
+consumer's leaving, ends that. Delivery is oldest first, so a later chunk of an unknown message means that its
+first one is gone (acknowledged, or forgotten here): any consumer gets it, and its client deals with the rest.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Generic, TypeVar
 C = TypeVar("C")
 
 BOUND_MESSAGES_MAX = 10_000
-"""Messages remembered at once; the oldest is forgotten beyond, and its later chunks wait for redelivery."""
+"""Messages remembered at once; the oldest is forgotten beyond."""
 
 
 class ChunkAffinity(Generic[C]):
@@ -23,11 +24,9 @@ class ChunkAffinity(Generic[C]):
     def __init__(self) -> None:
         self._bound: OrderedDict[str, C] = OrderedDict()
 
-    def target(self, uuid: str, chunk_id: int, candidate: C) -> C | None:
-        """The consumer for this chunk: `candidate` for a first one, its holder for a later; None: unknown."""
-        if chunk_id == 0:
-            return self._bound.get(uuid, candidate)
-        return self._bound.get(uuid)
+    def target(self, uuid: str, candidate: C) -> C:
+        """The consumer that has this message's chunks; `candidate` when nobody has."""
+        return self._bound.get(uuid, candidate)
 
     def delivered(self, uuid: str, chunk_id: int, chunks: int, consumer: C) -> None:
         """Remember that this chunk went to `consumer`; the last chunk ends the binding."""

@@ -87,6 +87,12 @@ class EntrySource:
         self._replay.clear()
         self._replayed.clear()
 
+    def close(self) -> None:
+        """Nobody reads any more: what is under way is dropped when it comes."""
+        self._generation += 1
+        if self._paused is not None:
+            self._paused.cancel()
+
     def replay(self, ledger_id: int, entry_id: int) -> None:
         """Deliver this entry again, before anything new."""
         self._replay.add(ledger_id, entry_id)
@@ -114,12 +120,6 @@ class EntrySource:
             runs.popleft()
         else:
             runs[0] = run.slice(run.first_entry_id + entries, run.last_entry_id)
-
-    def put_back(self) -> None:
-        """The first entry that `peek` gave cannot be delivered now: it waits in replay."""
-        run = (self._replayed or self._fresh)[0]
-        self.advance(1)
-        self._replay.add(run.ledger_id, run.first_entry_id)
 
     def _fetch_fresh(self, entries_max: int) -> bool:
         """Move entries after the read position into `_fresh`; False when none can be had at once."""

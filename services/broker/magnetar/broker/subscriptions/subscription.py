@@ -39,7 +39,28 @@ SubType = CommandSubscribe.SubType
 
 
 class Subscription:
-    """Delivers a topic's entries to its consumers as its type promises, and takes their acknowledgements."""
+    """Delivers a topic's entries to its consumers as its type promises, and takes their acknowledgements.
+
+    What only delivery needs exists while a consumer is connected: an idle subscription is small.
+    """
+
+    __slots__ = (
+        "_ack_waiters",
+        "_blocked_on_unacked",
+        "_chunks",
+        "_config",
+        "_delivered_until",
+        "_ledger",
+        "_members",
+        "_parked",
+        "_source",
+        "_spawn",
+        "_topic_stats",
+        "_turn_scheduled",
+        "cursor",
+        "name",
+        "stats",
+    )
 
     def __init__(
         self,
@@ -56,12 +77,15 @@ class Subscription:
         self._config = config
         self._topic_stats = topic_stats
         self._members = Membership(cursor.name, config.round_robin_entries_max)
-        self._chunks: ChunkAffinity[Consumer] = ChunkAffinity()
-        self._source = EntrySource(ledger, cursor, config, spawn, self.wake)
+        self._spawn = spawn
+        self._source: EntrySource | None = None
+        self._chunks: ChunkAffinity[Consumer] | None = None
+        self._parked: dict[Consumer, list[tuple[int, int]]] | None = None
+        # Chunks that wait for the consumer of their message; others are delivered meanwhile.
         self._delivered_until = ledger.last_position
         self._turn_scheduled = False
         self._blocked_on_unacked = False
-        self._ack_waiters: list[Callable[[MagnetarError | None], None]] = []
+        self._ack_waiters: list[Callable[[MagnetarError | None], None]] | None = None
 
     # -- what others look at
 
@@ -105,7 +129,7 @@ class Subscription:
         return explain(
             self.consumers,
             self.backlog(),
-            reading=self._source.reading,
+            reading=self._source is not None and self._source.reading,
             unacked_limit_reached=self.blocked_on_unacked,
         )
 
@@ -114,17 +138,25 @@ class Subscription:
     def add_consumer(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
         """Connect a consumer. Raises ConsumerBusy when the type or an exclusive holder forbids it."""
         self._members.add(consumer, sub_type)
+        if self._source is None:
+            self._source = EntrySource(self._ledger, self.cursor, self._config, self._spawn, self.wake)
         self.wake()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Disconnect a consumer; what it holds unacknowledged is delivered again."""
         if not self._members.remove(consumer):
             return
-        self._chunks.forget(consumer)
         if not self.consumers:
-            self._source.rewind(self.cursor.mark_delete)
+            # The next consumer starts behind the mark-delete position, with what is unacknowledged there.
+            if self._source is not None:
+                self._source.close()
+            self._source = self._chunks = self._parked = None
         else:
-            for ledger_id, entry_id in consumer.pending.positions():
+            if self._chunks is not None:
+                self._chunks.forget(consumer)
+            assert self._source is not None, "made with the first consumer"
+            parked = [] if self._parked is None else self._parked.pop(consumer, [])
+            for ledger_id, entry_id in (*consumer.pending.positions(), *parked):
                 self._source.replay(ledger_id, entry_id)
         consumer.pending.clear()
         self.wake()
@@ -165,12 +197,13 @@ class Subscription:
 
     def when_persisted(self, done: Callable[[MagnetarError | None], None]) -> None:
         """Call `done` once the acknowledgements taken so far are durable; one flush serves a loop turn."""
-        if not self._ack_waiters:
+        if self._ack_waiters is None:
+            self._ack_waiters = []
             asyncio.get_running_loop().call_soon(self._flush_acks)
         self._ack_waiters.append(done)
 
     def _flush_acks(self) -> None:
-        waiters, self._ack_waiters = self._ack_waiters, []
+        waiters, self._ack_waiters = self._ack_waiters or [], None
 
         def flushed(error: MagnetarError | None) -> None:
             for done in waiters:
@@ -209,10 +242,13 @@ class Subscription:
         On Shared just those pending at that consumer, and their delivery counts rise. On Exclusive ids are
         ignored: everything unacknowledged is sent again in order (as Apache Pulsar 4.0 does).
         """
+        source = self._source
+        if source is None:
+            return
         if self.type != SubType.Shared:
             if epoch is not None:
                 consumer.epoch = epoch
-            self._source.rewind(self.cursor.mark_delete)
+            source.rewind(self.cursor.mark_delete)
             self.wake()
             return
         wanted = list(consumer.pending.positions()) if positions is None else positions
@@ -220,14 +256,16 @@ class Subscription:
             messages = consumer.pending.remove(ledger_id, entry_id)
             if messages:
                 self.cursor.count_redelivery(ledger_id, entry_id)
-                self._source.replay(ledger_id, entry_id)
+                source.replay(ledger_id, entry_id)
                 self.stats.messages_redelivered += messages
                 consumer.stats.messages_redelivered += messages
         self.wake()
 
     def rewind(self) -> None:
         """After the cursor was moved: start again behind its mark-delete position."""
-        self._source.rewind(self.cursor.mark_delete)
+        self._parked = None
+        if self._source is not None:
+            self._source.rewind(self.cursor.mark_delete)
         self.wake()
 
     # -- dispatch
@@ -242,36 +280,41 @@ class Subscription:
         self._turn_scheduled = False
         entries = size = 0
         while entries < TURN_ENTRIES_MAX and size < TURN_BYTES_MAX:
-            dispatcher = self._members.dispatcher
-            if dispatcher is None or self.blocked_on_unacked:
+            dispatcher, source = self._members.dispatcher, self._source
+            if dispatcher is None or source is None or self.blocked_on_unacked:
                 return
+            if self._parked:
+                self._unpark(source)
             choice = dispatcher.next()
             if choice is None:
                 return
             consumer, messages_max = choice
-            peeked = self._source.peek(min(messages_max, TURN_ENTRIES_MAX))
+            peeked = source.peek(min(messages_max, TURN_ENTRIES_MAX))
             if peeked is None:
                 return
             run, replayed = peeked
             if run.flags & RUN_MARKER:
-                self._skip_markers(run)
+                # Bookkeeping between brokers: acknowledged unseen, for every subscription.
+                self.cursor.ack_range(run.ledger_id, run.first_entry_id, run.last_entry_id)
+                source.advance(len(run.entries))
                 continue
             if run.flags & RUN_CHUNK and len(dispatcher.consumers) > 1:
-                if not self._deliver_chunk(consumer, run, replayed):
-                    return
+                run = run.slice(run.first_entry_id, run.first_entry_id)
+                self._deliver_chunk(consumer, run)
+                source.advance(1)
                 entries += 1
-                size += len(run.entries[0])
+                size += run.byte_length
                 continue
             if replayed or self._may_have_entry_state(run):
                 run = run.slice(run.first_entry_id, run.first_entry_id)
                 if self.cursor.is_acked(run.ledger_id, run.first_entry_id):
-                    self._source.advance(1)
+                    source.advance(1)
                     continue
             else:
                 taken = consumer.fitting(run, messages_max)
                 run = run.slice(run.first_entry_id, run.first_entry_id + taken - 1)
             self._deliver(consumer, run)
-            self._source.advance(len(run.entries))
+            source.advance(len(run.entries))
             entries += len(run.entries)
             size += run.byte_length
         self.wake()
@@ -306,24 +349,23 @@ class Subscription:
         self._topic_stats.messages_out += messages
         self._topic_stats.bytes_out += run.byte_length
 
-    def _deliver_chunk(self, candidate: Consumer, run: Run, replayed: bool) -> bool:
-        """Give one chunk to the consumer that has its message's first one.
-
-        False when that consumer cannot take it now (or nobody knows it): it waits in replay for the next
-        event, and this turn ends, so that it is not tried over and over.
-        """
-        run = run.slice(run.first_entry_id, run.first_entry_id)
+    def _deliver_chunk(self, candidate: Consumer, run: Run) -> None:
+        """Give one chunk to the consumer that has its message's first one, or park it until that one can."""
+        if self._chunks is None:
+            self._chunks = ChunkAffinity()
         metadata = parse_metadata(run.entries[0])
-        target = self._chunks.target(metadata.uuid, metadata.chunk_id, candidate)
-        if target is None or target.capacity <= 0:
-            self._source.put_back()
-            return False
+        target = self._chunks.target(metadata.uuid, candidate)
+        if target.capacity <= 0:
+            if self._parked is None:
+                self._parked = {}
+            self._parked.setdefault(target, []).append((run.ledger_id, run.first_entry_id))
+            return
         self._deliver(target, run)
-        self._source.advance(1)
         self._chunks.delivered(metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg, target)
-        return True
 
-    def _skip_markers(self, run: Run) -> None:
-        """Markers are bookkeeping between brokers: acknowledged unseen, for every subscription."""
-        self.cursor.ack_range(run.ledger_id, run.first_entry_id, run.last_entry_id)
-        self._source.advance(len(run.entries))
+    def _unpark(self, source: EntrySource) -> None:
+        """Chunks whose consumer can take something again are delivered as a replay."""
+        assert self._parked is not None, "asked before"
+        for consumer in [each for each in self._parked if each.capacity > 0]:
+            for ledger_id, entry_id in self._parked.pop(consumer):
+                source.replay(ledger_id, entry_id)

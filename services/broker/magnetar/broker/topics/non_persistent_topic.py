@@ -24,6 +24,8 @@ from magnetar.common.wire.receipts import receipt
 class NonPersistentTopic(Topic):
     """Producers and consumers of one topic that keeps nothing."""
 
+    __slots__ = ("_clock", "_config", "_subscriptions")
+
     def __init__(self, name: TopicName, config: BrokerConfig, clock: Clock) -> None:
         super().__init__(name)
         self._config = config

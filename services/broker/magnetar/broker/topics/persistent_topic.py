@@ -53,6 +53,16 @@ class PendingPublish:
 class PersistentTopic(Topic):
     """Publishing, subscriptions and consumers of one persistent topic. Listens to its managed ledger."""
 
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_on_gone",
+        "_spawn",
+        "_subscriptions",
+        "_subscriptions_lock",
+        "ledger",
+    )
+
     ledger: ManagedLedger
 
     def __init__(

@@ -74,6 +74,8 @@ class SubscribeRequest:
 class Topic(ABC):
     """One topic as a broker serves it."""
 
+    __slots__ = ("closing", "name", "producers", "stats")
+
     def __init__(self, name: TopicName) -> None:
         self.name = name
         self.stats = TopicStats()
