@@ -30,3 +30,11 @@ def test_every_promise_holds_when_syncs_fail_and_the_power_goes(seed: int) -> No
     workload = workload_with_sync_errors(seed)
     cut_everywhere(workload, seed)
     assert any(promises.failed for promises in workload.ledgers.values()), "no append met a failed sync"
+
+
+def test_the_same_seed_gives_the_same_trace_hash() -> None:
+    def trace(seed: int) -> str:
+        return cut_everywhere(LedgerWorkload(seed), seed, outcomes=0).trace
+
+    assert trace(5) == trace(5)
+    assert trace(5) != trace(6)
