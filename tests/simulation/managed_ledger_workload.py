@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from magnetar.common.errors import MagnetarError, StorageError, TopicNotFound
 from magnetar.common.metadata.values import TopicHead, TopicLedger, decode
@@ -27,6 +28,7 @@ from magnetar.ledger.managed_ledger import (
     finish_intents,
     open_managed_ledger,
 )
+
 from tests.simulation.power_loss import KEYS, Process
 
 TOPIC = "persistent://public/default/topic"
@@ -201,7 +203,7 @@ class ManagedLedgerWorkload:
         elif what < 0.5:
             await self.flushed()
 
-    def spawn(self, coroutine) -> None:  # type: ignore[no-untyped-def]
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         _tasks.add(task := asyncio.get_running_loop().create_task(coroutine))
         task.add_done_callback(_tasks.discard)
 
@@ -322,9 +324,7 @@ class ManagedLedgerWorkload:
         ctx = ManagedLedgerContext(store, process.metadata, KEYS, process.clock, CONFIG, EntryCache(1 << 20))
         await finish_intents(ctx)
         try:
-            self.ledger = await open_managed_ledger(
-                ctx, TOPIC, _Listener(self), create=False, properties={}
-            )
+            self.ledger = await open_managed_ledger(ctx, TOPIC, _Listener(self), create=False, properties={})
         except TopicNotFound:
             assert not self.made, "the topic is gone"
             return
@@ -375,18 +375,16 @@ class ManagedLedgerWorkload:
             at = ledger.next_position(Position(result.next.ledger_id, result.next.entry_id - 1))
         return found, indexes
 
-    def verify_cursors(
-        self, ledger: ManagedLedger, found: dict[Position, int], lost: list[Position]
-    ) -> None:
+    def verify_cursors(self, ledger: ManagedLedger, found: dict[Position, int], lost: list[Position]) -> None:
         for name, cursor in ledger.cursors.items():
             assert name in self.subscriptions, f"subscription {name} was deleted, and is back"
             assert cursor.properties == {"of": name}
         for name, promised in list(self.subscriptions.items()):
-            cursor = ledger.cursors.get(name)
-            if cursor is None:
+            if name not in ledger.cursors:
                 assert not promised.exists, f"subscription {name} is gone"
                 del self.subscriptions[name]
                 continue
+            cursor = ledger.cursors[name]
             everything = [*lost, *found]
             reasons = [generation.refuses(cursor, everything) for generation in promised.generations]
             possible = [at for at, reason in enumerate(reasons) if reason is None and at >= promised.sure]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from magnetar.common.errors import StorageError
-from magnetar.common.naming.position import Position
+from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.local_store import LocalLedgerStore
 from magnetar.ledger.managed_ledger import (
@@ -17,6 +17,7 @@ from magnetar.ledger.managed_ledger import (
     ManagedLedgerContext,
     open_managed_ledger,
 )
+
 from tests.simulation.power_loss import KEYS, Process
 
 TOPIC = "persistent://public/default/topic"
@@ -78,7 +79,7 @@ class Topic:
         self.ledger.flush_cursors(done.set_result)
         assert await done is None
 
-    async def read_all(self, after: Position = Position(-1, -1)) -> list[tuple[Position, bytes]]:
+    async def read_all(self, after: Position = EARLIEST) -> list[tuple[Position, bytes]]:
         """Everything that can be read, by `next_position` and `read`."""
         found: list[tuple[Position, bytes]] = []
         at: Position | None = self.ledger.next_position(after)

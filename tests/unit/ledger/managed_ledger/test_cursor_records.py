@@ -111,7 +111,7 @@ def test_a_million_holes_are_cut_into_bounded_entries_and_come_back() -> None:
     snapshot = CursorSnapshot(1, 9, "sub", {}, AckDelta(Position(3, -1), acked, {}, {7: counts}))
     entries = snapshot_entries([snapshot], snapshot_id=1, next_cursor_id=2)
     assert max(map(len, entries)) < 2 * ENTRY_BYTES_MAX
-    assert 3 < len(entries)
+    assert len(entries) > 3
     assert sum(map(len, entries)) < 700_000
     cursor = load(entries)[0]["sub"]
     assert cursor.backlog() == 2 * ENTRIES - 1_000_000 - 50_000
@@ -200,7 +200,9 @@ def test_version_1_is_written_as_in_the_golden_files(name: str) -> None:
 def test_version_1_is_read_from_the_golden_files() -> None:
     snapshot = [path.read_bytes() for path in sorted(GOLDEN.glob("snapshot-*.bin"))]
     assert_small(load(snapshot)[0])
-    cursors, next_cursor_id = load([*snapshot, *(p.read_bytes() for p in sorted(GOLDEN.glob("changes-*.bin")))])
+    cursors, next_cursor_id = load(
+        [*snapshot, *(p.read_bytes() for p in sorted(GOLDEN.glob("changes-*.bin")))]
+    )
     assert sorted(cursors) == ["new", "other/ü"]
     assert next_cursor_id == 7
     assert cursors["new"].mark_delete == Position(3, 11)

@@ -48,6 +48,8 @@ Publish = tuple[Run, object]
 Step = Callable[[], Awaitable[None]]
 
 _RETRY_S: Final = 0.02
+_BACKOFF_MIN_S: Final = 0.05
+_BACKOFF_MAX_S: Final = 5.0
 _IDLE_MS: Final = 60_000
 
 
@@ -55,7 +57,9 @@ class Appender:
     """The write side of one managed ledger; `last_confirmed` is in the topic's order, over all ledgers."""
 
     __slots__ = (
+        "_backoff_timer",
         "_ctx",
+        "_failures",
         "_head",
         "_kick",
         "_on_closed",
@@ -114,6 +118,8 @@ class Appender:
         self._roll_wanted = False
         self._roll_timer: asyncio.TimerHandle | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
+        self._failures = 0
+        self._backoff_timer: asyncio.TimerHandle | None = None
 
     # Publishing
 
@@ -181,7 +187,8 @@ class Appender:
             queue.popleft()
             self._queued_bytes -= run.byte_length
             self._appended(current, run, context)
-        self.blocked = None
+        if self.current is not None:
+            self.blocked = None
 
     def _retry(self) -> None:
         self._retry_timer = None
@@ -195,10 +202,10 @@ class Appender:
     def stop(self, error: StorageError) -> None:
         """Take nothing more, and no more timers."""
         self.refused = error
-        for timer in (self._roll_timer, self._retry_timer):
+        for timer in (self._roll_timer, self._retry_timer, self._backoff_timer):
             if timer is not None:
                 timer.cancel()
-        self._roll_timer = self._retry_timer = None
+        self._roll_timer = self._retry_timer = self._backoff_timer = None
 
     # Confirmation
 
@@ -237,6 +244,7 @@ class Appender:
             if ledger is not self.current:
                 self._kick()
         if done:
+            self._failures = 0
             self._on_confirmed(done)
         if self._queue and self.current is not None:
             self._drain_queue()
@@ -249,6 +257,19 @@ class Appender:
         # Whichever ledger it is: nothing new may go past what this one loses.
         self.current = None
         self._ledger_confirmed(ledger, last_confirmed)
+        self._back_off(error)
+        self._kick()
+
+    def _back_off(self, error: StorageError) -> None:
+        """Ledgers that fail before anything is confirmed are not made without end."""
+        self._failures += 1
+        if self._failures > 1 and self._backoff_timer is None:
+            self.blocked = error
+            delay_s = min(_BACKOFF_MIN_S * 2.0 ** min(self._failures, 20), _BACKOFF_MAX_S)
+            self._backoff_timer = asyncio.get_running_loop().call_later(delay_s, self._try_again)
+
+    def _try_again(self) -> None:
+        self._backoff_timer = None
         self._kick()
 
     # Rolling
@@ -298,9 +319,16 @@ class Appender:
             oldest.error is not None or (oldest is not self.current and oldest.settled)
         ):
             return self._close_oldest
+        if self._backoff_timer is not None:
+            return None
         if len(self.ledgers) < 2 and (self._roll_wanted or (self.current is None and self._queue)):
             return self._make_next
         return None
+
+    def step_done(self) -> None:
+        """Maintenance works (again): publishes may queue for the next ledger."""
+        if self.current is None and self._backoff_timer is None:
+            self.blocked = None
 
     async def _make_next(self) -> None:
         """Make a ledger that the head names, and go on with it."""

@@ -17,6 +17,7 @@ from magnetar.common.errors import (
     Backpressure,
     LogFailed,
     LogFull,
+    MagnetarError,
     OwnershipLost,
     StorageError,
     VersionMismatch,
@@ -311,7 +312,7 @@ class CursorLedger:
             self._waiting[:0] = waiting
             if isinstance(error, LogFull):
                 self._tell_waiting(error)
-            elif not isinstance(error, OwnershipLost):
+            if isinstance(error, MagnetarError) and not isinstance(error, OwnershipLost):
                 await new.abandon()
             raise
         finally:

@@ -302,13 +302,15 @@ class ManagedLedger:
     # The head
 
     async def raise_topic_epoch(self) -> int:
-        """A new exclusive producer: the next topic epoch, durable on return."""
+        """A new exclusive producer: the next topic epoch, its own, durable on return."""
+        epoch = 0
 
         def edit(head: TopicHead) -> None:
-            head.topic_epoch += 1
+            nonlocal epoch
+            epoch = head.topic_epoch = head.topic_epoch + 1
 
         await self._edit_head(edit)
-        return self.topic_epoch
+        return epoch
 
     async def update_properties(self, properties: dict[str, str]) -> None:
         """Replace the topic's properties; durable on return."""
@@ -379,8 +381,7 @@ class ManagedLedger:
                     backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
                 else:
                     backoff_s = _BACKOFF_MIN_S
-                    if appender.current is None:
-                        appender.blocked = None
+                    appender.step_done()
         except Exception as error:
             log.exception("managed ledger maintenance broke", topic=self.name)
             self._lose(LogFailed(f"{self.name}: maintenance broke: {error!r}"))

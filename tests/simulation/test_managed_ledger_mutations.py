@@ -1,0 +1,333 @@
+"""The managed ledger's guards are removed in turn; its suites must notice within the stated number of seeds.
+
+The style is that of test_mutations: a mutation patches one function for one test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from magnetar.common.metadata.store import ANY_VERSION, Delete, Op, Put
+from magnetar.common.metadata.values import encode
+from magnetar.common.naming.position import Position
+from magnetar.ledger.ledger_store import ClosedLedger
+from magnetar.ledger.managed_ledger import (
+    appender,
+    cursor_ledger,
+    cursor_loader,
+    directory,
+    intents,
+    open_ledger,
+    takeover,
+    trimming,
+)
+from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
+from magnetar.ledger.managed_ledger.ack_state import AckState
+from magnetar.ledger.managed_ledger.appender import Appender
+from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger
+from magnetar.ledger.managed_ledger.cursor_loader import CursorLoader
+from magnetar.ledger.managed_ledger.open_ledger import OpenLedger
+from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
+from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
+
+from tests.simulation.managed_ledger_workload import ManagedLedgerWorkload
+from tests.simulation.power_loss import cut_everywhere
+from tests.simulation.test_managed_ledger_power_loss import workload_with_sync_errors
+from tests.unit.ledger.managed_ledger import test_cursor_records, test_managed_ledger
+
+Patch = pytest.MonkeyPatch
+Suite = Callable[[int], object]
+
+
+# --- the suites ---
+
+
+def power_loss(seed: int) -> None:
+    cut_everywhere(ManagedLedgerWorkload(seed), seed)
+
+
+def power_loss_with_sync_errors(seed: int) -> None:
+    cut_everywhere(workload_with_sync_errors(seed), seed)
+
+
+def former_owners(seed: int) -> None:
+    test_managed_ledger.former_owner_without_an_open_ledger(seed)
+    test_managed_ledger.former_owner_without_a_cursor_ledger(seed)
+
+
+def records(_seed: int) -> None:
+    test_cursor_records.test_half_a_snapshot_is_ignored()
+    test_cursor_records.test_a_missing_change_is_noticed()
+    for at in range(8):
+        test_cursor_records.test_a_flipped_bit_is_refused_unless_a_later_snapshot_covers_it(at)
+
+
+def deletion(_seed: int) -> None:
+    test_managed_ledger.test_a_deletion_that_was_cut_short_is_finished()
+
+
+# --- ownership ---
+
+
+def no_owner_guard(patch: Patch) -> None:
+    """Neither the epoch in the head nor its version stops a former owner."""
+
+    def put(self: TopicHeadKey, head: Any) -> Put:
+        return Put(self.key, encode(head), ANY_VERSION)
+
+    async def sync(self: TopicHeadKey) -> None:
+        self._expected = None
+
+    patch.setattr(TopicHeadKey, "put", put)
+    patch.setattr(TopicHeadKey, "sync", sync)
+
+
+def no_fence_of_the_cursor_ledger(patch: Patch) -> None:
+    """A takeover reads the former owner's cursor ledger as it is."""
+    load = takeover._load_cursors
+
+    async def mutant(ctx: Any, name: str, ref: Any, spans: Any) -> Any:
+        class Unfenced:
+            async def recover(self, ref: Any) -> Any:
+                reader = await ctx.ledgers.open(ref)
+                return reader, ClosedLedger(ref, reader.last_confirmed, 0)
+
+        unfenced: Any = _With(ctx, ledgers=Unfenced())
+        return await load(unfenced, name, ref, spans)
+
+    patch.setattr(takeover, "_load_cursors", mutant)
+
+
+class _With:
+    """An object with some attributes replaced."""
+
+    def __init__(self, original: Any, **changes: Any) -> None:
+        self.__dict__.update(changes)
+        self._original = original
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+# --- cursors ---
+
+
+def half_snapshots_count(patch: Patch) -> None:
+    apply = CursorLoader._apply_chunk
+
+    def mutant(self: CursorLoader, chunk: Any) -> None:
+        apply(self, chunk)
+        assert self._half is not None
+        self._cursors = self._half.cursors
+        self._damage = None
+
+    patch.setattr(CursorLoader, "_apply_chunk", mutant)
+
+
+def the_number_of_chunks_is_not_compared(patch: Patch) -> None:
+    end = CursorLoader._apply_end
+
+    def mutant(self: CursorLoader, record: Any) -> None:
+        if self._half is not None:
+            self._half.broken = False
+            record.chunks, record.cursors = self._half.chunks, len(self._half.cursors)
+        end(self, record)
+
+    patch.setattr(CursorLoader, "_apply_end", mutant)
+
+
+def gaps_in_changes_are_not_noticed(patch: Patch) -> None:
+    apply = CursorLoader._apply_change
+
+    def mutant(self: CursorLoader, change: Any) -> None:
+        cursor = (self._cursors or {}).get(change.cursor_id)
+        if cursor is not None:
+            cursor.sequence = change.sequence - 1
+        apply(self, change)
+
+    patch.setattr(CursorLoader, "_apply_change", mutant)
+
+
+def no_checksum_of_records(patch: Patch) -> None:
+    def decode(data: bytes) -> Any:
+        return pb.Entry.FromString(data[8:])
+
+    patch.setattr(cursor_loader, "decode_entry", decode)
+
+
+def the_head_names_an_unconfirmed_snapshot(patch: Patch) -> None:
+    append = cursor_ledger._NewLedger.append
+
+    async def mutant(self: Any, entries: list[bytes]) -> None:
+        task = asyncio.ensure_future(append(self, entries))
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.sleep(0)
+
+    patch.setattr(cursor_ledger._NewLedger, "append", mutant)
+
+
+def flushes_are_confirmed_when_appended(patch: Patch) -> None:
+    append = CursorLedger._append
+
+    def mutant(self: CursorLedger) -> None:
+        append(self)
+        if self._flush is not None and self._flush.last_entry_id >= 0:
+            asyncio.get_running_loop().call_soon(self._flushed, self._flush)
+
+    patch.setattr(CursorLedger, "_append", mutant)
+
+
+def changes_of_a_failed_flush_are_forgotten(patch: Patch) -> None:
+    failed = CursorLedger._on_failed
+
+    def mutant(self: CursorLedger, writer: Any, error: Any) -> None:
+        failed(self, writer, error)
+        self._behind = False
+        self.roll_wanted = False
+
+    patch.setattr(CursorLedger, "_on_failed", mutant)
+
+
+def recovered_acks_are_not_cut_at_existing_entries(patch: Patch) -> None:
+    patch.setattr(AckState, "settle", lambda self: self._advance())
+
+
+# --- trimming and deleting ---
+
+
+def ledgers_are_trimmed_by_what_is_in_memory(patch: Patch) -> None:
+    def slowest(self: TopicCursors) -> Position | None:
+        return min((cursor.mark_delete for cursor in self.durable()), default=None)
+
+    patch.setattr(TopicCursors, "slowest", slowest)
+
+
+def ledgers_are_trimmed_whoever_needs_them(patch: Patch) -> None:
+    def trimmable(spans: Sequence[Any], _slowest: Position | None) -> int:
+        return sum(span.closed for span in spans)
+
+    patch.setattr(trimming, "trimmable", trimmable)
+
+
+def ledgers_are_deleted_before_they_are_off_the_list(patch: Patch) -> None:
+    take_off_list = trimming.take_off_list
+
+    async def mutant(ctx: Any, head: Any, creation_id: int, doomed: Any, **where: Any) -> None:
+        for span in doomed:
+            await ctx.ledgers.delete(span.ref)
+        await take_off_list(ctx, head, creation_id, doomed, **where)
+
+    patch.setattr(trimming, "take_off_list", mutant)
+
+
+def _no_intent(ctx: Any, ref: Any, **_: Any) -> Op:
+    return Put(f"{ctx.keys.root}nobody-looks-here/{ref.id}", b"")
+
+
+def trimming_without_intents(patch: Patch) -> None:
+    patch.setattr(trimming, "delete_ledger_intent", _no_intent)
+
+
+def closing_empty_ledgers_without_intents(patch: Patch) -> None:
+    patch.setattr(open_ledger, "delete_ledger_intent", _no_intent)
+
+
+def cursor_ledgers_replaced_without_intents(patch: Patch) -> None:
+    intent = intents.delete_ledger_intent
+
+    def mutant(ctx: Any, ref: Any, **expected: Any) -> Op:
+        # The new ledger's own intent stays: its key is what the head's transaction is guarded by.
+        return intent(ctx, ref, **expected) if expected else _no_intent(ctx, ref)
+
+    patch.setattr(cursor_ledger, "delete_ledger_intent", mutant)
+
+
+def topics_deleted_without_an_intent(patch: Patch) -> None:
+    patch.setattr(directory, "delete_topic_intent_id", lambda creation_id: "")
+    patch.setattr(directory, "Put", lambda key, value: Delete(f"{key}-nothing"))
+
+
+# --- order ---
+
+
+def lost_runs_are_overtaken(patch: Patch) -> None:
+    """Runs in a later ledger stay there when the one before loses some."""
+    ops = open_ledger.closing_ops
+
+    def mutant(ctx: Any, head: Any, creation_id: int, span: Any, closed: Any, given_up: Any = ()) -> Any:
+        del given_up[:]
+        return ops(ctx, head, creation_id, span, closed)
+
+    patch.setattr(appender, "closing_ops", mutant)
+
+
+def new_runs_overtake_lost_ones(patch: Patch) -> None:
+    failed = Appender._failed
+
+    def mutant(self: Appender, ledger: OpenLedger, error: Any, last_confirmed: int) -> None:
+        current = self.current
+        failed(self, ledger, error, last_confirmed)
+        if current is not ledger:
+            self.current = current
+
+    patch.setattr(Appender, "_failed", mutant)
+
+
+def a_cut_off_ledger_is_kept(patch: Patch) -> None:
+    async def kept(*_: Any) -> bool:
+        return False
+
+    patch.setattr(takeover, "_is_cut_off", kept)
+
+
+def what_a_failed_ledger_lost_is_not_written_again(patch: Patch) -> None:
+    def forget(self: Appender, ledger: OpenLedger) -> None:
+        assert self._pending is not None
+        self._pending.clear()
+
+    patch.setattr(Appender, "_requeue", forget)
+
+
+def _one(mutation: Callable[[Patch], None], suite: Suite, seeds: int) -> Any:
+    return pytest.param(mutation, suite, seeds, id=mutation.__name__)
+
+
+MUTATIONS = [
+    _one(no_owner_guard, former_owners, 1),
+    _one(no_fence_of_the_cursor_ledger, power_loss, 4),
+    _one(half_snapshots_count, records, 1),
+    _one(the_number_of_chunks_is_not_compared, records, 1),
+    _one(gaps_in_changes_are_not_noticed, records, 1),
+    _one(no_checksum_of_records, records, 1),
+    _one(the_head_names_an_unconfirmed_snapshot, power_loss, 4),
+    _one(flushes_are_confirmed_when_appended, power_loss, 4),
+    _one(changes_of_a_failed_flush_are_forgotten, power_loss_with_sync_errors, 8),
+    _one(recovered_acks_are_not_cut_at_existing_entries, power_loss, 4),
+    _one(ledgers_are_trimmed_by_what_is_in_memory, power_loss, 4),
+    _one(ledgers_are_trimmed_whoever_needs_them, power_loss, 4),
+    _one(ledgers_are_deleted_before_they_are_off_the_list, power_loss, 4),
+    _one(trimming_without_intents, power_loss, 4),
+    _one(closing_empty_ledgers_without_intents, power_loss, 4),
+    _one(cursor_ledgers_replaced_without_intents, power_loss, 4),
+    _one(topics_deleted_without_an_intent, deletion, 1),
+    _one(lost_runs_are_overtaken, power_loss_with_sync_errors, 8),
+    _one(new_runs_overtake_lost_ones, power_loss_with_sync_errors, 8),
+    _one(a_cut_off_ledger_is_kept, power_loss_with_sync_errors, 8),
+    _one(what_a_failed_ledger_lost_is_not_written_again, power_loss_with_sync_errors, 4),
+]
+
+
+@pytest.mark.parametrize(("mutation", "suite", "seeds"), MUTATIONS)
+def test_the_suite_catches(
+    mutation: Callable[[Patch], None], suite: Suite, seeds: int, monkeypatch: Patch
+) -> None:
+    mutation(monkeypatch)
+    for seed in range(seeds):
+        try:
+            suite(seed)
+        except (Exception, pytest.fail.Exception):
+            return
+    pytest.fail(f"{mutation.__name__} survived {seeds} seeds of {suite.__name__}")
