@@ -73,6 +73,14 @@ class AckStateMachine(RuleBasedStateMachine):
         if expected:
             self.forget(position)
 
+    @rule(ledger=LEDGERS, entries=st.lists(ENTRIES, min_size=1, max_size=14))
+    def ack_many(self, ledger: int, entries: list[int]) -> None:
+        wanted = {Position(ledger, entry) for entry in entries}
+        new = [position for position in wanted if self.exists(position) and not self.is_acked(position)]
+        assert self.state.ack_many(ledger, entries) == len(new)
+        for position in new:
+            self.forget(position)
+
     @rule(ledger=LEDGERS, first=st.integers(-2, 14), length=st.integers(0, 9))
     def ack_range(self, ledger: int, first: int, length: int) -> None:
         self.state.ack_range(ledger, first, first + length)

@@ -7,7 +7,7 @@ from typing import Any
 
 import crc32c
 from magnetar.common.wire import pulsar_pb2 as pb
-from magnetar.common.wire.events import Command, Event, SendRejected, SendRun, SendUnsupported
+from magnetar.common.wire.events import AckRun, Command, Event, SendRejected, SendRun, SendUnsupported
 
 Flat = tuple[Any, ...]
 """An event in comparable form; a run is taken apart into its Sends."""
@@ -22,9 +22,23 @@ def read(data: bytes) -> list[Flat]:
         size = int.from_bytes(data[position + 4 : position + 8], "big")
         command = pb.BaseCommand.FromString(data[position + 8 : position + 8 + size])
         rest = data[position + 8 + size : position + 4 + total]
-        events.append(read_send(command.send, rest) if command.type == command.SEND else ("command", command))
+        events.append(read_send(command.send, rest) if command.type == command.SEND else read_other(command))
         position += 4 + total
     return events
+
+
+def read_other(command: pb.BaseCommand) -> Flat:
+    """Plain individual Acks are events of their own, however they are written."""
+    if command.type == command.ACK and len(command.ack.message_id) == 1:
+        message_id = command.ack.message_id[0]
+        plain = pb.CommandAck(
+            consumer_id=command.ack.consumer_id,
+            ack_type=pb.CommandAck.Individual,
+            message_id=[pb.MessageIdData(ledgerId=message_id.ledgerId, entryId=message_id.entryId)],
+        )
+        if command.ack == plain:
+            return "ack", command.ack.consumer_id, message_id.ledgerId, message_id.entryId
+    return "command", command
 
 
 def read_send(send: pb.CommandSend, rest: bytes) -> Flat:
@@ -59,5 +73,10 @@ def flatten(events: Iterable[Event]) -> list[Flat]:
             case SendRejected():
                 flat.append(("rejected", event.producer_id, event.sequence_id, event.error))
             case Command():
-                flat.append(("command", event.base_command))
+                flat.append(read_other(event.base_command))
+            case AckRun():
+                assert event.entry_ids
+                flat += [
+                    ("ack", event.consumer_id, event.ledger_id, entry_id) for entry_id in event.entry_ids
+                ]
     return flat

@@ -69,7 +69,7 @@ def odd_forms(draw: st.DrawFn, command: bytes) -> bytes:
                 command + unknown,
                 kind + kind + rest,
                 command + command[2:],
-                b"\x08\x86\x00" + rest,
+                bytes((8, kind[1] | 0x80, 0)) + rest,
             ]
         )
     )
@@ -81,6 +81,36 @@ def send_series(draw: st.DrawFn) -> bytes:
     producer, first = draw(st.integers(1, 2)), draw(UINT64.filter(lambda value: value < 2**64 - 40))
     count, payload = draw(st.integers(1, 30)), draw(PAYLOADS)
     return b"".join(frames.send(producer, first + index, payload) for index in range(count))
+
+
+@st.composite
+def ack_series(draw: st.DrawFn) -> bytes:
+    """What a busy shared consumer sends: many Acks, their entry ids in any order."""
+    consumer, ledger = draw(st.integers(1, 2)), draw(UINT64)
+    ids = draw(st.lists(UINT64, min_size=1, max_size=30))
+    return b"".join(ack_frame(consumer, ledger, entry) for entry in ids)
+
+
+def ack_frame(consumer_id: int, ledger_id: int, entry_id: int, **fields: Any) -> bytes:
+    message_id = {"ledgerId": ledger_id, "entryId": entry_id}
+    return frames.simple(
+        ack={"consumer_id": consumer_id, "ack_type": 0, "message_id": [message_id], **fields}
+    )
+
+
+@st.composite
+def odd_acks(draw: st.DrawFn) -> bytes:
+    """Acks that are not the plain kind, or are in an odd form."""
+    plain = ack_frame(draw(UINT64), draw(UINT64), draw(UINT64))
+    unusual: list[st.SearchStrategy[bytes]] = [
+        UINT64.map(lambda request: ack_frame(1, 2, 3, request_id=request)),
+        st.just(ack_frame(1, 2, 3, ack_type=1)),
+        st.just(ack_frame(1, 2, 3, message_id=[{"ledgerId": 1, "entryId": 2, "ack_set": [5]}])),
+        st.just(ack_frame(1, 2, 3, message_id=[{"ledgerId": 1, "entryId": 2, "batch_index": 0}])),
+        st.just(ack_frame(1, 2, 3, message_id=[{"ledgerId": 1, "entryId": number} for number in (2, 3)])),
+        odd_forms(plain[8:]).map(frames.simple_bytes),
+    ]
+    return draw(st.one_of(unusual))
 
 
 OTHERS = st.sampled_from(
@@ -101,7 +131,9 @@ OTHERS = st.sampled_from(
     ]
 )
 
-STREAMS = st.lists(st.one_of(send_series(), send_frames(), OTHERS), min_size=1, max_size=8).map(b"".join)
+STREAMS = st.lists(
+    st.one_of(send_series(), send_frames(), ack_series(), odd_acks(), OTHERS), min_size=1, max_size=8
+).map(b"".join)
 """Whole frames, one after the other."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from magnetar.common.errors import ProtocolError
+from magnetar.common.wire.ack_parser import parse_acks
 from magnetar.common.wire.chunk_buffer import ChunkBuffer
 from magnetar.common.wire.command_parser import parse_command
 from magnetar.common.wire.events import Command, Event
@@ -56,6 +57,7 @@ class ServerConnection:
             position = parse_sends(
                 buffer, position, end, self._message_bytes_max, self._frame_bytes_max, events
             )
+            position = parse_acks(buffer, position, end, events)
             if end - position < SIZES.size:
                 break
             total_size, command_size = SIZES.unpack_from(buffer, position)

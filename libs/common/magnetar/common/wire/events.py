@@ -51,6 +51,16 @@ class SendRun:
         return max(sequence_id, decode_varint(self.highest_varints[index]))
 
 
+@dataclass(slots=True, eq=False)
+class AckRun:
+    """Consecutive individual Acks of one consumer, of whole entries of one ledger, that nobody waits for."""
+
+    consumer_id: int
+    ledger_id: int
+    entry_ids: list[int]
+    """In the order of the wire; may hold an id twice."""
+
+
 @dataclass(frozen=True, slots=True)
 class SendRejected:
     """One Send that is not stored; the client is told by SendError, and the connection lives on."""
@@ -73,4 +83,4 @@ class Command:
     base_command: BaseCommand
 
 
-Event = SendRun | SendRejected | Command
+Event = SendRun | AckRun | SendRejected | Command

@@ -7,8 +7,9 @@ opposite). Changes since the last flush are kept as deltas, so that a flush cost
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import Run
@@ -34,6 +35,10 @@ class AckDelta:
     """By ledger and entry: (bits of acked messages, batch size)."""
     deliveries: dict[int, dict[int, int]] = field(default_factory=dict)
     """By ledger and entry: how often it was delivered again."""
+
+
+_MANY: Final = 8
+"""From so many entries on, building a bitmap is cheaper than one entry after the other."""
 
 
 class AckState:
@@ -136,6 +141,39 @@ class AckState:
         if entry_id == 0:
             self._advance()
         return True
+
+    def ack_many(self, ledger_id: int, entry_ids: Sequence[int]) -> int:
+        """Acknowledge entries of one ledger, in any order; returns how many were new and exist."""
+        if len(entry_ids) < _MANY:
+            return sum([self.ack(ledger_id, entry_id) for entry_id in entry_ids])
+        span = self._spans.by_id.get(ledger_id)
+        if span is None or ledger_id < self._mark_ledger:
+            return 0
+        first = self._mark_entry + 1 if ledger_id == self._mark_ledger else 0
+        new = BitMap([entry_id for entry_id in entry_ids if first <= entry_id < span.entries])
+        bitmap = self._acked.get(ledger_id)
+        if bitmap is not None:
+            new -= bitmap
+        if not new:
+            return 0
+        self._touch()
+        if bitmap is None:
+            self._acked[ledger_id] = new.copy()
+        else:
+            bitmap |= new
+        self._acked_count += len(new)
+        if self.durable:
+            if self._changed_acks is None:
+                self._changed_acks = {}
+            changed = self._changed_acks.get(ledger_id)
+            if changed is None:
+                self._changed_acks[ledger_id] = new.copy()
+            else:
+                changed |= new
+        if self._partial is not None or self._deliveries is not None:
+            self._forget_acked()
+        self._advance()
+        return len(new)
 
     def ack_range(self, ledger_id: int, first: int, last: int) -> None:
         """Acknowledge entries `first` to `last` (inclusive) of one ledger, as far as they exist."""

@@ -15,6 +15,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
 from magnetar.common.wire.ack_set import words_to_acked_bits
+from magnetar.common.wire.events import AckRun
 from magnetar.common.wire.pulsar_pb2 import (
     CommandAck,
     CommandRedeliverUnacknowledgedMessages,
@@ -30,6 +31,15 @@ IGNORED_ACKS = Counter(
     ["reason"],
     registry=REGISTRY,
 )
+
+
+def handle_acks(client: Client, acks: AckRun) -> None:
+    """Individual acknowledgements of whole entries, which nobody waits for."""
+    opened = client.open_consumer(acks.consumer_id)
+    if opened is None:
+        IGNORED_ACKS.labels("unknown consumer").inc(len(acks.entry_ids))
+        return
+    opened.subscription.ack_many(acks.ledger_id, acks.entry_ids, opened.consumer)
 
 
 def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None] | None:
@@ -63,13 +73,15 @@ def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None]
 
 def _ack_individual(client: Client, opened: OpenConsumer, command: CommandAck) -> list[MessageIdData]:
     """Acknowledge whole entries; returns the ids that name only a part of their batch."""
-    subscription, consumer = opened.subscription, opened.consumer
     partial = []
+    whole: dict[int, list[int]] = {}
     for message_id in command.message_id:
         if message_id.ack_set and any(message_id.ack_set):
             partial.append(message_id)
         else:
-            subscription.ack(message_id.ledgerId, message_id.entryId, consumer)
+            whole.setdefault(message_id.ledgerId, []).append(message_id.entryId)
+    for ledger_id, entry_ids in whole.items():
+        opened.subscription.ack_many(ledger_id, entry_ids, opened.consumer)
     if partial and not client.services.config.dispatch.batch_index_ack_enabled:
         return []
     return partial

@@ -88,6 +88,9 @@ class NonPersistentSubscription:
     def ack(self, ledger_id: int, entry_id: int, consumer: Consumer) -> None:
         """Nothing to remember."""
 
+    def ack_many(self, ledger_id: int, entry_ids: Sequence[int], consumer: Consumer) -> None:
+        """Nothing to remember."""
+
     def ack_batch(
         self, ledger_id: int, entry_id: int, acked_bits: int, batch_size: int, consumer: Consumer
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from magnetar.ledger.ledger_store import Run
 
@@ -53,6 +53,19 @@ class PendingAcks:
             del self._ledgers[ledger_id]
         self.messages -= messages
         return messages
+
+    def remove_many(self, ledger_id: int, entry_ids: Sequence[int]) -> int:
+        """These entries are no longer pending here; returns how many of them were."""
+        entries = self._ledgers.get(ledger_id)
+        if entries is None:
+            return 0
+        before = len(entries)
+        pop = entries.pop
+        self.messages -= sum([pop(entry_id, 0) for entry_id in entry_ids])
+        removed = before - len(entries)
+        if not entries:
+            del self._ledgers[ledger_id]
+        return removed
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> None:
         """Only `messages` of a batch entry are still unacknowledged."""

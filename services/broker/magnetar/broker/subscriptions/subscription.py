@@ -173,6 +173,19 @@ class Subscription:
         if self.cursor.ack(ledger_id, entry_id):
             self._count_acks(consumer, messages or 1)
 
+    def ack_many(self, ledger_id: int, entry_ids: Sequence[int], consumer: Consumer) -> None:
+        """Entries of one ledger are acknowledged, whoever of the subscription's consumers holds them."""
+        pending = consumer.pending
+        before = pending.messages
+        if self.type == SubType.Shared and pending.remove_many(ledger_id, entry_ids) != len(entry_ids):
+            # Some were delivered to others, or acknowledged before.
+            for other in self.consumers:
+                if other is not consumer:
+                    other.pending.remove_many(ledger_id, entry_ids)
+        new = self.cursor.ack_many(ledger_id, entry_ids)
+        if new:
+            self._count_acks(consumer, max(new, before - pending.messages))
+
     def ack_batch(
         self, ledger_id: int, entry_id: int, acked_bits: int, batch_size: int, consumer: Consumer
     ) -> None:

@@ -150,6 +150,20 @@ class PersistentTopic(Topic):
         for subscription in self._subscriptions.values():
             subscription.wake()
 
+    def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
+        """Storage failed for too long: nothing of this is on the topic, and its senders hear so."""
+        code = code_of(error)
+        for _, pending in publishes:
+            assert isinstance(pending, PendingPublish)
+            producer = pending.producer
+            if producer.peer.connected:
+                for sequence_id in pending.sends.sequence_ids():
+                    producer.peer.write(
+                        commands.send_error(producer.producer_id, sequence_id, code, str(error))
+                    )
+            producer.peer.publish_pending(-pending.byte_length)
+            producer.settled()
+
     def on_lost(self, error: StorageError) -> None:
         """Another owner has the topic, or its storage is gone: close its clients, who look it up again.
 
