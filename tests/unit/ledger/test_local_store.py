@@ -179,6 +179,28 @@ def test_a_failed_sync_fails_its_ledgers_once_and_others_go_on() -> None:
     simulate(act)
 
 
+def test_an_unusable_directory_fails_appends_instead_of_holding_them_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def act(fixture: SimulatedFixture) -> None:
+        heard = Heard()
+        writer = await create(fixture, heard)  # type: ignore[arg-type]
+
+        def gone() -> int:
+            raise FileNotFoundError("the directory is gone")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(fixture.world.disk, "free_bytes", gone)
+            writer.append(Run([b"a"]))
+            await asyncio.sleep(0.1)
+            assert [type(error) for error, _ in heard.failed] == [LogFailed]
+        other = await create(fixture)  # type: ignore[arg-type]
+        other.append(Run([b"b"]))
+        await confirmed(other, 0)
+
+    simulate(act)
+
+
 def test_a_full_disk_refuses_appends_before_an_id_is_given_and_resumes_by_itself() -> None:
     async def act(fixture: SimulatedFixture) -> None:
         writer = await create(fixture)  # type: ignore[arg-type]

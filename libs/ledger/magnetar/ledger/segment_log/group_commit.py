@@ -132,7 +132,13 @@ class GroupCommit:
             return
         assert self._chain is not None, "attached before the first record"
         count, length = self._next_group()
-        segment = self._chain.reserve(align(length, BLOCK))
+        try:
+            segment = self._chain.reserve(align(length, BLOCK))
+        except OSError as error:  # the directory is gone or unreadable, say: nobody may wait for ever
+            records, self._collecting = self._collecting, []
+            self._fail(records, LogFailed(f"the log's directory cannot be used: {error}"))
+            self._tell_drained()
+            return
         if segment is None:
             return
         records = self._collecting[:count]
