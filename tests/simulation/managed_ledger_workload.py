@@ -107,6 +107,7 @@ class ManagedLedgerWorkload:
     confirmed: dict[Position, int] = field(default_factory=dict)
     """Confirmed entries, in order, with the number of their publish."""
     batches: set[Position] = field(default_factory=set)
+    refused: set[int] = field(default_factory=set)
     subscriptions: dict[str, Promised] = field(default_factory=dict)
     rolls: int = 0
     losses: int = 0
@@ -116,6 +117,7 @@ class ManagedLedgerWorkload:
         twin = replace(self, ledger=None)
         twin.confirmed = dict(self.confirmed)
         twin.batches = set(self.batches)
+        twin.refused = set(self.refused)
         twin.subscriptions = deepcopy(self.subscriptions)
         return twin
 
@@ -351,6 +353,7 @@ class ManagedLedgerWorkload:
         for position, number in self.confirmed.items():
             assert found.get(position, number) == number, f"{position} holds something else"
         assert sorted(found.values()) == list(found.values()), "entries changed their order"
+        assert not self.refused.intersection(found.values()), "what was refused is there"
         assert indexes == sorted(indexes), "message indexes go up"
         assert not indexes or ledger.next_index == indexes[-1], "message indexes go on"
         self.verify_cursors(ledger, found, lost)
@@ -445,6 +448,11 @@ class _Listener:
                 self.workload.confirmed[position] = int(data.split(b"\0")[0])
                 if batch:
                     self.workload.batches.add(position)
+
+    def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
+        assert self.workload.sync_error_at, "the disk has no errors"
+        for run, _ in publishes:
+            self.workload.refused.update(int(data.split(b"\0")[0]) for data in run.entries)
 
     def on_lost(self, error: StorageError) -> None:
         assert not self.lost, "the loss is told once"

@@ -36,7 +36,7 @@ from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
 from tests.simulation.managed_ledger_workload import ManagedLedgerWorkload
 from tests.simulation.power_loss import cut_everywhere
 from tests.simulation.test_managed_ledger_power_loss import workload_with_sync_errors
-from tests.unit.ledger.managed_ledger import test_cursor_records, test_managed_ledger
+from tests.unit.ledger.managed_ledger import test_cursor_records, test_ownership_and_failures
 
 Patch = pytest.MonkeyPatch
 Suite = Callable[[int], object]
@@ -54,8 +54,8 @@ def power_loss_with_sync_errors(seed: int) -> None:
 
 
 def former_owners(seed: int) -> None:
-    test_managed_ledger.former_owner_without_an_open_ledger(seed)
-    test_managed_ledger.former_owner_without_a_cursor_ledger(seed)
+    test_ownership_and_failures.former_owner_without_an_open_ledger(seed)
+    test_ownership_and_failures.former_owner_without_a_cursor_ledger(seed)
 
 
 def records(_seed: int) -> None:
@@ -66,7 +66,7 @@ def records(_seed: int) -> None:
 
 
 def deletion(_seed: int) -> None:
-    test_managed_ledger.test_a_deletion_that_was_cut_short_is_finished()
+    test_ownership_and_failures.test_a_deletion_that_was_cut_short_is_finished()
 
 
 # --- ownership ---

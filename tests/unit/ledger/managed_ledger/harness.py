@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from magnetar.common.errors import StorageError
+from magnetar.common.metadata.values import TopicHead, decode
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.local_store import LocalLedgerStore
@@ -17,9 +19,12 @@ from magnetar.ledger.managed_ledger import (
     ManagedLedgerContext,
     open_managed_ledger,
 )
+from magnetar.sim.loop import SimLoop
+from magnetar.sim.loop import run as run_loop
 
-from tests.simulation.power_loss import KEYS, Process
+from tests.simulation.power_loss import KEYS, Process, World
 
+HEAD = "topic-heads"
 TOPIC = "persistent://public/default/topic"
 
 ROLL_AT_10 = ManagedLedgerConfig(ledger_entries_max=10, ledger_age_min_minutes=0)
@@ -31,6 +36,7 @@ class Listener:
 
     confirmed: list[tuple[Position, bytes]] = field(default_factory=list)
     contexts: list[object] = field(default_factory=list)
+    refused: list[bytes] = field(default_factory=list)
     lost: list[StorageError] = field(default_factory=list)
 
     def on_confirmed(self, publishes: list[tuple[Run, object]]) -> None:
@@ -39,6 +45,10 @@ class Listener:
             self.contexts.append(context)
             for number, data in enumerate(run.entries):
                 self.confirmed.append((Position(run.ledger_id, run.first_entry_id + number), data))
+
+    def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
+        for run, _ in publishes:
+            self.refused += run.entries
 
     def on_lost(self, error: StorageError) -> None:
         self.lost.append(error)
@@ -77,7 +87,9 @@ class Topic:
         """Wait until all acknowledgements so far are on disk."""
         done: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
         self.ledger.flush_cursors(done.set_result)
-        assert await done is None
+        error = await done
+        if error is not None:
+            raise error
 
     async def read_all(self, after: Position = EARLIEST) -> list[tuple[Position, bytes]]:
         """Everything that can be read, by `next_position` and `read`."""
@@ -121,3 +133,28 @@ async def until(condition: Any, seconds: float = 60.0) -> None:
     while not condition():
         assert loop.time() < end, "it never came to that"
         await asyncio.sleep(0.001)
+
+
+def simulated(scenario: Callable[[Process], Awaitable[None]], seed: int = 0) -> World:
+    """Run a scenario in one process of a fresh world; returns the world."""
+    world = World.new()
+
+    async def main(loop: SimLoop) -> None:
+        await scenario(Process(loop, world))
+
+    loop = SimLoop(seed)
+    run_loop(loop, main(loop))
+    return world
+
+
+def keys_of(world: World, family: str) -> list[str]:
+    return [key for key in world.metadata.dump() if f"/{family}/" in key]
+
+
+def head_of(world: World) -> TopicHead:
+    (key,) = keys_of(world, HEAD)
+    return decode(TopicHead, world.metadata.dump()[key])
+
+
+def ledger_ids(topic: Topic) -> list[int]:
+    return [span.ref.id for span in topic.ledger._spans.spans]
