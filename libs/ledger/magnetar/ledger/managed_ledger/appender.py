@@ -8,7 +8,7 @@ Everything that needs metadata is a step that the managed ledger's maintenance r
 - a ledger that is no longer appended to is closed once wholly confirmed, in one transaction with its topic
   ledger key and the head; confirmations of the next one wait for that of the last run before it;
 - a ledger that failed is closed at its last add confirmed; what was not confirmed goes, in order and with new
-  ids, into the next one. A later ledger that already had runs is given up with it (none of them was
+  ids, into the next one; while storage goes on failing it is held for a time and then given back as refused. A later ledger that already had runs is given up with it (none of them was
   confirmed to anybody), so that nothing changes order.
 """
 
@@ -50,6 +50,8 @@ Step = Callable[[], Awaitable[None]]
 _RETRY_S: Final = 0.02
 _BACKOFF_MIN_S: Final = 0.05
 _BACKOFF_MAX_S: Final = 5.0
+_HOLD_S: Final = 2.0
+"""How long publishes wait while storage refuses or fails; then their publisher is told."""
 _IDLE_MS: Final = 60_000
 
 
@@ -61,9 +63,11 @@ class Appender:
         "_ctx",
         "_failures",
         "_head",
+        "_hold_timer",
         "_kick",
         "_on_closed",
         "_on_confirmed",
+        "_on_refused",
         "_pending",
         "_queue",
         "_queued_bytes",
@@ -95,6 +99,7 @@ class Appender:
         last_confirmed: Position,
         kick: Callable[[], None],
         on_confirmed: Callable[[list[Publish]], None],
+        on_refused: Callable[[list[Publish], StorageError], None],
         on_closed: Callable[[], None],
     ) -> None:
         self._ctx = ctx
@@ -103,6 +108,7 @@ class Appender:
         self._spans = spans
         self._kick = kick
         self._on_confirmed = on_confirmed
+        self._on_refused = on_refused
         self._on_closed = on_closed
         self.creation_id = creation_id
         self.next_index = self.confirmed_index = next_index
@@ -120,6 +126,7 @@ class Appender:
         self._retry_timer: asyncio.TimerHandle | None = None
         self._failures = 0
         self._backoff_timer: asyncio.TimerHandle | None = None
+        self._hold_timer: asyncio.TimerHandle | None = None
 
     # Publishing
 
@@ -177,7 +184,7 @@ class Appender:
             try:
                 current.writer.append(run)
             except (Backpressure, LogFull) as error:
-                self.blocked = error
+                self.block(error)
                 if self._retry_timer is None:
                     self._retry_timer = asyncio.get_running_loop().call_later(_RETRY_S, self._retry)
                 return
@@ -189,6 +196,24 @@ class Appender:
             self._appended(current, run, context)
         if self.current is not None:
             self.blocked = None
+
+    def block(self, error: StorageError) -> None:
+        """Nothing more may wait for a ledger; what waits does so until something is confirmed or it is time."""
+        self.blocked = error
+        if self._hold_timer is None and self.refused is None:
+            self._hold_timer = asyncio.get_running_loop().call_later(_HOLD_S, self._give_back)
+
+    def _give_back(self) -> None:
+        """Refuse what waits. None of it is in a ledger that counts: such a ledger was closed below it."""
+        self._hold_timer = None
+        error, queue = self.blocked, self._queue
+        if error is None or not queue:
+            return
+        self._queue, self._queued_bytes = None, 0
+        self.next_index = queue[0][0].first_index
+        log.warning("waiting publishes refused", topic=self._topic, runs=len(queue), error=str(error))
+        self._on_refused(list(queue), error)
+        self._kick()
 
     def _retry(self) -> None:
         self._retry_timer = None
@@ -202,10 +227,10 @@ class Appender:
     def stop(self, error: StorageError) -> None:
         """Take nothing more, and no more timers."""
         self.refused = error
-        for timer in (self._roll_timer, self._retry_timer, self._backoff_timer):
+        for timer in (self._roll_timer, self._retry_timer, self._backoff_timer, self._hold_timer):
             if timer is not None:
                 timer.cancel()
-        self._roll_timer = self._retry_timer = self._backoff_timer = None
+        self._roll_timer = self._retry_timer = self._backoff_timer = self._hold_timer = None
 
     # Confirmation
 
@@ -245,6 +270,9 @@ class Appender:
                 self._kick()
         if done:
             self._failures = 0
+            if self._hold_timer is not None:
+                self._hold_timer.cancel()
+                self._hold_timer = None
             self._on_confirmed(done)
         if self._queue and self.current is not None:
             self._drain_queue()
@@ -264,12 +292,13 @@ class Appender:
         """Ledgers that fail before anything is confirmed are not made without end."""
         self._failures += 1
         if self._failures > 1 and self._backoff_timer is None:
-            self.blocked = error
+            self.block(error)
             delay_s = min(_BACKOFF_MIN_S * 2.0 ** min(self._failures, 20), _BACKOFF_MAX_S)
             self._backoff_timer = asyncio.get_running_loop().call_later(delay_s, self._try_again)
 
     def _try_again(self) -> None:
         self._backoff_timer = None
+        self.step_done()
         self._kick()
 
     # Rolling
@@ -326,7 +355,7 @@ class Appender:
         return None
 
     def step_done(self) -> None:
-        """Maintenance works (again): publishes may queue for the next ledger."""
+        """Maintenance works (again), or has nothing to do: publishes may queue for the next ledger."""
         if self.current is None and self._backoff_timer is None:
             self.blocked = None
 

@@ -41,6 +41,10 @@ class ManagedLedgerListener(Protocol):
         """
         ...
 
+    def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
+        """These runs, in order, waited for storage in vain: they are certainly not part of the topic."""
+        ...
+
     def on_lost(self, error: StorageError) -> None:
         """Once: ownership is lost or storage is gone for good. Nothing more will be confirmed.
 

@@ -98,6 +98,7 @@ class ManagedLedger:
             last_confirmed=topic.last_position,
             kick=self._kick,
             on_confirmed=self._on_confirmed,
+            on_refused=listener.on_refused,
             on_closed=self._check_trim,
         )
         self._cursors = TopicCursors(name, topic.spans, topic.cursors)
@@ -372,11 +373,9 @@ class ManagedLedger:
                 except (MetadataError, StorageError) as error:
                     log.warning("managed ledger maintenance failed", topic=self.name, error=str(error))
                     if appender.current is None:
-                        appender.blocked = (
-                            error
-                            if isinstance(error, StorageError)
-                            else LogFailed(f"{self.name} has no ledger to write to: {error}")
-                        )
+                        if not isinstance(error, StorageError):
+                            error = LogFailed(f"{self.name} has no ledger to write to: {error}")
+                        appender.block(error)
                     await asyncio.sleep(backoff_s)
                     backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
                 else:
@@ -387,6 +386,7 @@ class ManagedLedger:
             self._lose(LogFailed(f"{self.name}: maintenance broke: {error!r}"))
         finally:
             self._maintenance = None
+            appender.step_done()
             self._check_drained()
 
     def _lose(self, error: StorageError) -> None:
