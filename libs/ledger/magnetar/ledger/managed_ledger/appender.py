@@ -8,8 +8,9 @@ Everything that needs metadata is a step that the managed ledger's maintenance r
 - a ledger that is no longer appended to is closed once wholly confirmed, in one transaction with its topic
   ledger key and the head; confirmations of the next one wait for that of the last run before it;
 - a ledger that failed is closed at its last add confirmed; what was not confirmed goes, in order and with new
-  ids, into the next one; while storage goes on failing it is held for a time and then given back as refused. A later ledger that already had runs is given up with it (none of them was
-  confirmed to anybody), so that nothing changes order.
+  ids, into the next one; while storage goes on failing it is held for a time and then given back as refused.
+  A later ledger that already had runs is given up with it (none of them was confirmed to anybody), so that
+  nothing changes order.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ class Appender:
             self.blocked = None
 
     def block(self, error: StorageError) -> None:
-        """Nothing more may wait for a ledger; what waits does so until something is confirmed or it is time."""
+        """Nothing more may wait for a ledger, and what waits does so for a bounded time."""
         self.blocked = error
         if self._hold_timer is None and self.refused is None:
             self._hold_timer = asyncio.get_running_loop().call_later(_HOLD_S, self._give_back)
