@@ -23,13 +23,16 @@ from magnetar.common.metadata.values import InstanceId, decode, encode
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import Clock, SystemClock
 from magnetar.common.runtime.disk import Disk
+from magnetar.common.runtime.loop_lag import LoopLagProbe
 from magnetar.common.runtime.posix_disk import PosixDisk
+from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.data_directory import COOKIE
 from magnetar.ledger.local_store import LocalLedgerStore, open_local_store
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.segment_log.syncer import ThreadSyncer
 from magnetar.standalone.config import StandaloneConfig
+from magnetar.standalone.idle_collection import collect_when_idle
 from magnetar.standalone.lazy_http import LazyHttp
 
 LEDGERS_DIRECTORY: Final = "ledgers"
@@ -116,6 +119,12 @@ class Standalone:
         listener = self.config.broker.listener
         broker = Broker(self.config.broker, ledgers, ledgers.metadata, ledgers.keys, ledgers.clock)
         http = LazyHttp(broker, self._pool)
+        probe = LoopLagProbe()
+        probe.start()
+        self._opened.callback(probe.stop)
+        tasks = TaskOwner("standalone")
+        self._opened.push_async_callback(tasks.close)
+        tasks.spawn(collect_when_idle(), "collect when idle")
         self._opened.push_async_callback(http.close)
         self._opened.push_async_callback(broker.close)
         await broker.start()

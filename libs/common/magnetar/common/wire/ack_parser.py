@@ -71,7 +71,7 @@ def _run_for(consumer_id: int, ledger_id: int, events: list[Event]) -> AckRun:
 def _same_head(
     buffer: bytes, start: int, end: int, head: bytes, entry_bytes: int, entry_ids: list[int]
 ) -> int:
-    """Take Acks that differ from the one before in an id of the same length; returns where that ends."""
+    """Take Acks that differ from the one before in an id of the same length; returns where they end."""
     head_bytes = len(head)
     frame_bytes = head_bytes + entry_bytes
     if entry_bytes > 4:
