@@ -14,7 +14,7 @@ def test_a_busy_loop_shows_as_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> float:
         probe = LoopLagProbe()
         probe.start()
-        time.sleep(0.2)
+        time.sleep(0.2)  # noqa: ASYNC251 - the loop is to be held up
         await asyncio.sleep(0.005)
         probe.stop()
         return probe.last_s
