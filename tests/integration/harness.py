@@ -90,7 +90,12 @@ class StandaloneServer:
     Ports stay the same over restarts: clients find the server again at the address they know.
     """
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         binary_port, web_port = free_ports(2)
         self.directory = directory
         self.data_dir = directory / "data"
@@ -100,6 +105,7 @@ class StandaloneServer:
             "webServicePort": str(web_port),
             **(settings or {}),
         }
+        self.environment = dict(environment or {})
         self.endpoint = Endpoint(f"pulsar://127.0.0.1:{binary_port}", f"http://127.0.0.1:{web_port}")
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -115,13 +121,18 @@ class StandaloneServer:
 
     def start(self) -> None:
         """Start the process and wait until its health endpoint answers."""
+        self.launch()
+        self.wait_until_healthy()
+
+    def launch(self) -> None:
+        """Start the process and wait for nothing."""
         assert not self.running, "the server is running already"
         command = [*magnetar_command(), "standalone", "--data-dir", str(self.data_dir)]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         environment = {
             key: value for key, value in os.environ.items() if not key.upper().startswith("MAGNETAR_")
-        }
+        } | self.environment
         self.starts += 1
         with self.log_path.open("ab") as log:
             log.write(f"--- start {self.starts}: {' '.join(command)}\n".encode())
@@ -129,6 +140,10 @@ class StandaloneServer:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, env=environment
             )
+
+    def wait_until_healthy(self) -> None:
+        """Until the health endpoint of the process that was started answers."""
+        assert self._process is not None, "the server was never started"
         deadline = time.monotonic() + START_SECONDS_MAX
         while not self._healthy():
             if self._process.poll() is not None:

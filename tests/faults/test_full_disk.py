@@ -1,0 +1,185 @@
+"""A disk that fills up: publishing is refused clearly and resumes by itself, everything else goes on.
+
+The file systems are real and small; the test fills them with a ballast file, to the byte where it matters.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from magnetar.common.wire import pulsar_pb2 as pb
+
+from tests.faults.conftest import NewServer
+from tests.faults.observe import cpu_seconds, log_lines
+from tests.faults.small_disk import SmallDisk
+from tests.integration.harness import StandaloneServer
+from tests.integration.raw.transcript import Frame, Line, line, numbered, payload_frame, payloads
+
+SEGMENT_BYTES = 256 << 10
+HEADROOM_BYTES = 1 << 20
+RESERVE_BYTES = 2 * SEGMENT_BYTES + HEADROOM_BYTES
+SETTINGS = {
+    "magnetarSegmentSizeBytes": str(SEGMENT_BYTES),
+    "magnetarLogFillAheadBytes": str(64 << 10),
+    "magnetarLogFreeSpaceHeadroomBytes": str(HEADROOM_BYTES),
+}
+
+KINDS = pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
+
+
+def disk_and_server(
+    kind: str, directory: Path, new_server: NewServer, cleanup: ExitStack, size_mib: int = 24, **settings: str
+) -> tuple[SmallDisk, StandaloneServer]:
+    disk = SmallDisk(kind, directory / "disk", size_mib, cleanup)
+    server = new_server({**SETTINGS, **settings})
+    server.data_dir = disk.path / "data"
+    server.start()
+    return disk, server
+
+
+def offer(c: Line, *messages: bytes, first: int = 0) -> list[Frame]:
+    """Send unbatched messages at once; the answer to each, which is a receipt or an error."""
+    c.send_bytes(b"".join(payload_frame(1, first + n, one) for n, one in enumerate(messages)))
+    answers = [c.receive() for _ in messages]
+    assert {one.name for one in answers} <= {"send_receipt", "send_error"}, answers
+    assert [one.command.sequence_id for one in answers] == list(range(first, first + len(messages)))
+    return answers
+
+
+def assert_refused(answers: list[Frame]) -> None:
+    for answer in answers:
+        assert answer.name == "send_error", answer
+        assert pb.ServerError.Name(answer.command.error) == "PersistenceError", answer
+        assert answer.command.message
+
+
+def publish_until_refused(c: Line, size: int = 10, count_max: int = 100_000) -> list[bytes]:
+    """What was still taken: the log looks at the space when it writes, so one group may get by."""
+    taken: list[bytes] = []
+    while len(taken) < count_max:
+        message = b"filling %d " % len(taken) + b"." * size
+        (answer,) = offer(c, message)
+        if answer.name == "send_error":
+            return taken
+        taken.append(message)
+    raise AssertionError(f"{count_max} messages are taken, and the disk is not full")
+
+
+def publish_when_there_is_space(c: Line, message: bytes) -> Frame:
+    """Offer until it is taken, as a client does with a retriable error."""
+    deadline = time.monotonic() + 15
+    while True:
+        (answer,) = offer(c, message)
+        if answer.name == "send_receipt":
+            return answer
+        assert time.monotonic() < deadline, f"publishing does not resume: {answer}"
+        time.sleep(0.05)
+
+
+def read_all(c: Line, topic: str, last: bytes) -> list[bytes]:
+    """Everything on the topic up to `last`, by a subscription that leaves no trace."""
+    c.subscribe(topic, "look", 9, durable=False)
+    c.flow(1_000_000, consumer_id=9)
+    got: list[bytes] = []
+    while not got or got[-1] != last:
+        got.append(c.expect("message").payload)
+    c.expect("success", request_id=c.request("close_consumer", consumer_id=9))
+    return got
+
+
+@KINDS
+def test_a_full_disk_refuses_publishing_and_nothing_else_and_publishing_resumes_by_itself(
+    kind: str, directory: Path, new_server: NewServer, cleanup: ExitStack, topic: str
+) -> None:
+    disk, server = disk_and_server(kind, directory, new_server, cleanup)
+    before = [b"%06d" % n + b"x" * 4_000 for n in range(200)]
+    with line(server.endpoint) as c, line(server.endpoint) as reader:
+        c.open_producer(topic)
+        reader.subscribe(topic)
+        positions = c.publish(*before)
+        disk.leave_free(RESERVE_BYTES - (128 << 10))
+        taken = publish_until_refused(c)
+        assert len(taken) <= 1
+        assert_refused(offer(c, *numbered(50)))
+        c.expect_quiet()
+        reader.flow(1_000)
+        assert payloads(reader.expect_messages(200 + len(taken))) == before + taken
+        reader.ack(*positions[:99:2])
+        reader.ack(positions[99], cumulative=True)
+        reader.ack(*positions[100:150], receipt=False)
+        assert_refused(offer(c, b"still refused"))
+        disk.free_up()
+        publish_when_there_is_space(c, b"after")
+        assert reader.expect("message").payload == b"after"
+    assert len(log_lines(server, "disk nearly full, appends are refused")) == 1
+    assert len(log_lines(server, "disk has space again, appends resume")) == 1
+    server.restart()
+    with line(server.endpoint) as c:
+        assert read_all(c, topic, b"after") == [*before, *taken, b"after"]
+        c.subscribe(topic)
+        c.flow(1_000)
+        assert payloads(c.expect_messages(51 + len(taken))) == [*before[150:], *taken, b"after"]
+
+
+@KINDS
+def test_a_disk_filled_by_publishing_keeps_its_reserve_and_survives_crashes(
+    kind: str, directory: Path, new_server: NewServer, cleanup: ExitStack, topic: str
+) -> None:
+    disk, server = disk_and_server(kind, directory, new_server, cleanup)
+    disk.leave_free(6 << 20)
+    with line(server.endpoint) as c:
+        c.subscribe(topic)
+        c.open_producer(topic)
+        taken = publish_until_refused(c, 20_000)
+    assert len(taken) > 50
+    assert not log_lines(server, "ledger failed"), "the reserve was not enough"
+    for _ in range(4):
+        server.kill_and_start()
+        with line(server.endpoint) as c:
+            assert read_all(c, topic, taken[-1]) == taken
+            c.open_producer(topic)
+            assert_refused(offer(c, b"no"))
+    with line(server.endpoint) as c:
+        c.subscribe(topic)
+        c.flow(len(taken))
+        positions = [frame.position for frame in c.expect_messages(len(taken))]
+        c.ack(positions[-2], cumulative=True)
+        c.open_producer(topic)
+        disk.free_up()
+        publish_when_there_is_space(c, b"after")
+    server.kill_and_start()
+    with line(server.endpoint) as c:
+        c.subscribe(topic)
+        c.flow(10)
+        assert payloads(c.expect_messages(2)) == [taken[-1], b"after"]
+
+
+@KINDS
+def test_a_group_that_meets_the_end_of_the_disk_is_not_acknowledged_and_hangs_nobody(
+    kind: str, directory: Path, new_server: NewServer, cleanup: ExitStack, topic: str
+) -> None:
+    disk, server = disk_and_server(kind, directory, new_server, cleanup)
+    big = [b"%d" % n + b"y" * (1 << 20) for n in range(4)]
+    with line(server.endpoint) as c, line(server.endpoint) as other:
+        c.subscribe(topic)
+        c.open_producer(topic)
+        c.publish(b"before")
+        other.open_producer(topic + "-other")
+        disk.leave_free(RESERVE_BYTES + (128 << 10))
+        started, cpu = time.monotonic(), cpu_seconds(server)
+        answers = offer(c, *big)
+        busy = (cpu_seconds(server) - cpu) / (time.monotonic() - started)
+        print(f"answered {[a.name for a in answers]} in {time.monotonic() - started:.2f} s, {busy:.0%} CPU")
+        assert_refused(answers[-1:])
+        taken = [one for one, answer in zip(big, answers, strict=True) if answer.name == "send_receipt"]
+        disk.free_up()
+        publish_when_there_is_space(c, b"after")
+        publish_when_there_is_space(other, b"other")
+        disk.leave_free(0)
+        disk.free_up()
+    server.kill_and_start()
+    with line(server.endpoint) as c:
+        assert read_all(c, topic, b"after") == [b"before", *taken, b"after"]

@@ -1,0 +1,143 @@
+"""Publishers and consumers on raw frames, each in a thread, that remember what they were promised."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from magnetar.common.wire import pulsar_pb2 as pb
+
+from tests.integration.harness import Endpoint
+from tests.integration.raw.transcript import ConnectionEnded, Line, line, payload_frame
+
+Position = tuple[int, int]
+
+
+class Traffic(threading.Thread):
+    """One connection at work until `finish` is called or the server ends it. `finish` tells what broke."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(daemon=True)
+        self._endpoint = endpoint
+        self._ending = threading.Event()
+        self._error: BaseException | None = None
+        self.disconnected = False
+
+    def run(self) -> None:
+        try:
+            with line(self._endpoint) as c:
+                self.work(c)
+        except (ConnectionEnded, OSError):
+            self.disconnected = True
+        except BaseException as error:
+            self._error = error
+
+    def work(self, c: Line) -> None:
+        raise NotImplementedError
+
+    def finish(self, seconds_max: float = 30.0) -> None:
+        """Stop, wait for the end; raises what went wrong in the thread."""
+        self._ending.set()
+        self.join(seconds_max)
+        assert not self.is_alive(), f"{self} does not end"
+        if self._error is not None:
+            raise self._error
+
+    def until(self, condition: Callable[[], bool], what: str, seconds_max: float = 20.0) -> None:
+        """Wait while the thread works; fails at once when it ended."""
+        deadline = time.monotonic() + seconds_max
+        while not condition():
+            if self._error is not None:
+                raise self._error
+            assert self.is_alive(), f"the connection ended, waiting for: {what}"
+            assert time.monotonic() < deadline, f"not within {seconds_max:g} s: {what}"
+            time.sleep(0.005)
+
+
+class Publisher(Traffic):
+    """Sends numbered messages `<name>:<n>` with up to `in_flight` of them unanswered, in bursts."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        topic: str,
+        name: str,
+        *,
+        in_flight: int = 200,
+        first: int = 0,
+        size: int = 0,
+    ) -> None:
+        super().__init__(endpoint)
+        self.topic = topic
+        self.producer_name = name
+        self.confirmed: dict[int, Position] = {}
+        self.refused: dict[int, str] = {}
+        self.next = first
+        self._in_flight = in_flight
+        self._padding = b"." * size
+        self._burst = max(1, in_flight // 8)
+
+    def payload(self, number: int) -> bytes:
+        return f"{self.producer_name}:{number}:".encode() + self._padding
+
+    def work(self, c: Line) -> None:
+        c.open_producer(self.topic)
+        waiting: deque[int] = deque()
+        while not self._ending.is_set() or waiting:
+            if not self._ending.is_set() and len(waiting) <= self._in_flight - self._burst:
+                burst = range(self.next, self.next + self._burst)
+                c.send_bytes(b"".join(payload_frame(1, n, self.payload(n)) for n in burst))
+                self.next = burst.stop
+                waiting.extend(burst)
+            answer = c.receive(30.0)
+            number = waiting.popleft()
+            assert answer.command.sequence_id == number, f"{answer} is not for message {number}"
+            if answer.name == "send_receipt":
+                self.confirmed[number] = answer.position
+            else:
+                assert answer.name == "send_error", answer
+                self.refused[number] = pb.ServerError.Name(answer.command.error)
+                time.sleep(0.01)  # as clients do, which do not hammer a server that refuses
+
+
+def keep(endpoint: Endpoint, topic: str) -> None:
+    """Make a subscription that acknowledges nothing: everything from here on stays on the topic."""
+    with line(endpoint) as c:
+        c.subscribe(topic, "keeper")
+
+
+def numbers_of(name: str, messages: list[bytes]) -> list[int]:
+    """The numbers of one publisher's messages, in the order of `messages`."""
+    start = f"{name}:".encode()
+    return [int(one.split(b":")[1]) for one in messages if one.startswith(start)]
+
+
+def read_topic(endpoint: Endpoint, topic: str) -> dict[Position, bytes]:
+    """Everything on a topic, in the order of delivery; ends when the last message of the topic came."""
+    got: dict[Position, bytes] = {}
+    with line(endpoint) as c:
+        c.subscribe(topic, "look", 9, durable=False)
+        request_id = c.request("getLastMessageId", consumer_id=9)
+        answer = c.expect("getLastMessageIdResponse", request_id=request_id).command.last_message_id
+        last = (answer.ledgerId, answer.entryId)
+        c.flow(1_000, consumer_id=9)
+        while not got or next(reversed(got)) < last:
+            frame = c.receive(10.0)
+            assert frame.name == "message", frame
+            assert frame.position not in got, f"{frame.position} came twice"
+            got[frame.position] = frame.payload
+            if len(got) % 500 == 0:
+                c.flow(500, consumer_id=9)
+    return got
+
+
+def assert_promises_kept(publisher: Publisher, got: dict[Position, bytes]) -> None:
+    """Everything confirmed is there, where the receipt said, in order; nothing that was refused is."""
+    for number, position in publisher.confirmed.items():
+        assert got.get(position) == publisher.payload(number), f"message {number} is not at {position}"
+    there = numbers_of(publisher.producer_name, list(got.values()))
+    assert there == sorted(set(there)), "a producer's messages are out of order or there twice"
+    false = set(there) & publisher.refused.keys()
+    assert not false, f"refused and yet on the topic: {sorted(false)[:5]}"
