@@ -35,8 +35,12 @@ from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
 
 from tests.simulation.managed_ledger_workload import ManagedLedgerWorkload
 from tests.simulation.power_loss import cut_everywhere
-from tests.simulation.test_managed_ledger_power_loss import workload_with_sync_errors
-from tests.unit.ledger.managed_ledger import test_cursor_records, test_ownership_and_failures
+from tests.unit.ledger.managed_ledger import (
+    test_cursor_records,
+    test_cursors,
+    test_failed_ledgers,
+    test_ownership_and_failures,
+)
 
 Patch = pytest.MonkeyPatch
 Suite = Callable[[int], object]
@@ -49,13 +53,10 @@ def power_loss(seed: int) -> None:
     cut_everywhere(ManagedLedgerWorkload(seed), seed)
 
 
-def power_loss_with_sync_errors(seed: int) -> None:
-    cut_everywhere(workload_with_sync_errors(seed), seed)
-
-
 def former_owners(seed: int) -> None:
     test_ownership_and_failures.former_owner_without_an_open_ledger(seed)
     test_ownership_and_failures.former_owner_without_a_cursor_ledger(seed)
+    test_ownership_and_failures.former_owner_with_only_a_cursor_ledger(seed)
 
 
 def records(_seed: int) -> None:
@@ -67,6 +68,23 @@ def records(_seed: int) -> None:
 
 def deletion(_seed: int) -> None:
     test_ownership_and_failures.test_a_deletion_that_was_cut_short_is_finished()
+
+
+def trims(_seed: int) -> None:
+    test_cursors.test_ledgers_go_once_every_durable_cursor_is_past_them_on_disk()
+
+
+def failed_ledgers(_seed: int) -> None:
+    test_failed_ledgers.test_runs_in_the_next_ledger_do_not_overtake_those_that_a_failed_one_loses()
+    test_failed_ledgers.test_new_runs_do_not_overtake_those_that_a_failed_ledger_loses()
+    test_failed_ledgers.test_what_a_failed_cursor_ledger_lost_is_confirmed_only_with_the_next_one()
+
+
+def crashes_with_two_open_ledgers(_seed: int) -> None:
+    for first_ends, damaged, expected in test_failed_ledgers.ENDS:
+        test_failed_ledgers.test_after_a_crash_the_next_ledger_counts_only_if_it_follows(
+            first_ends, damaged, expected
+        )
 
 
 # --- ownership ---
@@ -283,6 +301,17 @@ def a_cut_off_ledger_is_kept(patch: Patch) -> None:
     patch.setattr(takeover, "_is_cut_off", kept)
 
 
+def a_damaged_end_cuts_the_next_ledger_off(patch: Patch) -> None:
+    """An index that is only guessed decides what belongs to the topic."""
+    index_after = takeover._index_after
+
+    async def mutant(reader: Any, entries: int) -> tuple[int, bool]:
+        index, exact = await index_after(reader, entries)
+        return (index if exact else index - 1), True
+
+    patch.setattr(takeover, "_index_after", mutant)
+
+
 def what_a_failed_ledger_lost_is_not_written_again(patch: Patch) -> None:
     def forget(self: Appender, ledger: OpenLedger) -> None:
         assert self._pending is not None
@@ -297,26 +326,27 @@ def _one(mutation: Callable[[Patch], None], suite: Suite, seeds: int) -> Any:
 
 MUTATIONS = [
     _one(no_owner_guard, former_owners, 1),
-    _one(no_fence_of_the_cursor_ledger, power_loss, 4),
+    _one(no_fence_of_the_cursor_ledger, former_owners, 1),
     _one(half_snapshots_count, records, 1),
     _one(the_number_of_chunks_is_not_compared, records, 1),
     _one(gaps_in_changes_are_not_noticed, records, 1),
     _one(no_checksum_of_records, records, 1),
     _one(the_head_names_an_unconfirmed_snapshot, power_loss, 4),
     _one(flushes_are_confirmed_when_appended, power_loss, 4),
-    _one(changes_of_a_failed_flush_are_forgotten, power_loss_with_sync_errors, 8),
+    _one(changes_of_a_failed_flush_are_forgotten, failed_ledgers, 1),
     _one(recovered_acks_are_not_cut_at_existing_entries, power_loss, 4),
-    _one(ledgers_are_trimmed_by_what_is_in_memory, power_loss, 4),
+    _one(ledgers_are_trimmed_by_what_is_in_memory, trims, 1),
     _one(ledgers_are_trimmed_whoever_needs_them, power_loss, 4),
     _one(ledgers_are_deleted_before_they_are_off_the_list, power_loss, 4),
     _one(trimming_without_intents, power_loss, 4),
     _one(closing_empty_ledgers_without_intents, power_loss, 4),
     _one(cursor_ledgers_replaced_without_intents, power_loss, 4),
     _one(topics_deleted_without_an_intent, deletion, 1),
-    _one(lost_runs_are_overtaken, power_loss_with_sync_errors, 8),
-    _one(new_runs_overtake_lost_ones, power_loss_with_sync_errors, 8),
-    _one(a_cut_off_ledger_is_kept, power_loss_with_sync_errors, 8),
-    _one(what_a_failed_ledger_lost_is_not_written_again, power_loss_with_sync_errors, 4),
+    _one(lost_runs_are_overtaken, failed_ledgers, 1),
+    _one(new_runs_overtake_lost_ones, failed_ledgers, 1),
+    _one(a_cut_off_ledger_is_kept, crashes_with_two_open_ledgers, 1),
+    _one(a_damaged_end_cuts_the_next_ledger_off, crashes_with_two_open_ledgers, 1),
+    _one(what_a_failed_ledger_lost_is_not_written_again, failed_ledgers, 1),
 ]
 
 

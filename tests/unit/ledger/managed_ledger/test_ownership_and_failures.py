@@ -112,6 +112,29 @@ def test_a_former_owner_cannot_create_a_subscription() -> None:
     former_owner_without_a_cursor_ledger(0)
 
 
+def former_owner_with_only_a_cursor_ledger(seed: int) -> None:
+    """The former owner flushes to the cursor ledger that it has open: only the fence is in its way."""
+
+    async def scenario(process: Process) -> None:
+        before = await load(process)
+        positions = await before.publish_confirmed(5)
+        await before.ledger.close()
+        first = await load_again(before.ctx)
+        cursor = await first.ledger.create_cursor("sub", EARLIEST, {})
+        second = await load_again(before.ctx)
+        cursor.ack(*positions[0])
+        with pytest.raises(StorageError):
+            await first.flushed()
+        await until(lambda: first.listener.lost)
+        assert not second.ledger.cursors["sub"].is_acked(*positions[0])
+
+    simulated(scenario, seed)
+
+
+def test_a_former_owner_cannot_flush_acknowledgements() -> None:
+    former_owner_with_only_a_cursor_ledger(0)
+
+
 def test_what_a_failed_sync_took_is_written_again_in_order_with_new_ids() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process, replace(ROLL_AT_10, ledger_entries_max=1_000))
