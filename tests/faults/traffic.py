@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
 from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.integration.harness import Endpoint
-from tests.integration.raw.transcript import ConnectionEnded, Line, line, payload_frame
+from tests.integration.raw.transcript import ConnectionEnded, Frame, Line, line, payload_frame
 
 Position = tuple[int, int]
 
@@ -66,17 +65,18 @@ class Publisher(Traffic):
         name: str,
         *,
         in_flight: int = 200,
-        first: int = 0,
         size: int = 0,
+        pause_s: float = 0.0,
     ) -> None:
         super().__init__(endpoint)
         self.topic = topic
         self.producer_name = name
         self.confirmed: dict[int, Position] = {}
         self.refused: dict[int, str] = {}
-        self.next = first
+        self.next = 0
         self._in_flight = in_flight
         self._padding = b"." * size
+        self._pause_s = pause_s
         self._burst = max(1, in_flight // 8)
 
     def payload(self, number: int) -> bytes:
@@ -84,22 +84,32 @@ class Publisher(Traffic):
 
     def work(self, c: Line) -> None:
         c.open_producer(self.topic)
-        waiting: deque[int] = deque()
+        waiting: set[int] = set()
+        last = -1
         while not self._ending.is_set() or waiting:
             if not self._ending.is_set() and len(waiting) <= self._in_flight - self._burst:
                 burst = range(self.next, self.next + self._burst)
                 c.send_bytes(b"".join(payload_frame(1, n, self.payload(n)) for n in burst))
                 self.next = burst.stop
-                waiting.extend(burst)
+                waiting.update(burst)
+                if self._pause_s:
+                    time.sleep(self._pause_s)
             answer = c.receive(30.0)
-            number = waiting.popleft()
-            assert answer.command.sequence_id == number, f"{answer} is not for message {number}"
+            number = answer.command.sequence_id
+            waiting.remove(number)
             if answer.name == "send_receipt":
+                assert number > last, f"the receipt of {number} came after that of {last}"
+                last = number
                 self.confirmed[number] = answer.position
             else:
                 assert answer.name == "send_error", answer
                 self.refused[number] = pb.ServerError.Name(answer.command.error)
-                time.sleep(0.01)  # as clients do, which do not hammer a server that refuses
+                time.sleep(0.005)  # as clients do, which do not hammer a server that refuses
+
+    def more_receipts(self, count: int = 500) -> None:
+        """Wait for that many receipts more."""
+        target = len(self.confirmed) + count
+        self.until(lambda: len(self.confirmed) > target, f"{count} more receipts")
 
 
 def keep(endpoint: Endpoint, topic: str) -> None:
@@ -114,23 +124,26 @@ def numbers_of(name: str, messages: list[bytes]) -> list[int]:
     return [int(one.split(b":")[1]) for one in messages if one.startswith(start)]
 
 
-def read_topic(endpoint: Endpoint, topic: str) -> dict[Position, bytes]:
-    """Everything on a topic, in the order of delivery; ends when the last message of the topic came."""
-    got: dict[Position, bytes] = {}
+def read_frames(endpoint: Endpoint, topic: str) -> list[Frame]:
+    """Everything on a topic, in the order of delivery, by a subscription that leaves no trace."""
+    got: list[Frame] = []
     with line(endpoint) as c:
         c.subscribe(topic, "look", 9, durable=False)
         request_id = c.request("getLastMessageId", consumer_id=9)
         answer = c.expect("getLastMessageIdResponse", request_id=request_id).command.last_message_id
         last = (answer.ledgerId, answer.entryId)
-        c.flow(1_000, consumer_id=9)
-        while not got or next(reversed(got)) < last:
+        c.flow(100_000_000, consumer_id=9)
+        while not got or got[-1].position < last:
             frame = c.receive(10.0)
             assert frame.name == "message", frame
-            assert frame.position not in got, f"{frame.position} came twice"
-            got[frame.position] = frame.payload
-            if len(got) % 500 == 0:
-                c.flow(500, consumer_id=9)
+            assert not got or got[-1].position < frame.position, f"{frame.position} is out of order"
+            got.append(frame)
     return got
+
+
+def read_topic(endpoint: Endpoint, topic: str) -> dict[Position, bytes]:
+    """The payload of every entry of a topic, in order."""
+    return {frame.position: frame.payload for frame in read_frames(endpoint, topic)}
 
 
 def assert_promises_kept(publisher: Publisher, got: dict[Position, bytes]) -> None:
