@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from magnetar.common.config.loader import load
 from magnetar.common.errors import ConfigError, MagnetarError
-from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.keys import Keys, delete_ledger_intent_id
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
-from magnetar.common.metadata.values import LedgerMetadata, encode
+from magnetar.common.metadata.values import Intent, LedgerMetadata, encode
 from magnetar.standalone.config import StandaloneConfig
 from magnetar.standalone.standalone import LEDGERS_DIRECTORY, CannotStart, Standalone
 
@@ -162,3 +162,22 @@ def test_it_listens_on_ipv6_and_says_so_in_urls(tmp_path: Path) -> None:
         await made.close()
 
     asyncio.run(run())
+
+
+def test_a_start_finishes_the_deletions_that_a_former_run_recorded(tmp_path: Path) -> None:
+    keys = Keys("standalone")
+    start_and_stop(standalone(tmp_path))
+
+    async def left_behind(*intents: Intent) -> list[str]:
+        metadata = await SqliteMetadataStore.open(tmp_path / "metadata.sqlite")
+        for intent in intents:
+            await metadata.put(keys.intent(intent.id), encode(intent))
+        found = [item.key for item in (await metadata.children(keys.intents_prefix)).items]
+        await metadata.close()
+        return found
+
+    intent = Intent(id=delete_ledger_intent_id(7))
+    intent.delete_ledger.ref.id = 7
+    assert asyncio.run(left_behind(intent))
+    start_and_stop(standalone(tmp_path))
+    assert asyncio.run(left_behind()) == []

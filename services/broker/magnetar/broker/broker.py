@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from typing import Final
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.handlers.client import Services
@@ -14,13 +16,21 @@ from magnetar.broker.topics.producer_names import ProducerNames
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.broker.transport.listener import Listener
+from magnetar.common.errors import MagnetarError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.intents import finish_intents
+
+log = get_logger(__name__)
+
+INTENTS_INTERVAL_S: Final = 60.0
+"""Between two looks for recorded deletions that nobody finished."""
 
 
 class Broker:
@@ -65,6 +75,9 @@ class Broker:
         config = self.config
         await self.namespaces.ensure_defaults(config.cluster_name)
         await self.namespaces.start()
+        # Before anybody is served: what a former run recorded to delete and did not finish.
+        await finish_intents(self._ledgers)
+        self._tasks.spawn(self._finish_intents_for_ever(), "finish intents")
         names = await ProducerNames.open(config.cluster_name, self._metadata, self._keys)
         services = Services(
             config=config,
@@ -81,6 +94,15 @@ class Broker:
         advertised = config.listener.advertised_address or host
         self.urls.broker_url = f"pulsar://{advertised}:{port}"
         self._tasks.spawn(RateSampler(lambda: list(self.topics.values()), self._clock).run(), "rate sampler")
+
+    async def _finish_intents_for_ever(self) -> None:
+        """Deletions that failed between their steps are tried again; young intents are still at work."""
+        while True:
+            await asyncio.sleep(INTENTS_INTERVAL_S)
+            try:
+                await finish_intents(self._ledgers, age_min_ms=int(INTENTS_INTERVAL_S * 1000))
+            except MagnetarError as error:
+                log.warning("deletions not finished, trying again", error=str(error))
 
     async def close(self) -> None:
         """Tell clients, confirm what was taken, flush cursors, then close the connections."""
