@@ -43,6 +43,9 @@ JOIN_BYTES_MAX: Final = 64 * 1024
 NO_REQUEST_ID: Final = 2**64 - 1
 """The request id of an error that answers no request in particular."""
 
+LAST_LOOK_S: Final = 0.05
+"""Before silence counts: when this process stood still, what the peer said waits unread in the socket."""
+
 UNREAD_FACTOR: Final = 8
 """A client whose write buffer is this many times over its limit is not read on: it does not read either."""
 
@@ -76,6 +79,7 @@ class Connection(asyncio.Protocol):
         self._requests = 0
         self._heard = True
         self._pinged = False
+        self._looked_again = False
         self._life_signs: list[asyncio.Future[None]] = []
         self.address = "?"
         self.writable = True
@@ -232,9 +236,10 @@ class Connection(asyncio.Protocol):
         sign: asyncio.Future[None] = self._loop.create_future()
         self._life_signs.append(sign)
         self.write(commands.PING)
-        try:
-            await asyncio.wait_for(sign, self._liveness_timeout_s)
-        except TimeoutError:
+        await asyncio.wait([sign], timeout=self._liveness_timeout_s)
+        if not sign.done():
+            await asyncio.wait([sign], timeout=LAST_LOOK_S)
+        if not sign.done():
             self.close("no sign of life when somebody else asked for its place")
         return self.connected
 
@@ -248,12 +253,18 @@ class Connection(asyncio.Protocol):
 
     def _check_alive(self) -> None:
         """Once per keep-alive interval: ping when the line was silent, close when it stays so."""
+        silent = self._pinged and not self._heard and not self._pauses
+        if (silent or not self._client.connected) and not self._looked_again:
+            self._looked_again = True
+            self._keep_alive = self._loop.call_later(LAST_LOOK_S, self._check_alive)
+            return
+        self._looked_again = False
         if not self._client.connected:
             self.close("no Connect within the keep-alive interval")
             return
         if self._heard:
             self._heard = self._pinged = False
-        elif self._pinged and not self._pauses:
+        elif silent:
             self.close("no answer to Ping within the keep-alive interval")
             return
         if not self._heard and not self._pinged:
