@@ -5,7 +5,9 @@ The file systems are real and small; the test fills them with a ballast file, to
 
 from __future__ import annotations
 
+import json
 import time
+import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from magnetar.common.wire import pulsar_pb2 as pb
 from tests.faults.conftest import NewServer
 from tests.faults.observe import cpu_seconds, log_lines
 from tests.faults.small_disk import SmallDisk
-from tests.integration.harness import StandaloneServer
+from tests.integration.harness import StandaloneServer, eventually
 from tests.integration.raw.transcript import Frame, Line, line, numbered, payload_frame, payloads
 
 SEGMENT_BYTES = 256 << 10
@@ -183,3 +185,61 @@ def test_a_group_that_meets_the_end_of_the_disk_is_not_acknowledged_and_hangs_no
     server.kill_and_start()
     with line(server.endpoint) as c:
         assert read_all(c, topic, b"after") == [b"before", *taken, b"after"]
+
+
+@KINDS
+def test_metadata_on_a_disk_without_a_byte_left_refuses_what_is_new_and_nothing_is_lost(
+    kind: str, directory: Path, new_server: NewServer, cleanup: ExitStack, topic: str
+) -> None:
+    disk, server = disk_and_server(kind, directory, new_server, cleanup)
+    with line(server.endpoint) as c:
+        c.subscribe(topic)
+        c.open_producer(topic)
+        c.publish(b"before")
+        disk.leave_free(0)
+        refused: list[str] = []
+        for n in range(300):
+            name = f"{topic}-{n}-" + "long" * 50
+            request_id = c.request("producer", topic=name, producer_id=100 + n)
+            answer = c.receive()
+            assert answer.command.request_id == request_id
+            if answer.name == "error":
+                refused.append(pb.ServerError.Name(answer.command.error))
+            else:
+                assert answer.name == "producer_success", answer
+        print(f"{len(refused)} of 300 topics refused: {set(refused)}")
+        assert set(refused) == {"MetadataError"}
+        c.expect_quiet()
+        publish_until_refused(c)
+        made = 300 - len(refused)
+        server.kill()
+    server.launch()
+    eventually(lambda: not server.running or is_healthy(server), "it starts, or ends with a reason", 30)
+    if not server.running:
+        assert "No space left" in server.log_tail() or "full" in server.log_tail()
+    server.kill()
+    disk.free_up()
+    server.start()
+    with line(server.endpoint) as c:
+        c.open_producer(topic)
+        publish_when_there_is_space(c, b"after")
+        got = read_all(c, topic, b"after")
+        assert (got[0], got[-1]) == (b"before", b"after")
+        c.open_producer(f"{topic}-new", producer_id=2)
+    names = topics_of_public_default(server)
+    assert len([name for name in names if "longlong" in name]) == made
+
+
+def is_healthy(server: StandaloneServer) -> bool:
+    try:
+        server.wait_until_healthy()
+    except AssertionError:
+        return False
+    return True
+
+
+def topics_of_public_default(server: StandaloneServer) -> list[str]:
+    url = f"{server.endpoint.http_url}/admin/v2/persistent/public/default"
+    with urllib.request.urlopen(url, timeout=10) as response:
+        names: list[str] = json.loads(response.read())
+        return names

@@ -148,6 +148,11 @@ class Line:
         self._buffer = bytearray()
         self._request_id = 0
 
+    @property
+    def socket(self) -> socket.socket:
+        """For tests that do to it what frames cannot."""
+        return self._socket
+
     def close(self) -> None:
         self._socket.close()
 
