@@ -28,13 +28,21 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests marked `seeds(count)` run once per seed; `make sim` chooses others through the environment."""
+    """Tests marked `seeds(count)` run once per seed, with `full=more` more often in the full tier; `make sim`
+    chooses others through the environment."""
     marker = metafunc.definition.get_closest_marker("seeds")
     if marker is None or "seed" not in metafunc.fixturenames:
         return
-    count = int(os.environ.get("MAGNETAR_SIM_SEEDS") or marker.args[0])
+    chosen = os.environ.get("MAGNETAR_SIM_SEEDS")
     one = os.environ.get("MAGNETAR_SIM_SEED")
-    metafunc.parametrize("seed", [int(one)] if one else range(count))
+    if one:
+        metafunc.parametrize("seed", [int(one)])
+    elif chosen:
+        metafunc.parametrize("seed", range(int(chosen)))
+    else:
+        count, full = marker.args[0], marker.kwargs.get("full", 0)
+        more = [pytest.param(seed, marks=pytest.mark.full) for seed in range(count, full)]
+        metafunc.parametrize("seed", [*range(count), *more])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -200,8 +200,8 @@ def old_segments_retired_before_the_tail_is_rewritten(patch: Patch) -> None:
     retire = recovery._retire
     retired: dict[int, bool] = {}
 
-    def early(tail: Any, known: Any) -> Any:
-        kept = judge(tail, known)
+    def early(tail: Any, *args: Any) -> Any:
+        kept = judge(tail, *args)
         retired[id(tail)] = retire(tail)
         return kept
 

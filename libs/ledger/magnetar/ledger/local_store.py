@@ -19,6 +19,7 @@ from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.disk import Disk, DiskFile
 from magnetar.ledger.data_directory import check_cookie, lock_data_directory
+from magnetar.ledger.garbage_collector import GarbageCollector
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef
 from magnetar.ledger.local_ledger import LocalLedgerReader, LocalLedgerWriter
 from magnetar.ledger.segment_log.config import SegmentLogConfig
@@ -41,8 +42,11 @@ class LocalLedgerStore:
         clock: Clock,
         rng: random.Random,
         lock: DiskFile,
+        disk: Disk,
+        pool: BlockingPool,
     ) -> None:
         self.log = log
+        self.garbage = GarbageCollector(log, metadata, keys, disk, pool, clock, lambda: self._writers)
         self._metadata = metadata
         self._keys = keys
         self._clock = clock
@@ -101,6 +105,7 @@ class LocalLedgerStore:
                         raise
                     revision = found[0].version
                 break
+        self.garbage.saw_revision(revision)
         self.log.ledger(ref).uses_reserve = properties.get("kind") == "cursors"
         key = self._keys.ledger(ref.id)
         writer = LocalLedgerWriter(
@@ -139,7 +144,7 @@ class LocalLedgerStore:
             return self._reader(ref, value), closed
 
     async def delete(self, ref: LedgerRef, with_ops: Sequence[Op] = ()) -> None:
-        """See `LedgerStore.delete`."""
+        """See `LedgerStore.delete`. `garbage` gives back its space, after a while."""
         while True:
             found = await self._find(ref)
             ops: list[Op] = list(with_ops)
@@ -148,12 +153,13 @@ class LocalLedgerStore:
             if not ops:
                 break
             try:
-                await self._metadata.commit(ops)
+                self.garbage.saw_revision(await self._metadata.commit(ops))
             except VersionMismatch as error:
                 if found is None or error.key != found[0].key:
                     raise
                 continue
             break
+        self.garbage.deleted(ref)
         writer = self._writers.pop(ref, None)
         self.log.forget(ref)
         if writer is not None:
@@ -161,6 +167,7 @@ class LocalLedgerStore:
 
     async def close(self) -> None:
         """Wait for pending appends, seal the log, release the directory; idempotent. Ledgers stay open."""
+        await self.garbage.close()
         await self.log.close()
         self._lock.close()
 
@@ -240,4 +247,6 @@ async def open_local_store(
     except BaseException:
         lock.close()
         raise
-    return LocalLedgerStore(log, metadata, keys, clock, rng, lock)
+    store = LocalLedgerStore(log, metadata, keys, clock, rng, lock, disk, pool)
+    store.garbage.start()
+    return store

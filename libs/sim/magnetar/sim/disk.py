@@ -289,9 +289,9 @@ class SimDisk:
 
 
 class SimFile:
-    """An open file of a `SimDisk`."""
+    """An open file of a `SimDisk`. A closed one answers EBADF: a real descriptor might be another file's."""
 
-    __slots__ = ("_disk", "_error_sequence", "_inode", "_locked", "_path")
+    __slots__ = ("_closed", "_disk", "_error_sequence", "_inode", "_locked", "_path")
 
     def __init__(self, disk: SimDisk, path: str, inode: Inode, *, locked: bool = False) -> None:
         self._disk = disk
@@ -299,12 +299,14 @@ class SimFile:
         self._inode = inode
         self._error_sequence = inode.error_sequence
         self._locked = locked
+        self._closed = False
 
     def size(self) -> int:
-        self._disk.check_alive()
+        self._check_open()
         return len(self._inode.cached)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        self._check_open()
         data = b"".join(buffers)
         self._disk.operation(f"write {self._path} {offset}+{len(data)}")
         growth = offset + len(data) - len(self._inode.cached)
@@ -315,6 +317,7 @@ class SimFile:
         self._inode.write(data, offset)
 
     def fdatasync(self) -> None:
+        self._check_open()
         self._disk.operation(f"sync {self._path}")
         faults = self._disk.faults
         if self._disk.operations in faults.sync_errors:
@@ -327,22 +330,29 @@ class SimFile:
             self._inode.sync()
 
     def pread(self, length: int, offset: int) -> bytes:
-        self._disk.check_alive()
+        self._check_open()
         return bytes(self._inode.cached[offset : offset + length])
 
     def pread_nowait(self, length: int, offset: int) -> bytes | None:
         """Two thirds of the time the bytes happen to be cached, by place, so that runs repeat."""
-        self._disk.check_alive()
+        self._check_open()
         return None if (offset // PAGE) % 3 == 0 else self.pread(length, offset)
 
     def truncate(self, length: int) -> None:
+        self._check_open()
         self._disk.operation(f"truncate {self._path} {length}")
         self._inode.truncate(length)
 
     def close(self) -> None:
+        self._closed = True
         if self._locked:
             self._disk.unlock(self._path)
             self._locked = False
+
+    def _check_open(self) -> None:
+        self._disk.check_alive()
+        if self._closed:
+            raise OSError(errno.EBADF, "the file was closed", self._path)
 
 
 def _parent(path: str) -> str:

@@ -40,7 +40,12 @@ KIND_FENCE: Final = 2
 """The ledger takes no more entries from its writer. Stands under entry id -1, without a body."""
 KIND_LIMBO: Final = 3
 """This store is in doubt about the ledger (storage contract, section 3). Stands under entry id -1."""
-_KINDS: Final = frozenset({KIND_ENTRIES, KIND_FENCE, KIND_LIMBO})
+KIND_LAC: Final = 4
+"""Carries the ledger's last add confirmed where no other record of it does. Stands under entry id -1. Written
+by compaction."""
+KIND_HOLE: Final = 5
+"""Entries that were unreadable when their segment was compacted: named, without a body."""
+_KINDS: Final = frozenset({KIND_ENTRIES, KIND_FENCE, KIND_LIMBO, KIND_LAC, KIND_HOLE})
 
 LAYOUT_EQUAL_LENGTHS: Final = 1
 """Layout bit: all entries have the header's entry length, and there is no array of lengths."""

@@ -67,6 +67,54 @@ class SegmentLogConfig:
         minimum=0.01,
     )
 
+    gc_wait_ms: int = setting(
+        300_000,
+        "How often the log looks for bytes of deleted ledgers, in milliseconds; soon again while the disk is "
+        "full.",
+        key="gcWaitTime",
+        minimum=1,
+    )
+    gc_grace_s: float = setting(
+        60.0,
+        "A ledger's bytes stay for this many seconds after metadata was first seen without the ledger.",
+        key="magnetarLogGcGraceSeconds",
+        minimum=0,
+    )
+    gc_share_max: float = setting(
+        0.2,
+        "The log deletes nothing and raises an alarm when metadata lacks more than this share of the ledgers "
+        "that nobody here asked to delete. 1 turns the guard off: for after a look at what is missing.",
+        key="magnetarLogGcShareMax",
+        minimum=0,
+        maximum=1,
+    )
+    compaction_live_ratio: float = setting(
+        0.5,
+        "A sealed segment file is rewritten when less than this share of it belongs to ledgers that exist.",
+        key="majorCompactionThreshold",
+        minimum=0,
+        maximum=1,
+    )
+    compaction_bytes_per_s: int = setting(
+        8 << 20,
+        "How fast compaction reads and writes, in bytes per second.",
+        key="compactionRateByBytes",
+        minimum=4096,
+    )
+    sort_after_s: float = setting(
+        600.0,
+        "A sealed segment file that interleaves many ledgers is rewritten in their order after this many "
+        "seconds, which makes reading a backlog sequential. 0: never.",
+        key="magnetarLogSortAfterSeconds",
+        minimum=0,
+    )
+    recycled_segments_max: int = setting(
+        2,
+        "Files of removed segments that are kept to be written again, which saves filling new ones.",
+        key="magnetarLogRecycledSegmentsMax",
+        minimum=0,
+    )
+
     @property
     def reserve_bytes(self) -> int:
         """Free space under which appends are refused."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from crc32c import crc32c
@@ -37,6 +37,11 @@ MARK_FENCED: Final = 1
 MARK_LIMBO: Final = 2
 """Footer mark: the segment holds a limbo mark of this ledger."""
 
+FLAG_RECYCLED: Final = 1
+"""Header flag: the file had an earlier life; what is no group of this one may be old, and no damage."""
+FLAG_SORTED: Final = 2
+"""Header flag: written by compaction, in the order of ledgers and entries."""
+
 _SEGMENT = struct.Struct("<8sHHI16sQqI8xI")
 _FOOTER = struct.Struct("<4sHH16sQIII16xI")
 _SUMMARY = struct.Struct("<qQqqqQIIII")
@@ -50,12 +55,11 @@ TRAILER_SIZE: Final = _TRAILER.size
 
 # --- Segment header ---
 #
-#   0  8  magic "MGNTRSEG"          28..  uuid, random
-#   8  2  format version (1)        32 8  segment sequence: the file's name, orders the log
-#  10  2  0                         40 8  created, ms since 1970 UTC
-#  12  4  incompatible feature bits 48 4  salt, random
-#  16 16  uuid, random              52 8  0
-#                                   60 4  CRC of bytes 0..59, unsalted
+#   0  8  magic "MGNTRSEG"          32 8  segment sequence: the file's name, orders the log
+#   8  2  format version (1)        40 8  created, ms since 1970 UTC
+#  10  2  flags (FLAG_ bits)        48 4  salt, random
+#  12  4  incompatible feature bits 52 8  0
+#  16 16  uuid, random              60 4  CRC of bytes 0..59, unsalted
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ class SegmentHeader:
     sequence: int
     created_ms: int
     salt: int
+    flags: int = field(default=0, compare=False)
+    """FLAG_ bits; hints, so the trailer does without them."""
 
 
 def encode_segment_header(header: SegmentHeader) -> bytes:
@@ -74,7 +80,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
         _SEGMENT.pack(
             SEGMENT_MAGIC,
             FORMAT_VERSION,
-            0,
+            header.flags,
             0,
             header.uuid,
             header.sequence,
@@ -98,11 +104,11 @@ def decode_segment_header(block: bytes) -> SegmentHeader:
         copy = block[start : start + _SEGMENT.size]
         if len(copy) < _SEGMENT.size:
             continue
-        magic, version, _, features, uuid, sequence, created_ms, salt, crc = _SEGMENT.unpack(copy)
+        magic, version, flags, features, uuid, sequence, created_ms, salt, crc = _SEGMENT.unpack(copy)
         if magic != SEGMENT_MAGIC or crc != crc32c(copy[:60]):
             continue
         check_format(version, features, f"segment {sequence}")
-        return SegmentHeader(uuid, sequence, created_ms, salt)
+        return SegmentHeader(uuid, sequence, created_ms, salt, flags)
     raise DataCorruption("neither copy of the segment header is whole")
 
 

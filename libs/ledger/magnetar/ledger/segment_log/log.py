@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final
 
 from magnetar.common.errors import (
@@ -41,6 +42,7 @@ from magnetar.ledger.segment_log.reader import read_runs
 from magnetar.ledger.segment_log.recovery import RecoveredLog, rebuild_indexes, recover_log
 from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY, Segment
 from magnetar.ledger.segment_log.segment_chain import SegmentChain
+from magnetar.ledger.segment_log.space import SpaceKeeper
 from magnetar.ledger.segment_log.syncer import Syncer
 
 log = get_logger(__name__)
@@ -71,7 +73,11 @@ class SegmentLog:
         self._index_cache: OrderedDict[tuple[int, LedgerRef], int] = OrderedDict()
         self._index_cache_bytes = 0
         for segment in sorted(self._segments.values(), key=lambda segment: segment.sequence):
+            segment.sealed_at = clock.monotonic()
+            segment.unsealable = not segment.sealed and segment is not recovered.open
             self._learn(segment)
+        self._clock = clock
+        self.space = SpaceKeeper(self, disk, pool, clock, rng, config)
         self._commit = GroupCommit(
             config, syncer, recovered.next_group_sequence, recovered.durable, self._enter_group
         )
@@ -84,7 +90,9 @@ class SegmentLog:
             recovered.open,
             self._commit.resumed,
             self._commit.fail_all,
-            self._keep_cached,
+            self._sealed,
+            self._removed,
+            recovered.spares,
         )
         self._commit.attach(self._chain)
         self._closed = False
@@ -122,6 +130,51 @@ class SegmentLog:
     def ledgers(self) -> list[LogLedger]:
         """Every ledger the log knows."""
         return list(self._ledgers.values())
+
+    # --- segments, for `space` ---
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Every segment that holds a group."""
+        return list(self._segments.values())
+
+    def finished_segments(self) -> list[Segment]:
+        """Those that take no more writes, oldest first."""
+        finished = [each for each in self._segments.values() if each.sealed or each.unsealable]
+        return sorted(finished, key=lambda segment: segment.sequence)
+
+    def segments_of(self, ref: LedgerRef) -> list[Segment]:
+        """Where a ledger's records are."""
+        ledger = self._ledgers.get(ref)
+        return [] if ledger is None else list(ledger.segments)
+
+    def next_sequence(self) -> int:
+        """A segment sequence that is nobody else's."""
+        return self._chain.next_sequence()
+
+    def is_full(self) -> bool:
+        """Whether free space is under the reserve."""
+        return self._chain.is_full()
+
+    def replace(self, inputs: Sequence[Segment], output: Segment | None) -> None:
+        """From now on reads find in `output` what they found in `inputs`. At once: nothing awaits here."""
+        if output is not None:
+            self._segments[output.sequence] = output
+            for ref in output.lines:
+                if ref in self._ledgers:
+                    self._ledgers[ref].segments.insert(0, output)
+        for segment in inputs:
+            del self._segments[segment.sequence]
+            for ref in segment.lines:
+                ledger = self._ledgers.get(ref)
+                if ledger is not None and segment in ledger.segments:
+                    ledger.segments.remove(segment)
+            for ref in list(segment.indexes):
+                self._index_cache_bytes -= self._index_cache.pop((segment.sequence, ref), 0)
+
+    async def discard(self, segment: Segment) -> None:
+        """Remove or recycle the file of a replaced segment that nobody reads any more. Raises OSError."""
+        await self._chain.discard(segment)
 
     def forget(self, ref: LedgerRef) -> None:
         """Drop a deleted ledger from memory; its bytes stay in their segments."""
@@ -189,6 +242,8 @@ class SegmentLog:
         ledger = self.ledger(ref)
         ledger.fenced = True
         await self._mark(ledger, KIND_FENCE)
+        if ledger.has_copies:
+            ledger.byte_length = await self._bytes_stored(ledger)
         return ledger
 
     async def set_limbo(self, ref: LedgerRef) -> LogLedger:
@@ -283,17 +338,39 @@ class SegmentLog:
                 index.limbo |= record.kind == KIND_LIMBO
                 ledger.limbo |= record.kind == KIND_LIMBO
 
+    async def _bytes_stored(self, ledger: LogLedger) -> int:
+        """The bytes of a ledger's entries, each counted once whatever copies there are."""
+        first = size = 0
+        while first <= ledger.last_entry_id:
+            try:
+                runs = await self.read(ledger.ref, first, ledger.last_entry_id, 1 << 20)
+            except EntryUnreadable:
+                first += 1
+                continue
+            size += sum(run.byte_length for run in runs)
+            first = runs[-1].last_entry_id + 1
+        return size
+
     async def _read_somewhere(
         self, ledger: LogLedger, first: int, last: int, max_bytes: int, *, at_least_one: bool
     ) -> list[Run]:
         """Read from the newest segment that has the entry sound; copies of an entry are equal."""
         damage: EntryUnreadable | None = None
-        for segment in reversed(ledger.segments):
-            index = await self._index(segment, ledger.ref)
-            if index is None:
-                continue
+        tried: set[int] = set()
+        # Segments come and go while this waits: the list is looked at anew after each.
+        while segments := [
+            each
+            for each in ledger.segments
+            if each.sequence not in tried and not each.retired and each.may_hold(ledger.ref, first)
+        ]:
+            segment = segments[-1]
+            tried.add(segment.sequence)
             try:
-                runs = await read_runs(self._pool, segment, index, ledger.ref, first, last, max_bytes)
+                with segment.reading():
+                    index = await self._index(segment, ledger.ref)
+                    if index is None:
+                        continue
+                    runs = await read_runs(self._pool, segment, index, ledger.ref, first, last, max_bytes)
             except EntryUnreadable as error:
                 damage = error
                 continue
@@ -316,18 +393,23 @@ class SegmentLog:
             index = await self._pool.run(lambda: segment.load_index(ref))
         except DataCorruption as error:
             log.error("a segment's index is damaged, made again from its records", error=str(error))
-            await self._pool.run(lambda: rebuild_indexes(segment))
-            index = segment.indexes.get(ref)
+            index = (await self._pool.run(lambda: rebuild_indexes(segment))).get(ref)
             if index is None:
                 return None
         segment.indexes[ref] = index
-        self._index_cache_touch(segment, ref, index)
+        if not segment.retired:
+            self._index_cache_touch(segment, ref, index)
         return index
 
-    def _keep_cached(self, segment: Segment) -> None:
+    def _sealed(self, segment: Segment) -> None:
         """A segment was sealed: its indexes stay in memory as far as the budget allows."""
+        segment.sealed_at = self._clock.monotonic()
         for ref, index in list(segment.indexes.items()):
             self._index_cache_touch(segment, ref, index)
+
+    def _removed(self, segment: Segment) -> None:
+        """A segment with nothing in it was not worth sealing."""
+        self._segments.pop(segment.sequence, None)
 
     def _index_cache_touch(self, segment: Segment, ref: LedgerRef, index: LedgerIndex) -> None:
         """Note the use of a sealed segment's index; forget the least recently used beyond the budget."""
@@ -338,4 +420,5 @@ class SegmentLog:
         while self._index_cache_bytes > self.config.index_cache_bytes and len(self._index_cache) > 1:
             (sequence, old_ref), size = self._index_cache.popitem(last=False)
             self._index_cache_bytes -= size
-            self._segments[sequence].indexes.pop(old_ref, None)
+            if sequence in self._segments:
+                self._segments[sequence].indexes.pop(old_ref, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from magnetar.common.errors import StorageError
 from magnetar.ledger.ledger_store import LedgerRef
@@ -34,6 +35,13 @@ class LogLedger:
     """Called with the highest durable entry, once per group."""
     on_failed: Callable[[StorageError], None] | None = None
     """Called once."""
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether some entries may be stored twice: two segments hold the same range of them."""
+        lines = [segment.lines[self.ref] for segment in self.segments if self.ref in segment.lines]
+        ranges = sorted((line.base, line.last_entry_id) for line in lines if line.runs)
+        return any(base <= last for (_, last), (base, _) in pairwise(ranges))
 
     def stored_in(self, segment: Segment) -> None:
         """Note that a segment holds a record of it."""

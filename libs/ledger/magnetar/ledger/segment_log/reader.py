@@ -15,6 +15,7 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.segment_log.codec_v1 import (
+    KIND_HOLE,
     RECORD_HEADER_SIZE,
     RecordHeader,
     body_intact,
@@ -77,6 +78,8 @@ async def read_runs(
             record = None
         if record is not None and record[0].last_entry_id < first:
             break  # a gap: the segment does not hold this entry
+        if record is not None and record[0].kind == KIND_HOLE:
+            record = None
         run = None if record is None else _take(*record, first, last, budget, at_least_one=not runs)
         if run is None:
             if runs:

@@ -25,6 +25,8 @@ from magnetar.ledger.segment_log.codec_v1 import (
     GROUP_HEADER_SIZE,
     KIND_ENTRIES,
     KIND_FENCE,
+    KIND_HOLE,
+    KIND_LIMBO,
     Durable,
     EncodedRecord,
     RecordHeader,
@@ -33,11 +35,13 @@ from magnetar.ledger.segment_log.codec_v1 import (
 )
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.file_codec_v1 import (
+    FLAG_RECYCLED,
     TRAILER_SIZE,
     SegmentHeader,
     decode_segment_header,
     decode_trailer,
 )
+from magnetar.ledger.segment_log.index import LedgerIndex
 from magnetar.ledger.segment_log.scan import (
     GroupAt,
     GroupScan,
@@ -52,6 +56,7 @@ from magnetar.ledger.segment_log.scan import (
 from magnetar.ledger.segment_log.segment import (
     Segment,
     create_segment,
+    leftover_paths,
     new_header,
     segment_path,
     segment_sequences,
@@ -85,6 +90,8 @@ class RecoveredLog:
     open: Segment
     next_group_sequence: int
     durable: Durable
+    spares: list[str] = field(default_factory=list)
+    """Files of removed segments, kept for recycling."""
 
 
 @dataclass(slots=True)
@@ -119,6 +126,9 @@ def recover_log(disk: Disk, config: SegmentLogConfig, rng: random.Random, now_ms
     """
     sealed: list[Segment] = []
     tails: list[_Tail] = []
+    unfinished, spares = leftover_paths(disk)
+    for path in (*unfinished, *spares[config.recycled_segments_max :]):
+        disk.unlink(path)
     sequences = segment_sequences(disk)
     for sequence in sequences:
         segment = _open_segment(disk, sequence)
@@ -136,7 +146,7 @@ def recover_log(disk: Disk, config: SegmentLogConfig, rng: random.Random, now_ms
     for tail in tails:
         _index_durable(tail)
         known.learn(tail.segment)
-    kept = [record for tail in tails for record in _judge_tail(tail, known)]
+    kept = [record for tail in tails for record in _judge_tail(tail, known, config)]
 
     group_sequence = _last_group_sequence(sealed, tails) + 1
     segments = sorted([*sealed, *(tail.segment for tail in tails)], key=lambda segment: segment.sequence)
@@ -148,7 +158,7 @@ def recover_log(disk: Disk, config: SegmentLogConfig, rng: random.Random, now_ms
         group_sequence += 1
     sealed += [tail.segment for tail in tails if _retire(tail)]
     sealed.sort(key=lambda segment: segment.sequence)
-    return RecoveredLog(sealed, fresh, group_sequence, durable)
+    return RecoveredLog(sealed, fresh, group_sequence, durable, spares[: config.recycled_segments_max])
 
 
 def _open_segment(disk: Disk, sequence: int) -> Segment | None:
@@ -159,7 +169,7 @@ def _open_segment(disk: Disk, sequence: int) -> Segment | None:
     except DataCorruption:
         size = file.size()
         trailer = decode_trailer(file.pread(TRAILER_SIZE, max(0, size - TRAILER_SIZE)))
-        if trailer is None:
+        if trailer is None or trailer.header.sequence != sequence:  # the latter: of a recycled file's past
             _abandon(sequence, Segment(disk, SegmentHeader(bytes(16), sequence, 0, 0), file))
             return None
         header = trailer.header
@@ -196,8 +206,10 @@ def _find_durable_ends(tails: list[_Tail], sealed: list[Segment]) -> None:
     for tail in tails:
         for group in tail.scan.groups:
             _note_durable(ends, group)
-        if tail.scan.footer_offset is not None:
-            ends[tail.segment.sequence] = tail.scan.footer_offset
+        # A footer, or its trailer alone, was written after the sync of all groups before it.
+        footer_offset = tail.scan.footer_offset or tail.segment.footer_offset
+        if footer_offset:
+            ends[tail.segment.sequence] = footer_offset
     for tail in tails:
         tail.durable_end = max(BLOCK, ends.get(tail.segment.sequence, BLOCK))
         tail.segment.end = tail.segment.durable_end = tail.durable_end
@@ -255,13 +267,15 @@ def _enter(segment: Segment, record: RecordAt) -> None:
             header.first_entry_id, header.entry_count, record.offset, header.body_length, header.lac
         )
         segment.entries += header.entry_count
-    elif header.kind == KIND_FENCE:
-        index.fenced = True
+    elif header.kind == KIND_HOLE:
+        index.add_run(header.first_entry_id, header.entry_count, record.offset, 0, header.lac)
+        segment.entries += header.entry_count
     else:
-        index.limbo = True
+        index.fenced |= header.kind == KIND_FENCE
+        index.limbo |= header.kind == KIND_LIMBO
 
 
-def _judge_tail(tail: _Tail, known: _Known) -> list[EncodedRecord]:
+def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[EncodedRecord]:
     """The records after the durable end that are sound and leave no gap, ready to be written again."""
     segment, window = tail.segment, tail.window
     kept: list[EncodedRecord] = []
@@ -271,7 +285,10 @@ def _judge_tail(tail: _Tail, known: _Known) -> list[EncodedRecord]:
     for group in tail.scan.groups:
         if group.offset >= start:
             named += group.header.record_count
-    for record in salvage_records(segment, window, start, max(start, tail.scan.content_end)):
+    recycled = bool(segment.header.flags & FLAG_RECYCLED)
+    # One group is in flight: behind it there is only what the file's earlier life left, and that is much.
+    stop = start + 2 * config.group_bytes_max if recycled else None
+    for record in salvage_records(segment, window, start, max(start, tail.scan.content_end), stop):
         header = record.header
         ref = LedgerRef(header.ledger_id, header.ledger_key)
         body = window.read(record.offset + header.header_length, header.body_length)
@@ -282,7 +299,7 @@ def _judge_tail(tail: _Tail, known: _Known) -> list[EncodedRecord]:
         known.last_entry[ref] = max(last, header.last_entry_id)
         kept.append(_encoded(window, record, header, body))
     cut = max(cut, named - len(kept))
-    torn = any(end > start for _, end in tail.scan.damaged)
+    torn = not recycled and any(end > start for _, end in tail.scan.damaged)
     if cut or torn:
         TAIL_CUTS.inc()
         context: dict[str, Any] = {"segment": segment.sequence, "offset": start}
@@ -356,9 +373,9 @@ def _retire(tail: _Tail) -> bool:
     return True
 
 
-def rebuild_indexes(segment: Segment) -> None:
-    """Make the indexes of a sealed segment from its records, for when its footer's arrays are damaged."""
-    window = Window(segment)
-    tail = _Tail(segment, window, scan_groups(segment, window), segment.footer_offset)
-    segment.indexes.clear()
-    _index_durable(tail)
+def rebuild_indexes(segment: Segment) -> dict[LedgerRef, LedgerIndex]:
+    """The indexes of a sealed segment from its records, for when its footer's arrays are damaged. Blocks."""
+    scratch = Segment(segment.disk, segment.header, segment.file, segment.path)
+    window = Window(scratch)
+    _index_durable(_Tail(scratch, window, scan_groups(scratch, window), segment.footer_offset))
+    return scratch.indexes

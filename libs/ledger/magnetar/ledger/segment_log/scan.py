@@ -141,11 +141,15 @@ def read_record(segment: Segment, window: Window, offset: int) -> RecordAt | Non
     return None if header is None else RecordAt(offset, header)
 
 
-def salvage_records(segment: Segment, window: Window, start: int, end: int) -> Iterator[RecordAt]:
+def salvage_records(
+    segment: Segment, window: Window, start: int, end: int, stop: int | None = None
+) -> Iterator[RecordAt]:
     """Every sound record in a region, found by its magic: for where a group's own header or directory is
-    lost. The salt makes it as good as certain that a payload is never taken for one."""
+    lost. The salt makes it as good as certain that a payload is never taken for one. No record is looked for
+    at `stop` or after it."""
     offset = start
-    while offset + RECORD_HEADER_SIZE <= end:
+    last = end - RECORD_HEADER_SIZE if stop is None else min(end - RECORD_HEADER_SIZE, stop - 1)
+    while offset <= last:
         chunk = window.read(offset, min(_WINDOW, end - offset))
         found = chunk.find(RECORD_MAGIC)
         while found >= 0 and (offset + found) % UNIT:

@@ -1,4 +1,4 @@
-"""One segment file: made, zero-filled ahead of its writer, sealed, opened again.
+"""One segment file: made, zero-filled ahead of its writer, sealed, opened again, recycled or removed.
 
 Everything here blocks and runs in a pool, except what only looks at attributes. A segment counts as made when
 its header is synced and its name is in a synced directory.
@@ -6,9 +6,12 @@ its header is synced and its name is in a synced directory.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import random
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from magnetar.common.errors import DataCorruption
@@ -16,6 +19,7 @@ from magnetar.common.runtime.disk import Disk, DiskFile
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.codec_v1 import BLOCK, Durable
 from magnetar.ledger.segment_log.file_codec_v1 import (
+    FLAG_RECYCLED,
     FOOTER_HEADER_SIZE,
     SUMMARY_SIZE,
     TRAILER_SIZE,
@@ -35,6 +39,8 @@ from magnetar.ledger.segment_log.index import LedgerIndex
 
 SEGMENTS_DIRECTORY: Final = "segments"
 _SUFFIX: Final = ".seg"
+_NEW_SUFFIX: Final = ".compact"
+_SPARE_SUFFIX: Final = ".spare"
 _FILL_SLICE: Final = 1 << 20
 _ZEROS: Final = bytes(_FILL_SLICE)
 
@@ -44,10 +50,23 @@ def segment_path(sequence: int) -> str:
     return f"{SEGMENTS_DIRECTORY}/{sequence:016x}{_SUFFIX}"
 
 
+def compaction_path(sequence: int) -> str:
+    """Where compaction writes a segment before it counts: a file of this name is never read."""
+    return f"{SEGMENTS_DIRECTORY}/{sequence:016x}{_NEW_SUFFIX}"
+
+
 def segment_sequences(disk: Disk) -> list[int]:
     """Sequences of the segment files there are, oldest first; other names are left alone."""
     names = [name for name in disk.listdir(SEGMENTS_DIRECTORY) if name.endswith(_SUFFIX)]
     return sorted(int(name[: -len(_SUFFIX)], 16) for name in names)
+
+
+def leftover_paths(disk: Disk) -> tuple[list[str], list[str]]:
+    """(files of compactions that were cut short, spare files for recycling)."""
+    names = disk.listdir(SEGMENTS_DIRECTORY)
+    paths = [f"{SEGMENTS_DIRECTORY}/{name}" for name in names]
+    unfinished = [path for path in paths if path.endswith(_NEW_SUFFIX)]
+    return unfinished, [path for path in paths if path.endswith(_SPARE_SUFFIX)]
 
 
 class Segment:
@@ -58,18 +77,26 @@ class Segment:
     are read from the footer when asked for (see `load_index`).
     """
 
-    def __init__(self, disk: Disk, header: SegmentHeader, file: DiskFile) -> None:
-        self._disk = disk
+    def __init__(self, disk: Disk, header: SegmentHeader, file: DiskFile, path: str | None = None) -> None:
+        self.disk = disk
         self.header = header
         self.file = file
-        self.path = segment_path(header.sequence)
+        self.path = path or segment_path(header.sequence)
         self.end = BLOCK
         self.durable_end = BLOCK
         self.filled_end = 0
         self.entries = 0
         self.last_group_sequence = 0
         self.failed = False
+        self.unsealable = False
+        """Nothing is written to it any more, and sealing it failed: its indexes stay in memory."""
         self.sealed = False
+        self.sealed_at = 0.0
+        """Monotonic time of its sealing, or of the start when it was sealed before."""
+        self.retired = False
+        """On its way out: no reader begins on it."""
+        self._readers = 0
+        self._unread: asyncio.Future[None] | None = None
         self.footer_offset = 0
         self.indexes: dict[LedgerRef, LedgerIndex] = {}
         self.summaries: dict[LedgerRef, LedgerSummary] = {}
@@ -85,6 +112,39 @@ class Segment:
         """This segment's end as the next group header states it."""
         return Durable(group_sequence, self.sequence, self.durable_end)
 
+    @property
+    def lines(self) -> Mapping[LedgerRef, LedgerSummary]:
+        """What it holds of each ledger. For a sealed segment no copy; for another a moment's view."""
+        if self.sealed:
+            return self.summaries
+        return {ref: index.summary(ref.id, ref.key) for ref, index in self.indexes.items()}
+
+    def may_hold(self, ref: LedgerRef, entry_id: int) -> bool:
+        """Whether looking for an entry here can succeed; a cheap no saves loading an index."""
+        if not self.sealed:
+            return ref in self.indexes
+        line = self.summaries.get(ref)
+        return line is not None and line.base <= entry_id <= line.last_entry_id
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """While inside, the file stays open and what it is. On the loop."""
+        assert not self.retired, "nobody begins to read what is on its way out"
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            if not self._readers and self._unread is not None:
+                self._unread.set_result(None)
+
+    async def retire(self) -> None:
+        """Let no more readers begin and wait for those inside."""
+        self.retired = True
+        if self._readers:
+            self._unread = asyncio.get_running_loop().create_future()
+            await self._unread
+
     def index_of(self, ref: LedgerRef) -> LedgerIndex:
         """The open segment's index of a ledger, made when it is the ledger's first run here."""
         index = self.indexes.get(ref)
@@ -95,7 +155,7 @@ class Segment:
     def fill(self, start: int, end: int) -> None:
         """Write zeros from `start` to `end` and sync them. Raises OSError; the segment is then done for."""
         if self._fill_file is None:
-            self._fill_file = self._disk.open(self.path)
+            self._fill_file = self.disk.open(self.path)
         for offset in range(start, end, _FILL_SLICE):
             length = min(_FILL_SLICE, end - offset)
             zeros = _ZEROS if length == _FILL_SLICE else bytes(length)
@@ -129,6 +189,7 @@ class Segment:
             return False
         if trailer.footer_offset + padded_footer_length(trailer.footer_length) != size:
             return False
+        self.footer_offset = trailer.footer_offset
         return self._read_footer(trailer)
 
     def _read_footer(self, trailer: Trailer) -> bool:
@@ -167,17 +228,39 @@ class Segment:
     def unlink(self) -> None:
         """Close and remove the file, durably."""
         self.close()
-        self._disk.unlink(self.path)
-        self._disk.sync_dir(SEGMENTS_DIRECTORY)
+        self.disk.unlink(self.path)
+        self.disk.sync_dir(SEGMENTS_DIRECTORY)
+
+    def publish(self) -> None:
+        """Give a sealed output of compaction its name, durably: from now on it counts."""
+        path = segment_path(self.sequence)
+        self.disk.rename(self.path, path)
+        self.path = path
+        self.disk.sync_dir(SEGMENTS_DIRECTORY)
+
+    def recycle(self) -> str:
+        """Close and keep the file as a spare, durably; returns its path. It holds no segment any more."""
+        self.close()
+        spare = f"{SEGMENTS_DIRECTORY}/{self.sequence:016x}{_SPARE_SUFFIX}"
+        self.disk.rename(self.path, spare)
+        # Durable before anything is written to it: else the old name could come back with new bytes.
+        self.disk.sync_dir(SEGMENTS_DIRECTORY)
+        return spare
 
 
-def new_header(rng: random.Random, sequence: int, created_ms: int) -> SegmentHeader:
+def new_header(rng: random.Random, sequence: int, created_ms: int, flags: int = 0) -> SegmentHeader:
     """The header of a new segment: uuid and salt that no other file has."""
-    return SegmentHeader(rng.randbytes(16), sequence, created_ms, rng.getrandbits(32))
+    return SegmentHeader(rng.randbytes(16), sequence, created_ms, rng.getrandbits(32), flags)
 
 
-def create_segment(disk: Disk, header: SegmentHeader, filled_bytes: int) -> Segment:
-    """A new, durable segment, zero-filled up to `filled_bytes`. Raises OSError."""
+def create_segment(disk: Disk, header: SegmentHeader, filled_bytes: int, spare: str | None = None) -> Segment:
+    """A new, durable segment, zero-filled up to `filled_bytes`, or made of a spare file. Raises OSError.
+
+    A spare's blocks are all written already, which is what filling is for; its old bytes are of another uuid
+    and salt.
+    """
+    if spare is not None:
+        return _recycled_segment(disk, header, spare)
     segment = Segment(disk, header, disk.open(segment_path(header.sequence), create=True))
     filled_end = max(filled_bytes, 2 * BLOCK)
     try:
@@ -190,4 +273,21 @@ def create_segment(disk: Disk, header: SegmentHeader, filled_bytes: int) -> Segm
             disk.unlink(segment.path)
         raise
     segment.filled_end = filled_end
+    return segment
+
+
+def _recycled_segment(disk: Disk, header: SegmentHeader, spare: str) -> Segment:
+    header = replace(header, flags=header.flags | FLAG_RECYCLED)
+    segment = Segment(disk, header, disk.open(spare), spare)
+    try:
+        # The new header first, the name after it: under a segment's name stands never an old header.
+        segment.file.pwritev([encode_segment_header(header)], 0)
+        segment.file.fdatasync()
+        segment.publish()
+    except OSError:
+        segment.close()
+        with contextlib.suppress(OSError):
+            disk.unlink(segment.path)
+        raise
+    segment.filled_end = segment.file.size()
     return segment

@@ -1,4 +1,4 @@
-"""The row of segment files: the one written to, the next one made ready, the old ones sealed.
+"""The row of segment files: the one written to, the next one made ready, the old ones sealed, spare ones.
 
 The slow work (zero-filling ahead of the writer, making the next file, sealing) happens in the pool while
 groups are written; the writer waits only when it gets ahead of it. Free space is watched here.
@@ -51,6 +51,8 @@ class SegmentChain:
         on_ready: Callable[[], None],
         on_unavailable: Callable[[LogFailed], None],
         on_sealed: Callable[[Segment], None],
+        on_removed: Callable[[Segment], None],
+        spares: list[str],
     ) -> None:
         self._disk = disk
         self._pool = pool
@@ -60,6 +62,8 @@ class SegmentChain:
         self._on_ready = on_ready
         self._on_unavailable = on_unavailable
         self._on_sealed = on_sealed
+        self._on_removed = on_removed
+        self._spares = spares
         self._loop = asyncio.get_running_loop()
         self._active: Segment | None = active
         self._next: Segment | None = None
@@ -85,6 +89,24 @@ class SegmentChain:
         if self._full and self._clock.monotonic() - self._space_checked_at >= SPACE_CHECK_S:
             self._check_space()
         return self._full
+
+    def next_sequence(self) -> int:
+        """A segment sequence that is nobody else's."""
+        self._last_sequence += 1
+        return self._last_sequence
+
+    async def discard(self, segment: Segment) -> None:
+        """Take the file of a segment that is over, durably: to be written again, or to remove it.
+
+        Raises OSError; the next start then finds the segment again.
+        """
+        useful = segment.file.size() >= self._config.segment_size_bytes // 2
+        if useful and not self._full and len(self._spares) < self._config.recycled_segments_max:
+            spare = await self._pool.run(segment.recycle)
+            self._spares.append(spare)
+        else:
+            await self._pool.run(segment.unlink)
+        self._check_space()
 
     def reserve(self, length: int) -> Segment | None:
         """The segment in which the next `length` bytes may be written at `end`, or None: wait for `on_ready`.
@@ -167,11 +189,11 @@ class SegmentChain:
             self._spawn(self._make_next())
 
     async def _make_next(self) -> None:
-        self._last_sequence += 1
-        header = new_header(self._rng, self._last_sequence, self._clock.wall_ms())
+        header = new_header(self._rng, self.next_sequence(), self._clock.wall_ms())
+        spare = self._spares.pop() if self._spares else None
         try:
             self._next = await self._pool.run(
-                lambda: create_segment(self._disk, header, self._config.first_fill_bytes)
+                lambda: create_segment(self._disk, header, self._config.first_fill_bytes, spare)
             )
         except OSError as error:
             log.error("no new segment could be made", segment=header.sequence, error=str(error))
@@ -228,7 +250,9 @@ class SegmentChain:
                 self._on_sealed(segment)
             else:
                 await self._pool.run(segment.unlink)
+                self._on_removed(segment)
         except OSError as error:
+            segment.unsealable = True
             log.warning(
                 "segment not sealed, it is scanned at the next start",
                 segment=segment.sequence,
@@ -258,3 +282,14 @@ class SegmentChain:
                 "disk nearly full, appends are refused" if full else "disk has space again, appends resume"
             )
             log.warning(event, free_bytes=free, reserve_bytes=self._config.reserve_bytes)
+            if full and self._spares and not self._closing:
+                self._spawn(self._drop_spares())
+
+    async def _drop_spares(self) -> None:
+        spares = self._spares[:]
+        self._spares.clear()
+        for spare in spares:
+            try:
+                await self._pool.run(partial(self._disk.unlink, spare))
+            except OSError as error:
+                log.warning("a spare file was not removed", path=spare, error=str(error))

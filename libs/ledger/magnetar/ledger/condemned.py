@@ -1,0 +1,75 @@
+"""Which ledgers garbage collection has found gone, remembered over restarts.
+
+Only the guard against lost metadata needs it: bytes of a ledger that was already judged gone may lie in
+segment files for long, and must not look like one more ledger that is missing. The file also keeps the
+highest metadata revision seen, so that metadata restored from an older copy is noticed. Losing the file makes
+the guard more careful and nothing else.
+
+    condemned:  0 8 magic "MGNTRGCS"   8 2 format version (1)   10 2 0   12 4 incompatible feature bits
+               16 8 metadata revision   24 4 count   28 .. by ledger: id (8), key (8)
+               then 4 CRC32-C of everything before it
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection
+from typing import Final
+
+from crc32c import crc32c
+from magnetar.common.errors import DataCorruption
+from magnetar.common.runtime.disk import Disk
+from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.segment_log.codec_v1 import FORMAT_VERSION, check_format
+
+CONDEMNED: Final = "condemned"
+_NEW: Final = "condemned.new"
+_MAGIC: Final = b"MGNTRGCS"
+_HEADER = struct.Struct("<8sHHIQI")
+_REF = struct.Struct("<qQ")
+_CRC = struct.Struct("<I")
+
+
+def encode_condemned(revision: int, refs: Collection[LedgerRef]) -> bytes:
+    """The whole file."""
+    data = _HEADER.pack(_MAGIC, FORMAT_VERSION, 0, 0, revision, len(refs))
+    ordered = sorted(refs, key=lambda ref: (ref.id, ref.key))
+    data += b"".join(_REF.pack(ref.id, ref.key) for ref in ordered)
+    return data + _CRC.pack(crc32c(data))
+
+
+def decode_condemned(data: bytes) -> tuple[int, set[LedgerRef]]:
+    """(revision, ledgers). Raises UnsupportedFormat, or DataCorruption."""
+    if len(data) < _HEADER.size + _CRC.size or data[:8] != _MAGIC:
+        raise DataCorruption("the list of condemned ledgers is none")
+    _, version, _, features, revision, count = _HEADER.unpack_from(data)
+    check_format(version, features, "the list of condemned ledgers")
+    end = _HEADER.size + count * _REF.size
+    if len(data) != end + _CRC.size or _CRC.unpack_from(data, end)[0] != crc32c(data[:end]):
+        raise DataCorruption("the list of condemned ledgers is damaged")
+    return revision, {LedgerRef(*fields) for fields in _REF.iter_unpack(data[_HEADER.size : end])}
+
+
+def load_condemned(disk: Disk) -> tuple[int, set[LedgerRef]]:
+    """What was saved last, (0, nothing) when nothing was. Blocks. Raises as `decode_condemned` does."""
+    if CONDEMNED not in disk.listdir(""):
+        return 0, set()
+    file = disk.open(CONDEMNED, writable=False)
+    try:
+        return decode_condemned(file.pread(file.size(), 0))
+    finally:
+        file.close()
+
+
+def save_condemned(disk: Disk, revision: int, refs: Collection[LedgerRef]) -> None:
+    """Replace what was saved, durably. Blocks; raises OSError."""
+    if _NEW in disk.listdir(""):
+        disk.unlink(_NEW)
+    file = disk.open(_NEW, create=True)
+    try:
+        file.pwritev([encode_condemned(revision, refs)], 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    disk.rename(_NEW, CONDEMNED)
+    disk.sync_dir("")

@@ -1,0 +1,245 @@
+"""Which ledgers' bytes may go: only what metadata positively lacks, for a while, and not too much at once.
+
+A pass lists the ledgers at one revision, which must not be older than anything this store has seen. A ledger
+that the log holds and the listing lacks is gone; after the grace period its bytes are dead. Nothing is
+deleted, and an alarm is raised (log, `magnetar_log_gc_paused`), when the listing fails, is not of one
+revision or is stale, and when the ledgers that it lacks, and that nobody here deleted, are more than a fifth
+of all: that is what lost or restored metadata looks like. Up to `SMALL_NUMBER` may always be missing, unless
+no ledger is left at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection
+from typing import Final
+
+from magnetar.common.errors import DataCorruption, MetadataError, StorageError
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import Listing, MetadataStore
+from magnetar.common.metadata.values import LedgerMetadata, decode
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.runtime.blocking import BlockingPool
+from magnetar.common.runtime.clock import Clock
+from magnetar.common.runtime.disk import Disk
+from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.ledger.condemned import load_condemned, save_condemned
+from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.segment_log.log import SegmentLog
+from magnetar.ledger.segment_log.segment import Segment
+from prometheus_client import Counter, Gauge
+
+log = get_logger(__name__)
+
+SMALL_NUMBER: Final = 8
+"""So few missing ledgers never pause deletion: with few ledgers, one is soon a fifth. They are what a process
+deleted just before it died."""
+
+FULL_WAIT_S: Final = 5.0
+"""While the disk is full, passes follow one another at this distance at least."""
+
+PAUSED = Gauge(
+    "magnetar_log_gc_paused",
+    "1 while nothing is deleted because the list of ledgers is not to be trusted; the log says why.",
+    registry=REGISTRY,
+)
+ALARMS = Counter(
+    "magnetar_log_gc_alarms",
+    "Garbage collections that were refused, by reason.",
+    ["reason"],
+    registry=REGISTRY,
+)
+
+
+class GarbageCollector:
+    """Made and closed by the local store. All calls on the loop.
+
+    `in_use()` gives the ledgers that have a writer here; they are never dead.
+    """
+
+    def __init__(
+        self,
+        segment_log: SegmentLog,
+        metadata: MetadataStore,
+        keys: Keys,
+        disk: Disk,
+        pool: BlockingPool,
+        clock: Clock,
+        in_use: Callable[[], Collection[LedgerRef]],
+    ) -> None:
+        self._log = segment_log
+        self._config = segment_log.config
+        self._metadata = metadata
+        self._keys = keys
+        self._disk = disk
+        self._pool = pool
+        self._clock = clock
+        self._in_use = in_use
+        self._revision = 0
+        self._condemned: set[LedgerRef] | None = None
+        self._saved: set[LedgerRef] = set()
+        self._ordered: set[LedgerRef] = set()
+        self._gone_since: dict[LedgerRef, float] = {}
+        self._dead: set[LedgerRef] = set()
+        self._news = True
+        self._judged: set[int] = set()
+        self._stop = asyncio.Event()
+        self._passing = asyncio.Lock()
+        self._tasks = TaskOwner("garbage collector")
+
+    def start(self) -> None:
+        """Make passes from time to time, the first one after a while."""
+        self._tasks.spawn(self._run(), "passes")
+
+    def saw_revision(self, revision: int) -> None:
+        """Metadata was at this revision: what is older is stale."""
+        self._revision = max(self._revision, revision)
+
+    def deleted(self, ref: LedgerRef) -> None:
+        """This store deleted a ledger: it is missed on purpose."""
+        self._ordered.add(ref)
+        self._news = True
+
+    async def close(self) -> None:
+        """Let the pass under way end and make no more; idempotent."""
+        self._stop.set()
+        self._log.space.stop()
+        async with self._passing:
+            pass
+        await self._tasks.close()
+
+    async def collect(self) -> None:
+        """One pass: see which ledgers are gone, give back the space of those that are so for long enough."""
+        async with self._passing:
+            segments = self._log.finished_segments()
+            if self._stop.is_set() or not segments:
+                return
+            # A listing costs something with many ledgers: an idle server makes none.
+            pending = self._gone_since.keys() - self._dead
+            news = self._news or pending or {segment.sequence for segment in segments} - self._judged
+            if news and not await self._judge(segments):
+                return
+            await self._log.space.reclaim(self._dead)
+
+    async def _run(self) -> None:
+        while not self._stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), self._wait_s())
+            if not self._stop.is_set():
+                await self.collect()
+
+    def _wait_s(self) -> float:
+        wait_s = self._config.gc_wait_ms / 1000
+        if self._gone_since.keys() - self._dead:
+            wait_s = min(wait_s, max(self._config.gc_grace_s, 1.0))
+        return min(wait_s, FULL_WAIT_S) if self._log.is_full() else wait_s
+
+    async def _judge(self, segments: list[Segment]) -> bool:
+        """Decide which ledgers are dead; False when the listing can't be trusted."""
+        if self._condemned is None:
+            self._condemned = await self._load()
+        self._news = False
+        ordered = set(self._ordered)
+        try:
+            listing = await self._metadata.children(self._keys.ledgers_prefix)
+        except MetadataError as error:
+            return self._refuse("unreachable", "the ledgers could not be listed", error=str(error))
+        if not _is_of_one_revision(listing):
+            return self._refuse(
+                "mixed", "the ledgers were not listed at one revision", revision=listing.revision
+            )
+        if listing.revision < self._revision:
+            return self._refuse(
+                "stale",
+                "metadata is older than what was seen before: a stale answer, or restored from an old copy",
+                revision=listing.revision,
+                seen=self._revision,
+            )
+        self.saw_revision(listing.revision)
+        in_use = set(self._in_use())
+        try:
+            live, stored = await self._pool.run(
+                lambda: (
+                    ledgers_in(listing, self._keys),
+                    {ref for segment in segments for ref in segment.lines},
+                )
+            )
+        except StorageError as error:
+            return self._refuse("undecodable", "metadata of a ledger can't be read", error=str(error))
+        gone = stored - live - in_use
+        unasked = gone - self._condemned - ordered
+        if self._too_many(len(unasked), len(live)):
+            return self._refuse(
+                "too many",
+                "too many ledgers are missing from metadata; nothing is deleted until they are back, or "
+                "until magnetarLogGcShareMax=1 says that they are meant to be gone",
+                missing=len(unasked),
+                present=len(live),
+            )
+        PAUSED.set(0)
+        now = self._clock.monotonic()
+        self._gone_since = {ref: self._gone_since.get(ref, now) for ref in gone}
+        self._dead = {
+            ref for ref, since in self._gone_since.items() if now - since >= self._config.gc_grace_s
+        }
+        self._condemned = gone & (self._condemned | self._dead | ordered)
+        self._judged = {segment.sequence for segment in segments}
+        # What was deleted and is in no finished segment is kept in mind while an open one may hold it.
+        open_ones = [segment for segment in self._log.segments if segment.sequence not in self._judged]
+        for ref in ordered:
+            if ref in self._condemned or not any(
+                ref in segment.indexes or ref in segment.summaries for segment in open_ones
+            ):
+                self._ordered.discard(ref)
+        return await self._save()
+
+    def _too_many(self, missing: int, present: int) -> bool:
+        if missing <= self._config.gc_share_max * (missing + present):
+            return False
+        return missing > SMALL_NUMBER or not present
+
+    def _refuse(self, reason: str, message: str, **context: object) -> bool:
+        self._news = True
+        PAUSED.set(1)
+        ALARMS.labels(reason=reason).inc()
+        log.error(f"garbage collection paused: {message}", **context)
+        return False
+
+    async def _load(self) -> set[LedgerRef]:
+        try:
+            revision, condemned = await self._pool.run(lambda: load_condemned(self._disk))
+        except DataCorruption as error:
+            log.warning("starting without the list of condemned ledgers", error=str(error))
+            return set()
+        self.saw_revision(revision)
+        self._saved = condemned
+        return set(condemned)
+
+    async def _save(self) -> bool:
+        """Remember the verdict before anything is done about it."""
+        condemned = self._condemned or set()
+        if condemned != self._saved:
+            revision = self._revision
+            try:
+                await self._pool.run(lambda: save_condemned(self._disk, revision, condemned))
+            except OSError as error:
+                self._news = True
+                log.warning("garbage collection waits: its list could not be saved", error=str(error))
+                return self._log.is_full()  # space is worth more than the guard of the next start
+            self._saved = set(condemned)
+        return True
+
+
+def _is_of_one_revision(listing: Listing) -> bool:
+    return all(item.version <= listing.revision for item in listing.items)
+
+
+def ledgers_in(listing: Listing, keys: Keys) -> set[LedgerRef]:
+    """The ledgers that a listing holds. Blocks for as long as decoding takes."""
+    refs = set()
+    for item in listing.items:
+        value = decode(LedgerMetadata, item.value)
+        refs.add(LedgerRef(keys.ledger_id_of(item.key), value.ref.key))
+    return refs
