@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.handlers.client import Services
 from magnetar.broker.namespaces import Namespaces
@@ -53,7 +54,10 @@ class Broker:
         self._keys = keys
         self._clock = clock
         self._tasks = TaskOwner("broker")
-        self._registry = TopicRegistry(config, ledgers, metadata, keys, self.namespaces, self._tasks.spawn)
+        self._budget = ByteBudget(config.memory, ledgers.cache)
+        self._registry = TopicRegistry(
+            config, self._budget, ledgers, metadata, keys, self.namespaces, self._tasks.spawn
+        )
         self.listener: Listener | None = None
 
     @property
@@ -87,6 +91,7 @@ class Broker:
             clock=self._clock,
             urls=self.urls,
             spawn=self._tasks.spawn,
+            budget=self._budget,
         )
         self.listener = Listener(services)
         host = config.listener.bind_address

@@ -55,7 +55,20 @@ class PublishConfig:
         key="magnetarPublishPendingBytesMaxPerConnection",
         minimum=1,
     )
-    pending_megabytes_max: int = setting(
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryConfig:
+    """How many message bytes the process may hold."""
+
+    budget_megabytes: int = setting(
+        256,
+        "Megabytes of messages held at once: unconfirmed publishes, reads, unsent output, and the tail cache "
+        "with what these leave. When it is spent, producers and reads wait.",
+        key="magnetarMemoryBudgetMB",
+        minimum=1,
+    )
+    pending_publish_megabytes_max: int = setting(
         64,
         "Unconfirmed publish megabytes of the whole broker at which publishing connections are not read on.",
         key="maxMessagePublishBufferSizeInMB",
@@ -161,5 +174,6 @@ class BrokerConfig:
     )
     listener: ListenerConfig = field(default_factory=ListenerConfig)
     publish: PublishConfig = field(default_factory=PublishConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
     dispatch: DispatchConfig = field(default_factory=DispatchConfig)
     topics: TopicConfig = field(default_factory=TopicConfig)

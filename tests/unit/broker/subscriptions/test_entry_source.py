@@ -4,9 +4,12 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from magnetar.broker.config import DispatchConfig
+from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.config import DispatchConfig, MemoryConfig
 from magnetar.broker.subscriptions import entry_source
 from magnetar.broker.subscriptions.entry_source import EntrySource
+from magnetar.common.naming.position import Position
+from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 
 from tests.unit.broker.subscriptions.fakes import FakeCursor, FakeLedger
 
@@ -17,10 +20,12 @@ class Reader:
     def __init__(self, ledger: FakeLedger, cursor: FakeCursor) -> None:
         self.wakes = asyncio.Event()
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.budget = ByteBudget(MemoryConfig(), EntryCache(0))
         self.source = EntrySource(
             cast(Any, ledger),
             cast(Any, cursor),
             DispatchConfig(read_entries_max=5),
+            self.budget,
             self.spawn,
             self.wakes.set,
         )
@@ -130,5 +135,31 @@ def test_a_failed_read_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> 
         reader = Reader(ledger, FakeCursor())
         assert await reader.pull(5) == fresh(*range(5))
         assert ledger.reads == 3
+
+    asyncio.run(main())
+
+
+def test_what_was_read_and_given_back_is_read_again_in_order() -> None:
+    async def main() -> None:
+        reader = Reader(FakeLedger(20, cached_from=100), FakeCursor())
+        assert await reader.pull(2) == fresh(0, 1)
+        assert reader.budget.reads > 0
+        reader.source.give_back()
+        assert await reader.pull(18) == fresh(*range(2, 20))
+
+    asyncio.run(main())
+
+
+def test_nothing_stays_charged_after_everything_was_delivered_or_dropped() -> None:
+    async def main() -> None:
+        reader = Reader(FakeLedger(20, cached_from=100), FakeCursor())
+        await reader.pull(20)
+        await asyncio.gather(*reader.tasks)
+        assert reader.budget.reads == 0
+        reader.source.rewind(Position(5, 3))
+        await reader.pull(2)
+        reader.source.close()
+        await asyncio.gather(*reader.tasks)
+        assert reader.budget.reads == 0
 
     asyncio.run(main())

@@ -90,6 +90,11 @@ class EntryCache:
         self._order: deque[TopicCache] = deque()
         self._stale = 0
 
+    def limit(self, bytes_max: int) -> None:
+        """Change the budget; what is over it goes at once."""
+        self.bytes_max = bytes_max
+        self._evict()
+
     def topic(self) -> TopicCache:
         return TopicCache(self)
 
@@ -97,6 +102,9 @@ class EntryCache:
         """A run was cached; older ones go until the budget holds."""
         self._order.append(topic)
         self.bytes += cost
+        self._evict()
+
+    def _evict(self) -> None:
         while self.bytes > self.bytes_max and self._order:
             self.bytes -= self._order.popleft().drop_oldest()
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
+from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.peer import Peer
 from magnetar.broker.schemas import SchemaStore
@@ -33,6 +34,7 @@ class Services:
     clock: Clock
     urls: ServiceUrls
     spawn: Spawn
+    budget: ByteBudget
     lookups_in_process: int = 0
 
 

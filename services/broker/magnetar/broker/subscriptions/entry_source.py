@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.subscriptions.replay import ReplaySet
 from magnetar.common.errors import MagnetarError
@@ -33,10 +34,13 @@ class EntrySource:
     """The entries of one subscription in delivery order, without those that its cursor has acknowledged."""
 
     __slots__ = (
+        "_budget",
+        "_catching_up",
         "_config",
         "_cursor",
         "_fresh",
         "_generation",
+        "_held_bytes",
         "_ledger",
         "_paused",
         "_read_after",
@@ -52,12 +56,16 @@ class EntrySource:
         ledger: ManagedLedger,
         cursor: Cursor,
         config: DispatchConfig,
+        budget: ByteBudget,
         spawn: Spawn,
         wake: Callable[[], None],
     ) -> None:
         self._ledger = ledger
         self._cursor = cursor
         self._config = config
+        self._budget = budget
+        self._held_bytes = 0
+        self._catching_up = False
         self._spawn = spawn
         self._wake = wake
         self._read_after = cursor.mark_delete
@@ -86,12 +94,31 @@ class EntrySource:
         self._fresh.clear()
         self._replay.clear()
         self._replayed.clear()
+        self._release(self._held_bytes)
 
     def close(self) -> None:
         """Nobody reads any more: what is under way is dropped when it comes."""
         self._generation += 1
         if self._paused is not None:
             self._paused.cancel()
+        self._budget.forget(id(self))
+        self._release(self._held_bytes)
+
+    def give_back(self) -> None:
+        """Somebody else needs the memory: what was read ahead is read again when it is asked for."""
+        for run in self._replayed:
+            for entry_id in range(run.first_entry_id, run.last_entry_id + 1):
+                self._replay.add(run.ledger_id, entry_id)
+        self._replayed.clear()
+        if self._fresh:
+            first = self._fresh[0]
+            self._read_after = Position(first.ledger_id, first.first_entry_id - 1)
+            self._fresh.clear()
+            if self._reading:
+                # A read ahead of these entries is under way, which must not come before them.
+                self._generation += 1
+                self._reading = False
+        self._release(self._held_bytes)
 
     def replay(self, ledger_id: int, entry_id: int) -> None:
         """Deliver this entry again, before anything new."""
@@ -116,10 +143,16 @@ class EntrySource:
         """The first `entries` of the run that `peek` gave were delivered."""
         runs = self._replayed or self._fresh
         run = runs[0]
+        delivered = run.byte_length
         if entries == len(run.entries):
             runs.popleft()
         else:
             runs[0] = run.slice(run.first_entry_id + entries, run.last_entry_id)
+            delivered -= runs[0].byte_length
+        if self._held_bytes:
+            self._release(min(delivered, self._held_bytes))
+        if self._catching_up and not self._reading and self._held_bytes < self._config.read_bytes_max // 2:
+            self._read_on()
 
     def _fetch_fresh(self, entries_max: int) -> bool:
         """Move entries after the read position into `_fresh`; False when none can be had at once."""
@@ -130,6 +163,7 @@ class EntrySource:
         if run is None:
             self._start_read(start, self._config.read_entries_max, replayed=False)
             return False
+        self._catching_up = False
         self._read_after = Position(run.ledger_id, run.last_entry_id)
         self._fresh.extend(self._unacked(run))
         return True
@@ -149,16 +183,27 @@ class EntrySource:
     def _unacked(self, run: Run) -> list[Run]:
         return [run.slice(first, last) for first, last in self._cursor.unacked_ranges(run)]
 
+    def _read_on(self) -> None:
+        """Behind the tail cache: the next read runs while the last one is delivered."""
+        start = self._ledger.next_position(self._read_after)
+        if start is not None and self._ledger.read_cached(start, 1, 1) is None:
+            self._start_read(start, self._config.read_entries_max, replayed=False)
+
     def _start_read(self, start: Position, entries_max: int, *, replayed: bool) -> None:
         if self._reading or self._paused is not None:
+            return
+        if not self._budget.reserve_read(self, self._config.read_bytes_max):
+            self._budget.wait_to_read(id(self), self._wake)
             return
         self._reading = True
         self._spawn(self._read(start, entries_max, self._generation, replayed), "read for dispatch")
 
     async def _read(self, start: Position, entries_max: int, generation: int, replayed: bool) -> None:
+        reserved = self._config.read_bytes_max
         try:
-            result = await self._ledger.read(start, entries_max, self._config.read_bytes_max)
+            result = await self._ledger.read(start, entries_max, reserved)
         except MagnetarError as error:
+            self._budget.release_read(self, reserved, all_of_it=not self._held_bytes)
             if generation == self._generation:
                 self._reading = False
                 self._pause()
@@ -171,8 +216,10 @@ class EntrySource:
                 )
             return
         if generation != self._generation:
+            self._budget.release_read(self, reserved, all_of_it=not self._held_bytes)
             return
         self._reading = False
+        self._catching_up = not replayed
         for position in result.unreadable:
             self._cursor.ack(position.ledger_id, position.entry_id)
         if replayed:
@@ -181,7 +228,21 @@ class EntrySource:
             self._read_after = Position(result.next.ledger_id, result.next.entry_id - 1)
             for run in result.runs:
                 self._fresh.extend(self._unacked(run))
+        read_bytes = sum(run.byte_length for run in result.runs)
+        self._held_bytes += read_bytes
+        self._budget.release_read(self, reserved - read_bytes, all_of_it=not self._held_bytes)
         self._wake()
+
+    def _release(self, byte_count: int) -> None:
+        """So many of the bytes read ahead are no longer held here."""
+        if not byte_count:
+            return
+        self._held_bytes -= byte_count
+        if not (self._fresh or self._replayed):
+            # What was acknowledged meanwhile was never delivered; nothing is held any more.
+            byte_count += self._held_bytes
+            self._held_bytes = 0
+        self._budget.release_read(self, byte_count, all_of_it=not self._held_bytes)
 
     def _take_replayed(self, start: Position, entries: int, runs: list[Run]) -> None:
         """Only what was asked for: a read goes on past holes, into entries that are not to be replayed."""

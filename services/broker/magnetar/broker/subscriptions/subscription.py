@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.chunk_affinity import ChunkAffinity
 from magnetar.broker.dispatch.eligibility import explain
@@ -47,6 +48,7 @@ class Subscription:
     __slots__ = (
         "_ack_waiters",
         "_blocked_on_unacked",
+        "_budget",
         "_chunks",
         "_config",
         "_delivered_until",
@@ -67,6 +69,7 @@ class Subscription:
         ledger: ManagedLedger,
         cursor: Cursor,
         config: DispatchConfig,
+        budget: ByteBudget,
         topic_stats: TopicStats,
         spawn: Spawn,
     ) -> None:
@@ -77,6 +80,7 @@ class Subscription:
         self._config = config
         self._topic_stats = topic_stats
         self._members = Membership(cursor.name, config.round_robin_entries_max)
+        self._budget = budget
         self._spawn = spawn
         self._source: EntrySource | None = None
         self._chunks: ChunkAffinity[Consumer] | None = None
@@ -139,7 +143,9 @@ class Subscription:
         """Connect a consumer. Raises ConsumerBusy when the type or an exclusive holder forbids it."""
         self._members.add(consumer, sub_type)
         if self._source is None:
-            self._source = EntrySource(self._ledger, self.cursor, self._config, self._spawn, self.wake)
+            self._source = EntrySource(
+                self._ledger, self.cursor, self._config, self._budget, self._spawn, self.wake
+            )
         self.wake()
 
     def remove_consumer(self, consumer: Consumer) -> None:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.error_codes import code_of
 from magnetar.broker.subscriptions.consumer import Consumer
@@ -54,6 +55,7 @@ class PersistentTopic(Topic):
     """Publishing, subscriptions and consumers of one persistent topic. Listens to its managed ledger."""
 
     __slots__ = (
+        "_budget",
         "_clock",
         "_config",
         "_on_gone",
@@ -69,12 +71,14 @@ class PersistentTopic(Topic):
         self,
         name: TopicName,
         config: BrokerConfig,
+        budget: ByteBudget,
         clock: Clock,
         spawn: Spawn,
         on_gone: Callable[[PersistentTopic], None],
     ) -> None:
         super().__init__(name)
         self._config = config
+        self._budget = budget
         self._clock = clock
         self._spawn = spawn
         self._on_gone = on_gone
@@ -88,7 +92,9 @@ class PersistentTopic(Topic):
             self._add_subscription(cursor)
 
     def _add_subscription(self, cursor: Cursor) -> Subscription:
-        subscription = Subscription(self.ledger, cursor, self._config.dispatch, self.stats, self._spawn)
+        subscription = Subscription(
+            self.ledger, cursor, self._config.dispatch, self._budget, self.stats, self._spawn
+        )
         self._subscriptions[cursor.name] = subscription
         return subscription
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.subscriptions.entry_source import Spawn
@@ -50,6 +51,7 @@ class TopicRegistry:
     def __init__(
         self,
         config: BrokerConfig,
+        budget: ByteBudget,
         ledgers: ManagedLedgerContext,
         metadata: MetadataStore,
         keys: Keys,
@@ -57,6 +59,7 @@ class TopicRegistry:
         spawn: Spawn,
     ) -> None:
         self._config = config
+        self._budget = budget
         self._ledgers = ledgers
         self._metadata = metadata
         self._keys = keys
@@ -119,7 +122,9 @@ class TopicRegistry:
         return topic
 
     async def _load_persistent(self, name: TopicName, create: bool) -> PersistentTopic:
-        topic = PersistentTopic(name, self._config, self._ledgers.clock, self._spawn, self._forget)
+        topic = PersistentTopic(
+            name, self._config, self._budget, self._ledgers.clock, self._spawn, self._forget
+        )
         ledger = await open_managed_ledger(self._ledgers, name.full, topic, create=create, properties={})
         topic.attach(ledger)
         return topic

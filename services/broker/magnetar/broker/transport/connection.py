@@ -15,7 +15,6 @@ from magnetar.broker.handlers.acks import handle_acks
 from magnetar.broker.handlers.client import Client, Services
 from magnetar.broker.handlers.producers import handle_rejected_send, handle_sends
 from magnetar.broker.handlers.routes import route
-from magnetar.broker.transport.publish_budget import PublishBudget
 from magnetar.common.errors import MagnetarError, ProtocolError, TooManyRequests
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
@@ -40,6 +39,11 @@ REQUESTS_MAX: Final = 10_000
 JOIN_BYTES_MAX: Final = 64 * 1024
 """Up to this average piece, queued output is joined to one buffer; larger pieces go as they are."""
 
+UNSENT_BYTES_MIN: Final = 64 * 1024
+"""From so many bytes on, what a socket has not taken counts against the process' memory budget."""
+
+UNSENT_WATCH_S: Final = 0.1
+
 NO_REQUEST_ID: Final = 2**64 - 1
 """The request id of an error that answers no request in particular."""
 
@@ -60,10 +64,10 @@ class ConnectionSet(Protocol):
 class Connection(asyncio.Protocol):
     """One client socket. Implements broker.peer.Peer."""
 
-    def __init__(self, services: Services, budget: PublishBudget, connections: ConnectionSet) -> None:
+    def __init__(self, services: Services, connections: ConnectionSet) -> None:
         listener = services.config.listener
         self._services = services
-        self._budget = budget
+        self._budget = services.budget
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._keep_alive_s = listener.keep_alive_interval_s
@@ -82,7 +86,9 @@ class Connection(asyncio.Protocol):
         self._looked_again = False
         self._life_signs: list[asyncio.Future[None]] = []
         self.address = "?"
-        self.writable = True
+        self._output_open = True
+        self._unsent_bytes = 0
+        self._unsent_watch: asyncio.TimerHandle | None = None
         self.connected = False
 
     # -- asyncio.Protocol
@@ -116,10 +122,11 @@ class Connection(asyncio.Protocol):
             self._fail(error)
 
     def pause_writing(self) -> None:
-        self.writable = False
+        self._output_open = False
 
     def resume_writing(self) -> None:
-        self.writable = True
+        self._output_open = True
+        self._count_unsent()
         self._resume_reading("unread output")
         self._client.writable_again()
 
@@ -179,6 +186,10 @@ class Connection(asyncio.Protocol):
 
     # -- broker.peer.Peer
 
+    @property
+    def writable(self) -> bool:
+        return self._output_open and not (self._unsent_bytes and self._budget.spent)
+
     def write(self, data: bytes) -> None:
         self._out.append(data)
         if not self._flush_scheduled:
@@ -202,20 +213,42 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(out)
         else:
             self._transport.write(b"".join(out))
-        if not self.writable and (
-            self._transport.get_write_buffer_size() > UNREAD_FACTOR * self._write_buffer_bytes_max
-        ):
-            self._pause_reading("unread output")
+        if self._transport.get_write_buffer_size() >= UNSENT_BYTES_MIN:
+            self._count_unsent()
+
+    def _count_unsent(self) -> None:
+        """Charge what the socket has not taken to the process' budget, and look again until it is gone."""
+        unsent = 0
+        if self.connected:
+            size = self._transport.get_write_buffer_size()
+            unsent = size if size >= UNSENT_BYTES_MIN else 0
+            if size > UNREAD_FACTOR * self._write_buffer_bytes_max:
+                self._pause_reading("unread output")
+        if unsent != self._unsent_bytes:
+            change, self._unsent_bytes = unsent - self._unsent_bytes, unsent
+            self._budget.add_output(change)
+        if not unsent:
+            return
+        if self._budget.spent:
+            self._budget.wait_to_read(id(self), self._client.writable_again)
+        if self._unsent_watch is None:
+            self._unsent_watch = self._loop.call_later(UNSENT_WATCH_S, self._look_at_unsent)
+
+    def _look_at_unsent(self) -> None:
+        self._unsent_watch = None
+        self._count_unsent()
 
     def publish_pending(self, byte_count: int) -> None:
         self._pending_bytes += byte_count
-        self._budget.add(byte_count)
+        self._budget.add_publishes(byte_count)
         if byte_count > 0:
             if self._pending_bytes >= self._pending_bytes_max:
                 self._pause_reading("publishes of this connection")
-            if self._budget.spent:
+            if self._budget.publishes_spent:
                 self._pause_reading("publishes of the broker")
-                self._budget.wait(id(self), lambda: self._resume_reading("publishes of the broker"))
+                self._budget.wait_to_publish(
+                    id(self), lambda: self._resume_reading("publishes of the broker")
+                )
         elif self._pauses and self._pending_bytes <= self._pending_bytes_max // 2:
             self._resume_reading("publishes of this connection")
 
@@ -288,7 +321,8 @@ class Connection(asyncio.Protocol):
         if not self.connected:
             return
         self.connected = False
-        self.writable = False
+        self._output_open = False
+        self._count_unsent()
         self._keep_alive.cancel()
         self._connections.discard(self)
         self._budget.forget(id(self))

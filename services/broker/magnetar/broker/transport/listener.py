@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from magnetar.broker.handlers.client import Services
 from magnetar.broker.transport.connection import Connection
-from magnetar.broker.transport.publish_budget import PublishBudget
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import Counter
@@ -29,7 +28,6 @@ class Listener:
     def __init__(self, services: Services, tls: ssl.SSLContext | None = None) -> None:
         self._services = services
         self._tls = tls
-        self._budget = PublishBudget(services.config.publish.pending_megabytes_max * 1024 * 1024)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self.created_total = 0
@@ -40,10 +38,6 @@ class Listener:
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(list(self._connections))
-
-    @property
-    def pending_publish_bytes(self) -> int:
-        return self._budget.pending_bytes
 
     def add(self, connection: Connection) -> None:
         """A connection was accepted; refused at once when there are too many."""
@@ -62,7 +56,7 @@ class Listener:
         """Listen; returns the port, which differs from `port` only for 0. Raises OSError when it is taken."""
 
         def connect() -> Connection:
-            return Connection(self._services, self._budget, self)
+            return Connection(self._services, self)
 
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(connect, host, port, ssl=self._tls, backlog=BACKLOG)

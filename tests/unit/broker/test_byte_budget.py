@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.config import MemoryConfig
+from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger.entry_cache import EntryCache
+
+MB = 1024 * 1024
+
+
+class Holder:
+    """Reads ahead and gives it all back when asked."""
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self.budget = budget
+        self.held = 0
+
+    def read(self, byte_count: int) -> bool:
+        if not self.budget.reserve_read(self, byte_count):
+            return False
+        self.held += byte_count
+        return True
+
+    def give_back(self) -> None:
+        held, self.held = self.held, 0
+        self.budget.release_read(self, held, all_of_it=True)
+
+
+def budget_of(megabytes: int, publishes: int = 64, cache: EntryCache | None = None) -> ByteBudget:
+    config = MemoryConfig(budget_megabytes=megabytes, pending_publish_megabytes_max=publishes)
+    return ByteBudget(config, cache or EntryCache(0))
+
+
+def test_a_connection_that_waits_to_publish_goes_on_at_half_and_only_once() -> None:
+    budget = budget_of(100, publishes=10)
+    resumed: list[str] = []
+    budget.add_publishes(12 * MB)
+    assert budget.publishes_spent
+    budget.wait_to_publish(1, lambda: resumed.append("one"))
+    budget.wait_to_publish(1, lambda: resumed.append("one"))
+    budget.add_publishes(-6 * MB)
+    assert not budget.publishes_spent
+    assert resumed == []
+    budget.add_publishes(-1 * MB)
+    assert resumed == ["one"]
+    budget.add_publishes(-1 * MB)
+    assert resumed == ["one"]
+
+
+def test_whoever_is_gone_is_not_resumed() -> None:
+    budget = budget_of(10, publishes=10)
+    resumed: list[int] = []
+    budget.add_publishes(10 * MB)
+    budget.wait_to_publish(1, lambda: resumed.append(1))
+    budget.wait_to_read(1, lambda: resumed.append(2))
+    budget.forget(1)
+    budget.add_publishes(-10 * MB)
+    assert (budget.publishes, resumed) == (0, [])
+
+
+def test_the_cache_gives_way_to_what_must_be_held_and_gets_it_back() -> None:
+    cache = EntryCache(8 * MB)
+    budget = budget_of(10, cache=cache)
+    topic = cache.topic()
+    for number in range(7):
+        topic.put(Run([bytes(MB)], ledger_id=1, first_entry_id=number))
+    budget.add_publishes(6 * MB)
+    assert cache.bytes <= 4 * MB
+    assert len(topic) == 3
+    budget.add_publishes(-6 * MB)
+    assert cache.bytes_max == 8 * MB
+
+
+def test_a_read_takes_back_what_others_read_ahead() -> None:
+    budget = budget_of(10)
+    first, second = Holder(budget), Holder(budget)
+    assert first.read(6 * MB)
+    assert second.read(6 * MB)
+    assert (first.held, second.held, budget.reads) == (0, 6 * MB, 6 * MB)
+
+
+def test_a_read_waits_when_others_hold_what_cannot_be_given_up() -> None:
+    budget = budget_of(10)
+    reader = Holder(budget)
+    resumed: list[str] = []
+    budget.add_output(6 * MB)
+    assert not reader.read(6 * MB)
+    budget.wait_to_read(id(reader), lambda: resumed.append("read"))
+    budget.add_output(-1)
+    assert resumed == ["read"]
+    budget.add_output(1 - 6 * MB)
+    assert reader.read(6 * MB)
+
+
+def test_a_single_read_larger_than_the_budget_goes_through_when_nothing_else_is_held() -> None:
+    budget = budget_of(1)
+    reader = Holder(budget)
+    assert reader.read(5 * MB)
+    assert budget.spent
+    reader.give_back()
+    assert budget.used == 0
