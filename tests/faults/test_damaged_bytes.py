@@ -103,12 +103,13 @@ def run_trials(new_server: NewServer, directory: Path, topic: str, trials: int, 
     shutil.copytree(server.data_dir, sound)
     sealed = len(list((sound / "ledgers" / "segments").iterdir())) - 1
     assert sealed >= 4, "there are sealed segments and an open one"
-    holes = damaged_starts = refused = 0
+    bits = holes = damaged_starts = refused = 0
     for trial in range(trials):
         randomness = random.Random(f"{seed} {trial}")
         shutil.rmtree(server.data_dir)
         shutil.copytree(sound, server.data_dir)
         flips = flip_bits(server.data_dir / "ledgers" / "segments", randomness.choice([1, 2, 5]), randomness)
+        bits += len(flips)
         told = f"seed {seed}, trial {trial}: {flips}"
         server.start()
         missing: dict[str, int] = {}
@@ -136,7 +137,7 @@ def run_trials(new_server: NewServer, directory: Path, topic: str, trials: int, 
     lines = log_lines(server, "damaged records in a segment, kept as holes")
     lines += log_lines(server, "entry unreadable, skipped")
     print(
-        f"{trials} starts on damaged files, {damaged_starts} with {holes} holes, {refused} topics "
+        f"{trials} starts on files with {bits} flipped bits, {damaged_starts} with {holes} holes, {refused} topics "
         f"refused for damaged cursors, {len(lines)} log lines"
     )
     assert damaged_starts, "the bits hit something"

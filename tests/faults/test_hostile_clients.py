@@ -6,6 +6,7 @@ Beside each of them a well-behaved producer and consumer work, whose receipts an
 from __future__ import annotations
 
 import random
+import resource
 import socket
 import struct
 import subprocess
@@ -253,10 +254,13 @@ IDLE_KIB_MAX = 24.0
 """Memory of the server for one idle connection."""
 
 
-@pytest.mark.parametrize("count", [2_000, pytest.param(9_000, marks=pytest.mark.full)])
-def test_idle_connections_are_served_and_cost_little(
-    count: int, server: StandaloneServer, topic: str, cleanup: ExitStack
+def test_nine_thousand_idle_connections_are_served_and_cost_little(
+    server: StandaloneServer, topic: str, cleanup: ExitStack
 ) -> None:
+    count = 9_000
+    _, descriptors_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors_max < count + 500:
+        pytest.skip(f"needs {count} descriptors in a process, the system allows {descriptors_max}")
     with bystanders(server.endpoint, topic):
         before = resident_mib(server)
         command = [
