@@ -177,6 +177,8 @@ class SimDisk:
 
     def rename(self, source: str, target: str) -> None:
         self.operation(f"rename {source} {target}")
+        if source not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
         inode = self._files.pop(source)
         self._files[target] = inode
         self._changes.append(_Change(target, inode, source))

@@ -105,9 +105,9 @@ def run(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
     """
     try:
         result = loop.run_until_complete(main)
-    except SimDeadlock as deadlock:
+    except (SimDeadlock, SimTimeLimit) as stuck:
         if loop.errors:  # why nothing happens any more
-            raise loop.errors[0] from deadlock
+            raise loop.errors[0] from stuck
         raise
     finally:
         _end_tasks(loop)
