@@ -54,9 +54,11 @@ docs: setup ## write the generated pages: docs/configuration.md and docs/metrics
 
 lock: setup ## resolve the packages anew and pin them with hashes in requirements.txt
 	$(BIN)/uv lock --upgrade
-	$(BIN)/uv export --quiet --all-packages --all-groups --no-emit-workspace --format requirements-txt --no-header -o requirements.txt
+	$(BIN)/uv export --quiet --all-packages --no-emit-workspace --format requirements-txt --no-header -o requirements.txt
+	$(BIN)/uv export --quiet --only-group bench --no-emit-workspace --format requirements-txt --no-header -o requirements-bench.txt
 
-bench: setup ## start time, idle memory, one produce and one consume figure
+bench: setup ## beside Apache Pulsar, 20 minutes: make bench ARGS="--quick", ARGS="--help"
+	@$(PYTHON) tools/setup.py bench
 	$(BIN)/python -m bench $(ARGS)
 
 sim: setup ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17

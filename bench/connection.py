@@ -1,77 +1,138 @@
-"""A blocking connection for the few commands before and after a measured run."""
+"""A blocking connection for the commands before and after a measured run, one at a time or many in flight."""
 
 from __future__ import annotations
 
 import socket
 import struct
-from typing import Any
+from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
 from magnetar.common.wire import pulsar_pb2 as pb
 
 from bench.frames import CONSUMER_ID, PRODUCER_ID, simple_frame
 
-ANSWER_SECONDS_MAX = 30.0
+ANSWER_SECONDS_MAX = 60.0
+
+
+class Refused(Exception):
+    """The broker answered something else than what was asked for."""
 
 
 class Connection:
-    """Commands and answers, one after the other, until the socket is handed to a generator."""
+    """Commands and answers, until the socket is handed to a generator."""
 
     def __init__(self, service_url: str) -> None:
         url = urlsplit(service_url)
         address = (url.hostname or "127.0.0.1", url.port or 6650)
-        self.socket = socket.create_connection(address, timeout=ANSWER_SECONDS_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._send("connect", client_version="bench", protocol_version=21)
-        self._answer("connected")
+        self._socket = socket.create_connection(address, timeout=ANSWER_SECONDS_MAX)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = bytearray()
+        self._all("connected", [simple_frame("connect", client_version="bench", protocol_version=21)])
 
     def open_producer(self, topic: str) -> None:
         """A producer whose id the generated Sends carry."""
-        self._send("producer", topic=topic, producer_id=PRODUCER_ID, request_id=1)
-        self._answer("producer_success")
+        self.open_producers([topic], PRODUCER_ID)
 
-    def subscribe(self, topic: str, subscription: str) -> None:
-        """A durable Exclusive consumer from the earliest message, without permits."""
-        self._send(
-            "subscribe",
-            topic=topic,
-            subscription=subscription,
-            subType="Exclusive",
-            consumer_id=CONSUMER_ID,
-            request_id=2,
-            initialPosition="Earliest",
+    def open_producers(self, topics: Sequence[str], first_id: int) -> None:
+        """A producer on each topic, with consecutive ids."""
+        self._look_up(topics)
+        self._all(
+            "producer_success",
+            [
+                simple_frame("producer", topic=topic, producer_id=number, request_id=number)
+                for number, topic in enumerate(topics, first_id)
+            ],
         )
-        self._answer("success")
+
+    def subscribe(self, topic: str, *, shared: bool = False) -> None:
+        """The durable subscription `bench` from the earliest message, and its consumer without permits."""
+        self.subscribe_all([topic], CONSUMER_ID, shared=shared)
+
+    def subscribe_all(self, topics: Sequence[str], first_id: int, *, shared: bool = False) -> None:
+        """The same on each topic, with consecutive consumer ids."""
+        self._look_up(topics)
+        self._all(
+            "success",
+            [
+                simple_frame(
+                    "subscribe",
+                    topic=topic,
+                    subscription="bench",
+                    subType="Shared" if shared else "Exclusive",
+                    consumer_id=number,
+                    request_id=number,
+                    initialPosition="Earliest",
+                )
+                for number, topic in enumerate(topics, first_id)
+            ],
+        )
+
+    def close_consumers(self, first_id: int, count: int) -> None:
+        """The consumers leave; their subscriptions stay."""
+        self._all(
+            "success",
+            [
+                simple_frame("close_consumer", consumer_id=number, request_id=number)
+                for number in range(first_id, first_id + count)
+            ],
+        )
 
     def send_and_await_receipt(self, frame: bytes) -> None:
         """One Send and its receipt."""
-        self.socket.sendall(frame)
-        self._answer("send_receipt")
+        self._all("send_receipt", [frame])
+
+    def first_message(self) -> bytes:
+        """Grant one permit; returns the command of the message that comes."""
+        self._socket.sendall(simple_frame("flow", consumer_id=CONSUMER_ID, messagePermits=1))
+        return self._answer("message")
+
+    def hand_over(self) -> socket.socket:
+        """The socket, for a generator that reads from here on."""
+        if self._received:
+            raise RuntimeError(f"{len(self._received)} bytes came unasked before the run")
+        return self._socket
 
     def close(self) -> None:
-        self.socket.close()
+        self._socket.close()
 
-    def _send(self, name: str, **fields: Any) -> None:
-        self.socket.sendall(simple_frame(name, **fields))
+    def _look_up(self, topics: Iterable[str]) -> None:
+        """As clients do first; Apache Pulsar serves only topics that were looked up."""
+        self._all(
+            "lookupTopicResponse",
+            [
+                simple_frame("lookupTopic", topic=topic, request_id=number, authoritative=False)
+                for number, topic in enumerate(topics, 1)
+            ],
+        )
 
-    def _answer(self, expected: str) -> None:
+    def _all(self, answer: str, frames: Sequence[bytes]) -> None:
+        self._socket.sendall(b"".join(frames))
+        for _ in frames:
+            self._answer(answer)
+
+    def _answer(self, expected: str) -> bytes:
         while True:
             (size,) = struct.unpack(">I", self._exactly(4))
             body = self._exactly(size)
             (command_size,) = struct.unpack_from(">I", body)
-            command = pb.BaseCommand.FromString(body[4 : 4 + command_size])
+            encoded = body[4 : 4 + command_size]
+            command = pb.BaseCommand.FromString(encoded)
             if command.HasField("ping"):
-                self._send("pong")
+                self._socket.sendall(simple_frame("pong"))
             elif command.HasField(expected):  # type: ignore[arg-type]
-                return
-            else:
-                raise RuntimeError(f"expected {expected}, got: {' '.join(str(command).split())}")
+                if expected == "lookupTopicResponse" and command.lookupTopicResponse.HasField("error"):
+                    raise Refused(command.lookupTopicResponse.message)
+                return encoded
+            elif not command.HasField("active_consumer_change"):
+                raise Refused(f"expected {expected}, got: {' '.join(str(command).split())}")
 
     def _exactly(self, count: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < count:
-            data = self.socket.recv(count - len(parts))
+        received = self._received
+        while len(received) < count:
+            data = self._socket.recv(256 * 1024)
             if not data:
                 raise ConnectionError("the broker closed the connection")
-            parts += data
-        return bytes(parts)
+            received += data
+        taken = bytes(received[:count])
+        del received[:count]
+        return taken

@@ -9,7 +9,6 @@ every receipt, or every message, contains exactly once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import crc32c
@@ -25,7 +24,8 @@ RECEIPT_MARK = bytes([0x08, pb.BaseCommand.SEND_RECEIPT, 0x3A])
 
 _command: Any = pb.BaseCommand
 _NUMBERS = {field.name: field.number for field in pb.BaseCommand.DESCRIPTOR.fields}
-_LOW = [bytes([0x80 | n & 0x7F, 0x80 | n >> 7]) for n in range(1 << 14)]
+_LOW_BITS = 14
+_LOW = [bytes([0x80 | n & 0x7F, 0x80 | n >> 7]) for n in range(1 << _LOW_BITS)]
 
 
 def simple_frame(name: str, **fields: Any) -> bytes:
@@ -36,22 +36,28 @@ def simple_frame(name: str, **fields: Any) -> bytes:
     return struct.pack(">II", len(encoded) + 4, len(encoded)) + encoded
 
 
-def sequence_varints(first: int, count: int) -> Iterator[bytes]:
+def sequence_varints(first: int, count: int) -> list[bytes]:
     """The four-byte varints of `count` sequence ids from `first`, which is 2**21 or more."""
-    for sequence_id in range(first, first + count):
-        high = sequence_id >> 14
-        yield _LOW[sequence_id & 0x3FFF] + bytes([0x80 | high & 0x7F, high >> 7])
+    varints: list[bytes] = []
+    while count:
+        high, low = first >> _LOW_BITS, first & (1 << _LOW_BITS) - 1
+        end = bytes([0x80 | high & 0x7F, high >> 7])
+        lows = _LOW[low : low + count]
+        varints += [start + end for start in lows]
+        first += len(lows)
+        count -= len(lows)
+    return varints
 
 
 class SendTemplate:
     """Send frames of one size: `payload_bytes` each, or batches of `batch` such messages."""
 
-    def __init__(self, payload_bytes: int, batch: int = 1) -> None:
+    def __init__(self, payload_bytes: int, batch: int = 1, producer_id: int = PRODUCER_ID) -> None:
         payload = bytes(range(256)) * (payload_bytes // 256) + bytes(payload_bytes % 256)
         metadata = pb.MessageMetadata(
             producer_name="bench", sequence_id=FIRST_SEQUENCE_ID, publish_time=PUBLISH_TIME_MS
         )
-        command: Any = {"producer_id": PRODUCER_ID, "sequence_id": FIRST_SEQUENCE_ID}
+        command: Any = {"producer_id": producer_id, "sequence_id": FIRST_SEQUENCE_ID}
         if batch > 1:
             single = pb.SingleMessageMetadata(payload_size=len(payload)).SerializeToString()
             payload = (struct.pack(">I", len(single)) + single + payload) * batch
@@ -64,7 +70,7 @@ class SendTemplate:
         encoded = _command(type=pb.BaseCommand.SEND, send=command).SerializeToString()
         body = encoded + b"\x0e\x01" + struct.pack(">I", crc32c.crc32c(checked)) + checked
         frame = struct.pack(">II", len(body) + 4, len(encoded)) + body
-        varint = next(sequence_varints(FIRST_SEQUENCE_ID, 1))
+        (varint,) = sequence_varints(FIRST_SEQUENCE_ID, 1)
         self._head, self._tail = frame.split(b"\x10" + varint, 1)
         self._head += b"\x10"
         self._between = self._tail + self._head
@@ -89,19 +95,10 @@ class MarkCounter:
         self._keep = len(mark) - 1
         self._rest = b""
 
-    def feed(self, data: bytes) -> bytes:
-        """Count in `data`; returns it with the end of the chunk before it in front."""
+    def feed(self, data: bytes) -> int:
+        """Count in `data`, and across the border to the chunk before it; returns how many were found."""
         joined = self._rest + data
-        self.count += joined.count(self._mark)
+        found = joined.count(self._mark)
+        self.count += found
         self._rest = joined[-self._keep :]
-        return joined
-
-
-def last_message_id(data: bytes, mark: bytes) -> tuple[int, int] | None:
-    """(ledger id, entry id) of the last Message in `data` whose command is whole."""
-    end = data.rfind(mark)
-    for size in range(8, min(64, end - 3)):
-        if int.from_bytes(data[end - size - 4 : end - size], "big") == size:
-            command = pb.BaseCommand.FromString(data[end - size : end])
-            return command.message.message_id.ledgerId, command.message.message_id.entryId
-    return None
+        return found

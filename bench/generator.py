@@ -1,8 +1,7 @@
-"""The load itself: producing in a window or at a fixed rate, and consuming, on uvloop.
+"""The load at full speed: producing in a window and consuming, on uvloop, as cheaply as Python can.
 
-Latencies are taken at the last message of each burst, from the moment when it was due: with a rate that is
-its place in the schedule, so a broker that stalls is charged for all that had to wait (no coordinated
-omission).
+Latencies are taken at the last message of each burst, from the moment when the burst was written. For
+latencies at a given rate see paced.py.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ import asyncio
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Final, Literal, cast
 
 import uvloop
 
@@ -22,36 +22,40 @@ from bench.frames import (
     RECEIPT_MARK,
     MarkCounter,
     SendTemplate,
-    last_message_id,
     simple_frame,
 )
+from bench.messages import AckFrames, MessageSplitter, last_message_id, message_id_of
 
-SILENCE_SECONDS_MAX = 60.0
-PERMITS_EACH = 5_000
-PERMITS_MAX = 20_000
+Acks = Literal["cumulative", "individual", "alternate"]
+"""What a consumer acknowledges: as it goes, each message by itself, or every second one by itself."""
+
+SILENCE_SECONDS_MAX: Final = 60.0
+QUEUE_MESSAGES: Final = 1_000
+"""Permits of a consumer, renewed by halves: the receiver queue of Pulsar's clients."""
+
+KEEP_ALIVE_SECONDS: Final = 10.0
+_PONG: Final = simple_frame("pong")
+
+BURSTS_A_WINDOW: Final = 8
+BURST_BYTES_MAX: Final = 256 * 1024
 
 
 @dataclass(slots=True)
 class Run:
-    """What one measured run saw."""
+    """What one measured run saw; `seconds` begin with the first Send, or the first permit of a backlog."""
 
     entries: int
     seconds: float
-    latencies_ms: list[float] = field(default_factory=list)
-    lags_ms: list[float] = field(default_factory=list)
-    """With a rate: how late the generator itself was, which is part of each latency."""
+    ack_ms: list[float] = field(default_factory=list)
+    end_to_end_ms: list[float] = field(default_factory=list)
 
 
-def percentile(values: list[float], share: float) -> float:
-    """The value that `share` of the values do not exceed; 0.0 when there are none."""
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else 0.0
-
-
-class _Base(asyncio.Protocol):
-    def __init__(self, done: asyncio.Future[None]) -> None:
-        self.done = done
+class Side(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.transport: asyncio.Transport
         self.heard = time.monotonic()
+        self.ended = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -60,148 +64,215 @@ class _Base(asyncio.Protocol):
         if not self.done.done():
             self.done.set_exception(ConnectionError(f"the broker closed the connection: {exc}"))
 
+    def finish(self) -> None:
+        self.ended = time.perf_counter()
+        if not self.done.done():
+            self.done.set_result(None)
 
-class Produce(_Base):
-    """Sends `entries` frames, at most `window` without receipt, or `rate` a second when that is not 0."""
 
-    def __init__(
-        self, done: asyncio.Future[None], template: SendTemplate, entries: int, window: int, rate: float
-    ) -> None:
-        super().__init__(done)
-        self.template = template
+class Produce(Side):
+    """Sends frames, at most `window` without receipt, until `entries` are sent or `seconds` have passed."""
+
+    def __init__(self, template: SendTemplate, window: int, entries: int, seconds: float) -> None:
+        super().__init__()
         self.entries = entries
-        self.window = window
-        self.burst = max(1, min(window // 4, 1_000_000 // template.frame_bytes or 1))
-        self.rate = rate
-        self.sent = 0
-        self.receipts = MarkCounter(RECEIPT_MARK)
-        self.due: deque[tuple[int, float]] = deque()  # (entries sent with this burst, when it was due)
-        self.latencies_ms: list[float] = []
-        self.lags_ms: list[float] = []
-        self.started = 0.0
+        self.on_all_sent: Callable[[int], None] | None = None
+        self.written: deque[tuple[int, float]] = deque()
+        """(entries sent with this burst, when it was written), for the consuming side to take from."""
+        self.ack_ms: list[float] = []
+        self._template = template
+        self._window = window
+        self._seconds = seconds
+        self._burst = max(1, min(window // BURSTS_A_WINDOW, BURST_BYTES_MAX // template.frame_bytes))
+        self._sent = 0
+        self._receipts = MarkCounter(RECEIPT_MARK)
+        self._unanswered: deque[tuple[int, float]] = deque()
+        self._deadline = 0.0
 
     def start(self) -> None:
-        self.started = time.perf_counter()
-        if self.rate:
-            self._tick()
-        else:
-            self._fill()
+        self._deadline = time.perf_counter() + self._seconds
+        self._fill()
 
     def data_received(self, data: bytes) -> None:
         self.heard = time.monotonic()
-        self.receipts.feed(data)
-        received = self.receipts.count
+        self._receipts.feed(data)
+        received = self._receipts.count
         now = time.perf_counter()
-        due = self.due
-        while due and due[0][0] <= received:
-            self.latencies_ms.append((now - due.popleft()[1]) * 1000)
+        unanswered = self._unanswered
+        while unanswered and unanswered[0][0] <= received:
+            self.ack_ms.append((now - unanswered.popleft()[1]) * 1000)
+        if self._seconds and now >= self._deadline and self._sent < self.entries:
+            self.entries = self._sent
+            self._all_sent()
         if received >= self.entries:
-            if not self.done.done():
-                self.done.set_result(None)
-        elif not self.rate:
+            self.finish()
+        else:
             self._fill()
 
     def _fill(self) -> None:
-        free = self.window - (self.sent - self.receipts.count)
-        while free >= self.burst and self.sent < self.entries:
-            count = min(self.burst, self.entries - self.sent)
-            self._send(count, time.perf_counter())
+        free = self._window - (self._sent - self._receipts.count)
+        while free >= self._burst and self._sent < self.entries:
+            count = min(self._burst, self.entries - self._sent)
+            now = time.perf_counter()
+            self.transport.write(self._template.burst(FIRST_SEQUENCE_ID + self._sent, count))
+            self._sent += count
             free -= count
+            self._unanswered.append((self._sent, now))
+            self.written.append((self._sent, now))
+            if self._sent == self.entries:
+                self._all_sent()
 
-    def _tick(self) -> None:
-        """Send what is due by now, one message a burst, so that each has its own latency."""
-        elapsed = time.perf_counter() - self.started
-        while self.sent < min(self.entries, int(elapsed * self.rate)):
-            due = self.started + self.sent / self.rate
-            self.lags_ms.append((time.perf_counter() - due) * 1000)
-            self._send(1, due)
-        if self.sent < self.entries:
-            asyncio.get_running_loop().call_later(0.0005, self._tick)
-
-    def _send(self, count: int, due: float) -> None:
-        self.transport.write(self.template.burst(FIRST_SEQUENCE_ID + self.sent, count))
-        self.sent += count
-        self.due.append((self.sent, due))
+    def _all_sent(self) -> None:
+        if self.on_all_sent is not None:
+            self.on_all_sent(self._sent)
 
 
-class Consume(_Base):
-    """Takes `entries` messages, grants permits and acknowledges cumulatively as it goes."""
+class Consume(Side):
+    """Takes messages, grants permits and acknowledges as it goes, until it has `entries` of them."""
 
-    def __init__(self, done: asyncio.Future[None], template: SendTemplate, entries: int) -> None:
-        super().__init__(done)
-        self.entries = entries
-        self.messages_each = template.messages
-        self.mark = template.message_mark
-        self.messages = MarkCounter(self.mark)
-        self.granted = 0
+    def __init__(self, template: SendTemplate, acks: Acks, entries: int | None = None) -> None:
+        super().__init__()
+        self.written: deque[tuple[int, float]] = deque()
+        """When what comes was sent, as Produce keeps it; empty when a backlog is drained."""
+        self.end_to_end_ms: list[float] = []
+        self._entries = entries
+        self._messages_each = template.messages
+        self._mark = template.message_mark
+        self._messages = MarkCounter(self._mark)
+        self._splitter = MessageSplitter()
+        self._acks = acks
+        self._ack_frames = AckFrames(cumulative=acks == "cumulative")
+        self._granted = 0
+        self._acked_cumulatively = 0
+        self._flow = simple_frame("flow", consumer_id=CONSUMER_ID, messagePermits=QUEUE_MESSAGES // 2)
 
     def start(self) -> None:
         self._grant()
 
+    def expect(self, entries: int) -> None:
+        """Finish at `entries` messages (batches count once)."""
+        self._entries = entries
+        self._finish_at_the_last()
+
     def data_received(self, data: bytes) -> None:
         self.heard = time.monotonic()
-        joined = self.messages.feed(data)
-        if self.messages.count >= self.entries:
-            if not self.done.done():
-                self.done.set_result(None)
-            return
-        if self._grant():
-            position = last_message_id(joined, self.mark)
-            if position is not None:
-                self.transport.write(
-                    simple_frame(
-                        "ack",
-                        consumer_id=CONSUMER_ID,
-                        ack_type="Cumulative",
-                        message_id=[{"ledgerId": position[0], "entryId": position[1]}],
-                    )
-                )
+        self._messages.feed(data)
+        count = self._messages.count
+        written = self.written
+        if written and written[0][0] <= count:
+            now = time.perf_counter()
+            while written and written[0][0] <= count:
+                self.end_to_end_ms.append((now - written.popleft()[1]) * 1000)
+        if self._acks == "cumulative":
+            if count - self._acked_cumulatively >= 100 // self._messages_each or count == self._entries:
+                self._acknowledge_up_to_the_last_in(data)
+        else:
+            commands = self._splitter.feed(data)
+            if self._acks == "alternate":
+                commands = commands[(count - len(commands)) & 1 :: 2]
+            if commands:
+                self.transport.write(self._ack_frames.frames([message_id_of(one) for one in commands]))
+        self._grant()
+        self._finish_at_the_last()
 
-    def _grant(self) -> bool:
-        granted = False
-        while self.granted - self.messages.count * self.messages_each <= PERMITS_MAX - PERMITS_EACH:
-            self.granted += PERMITS_EACH
-            self.transport.write(simple_frame("flow", consumer_id=CONSUMER_ID, messagePermits=PERMITS_EACH))
-            granted = True
-        return granted
+    def _acknowledge_up_to_the_last_in(self, data: bytes) -> None:
+        message_id = last_message_id(data, self._mark)
+        if message_id is not None:
+            self.transport.write(self._ack_frames.frame(message_id))
+            self._acked_cumulatively = self._messages.count
+
+    def _grant(self) -> None:
+        received = self._messages.count * self._messages_each
+        while self._granted - received <= QUEUE_MESSAGES // 2:
+            self._granted += QUEUE_MESSAGES // 2
+            self.transport.write(self._flow)
+
+    def _finish_at_the_last(self) -> None:
+        if self._entries is not None and self._messages.count >= self._entries:
+            self.finish()
 
 
-async def _drive(protocol: Produce | Consume, sock: socket.socket) -> float:
-    """Run one side to its end; returns the seconds from its first byte to its last."""
-    loop = asyncio.get_running_loop()
+async def attach(side: Side, sock: socket.socket) -> None:
+    """Give a prepared connection to its side."""
     sock.setblocking(False)
-    transport, _ = await loop.create_connection(lambda: protocol, sock=sock)
-    try:
-        started = time.perf_counter()
-        protocol.start()
-        while not protocol.done.done():
-            await asyncio.wait([protocol.done], timeout=1.0)
-            if time.monotonic() - protocol.heard > SILENCE_SECONDS_MAX:
-                raise TimeoutError(f"nothing came from the broker for {SILENCE_SECONDS_MAX:g} s")
-        protocol.done.result()
-        return time.perf_counter() - started
-    finally:
-        transport.abort()
+    await asyncio.get_running_loop().create_connection(lambda: side, sock=sock)
+
+
+async def until_done(*sides: Side) -> None:
+    """Wait for all sides; a broker that falls silent, or that closes a connection, is an error."""
+    waiting = {side.done for side in sides}
+    alive = time.monotonic()
+    while waiting:
+        finished, waiting = await asyncio.wait(waiting, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+        if time.monotonic() - alive > KEEP_ALIVE_SECONDS:
+            # In place of looking for pings among the messages.
+            alive = time.monotonic()
+            for side in sides:
+                side.transport.write(_PONG)
+        for one in finished:
+            one.result()
+        if waiting and time.monotonic() - max(side.heard for side in sides) > SILENCE_SECONDS_MAX:
+            raise TimeoutError(f"nothing came from the broker for {SILENCE_SECONDS_MAX:g} s")
 
 
 def produce(
-    sock: socket.socket, template: SendTemplate, entries: int, *, window: int, rate: float = 0.0
+    sock: socket.socket, template: SendTemplate, *, window: int, entries: int, seconds: float = 0.0
 ) -> Run:
     """Produce on a connection whose producer is open, until each entry has its receipt."""
 
     async def main() -> Run:
-        protocol = Produce(asyncio.get_running_loop().create_future(), template, entries, window, rate)
-        seconds = await _drive(protocol, sock)
-        return Run(entries, seconds, protocol.latencies_ms, protocol.lags_ms)
+        side = Produce(template, window, entries, seconds)
+        await attach(side, sock)
+        started = time.perf_counter()
+        side.start()
+        await until_done(side)
+        side.transport.close()
+        return Run(side.entries, side.ended - started, side.ack_ms)
 
     return uvloop.run(main())
 
 
-def consume(sock: socket.socket, template: SendTemplate, entries: int) -> Run:
+def consume(sock: socket.socket, template: SendTemplate, *, entries: int, acks: Acks) -> Run:
     """Consume on a connection whose consumer is open, until `entries` messages (batches count once) came."""
 
     async def main() -> Run:
-        protocol = Consume(asyncio.get_running_loop().create_future(), template, entries)
-        return Run(entries, await _drive(protocol, sock))
+        side = Consume(template, acks, entries)
+        await attach(side, sock)
+        started = time.perf_counter()
+        side.start()
+        await until_done(side)
+        side.transport.close()
+        return Run(entries, side.ended - started)
+
+    return uvloop.run(main())
+
+
+def produce_and_consume(
+    producer: socket.socket,
+    consumer: socket.socket,
+    template: SendTemplate,
+    *,
+    window: int,
+    entries: int,
+    seconds: float,
+    acks: Acks,
+) -> Run:
+    """Both at once, until everything that was sent came back; `seconds` end with the last message."""
+
+    async def main() -> Run:
+        consuming = Consume(template, acks)
+        producing = Produce(template, window, entries, seconds)
+        producing.written = consuming.written
+        producing.on_all_sent = consuming.expect
+        await attach(consuming, consumer)
+        await attach(producing, producer)
+        consuming.start()
+        started = time.perf_counter()
+        producing.start()
+        await until_done(producing, consuming)
+        ended = max(producing.ended, consuming.ended)
+        for side in (producing, consuming):
+            side.transport.close()
+        return Run(producing.entries, ended - started, producing.ack_ms, consuming.end_to_end_ms)
 
     return uvloop.run(main())

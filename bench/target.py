@@ -1,12 +1,14 @@
-"""The broker under measurement: a standalone started for it, or one that runs already (`--against`)."""
+"""A broker under measurement: where load goes, and the process whose costs are counted."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import re
 import shutil
 import time
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,14 +19,16 @@ from typing import Any
 from tests.integration.harness import ROOT, StandaloneServer, temporary_directory
 
 RESULTS = ROOT / "bench" / "results"
+_LAG_BUCKET = re.compile(r'^magnetar_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where load goes, and the process whose costs are counted (None when unknown)."""
+    """Where a broker listens, and its process (None when unknown)."""
 
     service_url: str
-    pid: int | None
+    http_url: str | None = None
+    pid: int | None = None
 
     def cpu_seconds(self) -> float:
         """User and system time of the process so far; 0.0 when it is unknown."""
@@ -39,6 +43,15 @@ class Target:
             return 0
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    def metrics(self) -> str:
+        """The metrics page."""
+        with urllib.request.urlopen(f"{self.http_url}/metrics", timeout=60) as response:
+            return str(response.read().decode())
+
+    def loop_lag_buckets(self) -> dict[float, float]:
+        """Cumulative counts by upper bound in seconds, of Magnetar's event loop so far."""
+        return {float(bound): float(count) for bound, count in _LAG_BUCKET.findall(self.metrics())}
+
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:
     """--against and --pid."""
@@ -50,13 +63,13 @@ def add_target_arguments(parser: argparse.ArgumentParser) -> None:
 def target(options: argparse.Namespace) -> Iterator[Target]:
     """The broker that the options name, or a fresh standalone with default settings."""
     if options.against:
-        yield Target(options.against, options.pid)
+        yield Target(options.against, None, options.pid)
         return
     directory = temporary_directory()
     server = StandaloneServer(directory)
     try:
         server.start()
-        yield Target(server.endpoint.service_url, server.pid)
+        yield Target(server.endpoint.service_url, server.endpoint.http_url, server.pid)
         server.stop()
     finally:
         server.kill()

@@ -3,7 +3,8 @@
 Starts from a bare python3 with the venv module: creates .venv, puts uv into it (pinned with its hashes in
 requirements-uv.txt), installs requirements.txt with hashes, from wheels only, and then the workspace's own
 distributions, editable, with the build back end that uv contains. A stamp holding the digest of all inputs
-makes the second call instant. Written so that an older Python still gets as far as the message it is owed.
+makes the second call instant. With an argument, `setup.py bench`, it adds what requirements-bench.txt pins to
+the .venv that is there. Written so that an older Python still gets as far as the message it is owed.
 """
 
 from __future__ import annotations
@@ -78,6 +79,21 @@ def uv_is_pinned() -> bool:
     return version.stdout.split()[1:2] == [pin]
 
 
+def add(extra: str) -> None:
+    """Install the packages of requirements-EXTRA.txt beside those of requirements.txt."""
+    requirements = ROOT / f"requirements-{extra}.txt"
+    stamp = VENV / f"setup-{extra}.stamp"
+    expected = f"{digest()} {hashlib.sha256(requirements.read_bytes()).hexdigest()}"
+    if stamp.exists() and stamp.read_text() == expected:
+        return
+    run(
+        f"packages of {requirements.name}, pinned with their hashes",
+        UV, "pip", "install", "--quiet", "--no-config", "--no-deps", "--only-binary=:all:",
+        "--require-hashes", "-r", requirements, environment=uv_environment(),
+    )  # fmt: skip
+    stamp.write_text(expected)
+
+
 def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 - this is the check that every other file may rely on
         version = "{}.{}".format(*sys.version_info[:2])
@@ -120,3 +136,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    for argument in sys.argv[1:]:
+        add(argument)

@@ -107,6 +107,15 @@ def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -
     assert wrong == []
 
 
+def test_what_only_the_benchmark_needs_is_pinned_apart_and_never_in_two_versions() -> None:
+    apart, always = pins(ROOT / "requirements-bench.txt"), pins(ROOT / "requirements.txt")
+    for line in project(ROOT)["dependency-groups"]["bench"]:
+        requirement = Requirement(line)
+        assert requirement.specifier.contains(apart[canonicalize_name(requirement.name)]), line
+    shared = apart.keys() & always.keys()
+    assert {name: apart[name] for name in shared} == {name: always[name] for name in shared}
+
+
 def test_the_uv_that_setup_fetches_contains_the_build_back_end_that_rooms_ask_for() -> None:
     version = pins(ROOT / "requirements-uv.txt")["uv"]
     for room in ROOMS:
