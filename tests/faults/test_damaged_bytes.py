@@ -137,8 +137,8 @@ def run_trials(new_server: NewServer, directory: Path, topic: str, trials: int, 
     lines = log_lines(server, "damaged records in a segment, kept as holes")
     lines += log_lines(server, "entry unreadable, skipped")
     print(
-        f"{trials} starts on files with {bits} flipped bits, {damaged_starts} with {holes} holes, {refused} topics "
-        f"refused for damaged cursors, {len(lines)} log lines"
+        f"{trials} starts on files with {bits} flipped bits, {damaged_starts} with {holes} holes, "
+        f"{refused} topics refused for damaged cursors, {len(lines)} log lines"
     )
     assert damaged_starts, "the bits hit something"
     assert lines

@@ -29,7 +29,7 @@ SETTINGS = {
     "magnetarLogFreeSpaceHeadroomBytes": str(HEADROOM_BYTES),
 }
 
-KINDS = pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
+KINDS = pytest.mark.parametrize("kind", ["ext4", pytest.param("tmpfs", marks=pytest.mark.full)])
 
 
 def disk_and_server(
@@ -138,7 +138,7 @@ def test_a_disk_filled_by_publishing_keeps_its_reserve_and_survives_crashes(
         taken = publish_until_refused(c, 20_000)
     assert len(taken) > 50
     assert not log_lines(server, "ledger failed"), "the reserve was not enough"
-    for _ in range(4):
+    for _ in range(3):
         server.kill_and_start()
         with line(server.endpoint) as c:
             assert read_all(c, topic, taken[-1]) == taken
