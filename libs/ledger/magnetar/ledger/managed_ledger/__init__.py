@@ -3,6 +3,7 @@
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, ManagedLedgerListener, ReadResult
 from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.deduplication import DeduplicationSnapshot, ProducerSequence
 from magnetar.ledger.managed_ledger.directory import (
     delete_managed_ledger,
     list_managed_ledgers,
@@ -14,11 +15,13 @@ from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger, open_ma
 
 __all__ = [
     "Cursor",
+    "DeduplicationSnapshot",
     "EntryCache",
     "ManagedLedger",
     "ManagedLedgerConfig",
     "ManagedLedgerContext",
     "ManagedLedgerListener",
+    "ProducerSequence",
     "ReadResult",
     "delete_managed_ledger",
     "finish_intents",

@@ -1,10 +1,10 @@
 """The cursor ledger of a topic: every durable cursor's changes, in one append for all that are dirty.
 
-One flush is in flight at a time; what collects meanwhile is the next one. A cursor ledger begins with a
-whole snapshot. It is replaced when it grew far beyond one, when its writer failed, and at the first durable
-change after a takeover (which closed it): the new ledger's snapshot is confirmed, then the head names it,
-then the old one is deleted through an intent. Until the head names it the new ledger has such an intent too,
-so that a crash leaves nothing behind.
+With them goes a snapshot of deduplication's state where one is due. One flush is in flight at a time; what
+collects meanwhile is the next one. A cursor ledger begins with a whole snapshot. It is replaced when it grew
+far beyond one, when its writer failed, and at the first durable change after a takeover (which closed it):
+the new ledger's snapshot is confirmed, then the head names it, then the old one is deleted through an
+intent. Until the head names it the new ledger has such an intent too, so that a crash leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from magnetar.ledger.managed_ledger.cursor_records import (
     reset_change,
     snapshot_entries,
 )
+from magnetar.ledger.managed_ledger.deduplication import DeduplicationRecord
 from magnetar.ledger.managed_ledger.intents import delete_ledger_intent, finish_quietly
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref, ref_value
 
@@ -45,8 +46,11 @@ log = get_logger(__name__)
 
 Done = Callable[[StorageError | None], None]
 
+_Mark = tuple[Cursor | DeduplicationRecord, Position]
+
 _RETRY_S = 0.05
 _SNAPSHOT_RUN_BYTES = 1024 * 1024
+_SNAPSHOT_ID = 1
 
 
 @dataclass(slots=True)
@@ -55,7 +59,7 @@ class _Flush:
 
     run: Run
     waiting: list[Done]
-    marks: list[tuple[Cursor, Position]]
+    marks: list[_Mark]
     last_entry_id: int = -1
 
 
@@ -79,6 +83,7 @@ class CursorLedger:
         "_touched",
         "_waiting",
         "ctx",
+        "deduplication",
         "kick",
         "next_cursor_id",
         "roll_wanted",
@@ -103,6 +108,7 @@ class CursorLedger:
         self.next_cursor_id = next_cursor_id
         self.writer: LedgerWriter | None = None
         self.roll_wanted = False
+        self.deduplication: DeduplicationRecord | None = None
         self._head = head
         self._cursors = cursors
         self._on_flushed = on_flushed
@@ -141,6 +147,10 @@ class CursorLedger:
     def dirtied(self, cursor: Cursor) -> None:
         """A cursor has its first change since the last flush."""
         self._dirty.append(cursor)
+        self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Flush within the interval."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self.ctx.config.cursor_flush_interval_s, self._on_timer)
@@ -178,7 +188,7 @@ class CursorLedger:
 
     def _start(self) -> None:
         self._flush_wanted = False
-        if not (self._records or self._dirty or self._behind):
+        if not (self._records or self._dirty or self._behind or self._deduplication_due):
             if self._waiting:
                 waiting, self._waiting = self._waiting, []
                 asyncio.get_running_loop().call_soon(_answer, waiting, None)
@@ -188,6 +198,10 @@ class CursorLedger:
             if self._grown():
                 self._want_roll()
             self._write()
+
+    @property
+    def _deduplication_due(self) -> bool:
+        return self.deduplication is not None and self.deduplication.due
 
     def _want_roll(self) -> None:
         self.roll_wanted = True
@@ -207,7 +221,7 @@ class CursorLedger:
     def _write(self) -> None:
         changes, self._records = self._records, []
         dirty, self._dirty = self._dirty, []
-        marks = [(cursor, cursor.mark_delete) for cursor in (*self._touched, *dirty)]
+        marks: list[_Mark] = [(cursor, cursor.mark_delete) for cursor in (*self._touched, *dirty)]
         self._touched = []
         for cursor in dirty:
             # A reset took the changes that made it dirty; then there is nothing to say.
@@ -216,7 +230,12 @@ class CursorLedger:
                 cursor.sequence += len(records)
                 changes += records
         waiting, self._waiting = self._waiting, []
-        run = Run(change_entries(changes), publish_time_ms=self.ctx.clock.wall_ms())
+        entries = change_entries(changes)
+        if self.deduplication is not None and self.deduplication.due:
+            state, mark = self.deduplication.take()
+            entries += state
+            marks.append((self.deduplication, mark))
+        run = Run(entries, publish_time_ms=self.ctx.clock.wall_ms())
         self._flush = _Flush(run, waiting, marks)
         if run.entries:
             self._append()
@@ -259,9 +278,9 @@ class CursorLedger:
         if not self._rolling and (self._waiting or self._records or self._flush_wanted):
             self._start()
 
-    def _confirmed(self, marks: Sequence[tuple[Cursor, Position]], waiting: list[Done]) -> None:
-        for cursor, mark in marks:
-            cursor.durable_mark = mark
+    def _confirmed(self, marks: Sequence[_Mark], waiting: list[Done]) -> None:
+        for marked, mark in marks:
+            marked.durable_mark = mark
         _answer(waiting, None)
         self._on_flushed()
 
@@ -291,11 +310,16 @@ class CursorLedger:
         cursors = list(self._cursors())
         for cursor in cursors:
             cursor.take_changes()
-        marks = [(cursor, cursor.mark_delete) for cursor in cursors]
+        marks: list[_Mark] = [(cursor, cursor.mark_delete) for cursor in cursors]
+        deduplication: list[bytes] = []
+        if self.deduplication is not None:
+            deduplication, mark = self.deduplication.take_for_snapshot(_SNAPSHOT_ID)
+            marks.append((self.deduplication, mark))
         entries = snapshot_entries(
             [cursor.snapshot(cursor.whole()) for cursor in cursors],
-            snapshot_id=1,
+            snapshot_id=_SNAPSHOT_ID,
             next_cursor_id=self.next_cursor_id,
+            deduplication=deduplication,
         )
         waiting, self._waiting = self._waiting, []
         self._records, self._touched, self._dirty = [], [], []

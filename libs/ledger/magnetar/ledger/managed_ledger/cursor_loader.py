@@ -14,6 +14,7 @@ from magnetar.common.naming.position import Position
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.cursor_records import decode_entry, read_acks, read_position
+from magnetar.ledger.managed_ledger.deduplication import DeduplicationLoader, DeduplicationSnapshot
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpans
 
 _START = Position(-1, -1)
@@ -24,11 +25,17 @@ class _HalfSnapshot:
     snapshot_id: int
     chunks: int = 0
     cursors: dict[int, Cursor] = field(default_factory=dict)
+    deduplication_chunks: int = 0
+    deduplication: DeduplicationSnapshot | None = None
+    deduplication_loader: DeduplicationLoader = field(default_factory=DeduplicationLoader)
     broken: bool = False
 
 
 class CursorLoader:
-    """Feed it every entry of a cursor ledger in order, then `finish`."""
+    """Feed it every entry of a cursor ledger in order, then `finish`.
+
+    `deduplication` is the last complete snapshot of deduplication's state; None when there is none.
+    """
 
     def __init__(self, topic: str, ledger_id: int, spans: LedgerSpans) -> None:
         self._where = f"cursor ledger {ledger_id} of {topic}"
@@ -36,6 +43,8 @@ class CursorLoader:
         self._cursors: dict[int, Cursor] | None = None
         self._next_cursor_id = 1
         self._half: _HalfSnapshot | None = None
+        self._deduplication_loader = DeduplicationLoader()
+        self.deduplication: DeduplicationSnapshot | None = None
         self._damage: DataCorruption | None = None
 
     def feed(self, entry_id: int, data: bytes) -> None:
@@ -77,6 +86,8 @@ class CursorLoader:
             self._apply_chunk(entry.snapshot_chunk)
         elif kind == "snapshot_end":
             self._apply_end(entry.snapshot_end)
+        elif kind == "deduplication_chunk":
+            self._apply_deduplication(entry.deduplication_chunk)
         else:
             raise UnsupportedFormat(
                 f"{self._where} holds a record of a kind that this release does not know; run the release "
@@ -84,9 +95,7 @@ class CursorLoader:
             )
 
     def _apply_chunk(self, chunk: pb.SnapshotChunk) -> None:
-        half = self._half
-        if half is None or half.snapshot_id != chunk.snapshot_id:
-            half = self._half = _HalfSnapshot(chunk.snapshot_id)
+        half = self._half_of(chunk.snapshot_id)
         half.broken = half.broken or chunk.index != half.chunks
         half.chunks += 1
         for part in chunk.parts:
@@ -98,15 +107,33 @@ class CursorLoader:
                 )
             cursor.apply(read_acks(part.acks))
 
+    def _apply_deduplication(self, chunk: pb.DeduplicationChunk) -> None:
+        if chunk.snapshot_id:
+            half = self._half_of(chunk.snapshot_id)
+            half.deduplication_chunks += 1
+            half.deduplication = half.deduplication_loader.feed(chunk)
+        elif self._damage is None:
+            if not chunk.chunks:
+                self.deduplication = None
+            else:
+                self.deduplication = self._deduplication_loader.feed(chunk) or self.deduplication
+
+    def _half_of(self, snapshot_id: int) -> _HalfSnapshot:
+        if self._half is None or self._half.snapshot_id != snapshot_id:
+            self._half = _HalfSnapshot(snapshot_id)
+        return self._half
+
     def _apply_end(self, end: pb.SnapshotEnd) -> None:
         half, self._half = self._half or _HalfSnapshot(end.snapshot_id), None
-        whole = (half.snapshot_id, half.chunks, len(half.cursors)) == (
+        whole = (half.snapshot_id, half.chunks, len(half.cursors), half.deduplication_chunks) == (
             end.snapshot_id,
             end.chunks,
             end.cursors,
+            end.deduplication_chunks,
         )
-        if half.broken or not whole:
+        if half.broken or not whole or (half.deduplication is None) == bool(end.deduplication_chunks):
             return
+        self.deduplication = half.deduplication
         self._cursors = half.cursors
         self._next_cursor_id = end.next_cursor_id
         self._damage = None

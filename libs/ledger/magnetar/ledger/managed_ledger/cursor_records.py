@@ -7,7 +7,7 @@ same cutting serves snapshots and change records, since a change is just a small
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -119,9 +119,13 @@ def change_entries(changes: Iterable[pb.Change]) -> list[bytes]:
 
 
 def snapshot_entries(
-    cursors: Iterable[CursorSnapshot], *, snapshot_id: int, next_cursor_id: int
+    cursors: Iterable[CursorSnapshot],
+    *,
+    snapshot_id: int,
+    next_cursor_id: int,
+    deduplication: Sequence[bytes] = (),
 ) -> list[bytes]:
-    """A whole snapshot as entries: chunks, then the end mark."""
+    """A whole snapshot as entries: chunks, those of deduplication's state, then the end mark."""
     entries = []
     chunk = pb.SnapshotChunk(snapshot_id=snapshot_id)
     size = count = 0
@@ -141,8 +145,13 @@ def snapshot_entries(
     if size:
         entries.append(encode_entry(pb.Entry(snapshot_chunk=chunk)))
     end = pb.SnapshotEnd(
-        snapshot_id=snapshot_id, chunks=len(entries), cursors=count, next_cursor_id=next_cursor_id
+        snapshot_id=snapshot_id,
+        chunks=len(entries),
+        cursors=count,
+        next_cursor_id=next_cursor_id,
+        deduplication_chunks=len(deduplication),
     )
+    entries += deduplication
     entries.append(encode_entry(pb.Entry(snapshot_end=end)))
     return entries
 

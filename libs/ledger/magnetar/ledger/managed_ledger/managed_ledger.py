@@ -33,6 +33,7 @@ from magnetar.ledger.managed_ledger.intents import finish_quietly
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
 from magnetar.ledger.managed_ledger.takeover import TakenOver, take_over
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors, resolve
+from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
 
 log = get_logger(__name__)
 
@@ -43,7 +44,8 @@ _BACKOFF_MAX_S: Final = 5.0
 class ManagedLedger:
     """One loaded topic's storage; made by `open_managed_ledger`, used on one event loop.
 
-    `max_read_position` bounds what may be read below what is confirmed (for transactions); None: no bound.
+    `deduplication` is where that has its state. `max_read_position` bounds what may be read below what is
+    confirmed (for transactions); None: no bound.
     """
 
     __slots__ = (
@@ -62,6 +64,7 @@ class ManagedLedger:
         "_spans",
         "_waiting_for_drain",
         "creation_id",
+        "deduplication",
         "max_read_position",
         "name",
         "properties",
@@ -111,6 +114,7 @@ class ManagedLedger:
             kick=self._kick,
             on_flushed=self._on_flushed,
         )
+        self.deduplication = TopicDeduplication(self._cursor_ledger, topic.deduplication)
 
     # Publishing
 
@@ -271,7 +275,8 @@ class ManagedLedger:
     def _check_trim(self) -> None:
         spans = self._spans.spans
         if spans and spans[0].closed and not self._closing:
-            count = trimming.trimmable(spans, self._cursors.slowest())
+            needed = self.deduplication.holds_back(self._cursors.slowest())
+            count = trimming.trimmable(spans, needed)
             if count:
                 # Off the list at once, so that no cursor is put into what is about to go.
                 removed = self._spans.remove_first(min(count, trimming.LEDGERS_PER_TRANSACTION_MAX))

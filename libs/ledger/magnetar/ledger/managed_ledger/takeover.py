@@ -29,6 +29,7 @@ from magnetar.ledger.ledger_store import ClosedLedger, LedgerReader, LedgerRef
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.cursor_loader import CursorLoader
+from magnetar.ledger.managed_ledger.deduplication import DeduplicationSnapshot
 from magnetar.ledger.managed_ledger.intents import finish_quietly
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.open_ledger import closing_ops
@@ -50,6 +51,7 @@ class TakenOver:
     next_cursor_id: int
     next_index: int
     last_position: Position
+    deduplication: DeduplicationSnapshot | None = None
 
 
 async def take_over(
@@ -76,12 +78,15 @@ async def take_over(
     next_index, _ = await _next_index(ctx, value, spans)
     cursors: dict[str, Cursor] = {}
     next_cursor_id = 1
+    deduplication: DeduplicationSnapshot | None = None
     if value.HasField("cursor_ledger"):
-        cursors, next_cursor_id = await _load_cursors(ctx, name, read_ref(value.cursor_ledger), spans)
+        loader = await _read_cursor_ledger(ctx, name, read_ref(value.cursor_ledger), spans)
+        cursors, next_cursor_id = loader.finish()
+        deduplication = loader.deduplication
     last = Position(value.last_ledger_id or -1, value.last_entry_id if value.last_ledger_id else -1)
     if spans.spans:
         last = max(last, spans.spans[-1].last_position)
-    return TakenOver(head, spans, cursors, next_cursor_id, next_index, last)
+    return TakenOver(head, spans, cursors, next_cursor_id, next_index, last, deduplication)
 
 
 async def _claim(
@@ -227,9 +232,9 @@ async def _index_after(reader: LedgerReader, entries: int) -> tuple[int, bool]:
     return entries, False
 
 
-async def _load_cursors(
+async def _read_cursor_ledger(
     ctx: ManagedLedgerContext, name: str, ref: LedgerRef, spans: LedgerSpans
-) -> tuple[dict[str, Cursor], int]:
+) -> CursorLoader:
     try:
         reader, closed = await ctx.ledgers.recover(ref)
     except NoSuchLedger as error:
@@ -250,4 +255,4 @@ async def _load_cursors(
             for number, data in enumerate(run.entries):
                 loader.feed(run.first_entry_id + number, data)
             at = run.last_entry_id + 1
-    return loader.finish()
+    return loader

@@ -1,0 +1,124 @@
+"""What deduplication leaves on disk: the highest sequence id of every producer name, up to a position.
+
+Snapshots are records of the topic's cursor ledger. The latest one that is confirmed holds trimming back,
+since the entries after its position are replayed when the topic is loaded (storage contract, section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from magnetar.common.errors import DataCorruption
+from magnetar.common.naming.position import LATEST, Position
+from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
+from magnetar.ledger.managed_ledger.cursor_records import ENTRY_BYTES_MAX, encode_entry, read_position
+
+
+class ProducerSequence(NamedTuple):
+    """What is known of one producer name."""
+
+    sequence_id: int
+    """The highest one persisted."""
+    last_active_ms: int
+    """When the last of its entries was persisted, ms since 1970 UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeduplicationSnapshot:
+    """The state with every entry up to `position` counted in."""
+
+    position: Position
+    producers: dict[str, ProducerSequence] = field(default_factory=dict)
+
+
+Source = Callable[[], DeduplicationSnapshot]
+"""Gives the state as it is now."""
+
+
+class DeduplicationRecord:
+    """The deduplication state of a loaded topic, as its cursor ledger writes it down.
+
+    `source` is asked when a snapshot is written; None: there is to be none on disk. `due` says that one is to
+    be written with the next flush. `durable_mark` is the position of the snapshot that is certainly on disk,
+    LATEST when there is none: trimming never passes it.
+    """
+
+    __slots__ = ("due", "durable_mark", "source")
+
+    def __init__(self, durable_mark: Position, source: Source | None) -> None:
+        self.durable_mark = durable_mark
+        self.source = source
+        self.due = False
+
+    def take(self) -> tuple[list[bytes], Position]:
+        """(entries for a change, the position that is on disk with them); they are no longer due."""
+        if self.source is None:
+            self.due = False
+            return [encode_entry(pb.Entry(deduplication_chunk=pb.DeduplicationChunk()))], LATEST
+        return self.take_for_snapshot(0)
+
+    def take_for_snapshot(self, snapshot_id: int) -> tuple[list[bytes], Position]:
+        """The same for a snapshot of the whole cursor ledger, in which nothing stands for nothing."""
+        self.due = False
+        if self.source is None:
+            return [], LATEST
+        snapshot = self.source()
+        return deduplication_entries(snapshot, snapshot_id), snapshot.position
+
+
+def deduplication_entries(snapshot: DeduplicationSnapshot, snapshot_id: int = 0) -> list[bytes]:
+    """Entries of bounded size, at least one: a change, or a part of a snapshot of the cursor ledger."""
+    chunks = list(_cut(snapshot))
+    for index, chunk in enumerate(chunks):
+        chunk.index, chunk.chunks, chunk.snapshot_id = index, len(chunks), snapshot_id
+    return [encode_entry(pb.Entry(deduplication_chunk=chunk)) for chunk in chunks]
+
+
+def _cut(snapshot: DeduplicationSnapshot) -> Iterator[pb.DeduplicationChunk]:
+    chunk, size = _chunk(snapshot.position), 0
+    for name, producer in snapshot.producers.items():
+        chunk.producers.add(
+            name=name, sequence_id=producer.sequence_id, last_active_ms=producer.last_active_ms
+        )
+        size += len(name) + _PRODUCER_BYTES
+        if size >= ENTRY_BYTES_MAX:
+            yield chunk
+            chunk, size = _chunk(snapshot.position), 0
+    if size or not snapshot.producers:
+        yield chunk
+
+
+_PRODUCER_BYTES: Final = 24
+"""About what a producer takes beside its name."""
+
+
+def _chunk(position: Position) -> pb.DeduplicationChunk:
+    return pb.DeduplicationChunk(
+        position=pb.Position(ledger_id=position.ledger_id, entry_id=position.entry_id)
+    )
+
+
+class DeduplicationLoader:
+    """Puts the chunks of snapshots together; half a snapshot is ignored, as its end never came."""
+
+    def __init__(self) -> None:
+        self._half: DeduplicationSnapshot | None = None
+        self._chunks = 0
+
+    def feed(self, chunk: pb.DeduplicationChunk) -> DeduplicationSnapshot | None:
+        """The next chunk; returns the snapshot that it completes. Raises DataCorruption."""
+        if chunk.index == 0:
+            self._half, self._chunks = DeduplicationSnapshot(read_position(chunk.position)), 0
+        if self._half is None or chunk.index != self._chunks or chunk.index >= chunk.chunks:
+            raise DataCorruption(f"chunk {chunk.index} of deduplication state where {self._chunks} was next")
+        for producer in chunk.producers:
+            self._half.producers[producer.name] = ProducerSequence(
+                producer.sequence_id, producer.last_active_ms
+            )
+        self._chunks += 1
+        if self._chunks < chunk.chunks:
+            return None
+        snapshot, self._half = self._half, None
+        return snapshot
