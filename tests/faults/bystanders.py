@@ -15,7 +15,7 @@ COUNT_MIN = 30
 """Messages at least, however soon the hostile client is through."""
 
 UNNOTICED_S = 5.0
-"""No receipt and no message may take longer; they take milliseconds, and this is for a machine that is busy."""
+"""No receipt and no message may take longer; they take milliseconds, this is for a busy machine."""
 
 
 class Bystanders:
