@@ -138,7 +138,7 @@ def test_a_disk_filled_by_publishing_keeps_its_reserve_and_survives_crashes(
         taken = publish_until_refused(c, 20_000)
     assert len(taken) > 50
     assert not log_lines(server, "ledger failed"), "the reserve was not enough"
-    for _ in range(3):
+    for _ in range(2):
         server.kill_and_start()
         with line(server.endpoint) as c:
             assert read_all(c, topic, taken[-1]) == taken

@@ -275,7 +275,7 @@ def drain(
 def test_kills_lose_nothing_that_was_confirmed_and_bring_back_nothing_that_was_acknowledged(
     new_server: NewServer, topic: str
 ) -> None:
-    run_cycles(new_server(), topic, cycles=6, seed=SEED)
+    run_cycles(new_server(), topic, cycles=5, seed=SEED)
 
 
 @pytest.mark.full
