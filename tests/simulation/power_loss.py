@@ -135,6 +135,8 @@ def cut_everywhere(
 ) -> Report:
     """Run a workload; at each `every`-th moment let the power go `outcomes` times and check.
 
+    The seed shifts which moments these are.
+
     Raises PowerLoss at the first broken promise.
     """
     world = world or World.new()
@@ -143,7 +145,7 @@ def cut_everywhere(
 
     def cut(what: str) -> None:
         report.cuts += 1
-        if report.cuts % every == 0:
+        if (report.cuts + seed) % every == 0:
             for outcome in range(outcomes):
                 _check_after(world, workload, seed, report, outcome, what)
 

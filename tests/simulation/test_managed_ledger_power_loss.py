@@ -10,11 +10,16 @@ from tests.simulation.managed_ledger_workload import ManagedLedgerWorkload
 from tests.simulation.power_loss import cut_everywhere
 
 
-@pytest.mark.seeds(4)
+def sampled(seed: int) -> int:
+    """The first seed is cut at every moment, the others at one in so many."""
+    return 10 if seed else 1
+
+
+@pytest.mark.seeds(3, full=60)
 def test_entries_and_cursors_survive_a_power_loss_at_any_write_sync_or_commit(seed: int) -> None:
     workload = ManagedLedgerWorkload(seed)
-    report = cut_everywhere(workload, seed)
-    assert report.checks > 150
+    report = cut_everywhere(workload, seed, every=sampled(seed))
+    assert report.cuts > 150
     assert workload.losses, "there were two owners"
 
 
@@ -26,7 +31,7 @@ def workload_with_sync_errors(seed: int) -> ManagedLedgerWorkload:
     return ManagedLedgerWorkload(seed, sync_error_at=errors)
 
 
-@pytest.mark.seeds(4)
+@pytest.mark.seeds(3, full=60)
 def test_entries_and_cursors_survive_failing_syncs_and_a_power_loss(seed: int) -> None:
-    report = cut_everywhere(workload_with_sync_errors(seed), seed)
-    assert report.checks > 150
+    report = cut_everywhere(workload_with_sync_errors(seed), seed, every=sampled(seed))
+    assert report.cuts > 150
