@@ -17,6 +17,7 @@ from magnetar.sim.disk import SimFile
 
 from tests.simulation.garbage_workload import GarbageWorkload
 from tests.simulation.power_loss import cut_everywhere
+from tests.unit.ledger.segment_log import test_recovery
 from tests.unit.ledger.segment_log.test_log import (
     a_recycled_file_is_one_segment_or_the_other,
     stale_bytes_of_a_recycled_file_are_no_data,
@@ -161,7 +162,7 @@ def no_salt_in_recycled_files(patch: Patch) -> None:
     def mutant(*args: Any) -> Any:
         return dataclasses.replace(original(*args), salt=0, uuid=bytes(16))
 
-    for module in (segment, recovery, segment_chain, space):
+    for module in (segment, recovery, segment_chain, space, test_recovery):
         patch.setattr(module, "new_header", mutant)
 
 

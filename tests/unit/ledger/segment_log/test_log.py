@@ -143,7 +143,9 @@ def stale_bytes_of_a_recycled_file_are_no_data(seed: int) -> None:
     """Uuid and salt tell the groups of an earlier life from those of this one; they are no damage either."""
     disk = new_disk()
     old = sealed_segment(disk)
-    made = segment.create_segment(disk, segment.new_header(random.Random(1_000 + seed), 7, 0), BLOCK, old.recycle())
+    made = segment.create_segment(
+        disk, segment.new_header(random.Random(1_000 + seed), 7, 0), BLOCK, old.recycle()
+    )
     assert b"an earlier life" in disk.content(made.path)
     cuts = TAIL_CUTS._value.get()
     assert scan_groups(made, Window(made)).groups == []
