@@ -10,16 +10,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 import pytest
-from magnetar.common.errors import EntryUnreadable, MetadataError
+from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.store import Delete, Listing
-from magnetar.ledger.condemned import CONDEMNED, decode_condemned, encode_condemned
 from magnetar.ledger.garbage_collector import ALARMS, PAUSED, SMALL_NUMBER
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.local_store import LocalLedgerStore
-from magnetar.ledger.segment_log.compaction import DuplicateMismatch, Rewrite
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.segment import Segment
-from magnetar.ledger.segment_log.space import CONFLICTS
 from magnetar.sim.loop import SimCrash, SimLoop, run
 
 from tests.simulation.garbage_workload import GARBAGE, GRACE_S, stored
@@ -252,26 +249,6 @@ def test_promise(promise: Callable[[int], None]) -> None:
     promise(0)
 
 
-def test_space_comes_back_and_the_file_is_written_again() -> None:
-    async def act(bench: Bench) -> None:
-        doomed = await bench.ledgers(8, entries=12)
-        await bench.restart()
-        sealed = bench.segment_files()
-        for ref in doomed:
-            await bench.store.delete(ref)
-        await bench.collect()
-        spares = [path for path in bench.world.disk.paths() if path.endswith(".spare")]
-        assert len(spares) == 1
-        assert not set(sealed) & set(bench.segment_files()) - {bench.segment_files()[-1]}
-        kept = await bench.ledgers(8, entries=12)
-        assert not any(path.endswith(".spare") for path in bench.world.disk.paths())
-        await bench.intact(kept, entries=12)
-        await bench.restart(outage="kill")
-        await bench.intact(kept, entries=12)
-
-    simulate(act)
-
-
 def test_a_deletion_before_a_restart_is_not_taken_for_lost_metadata() -> None:
     async def act(bench: Bench) -> None:
         doomed = await bench.ledgers(3 * SMALL_NUMBER, entries=2)
@@ -373,119 +350,5 @@ def test_an_idle_store_asks_metadata_nothing() -> None:
 
         bench.listings(never)
         await bench.collect()
-
-    simulate(act)
-
-
-def test_a_full_disk_is_emptied_by_compaction_without_running_it_full() -> None:
-    async def act(bench: Bench) -> None:
-        refs = await bench.ledgers(8, entries=8)
-        await bench.restart()
-        for ref in refs[2:]:
-            await bench.store.delete(ref)
-        await bench.store.garbage.collect()
-        await asyncio.sleep(GRACE_S)
-        disk = bench.world.disk
-        used = disk.capacity - disk.free_bytes()
-        files = bench.segment_files()
-        disk.capacity = used + config.reserve_bytes // 2
-        await bench.store.garbage.collect()
-        assert bench.segment_files() == files, "there was no room for an output"
-        disk.capacity = used + config.reserve_bytes // 2 + (100 << 10)
-        writer = await bench.store.create(Heard().listener(), properties={})
-        writer.append(Run([b"noticed with this group"]))
-        await asyncio.sleep(0.02)
-        assert bench.store.log.is_full()
-        lowest = [disk.free_bytes()]
-        disk.on_operation = lambda number, what: lowest.append(disk.free_bytes())
-        await bench.store.garbage.collect()
-        assert bench.segment_files() != files
-        assert min(lowest) >= config.reserve_bytes // 2
-        await bench.intact(refs[:2], entries=8)
-
-    config = replace(GARBAGE, free_space_headroom_bytes=256 << 10)
-    simulate(act, config)
-
-
-def test_damage_is_carried_as_damage() -> None:
-    async def act(bench: Bench) -> None:
-        refs = await bench.ledgers(8)
-        await bench.restart()
-        [path] = [
-            path for path in bench.segment_files() if payload(refs[0], 1) in bench.world.disk.content(path)
-        ]
-        content = bench.world.disk.content(path)
-        body = content.index(payload(refs[0], 1))
-        bench.world.disk.flip_bit(path, 8 * body + 3)
-        bench.world.disk.flip_bit(path, 8 * (content.index(payload(refs[1], 2)) - 40))  # its record's header
-        for ref in refs[2:]:
-            await bench.store.delete(ref)
-        await bench.collect()
-        assert path not in bench.segment_files(), "it was compacted"
-        for _ in range(2):
-            for ref, lost in ((refs[0], 1), (refs[1], 2)):
-                reader = await bench.store.open(ref)
-                assert reader.last_confirmed == 3, "no ledger gets shorter"
-                for number in range(4):
-                    if number == lost:
-                        with pytest.raises(EntryUnreadable):
-                            await reader.read(number, number, 1)
-                    else:
-                        [found] = await reader.read(number, number, 1)
-                        assert found.entries == [payload(ref, number)]
-            await bench.restart()
-
-    simulate(act)
-
-
-def test_copies_that_differ_raise_an_alarm_and_stay() -> None:
-    async def act(bench: Bench) -> None:
-        refs = await bench.ledgers(8)
-        await bench.restart()
-        for ref in refs[2:]:
-            await bench.store.delete(ref)
-
-        def differ(self: Rewrite) -> int:
-            raise DuplicateMismatch("two records at entry 0")
-
-        before = CONFLICTS._value.get()
-        files = bench.segment_files()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Rewrite, "step", differ)
-            await bench.collect()
-        assert CONFLICTS._value.get() == before + 1
-        await bench.collect()
-        assert CONFLICTS._value.get() == before + 1, "it is not tried for ever"
-        assert files == bench.segment_files()
-        await bench.intact(refs[:2])
-
-    simulate(act)
-
-
-def test_the_list_of_condemned_ledgers_is_checked() -> None:
-    refs = {LedgerRef(3, 1 << 63), LedgerRef(1, 5)}
-    data = encode_condemned(77, refs)
-    assert decode_condemned(data) == (77, refs)
-    for place in range(len(data)):
-        damaged = bytearray(data)
-        damaged[place] ^= 4
-        with pytest.raises(Exception, match=r"damaged|is none|incompatible"):
-            decode_condemned(bytes(damaged))
-
-
-def test_a_damaged_list_of_condemned_ledgers_stops_nothing() -> None:
-    async def act(bench: Bench) -> None:
-        [doomed] = await bench.ledgers(1)
-        await bench.ledgers(2)
-        await bench.restart()
-        await bench.store.delete(doomed)
-        await bench.collect()
-        bench.world.disk.flip_bit(CONDEMNED, 8 * 20)
-        await bench.restart()
-        [another] = await bench.ledgers(1)
-        await bench.restart()
-        await bench.store.delete(another)
-        await bench.collect()
-        assert not stored(bench.store, another)
 
     simulate(act)

@@ -169,7 +169,7 @@ class Rewrite:
             yield from self._marks(ref, lac)
 
     def _marks(self, ref: LedgerRef, written_lac: int) -> Iterator[EncodedRecord]:
-        lines = [segment.lines[ref] for segment in self._inputs if ref in segment.lines]
+        lines = [line for segment in self._inputs if (line := segment.line(ref)) is not None]
         lac = max((line.lac for line in lines), default=-1)
         marks = 0
         for line in lines:
@@ -184,7 +184,7 @@ class Rewrite:
             yield EncodedRecord(ref.id, ref.key, -1, 0, header, (), 0)
 
     def _entries(self, ref: LedgerRef) -> Iterator[EncodedRecord]:
-        inputs = [(segment, self._index(segment, ref)) for segment in self._inputs if ref in segment.lines]
+        inputs = [(segment, self._index(segment, ref)) for segment in self._inputs if segment.line(ref)]
         others = [(segment, self._index(segment, ref)) for segment in self._elsewhere.get(ref, ())]
         runs = heapq.merge(*(_runs(order, index) for order, (_, index) in enumerate(inputs)))
         for first, same in groupby(runs, key=itemgetter(0)):

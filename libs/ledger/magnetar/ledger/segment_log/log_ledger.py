@@ -39,8 +39,8 @@ class LogLedger:
     @property
     def has_copies(self) -> bool:
         """Whether some entries may be stored twice: two segments hold the same range of them."""
-        lines = [segment.lines[self.ref] for segment in self.segments if self.ref in segment.lines]
-        ranges = sorted((line.base, line.last_entry_id) for line in lines if line.runs)
+        lines = [segment.line(self.ref) for segment in self.segments]
+        ranges = sorted((line.base, line.last_entry_id) for line in lines if line is not None and line.runs)
         return any(base <= last for (_, last), (base, _) in pairwise(ranges))
 
     def stored_in(self, segment: Segment) -> None:

@@ -119,6 +119,13 @@ class Segment:
             return self.summaries
         return {ref: index.summary(ref.id, ref.key) for ref, index in self.indexes.items()}
 
+    def line(self, ref: LedgerRef) -> LedgerSummary | None:
+        """What it holds of one ledger."""
+        if self.sealed:
+            return self.summaries.get(ref)
+        index = self.indexes.get(ref)
+        return None if index is None else index.summary(ref.id, ref.key)
+
     def may_hold(self, ref: LedgerRef, entry_id: int) -> bool:
         """Whether looking for an entry here can succeed; a cheap no saves loading an index."""
         if not self.sealed:

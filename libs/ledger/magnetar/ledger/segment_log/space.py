@@ -178,7 +178,8 @@ class SpaceKeeper:
         poor = [
             (space.live_ratio, segment.sequence, segment)
             for segment, space in spaces.items()
-            if (
+            if space.total
+            and (
                 space.live_ratio < config.compaction_live_ratio
                 or segment.unsealable
                 or segment.sequence in self._duplicated
@@ -285,7 +286,7 @@ class SpaceKeeper:
 
     def _elsewhere(self, ref: LedgerRef, inputs: Sequence[Segment]) -> list[Segment]:
         """Finished segments, not among the inputs, whose entries of a ledger may be copies of theirs."""
-        ranges = [segment.lines[ref] for segment in inputs if ref in segment.lines]
+        ranges = [line for segment in inputs if (line := segment.line(ref)) is not None]
         return [
             segment
             for segment in self._log.segments_of(ref)

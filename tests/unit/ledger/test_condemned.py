@@ -1,0 +1,50 @@
+"""The list of condemned ledgers: its bytes, and that its loss stops nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from magnetar.ledger.condemned import CONDEMNED, decode_condemned, encode_condemned
+from magnetar.ledger.ledger_store import LedgerRef
+
+from tests.simulation.garbage_workload import stored
+from tests.unit.ledger.test_garbage_collector import Bench, simulate
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "ledger" / "v1"
+
+
+def test_the_layout_is_the_golden_one() -> None:
+    data = (GOLDEN / "condemned.bin").read_bytes()
+    refs = {LedgerRef(3, 1 << 63), LedgerRef(1, 5)}
+    assert encode_condemned(77, refs) == data
+    assert decode_condemned(data) == (77, refs)
+
+
+def test_the_list_of_condemned_ledgers_is_checked() -> None:
+    refs = {LedgerRef(3, 1 << 63), LedgerRef(1, 5)}
+    data = encode_condemned(77, refs)
+    assert decode_condemned(data) == (77, refs)
+    for place in range(len(data)):
+        damaged = bytearray(data)
+        damaged[place] ^= 4
+        with pytest.raises(Exception, match=r"damaged|is none|incompatible"):
+            decode_condemned(bytes(damaged))
+
+
+def test_a_damaged_list_of_condemned_ledgers_stops_nothing() -> None:
+    async def act(bench: Bench) -> None:
+        [doomed] = await bench.ledgers(1)
+        await bench.ledgers(2)
+        await bench.restart()
+        await bench.store.delete(doomed)
+        await bench.collect()
+        bench.world.disk.flip_bit(CONDEMNED, 8 * 20)
+        await bench.restart()
+        [another] = await bench.ledgers(1)
+        await bench.restart()
+        await bench.store.delete(another)
+        await bench.collect()
+        assert not stored(bench.store, another)
+
+    simulate(act)
