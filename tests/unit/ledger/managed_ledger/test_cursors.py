@@ -259,6 +259,20 @@ def test_a_topic_without_durable_cursors_lets_closed_ledgers_go_when_they_close(
     simulated(scenario)
 
 
+def test_nothing_follows_a_reader_in_a_trimmed_ledger() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        positions = await topic.publish_confirmed(5)
+        reader = topic.ledger.open_non_durable_cursor("reader", positions[2])
+        await asyncio.sleep(topic.ctx.config.ledger_age_max_minutes * 60 + 1)
+        assert not ledger_ids(topic)
+        assert topic.ledger.next_position(reader.mark_delete) is None
+        (after, *_) = await topic.publish_confirmed(1)
+        assert topic.ledger.next_position(reader.mark_delete) == after
+
+    simulated(scenario)
+
+
 def test_a_million_holes_go_through_a_flush_a_snapshot_and_a_restart() -> None:
     async def scenario(process: Process) -> None:
         process.config = SegmentLogConfig(segment_size_bytes=4 << 20)

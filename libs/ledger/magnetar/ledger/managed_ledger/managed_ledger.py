@@ -171,8 +171,14 @@ class ManagedLedger:
     def next_position(self, after: Position) -> Position | None:
         """The first existing entry after `after`; None when there is none up to the read limit."""
         limit = self.read_limit()
-        if after.ledger_id == limit.ledger_id and -1 <= after.entry_id < limit.entry_id:
-            return Position(after.ledger_id, after.entry_id + 1)
+        ledger_id = after.ledger_id
+        # The common case; not when the last ledger was trimmed as well.
+        if (
+            ledger_id == limit.ledger_id
+            and -1 <= after.entry_id < limit.entry_id
+            and ledger_id in self._spans.by_id
+        ):
+            return Position(ledger_id, after.entry_id + 1)
         following = self._spans.next_position(after)
         return following if following is not None and following <= limit else None
 
