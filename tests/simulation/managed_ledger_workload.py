@@ -175,7 +175,10 @@ class ManagedLedgerWorkload:
         former = self.topic
         listener = former._listener
         assert isinstance(listener, _Listener)
-        former.append(Run([b"%d" % self.next_number()]), None)
+        try:
+            former.append(Run([b"%d" % self.next_number()]), None)
+        except StorageError:
+            assert self.sync_error_at, "the disk has no errors"
         listener.fenced = True
         await self.load(process, store)
         try:
