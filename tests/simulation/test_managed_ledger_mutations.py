@@ -105,7 +105,7 @@ def no_owner_guard(patch: Patch) -> None:
 
 def no_fence_of_the_cursor_ledger(patch: Patch) -> None:
     """A takeover reads the former owner's cursor ledger as it is."""
-    load = takeover._load_cursors
+    load = takeover._read_cursor_ledger
 
     async def mutant(ctx: Any, name: str, ref: Any, spans: Any) -> Any:
         class Unfenced:
@@ -116,7 +116,7 @@ def no_fence_of_the_cursor_ledger(patch: Patch) -> None:
         unfenced: Any = _With(ctx, ledgers=Unfenced())
         return await load(unfenced, name, ref, spans)
 
-    patch.setattr(takeover, "_load_cursors", mutant)
+    patch.setattr(takeover, "_read_cursor_ledger", mutant)
 
 
 class _With:
