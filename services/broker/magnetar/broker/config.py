@@ -160,6 +160,43 @@ class TopicConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeduplicationConfig:
+    """How messages that were stored before are recognized."""
+
+    enabled: bool = setting(
+        False,
+        "Store each message of a producer name once: one that is sent again, with a sequence id that is "
+        "stored already, is acknowledged and not stored.",
+        key="brokerDeduplicationEnabled",
+    )
+    snapshot_entries: int = setting(
+        1_000,
+        "Entries of a topic after which the sequence ids of its producers are written down; those after the "
+        "last time are read when the topic is loaded.",
+        key="brokerDeduplicationEntriesInterval",
+        minimum=1,
+    )
+    snapshot_interval_s: int = setting(
+        120,
+        "Seconds after an entry within which the sequence ids of a topic's producers are written down.",
+        key="brokerDeduplicationSnapshotIntervalSeconds",
+        minimum=1,
+    )
+    producers_max: int = setting(
+        10_000,
+        "Producer names of a topic that are remembered, the latest active ones and all that are connected.",
+        key="brokerDeduplicationMaxNumberOfProducers",
+        minimum=1,
+    )
+    inactivity_min: int = setting(
+        360,
+        "Minutes after which a producer name is forgotten that is not connected.",
+        key="brokerDeduplicationProducerInactivityTimeoutMinutes",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """Everything a broker can be told."""
 
@@ -177,3 +214,4 @@ class BrokerConfig:
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     dispatch: DispatchConfig = field(default_factory=DispatchConfig)
     topics: TopicConfig = field(default_factory=TopicConfig)
+    deduplication: DeduplicationConfig = field(default_factory=DeduplicationConfig)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from magnetar.common.runtime.clock import Clock
+from magnetar.ledger.ledger_store import Run
 
 WRITE_LATENCY_BOUNDS_MS: Final = (0.5, 1.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0)
 """Upper bounds of `pulsar_storage_write_latency_le_*`, ms; one more bucket holds what is above."""
@@ -125,6 +126,13 @@ class TopicStats:
     message_rate_out: float = 0.0
     byte_rate_out: float = 0.0
     _sampled: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+
+    def count_publish(self, run: Run) -> None:
+        """A run of entries was taken."""
+        self.messages_in += run.messages
+        self.entries_in += len(run.entries)
+        self.bytes_in += run.byte_length
+        self.entry_sizes.observe_lengths(run.entries)
 
     def sample(self, elapsed_s: float) -> None:
         """Compute the rates over the `elapsed_s` since the last call."""

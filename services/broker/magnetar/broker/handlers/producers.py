@@ -41,7 +41,7 @@ def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, 
     if isinstance(existing, Opening):
         raise ServiceNotReady(f"producer {command.producer_id} is already being created on this connection")
     if existing is not None and command.epoch <= existing.producer.epoch:
-        _answer(client, command.request_id, existing.producer)
+        _answer(client, command.request_id, existing)
         return None
     opening = Opening()
     client.producers[command.producer_id] = opening
@@ -63,7 +63,7 @@ async def _finish_opening(client: Client, command: CommandProducer, opening: Ope
     client.producers[command.producer_id] = opened
     client.closed_producers.pop(command.producer_id, None)
     opened.producer.on_detached = lambda: client.forget_producer(command.producer_id)
-    _answer(client, command.request_id, opened.producer)
+    _answer(client, command.request_id, opened)
 
 
 async def _open(client: Client, command: CommandProducer) -> OpenProducer:
@@ -97,9 +97,15 @@ async def _open(client: Client, command: CommandProducer) -> OpenProducer:
     return OpenProducer(topic, producer)
 
 
-def _answer(client: Client, request_id: int, producer: Producer) -> None:
+def _answer(client: Client, request_id: int, opened: OpenProducer) -> None:
+    producer = opened.producer
     client.peer.write(
-        commands.producer_success(request_id, producer.name, schema_version=producer.schema_version or None)
+        commands.producer_success(
+            request_id,
+            producer.name,
+            last_sequence_id=opened.topic.last_sequence_id(producer.name),
+            schema_version=producer.schema_version or None,
+        )
     )
 
 

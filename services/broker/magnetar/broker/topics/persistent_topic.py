@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.error_codes import code_of
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.entry_source import Spawn
 from magnetar.broker.subscriptions.membership import SubType, check_supported
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.topics.deduplicated_publishing import DeduplicatedPublishing, open_deduplication
+from magnetar.broker.topics.deduplication import deduplicates
 from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publishing import PendingPublish, run_of, send_errors
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
 from magnetar.common.errors import (
     ConsumerBusy,
@@ -29,26 +30,15 @@ from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock
-from magnetar.common.wire import commands
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.batch import parse_metadata
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.receipts import receipts
-from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER, Run
+from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 log = get_logger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class PendingPublish:
-    """A run that was taken and is not confirmed: who gets its receipts."""
-
-    producer: Producer
-    sends: SendRun
-    byte_length: int
-    taken_at: float
 
 
 class PersistentTopic(Topic):
@@ -58,6 +48,7 @@ class PersistentTopic(Topic):
         "_budget",
         "_clock",
         "_config",
+        "_deduplication",
         "_on_gone",
         "_spawn",
         "_subscriptions",
@@ -84,12 +75,23 @@ class PersistentTopic(Topic):
         self._on_gone = on_gone
         self._subscriptions: dict[str, Subscription] = {}
         self._subscriptions_lock = asyncio.Lock()
+        self._deduplication: DeduplicatedPublishing | None = None
 
-    def attach(self, ledger: ManagedLedger) -> None:
-        """Serve from this managed ledger, which was opened with the topic as its listener."""
+    async def attach(self, ledger: ManagedLedger) -> None:
+        """Serve from this managed ledger, which was opened with the topic as its listener.
+
+        Raises StorageError when the state of deduplication cannot be had.
+        """
         self.ledger = ledger
         for cursor in ledger.cursors.values():
             self._add_subscription(cursor)
+        config = self._config.deduplication
+        if deduplicates(config, self.name):
+            self._deduplication = await open_deduplication(
+                config, ledger, self.producers, self.stats, self._clock
+            )
+        else:
+            ledger.deduplication.drop()
 
     def _add_subscription(self, cursor: Cursor) -> Subscription:
         subscription = Subscription(
@@ -113,29 +115,45 @@ class PersistentTopic(Topic):
     # -- publishing
 
     def publish(self, producer: Producer, sends: SendRun) -> None:
-        flags = (RUN_CHUNK if sends.is_chunk else 0) | (RUN_MARKER if sends.marker else 0)
-        run = Run(
-            sends.entries, message_counts=sends.message_counts, flags=flags, byte_length=sends.byte_length
-        )
+        if self._deduplication is not None:
+            self._deduplication.publish(producer, sends)
+            return
+        run = run_of(sends)
         pending = PendingPublish(producer, sends, run.byte_length, self._clock.monotonic())
         try:
             self.ledger.append(run, pending)
         except StorageError as error:
             log.warning("publish refused", topic=self.name.full, producer=producer.name, error=str(error))
-            code = code_of(error)
-            for sequence_id in sends.sequence_ids():
-                producer.peer.write(commands.send_error(producer.producer_id, sequence_id, code, str(error)))
+            producer.peer.write(send_errors(producer, sends, error))
             return
         producer.pending_runs += 1
         producer.peer.publish_pending(run.byte_length)
-        stats = self.stats
-        stats.messages_in += run.messages
-        stats.entries_in += len(run.entries)
-        stats.bytes_in += run.byte_length
-        stats.entry_sizes.observe_lengths(run.entries)
+        self.stats.count_publish(run)
+
+    async def add_producer(self, producer: Producer) -> None:
+        await super().add_producer(producer)
+        if self._deduplication is not None:
+            # What a former connection left in flight belongs to the last sequence id.
+            try:
+                await self._deduplication.settled(producer.name)
+                self.check_open()
+            except BaseException:
+                self.remove_producer(producer)
+                raise
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        return -1 if self._deduplication is None else self._deduplication.last_sequence_id(producer_name)
 
     def on_confirmed(self, publishes: list[tuple[Run, object]]) -> None:
         """The managed ledger's watermark passed these runs: send their receipts, wake the subscriptions."""
+        if self._deduplication is not None:
+            self._deduplication.confirmed(publishes)
+        else:
+            self._send_receipts(publishes)
+        for subscription in self._subscriptions.values():
+            subscription.wake()
+
+    def _send_receipts(self, publishes: list[tuple[Run, object]]) -> None:
         now = self._clock.monotonic()
         for run, pending in publishes:
             assert isinstance(pending, PendingPublish)
@@ -153,20 +171,17 @@ class PersistentTopic(Topic):
             producer.peer.publish_pending(-pending.byte_length)
             producer.settled()
             self.stats.write_latency.observe((now - pending.taken_at) * 1000, len(run.entries))
-        for subscription in self._subscriptions.values():
-            subscription.wake()
 
     def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
         """Storage failed for too long: nothing of this is on the topic, and its senders hear so."""
-        code = code_of(error)
+        if self._deduplication is not None:
+            self._deduplication.refused(publishes, error)
+            return
         for _, pending in publishes:
             assert isinstance(pending, PendingPublish)
             producer = pending.producer
             if producer.peer.connected:
-                for sequence_id in pending.sends.sequence_ids():
-                    producer.peer.write(
-                        commands.send_error(producer.producer_id, sequence_id, code, str(error))
-                    )
+                producer.peer.write(send_errors(producer, pending.sends, error))
             producer.peer.publish_pending(-pending.byte_length)
             producer.settled()
 
@@ -177,6 +192,8 @@ class PersistentTopic(Topic):
         """
         log.error("topic lost", topic=self.name.full, error=str(error))
         self.closing = True
+        if self._deduplication is not None:
+            self._deduplication.lost()
         peers = {producer.peer for producer in self.producers.values()}
         for subscription in self._subscriptions.values():
             peers.update(consumer.peer for consumer in subscription.consumers)
@@ -343,4 +360,6 @@ class PersistentTopic(Topic):
 
     async def close(self) -> None:
         self.disconnect_clients()
+        if self._deduplication is not None:
+            self._deduplication.close()
         await self.ledger.close()

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from magnetar.broker.peer import Peer
+
+
+@dataclass(slots=True, eq=False)
+class Answer:
+    """The frames that answer a part of a run; None while they are not known."""
+
+    frames: bytes | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +34,10 @@ class Producer:
     closed: bool = False
     on_detached: Callable[[], None] | None = None
     """Called when the broker, not the client, closes the producer: its connection forgets it."""
+    answers: deque[Answer] | None = None
+    """What its messages are answered, in their order; only where they are deduplicated."""
+    refused_sequence_id: int | None = None
+    """Where they are deduplicated: the lowest id that was refused and has not come again."""
     _idle: asyncio.Event | None = field(default=None, repr=False)
 
     def detach(self) -> None:

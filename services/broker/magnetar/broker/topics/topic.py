@@ -128,6 +128,10 @@ class Topic(ABC):
             holder.closed = True
         self.producers[producer.name] = producer
 
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest persisted sequence id of a producer name; -1 when it is not kept or none is known."""
+        return -1
+
     def remove_producer(self, producer: Producer) -> None:
         """Disconnect a producer; what it has pending is still confirmed."""
         producer.closed = True

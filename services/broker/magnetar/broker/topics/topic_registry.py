@@ -126,7 +126,12 @@ class TopicRegistry:
             name, self._config, self._budget, self._ledgers.clock, self._spawn, self._forget
         )
         ledger = await open_managed_ledger(self._ledgers, name.full, topic, create=create, properties={})
-        topic.attach(ledger)
+        try:
+            await topic.attach(ledger)
+            topic.check_open()
+        except BaseException:
+            await ledger.close()
+            raise
         return topic
 
     async def _check_allowed(self, name: TopicName) -> None:

@@ -1,0 +1,231 @@
+"""Which messages were stored before: the rules of deduplication, as pure state.
+
+By producer name, two sequence ids: the highest one persisted, and the highest one pushed, that is taken and
+perhaps still on its way. A message at or below the first is a duplicate. One between the two is in flight:
+its fate is not known, so it is held until it is. Batches are judged by their first id and recorded by their
+last; of a chunked message only the last chunk is judged and recorded, because the others have the same id.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Sequence
+from enum import Enum
+from itertools import islice
+from operator import lt
+from typing import Final
+
+from magnetar.broker.config import DeduplicationConfig
+from magnetar.common.errors import DataCorruption
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire.batch import parse_metadata
+from magnetar.common.wire.events import SendRun
+from magnetar.common.wire.pulsar_pb2 import MessageMetadata
+from magnetar.ledger.managed_ledger.deduplication import DeduplicationSnapshot, ProducerSequence
+
+UNCOUNTED: Final = -1
+"""The sequence id of an entry that is neither judged nor recorded: a marker, a chunk that is not the last."""
+
+_SEQUENCE_ID_MAX: Final = 2**63 - 1
+"""Clients count in signed 64 bits; what is above is no sequence id."""
+
+NONE_YET: Final = -1
+"""The last sequence id of a name of which nothing is known."""
+
+
+def deduplicates(config: DeduplicationConfig, topic: TopicName) -> bool:
+    """Whether a topic's messages are deduplicated. The broker's setting decides for all its topics."""
+    return config.enabled and topic.persistent
+
+
+def counted_ids(metadata: MessageMetadata) -> tuple[int, int]:
+    """(the id by which an entry is judged, the one that is recorded) by its metadata, or UNCOUNTED."""
+    first = metadata.sequence_id
+    last_chunk = metadata.num_chunks_from_msg - 1
+    if first > _SEQUENCE_ID_MAX or (last_chunk > 0 and metadata.chunk_id != last_chunk):
+        return UNCOUNTED, UNCOUNTED
+    return first, _highest(first, metadata.highest_sequence_id)
+
+
+def counted_ids_of(sends: SendRun) -> tuple[list[int], list[int]]:
+    """The same for the entries of a run, by their Sends; only of chunks is the metadata read."""
+    count = len(sends.entries)
+    if sends.marker:
+        return [UNCOUNTED] * count, [UNCOUNTED] * count
+    if sends.is_chunk:
+        pairs = [_chunk_ids(entry, sends.sequence_id(index)) for index, entry in enumerate(sends.entries)]
+        return [first for first, _ in pairs], [highest for _, highest in pairs]
+    firsts = sends.sequence_ids()
+    if max(firsts) > _SEQUENCE_ID_MAX:
+        firsts = [first if first <= _SEQUENCE_ID_MAX else UNCOUNTED for first in firsts]
+    if sends.highest_varints is None:
+        return firsts, firsts
+    highests = [sends.highest_sequence_id(index) for index in range(count)]
+    return firsts, [_highest(first, highest) for first, highest in zip(firsts, highests, strict=True)]
+
+
+def _highest(first: int, highest: int) -> int:
+    return highest if first < highest <= _SEQUENCE_ID_MAX else first
+
+
+def _chunk_ids(entry: bytes, sequence_id: int) -> tuple[int, int]:
+    try:
+        metadata = parse_metadata(entry)
+    except DataCorruption:
+        # No metadata, so no chunk of anything.
+        return UNCOUNTED, UNCOUNTED
+    metadata.sequence_id = sequence_id
+    return counted_ids(metadata)
+
+
+class Verdict(Enum):
+    """What becomes of a message."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    IN_FLIGHT = "in flight"
+
+
+class _Producer:
+    """What is known of one name; `in_flight` has the highest id of each run that was taken, in order."""
+
+    __slots__ = ("in_flight", "last_active_ms", "persisted", "pushed")
+
+    def __init__(self, persisted: int, last_active_ms: int) -> None:
+        self.persisted = self.pushed = persisted
+        self.last_active_ms = last_active_ms
+        self.in_flight: deque[int] = deque()
+
+
+class DeduplicationState:
+    """The producers of one topic, with every entry up to `position` counted in.
+
+    At most `producers_max` names are kept, the latest active ones; names in `connected`, or with anything in
+    flight, are never forgotten.
+    """
+
+    __slots__ = ("_connected", "_inactivity_ms", "_producers", "_producers_max", "position")
+
+    def __init__(
+        self,
+        snapshot: DeduplicationSnapshot,
+        *,
+        now_ms: int,
+        producers_max: int,
+        inactivity_ms: int,
+        connected: Container[str],
+    ) -> None:
+        self.position = snapshot.position
+        self._producers_max = producers_max
+        self._inactivity_ms = inactivity_ms
+        self._connected = connected
+        # While the topic was not loaded nobody could be active: that time does not count.
+        away_ms = now_ms - max((each.last_active_ms for each in snapshot.producers.values()), default=now_ms)
+        # In order of activity, so that the first one is the first to go.
+        self._producers = {
+            name: _Producer(producer.sequence_id, producer.last_active_ms + away_ms)
+            for name, producer in sorted(snapshot.producers.items(), key=lambda item: item[1].last_active_ms)
+        }
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def last_sequence_id(self, name: str) -> int:
+        """The highest id of the name that was persisted; -1 when none is known."""
+        producer = self._producers.get(name)
+        return NONE_YET if producer is None else producer.persisted
+
+    def in_flight(self, name: str) -> bool:
+        """True while a run of this name is neither confirmed nor refused."""
+        producer = self._producers.get(name)
+        return producer is not None and bool(producer.in_flight)
+
+    def judge(
+        self, name: str, firsts: Sequence[int], highests: Sequence[int], start: int = 0
+    ) -> tuple[Verdict, int]:
+        """(verdict, end) of the longest part of a run from `start` on that shares one verdict.
+
+        `firsts` and `highests` are the sequence ids of its entries, UNCOUNTED for what always passes. Nothing
+        is recorded: that is for `push`, once the part was taken.
+        """
+        producer = self._producers.get(name)
+        persisted, pushed = (
+            (NONE_YET, NONE_YET) if producer is None else (producer.persisted, producer.pushed)
+        )
+        count = len(firsts)
+        if start == 0 and firsts[0] > pushed and all(map(lt, highests, islice(firsts, 1, None))):
+            return Verdict.NEW, count
+        verdict: Verdict | None = None
+        for index in range(start, count):
+            first = firsts[index]
+            if first == UNCOUNTED or first > pushed:
+                its = Verdict.NEW
+                pushed = max(pushed, highests[index])
+            else:
+                its = Verdict.DUPLICATE if first <= persisted else Verdict.IN_FLIGHT
+            if verdict is None:
+                verdict = its
+            elif its is not verdict:
+                return verdict, index
+        assert verdict is not None, "a run has entries"
+        return verdict, count
+
+    def push(self, name: str, highest: int, now_ms: int) -> None:
+        """A new run was taken, its highest id this one; it will be confirmed or refused."""
+        producer = self._producers.get(name)
+        if producer is None:
+            producer = self._producers[name] = _Producer(NONE_YET, now_ms)
+        producer.in_flight.append(highest)
+        producer.pushed = max(producer.pushed, highest)
+
+    def confirm(self, name: str, now_ms: int) -> None:
+        """The oldest run in flight of this name is persisted."""
+        producer = self._producers[name]
+        highest = producer.in_flight.popleft()
+        producer.persisted = max(producer.persisted, highest)
+        self._active(name, producer, now_ms)
+
+    def refuse(self, name: str) -> None:
+        """The latest run in flight of this name is certainly not stored (refusals come for all after it)."""
+        producer = self._producers[name]
+        producer.in_flight.pop()
+        producer.pushed = max(producer.persisted, *producer.in_flight, NONE_YET)
+
+    def replay(self, name: str, highest: int, now_ms: int) -> None:
+        """An entry was found in the topic while it is loaded."""
+        producer = self._producers.get(name) or _Producer(NONE_YET, now_ms)
+        producer.persisted = producer.pushed = max(producer.persisted, highest)
+        self._active(name, producer, now_ms)
+
+    def _active(self, name: str, producer: _Producer, now_ms: int) -> None:
+        producer.last_active_ms = now_ms
+        self._producers.pop(name, None)
+        self._producers[name] = producer
+        surplus = len(self._producers) - self._producers_max
+        if surplus > 0:
+            for oldest in list(islice(filter(self._may_go, self._producers), surplus)):
+                del self._producers[oldest]
+
+    def _may_go(self, name: str) -> bool:
+        return not self._producers[name].in_flight and name not in self._connected
+
+    def forget_inactive(self, now_ms: int) -> None:
+        """Forget the names that were not active for long enough; a connected one counts as active."""
+        for name, producer in list(self._producers.items()):
+            if producer.last_active_ms + self._inactivity_ms > now_ms:
+                break
+            if self._may_go(name):
+                del self._producers[name]
+            else:
+                self._active(name, producer, now_ms)
+
+    def snapshot(self) -> DeduplicationSnapshot:
+        """What is persisted, of the latest active names within the limit."""
+        producers = {
+            name: ProducerSequence(producer.persisted, producer.last_active_ms)
+            for name, producer in self._producers.items()
+            if producer.persisted != NONE_YET
+        }
+        for name in list(islice(producers, max(0, len(producers) - self._producers_max))):
+            del producers[name]
+        return DeduplicationSnapshot(self.position, producers)

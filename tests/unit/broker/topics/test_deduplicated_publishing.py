@@ -1,0 +1,153 @@
+"""What becomes of runs with duplicates in them, and in which order their sender hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from magnetar.common.errors import LogFull
+
+from tests.unit.broker.topics.fakes import FakeTopic
+
+
+def test_a_run_without_duplicates_stays_one_append() -> None:
+    async def scenario() -> None:
+        topic = FakeTopic(snapshot_entries=100)
+        producer, peer = topic.producer()
+        topic.send(producer, *range(50))
+        assert len(topic.ledger.pending) == 1
+        assert peer.answers == []
+        topic.confirm()
+        assert peer.answers == [(number, "stored") for number in range(50)]
+        assert (producer.pending_runs, peer.pending_bytes) == (0, 0)
+        assert topic.ledger.saves == 0
+        topic.send(producer, *range(50, 100))
+        topic.confirm()
+        assert topic.ledger.saves == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_duplicate_is_answered_after_what_was_sent_before_it() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, peer = topic.producer()
+    topic.send(producer, 0)
+    topic.confirm()
+    topic.send(producer, 1, 0, 2)
+    assert peer.answers == [(0, "stored")]
+    topic.confirm(1)
+    assert peer.answers[1:] == [(1, "stored"), (0, "duplicate")]
+    topic.confirm()
+    assert peer.answers[3:] == [(2, "stored")]
+    assert topic.ledger.stored == [b"0", b"1", b"2"]
+
+
+def test_what_is_in_flight_is_held_until_it_is_confirmed() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    old, _ = topic.producer()
+    topic.send(old, 0, 1)
+    topic.send(old, 2)
+    old.peer.close("gone")
+    new, peer = topic.producer()
+    topic.send(new, 0, 1, 2, 3)
+    assert peer.answers == []
+    assert peer.pending_bytes == 4
+    topic.confirm(1)
+    assert peer.answers == [(0, "duplicate"), (1, "duplicate")]
+    topic.confirm()
+    assert peer.answers[2:] == [(2, "duplicate"), (3, "stored")]
+    assert topic.ledger.stored == [b"0", b"1", b"2", b"3"]
+    assert (new.pending_runs, peer.pending_bytes, old.pending_runs) == (0, 0, 0)
+
+
+def test_what_was_in_flight_is_stored_anew_when_that_failed() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    old, _ = topic.producer()
+    topic.send(old, 0)
+    topic.send(old, 1, 2)
+    new, peer = topic.producer()
+    topic.send(new, 0, 1, 2)
+    topic.refuse(1)
+    assert peer.answers == []
+    topic.confirm()
+    assert peer.answers == [(0, "duplicate"), (1, "stored"), (2, "stored")]
+    assert topic.ledger.stored == [b"0", b"1", b"2"]
+
+
+def test_what_is_in_flight_is_refused_when_storage_goes_on_failing() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, peer = topic.producer()
+    topic.send(producer, 0, 0)
+    topic.ledger.refusing = LogFull("full")
+    topic.refuse()
+    assert peer.answers == [(0, "refused"), (0, "refused")]
+    assert (producer.pending_runs, peer.pending_bytes) == (0, 0)
+
+
+def test_nothing_overtakes_a_refused_message() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, peer = topic.producer()
+    topic.send(producer, 0, 1)
+    topic.ledger.refusing = LogFull("full")
+    topic.send(producer, 2, 3)
+    topic.ledger.refusing = None
+    # Sent before the client heard of it.
+    topic.send(producer, 4, 5)
+    topic.confirm()
+    assert peer.answers == [(0, "stored"), (1, "stored"), *((number, "refused") for number in (2, 3, 4, 5))]
+    topic.send(producer, *range(6))
+    topic.send(producer, 6)
+    topic.confirm()
+    assert topic.ledger.stored == [b"%d" % number for number in range(7)]
+
+
+def test_a_new_producer_of_the_name_need_not_begin_where_a_former_one_was_refused() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, _ = topic.producer()
+    topic.send(producer, 3)
+    topic.refuse()
+    again, peer = topic.producer()
+    topic.send(again, 4)
+    topic.confirm()
+    assert peer.answers == [(4, "stored")]
+
+
+def test_a_producer_that_opens_waits_for_what_its_name_has_in_flight() -> None:
+    async def scenario() -> None:
+        topic = FakeTopic(snapshot_entries=1)
+        producer, _ = topic.producer()
+        topic.send(producer, 0, 1)
+        settled = asyncio.ensure_future(topic.publishing.settled("a"))
+        await topic.publishing.settled("b")
+        await asyncio.sleep(0)
+        assert not settled.done()
+        topic.confirm()
+        await settled
+        assert topic.publishing.last_sequence_id("a") == 1
+        topic.send(producer, 2)
+        settled = asyncio.ensure_future(topic.publishing.settled("a"))
+        await asyncio.sleep(0)
+        topic.refuse()
+        await settled
+        assert topic.publishing.last_sequence_id("a") == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_state_that_changed_is_saved_after_the_interval_and_at_close() -> None:
+    async def scenario() -> None:
+        topic = FakeTopic(snapshot_entries=1_000, snapshot_interval_s=0)
+        producer, _ = topic.producer()
+        topic.send(producer, 0)
+        topic.confirm()
+        assert topic.ledger.saves == 0
+        await asyncio.sleep(0.01)
+        assert topic.ledger.saves == 1
+        await asyncio.sleep(0.01)
+        assert topic.ledger.saves == 1
+        topic.publishing.close()
+        assert topic.ledger.saves == 1
+        topic.send(producer, 1)
+        topic.confirm()
+        assert topic.ledger.saves == 2
+
+    asyncio.run(scenario())
