@@ -273,6 +273,22 @@ def test_nothing_follows_a_reader_in_a_trimmed_ledger() -> None:
     simulated(scenario)
 
 
+def test_a_backlog_does_not_count_acknowledgements_in_trimmed_ledgers() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        reader = topic.ledger.open_non_durable_cursor("reader", EARLIEST)
+        positions = await topic.publish_confirmed(11)
+        assert reader.ack(*positions[5])
+        assert reader.backlog() == 10
+        await asyncio.sleep(0.05)
+        assert not ledger_ids(topic)
+        assert reader.backlog() == 0
+        await topic.publish_confirmed(3)
+        assert reader.backlog() == 3
+
+    simulated(scenario)
+
+
 def test_a_million_holes_go_through_a_flush_a_snapshot_and_a_restart() -> None:
     async def scenario(process: Process) -> None:
         process.config = SegmentLogConfig(segment_size_bytes=4 << 20)

@@ -288,6 +288,13 @@ class AckState:
         self._partial = self._deliveries = None
         self.take_changes()
 
+    def skip_trimmed(self, last: Position) -> None:
+        """Everything up to `last` was trimmed; a non-durable cursor that was not so far is now."""
+        if last > (self._mark_ledger, self._mark_entry):
+            self._mark_ledger, self._mark_entry = last
+            self._drop_below_mark()
+            self._advance()
+
     # Flushing
 
     def take_changes(self) -> AckDelta:

@@ -286,6 +286,8 @@ class ManagedLedger:
             if count:
                 # Off the list at once, so that no cursor is put into what is about to go.
                 removed = self._spans.remove_first(min(count, trimming.LEDGERS_PER_TRANSACTION_MAX))
+                for cursor in self._cursors.by_name.values():
+                    cursor.skip_trimmed(removed[-1].last_position)
                 self._doomed = [*(self._doomed or ()), *removed]
                 self._kick()
 
