@@ -100,6 +100,17 @@ def test_nothing_overtakes_a_refused_message() -> None:
     assert topic.ledger.stored == [b"%d" % number for number in range(7)]
 
 
+def test_what_was_held_does_not_overtake_a_refused_message_either() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, peer = topic.producer()
+    topic.send(producer, 0, 1)
+    topic.send(producer, 1)
+    topic.refuse()
+    topic.confirm()
+    assert peer.answers == [(0, "refused"), (1, "refused"), (1, "refused")]
+    assert topic.ledger.stored == []
+
+
 def test_a_new_producer_of_the_name_need_not_begin_where_a_former_one_was_refused() -> None:
     topic = FakeTopic(snapshot_entries=1)
     producer, _ = topic.producer()

@@ -124,7 +124,7 @@ class DeduplicatedPublishing:
             verdict, end = self._state.judge(producer.name, firsts, highests, start)
             part = _part(sends, start, end)
             if verdict is Verdict.NEW:
-                self._take(producer, part, max(highests[start:end]))
+                self._take(producer, part, max(highests[start:end]), self._expect(producer))
             elif verdict is Verdict.DUPLICATE:
                 self._expect(producer).frames = _duplicates(producer, part)
             else:
@@ -133,8 +133,7 @@ class DeduplicatedPublishing:
             start = end
         _send_answers(producer)
 
-    def _take(self, producer: Producer, sends: SendRun, highest: int) -> None:
-        answer = self._expect(producer)
+    def _take(self, producer: Producer, sends: SendRun, highest: int, answer: Answer) -> None:
         if not _may_pass(producer, sends):
             error = LogFailed(
                 f"message {producer.refused_sequence_id} of producer {producer.name!r} was refused, and has "
@@ -142,9 +141,6 @@ class DeduplicatedPublishing:
             )
             answer.frames = send_errors(producer, sends, error)
             return
-        self._append(producer, sends, highest, answer)
-
-    def _append(self, producer: Producer, sends: SendRun, highest: int, answer: Answer) -> None:
         run = run_of(sends)
         stored = _Stored(producer, sends, run.byte_length, self._clock.monotonic(), answer)
         try:
@@ -247,7 +243,7 @@ class DeduplicatedPublishing:
         if verdict is Verdict.DUPLICATE:
             held.answer.frames = _duplicates(producer, sends)
         elif producer.peer.connected:
-            self._append(producer, sends, highests[0], held.answer)
+            self._take(producer, sends, highests[0], held.answer)
         else:
             # Its client is gone, and sends it again.
             held.answer.frames = b""
