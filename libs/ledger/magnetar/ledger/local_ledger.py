@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from magnetar.common.errors import LedgerClosed, LedgerFenced, NoSuchEntry, StorageError, VersionMismatch
 from magnetar.common.metadata.store import Op
-from magnetar.common.metadata.values import LedgerMetadata
+from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Run
 from magnetar.ledger.segment_log.log import SegmentLog
 
@@ -41,7 +41,7 @@ class LocalLedgerWriter:
         commit_closed: CommitClosed,
         ref: LedgerRef,
         key: str,
-        metadata: LedgerMetadata,
+        metadata: bytes,
         version: int,
         listener: LedgerListener,
         gone: Callable[[LedgerRef], None],
@@ -50,6 +50,7 @@ class LocalLedgerWriter:
         self._log = log
         self._commit_closed = commit_closed
         self._key = key
+        # As bytes: a message that lives as long as its ledger would cost an idle topic half a KiB.
         self._metadata = metadata
         self._version = version
         self._listener = listener
@@ -92,7 +93,8 @@ class LocalLedgerWriter:
         await self._confirmed()
         closed = ClosedLedger(self.ref, self.last_confirmed, self._ledger.byte_length)
         try:
-            await self._commit_closed(self._metadata, self._version, closed, with_ops)
+            metadata = decode(LedgerMetadata, self._metadata)
+            await self._commit_closed(metadata, self._version, closed, with_ops)
         except VersionMismatch as error:
             if error.key != self._key:
                 self._refusal = self._error  # the ledger stays as it was

@@ -88,9 +88,10 @@ class LocalLedgerStore:
                     created_ms=self._clock.wall_ms(),
                 )
                 value.ref.id, value.ref.key = ref.id, ref.key
+                key, data = self._keys.ledger(ref.id), encode(value)
                 ops: list[Op] = [
                     Put(self._keys.ledger_id_counter, encode(Counter(next=ledger_id + 1)), version),
-                    Put(self._keys.ledger(ref.id), encode(value), ABSENT),
+                    Put(key, data, ABSENT),
                     *(with_ops(ref) if with_ops is not None else ()),
                 ]
                 try:
@@ -107,9 +108,8 @@ class LocalLedgerStore:
                 break
         self.garbage.saw_revision(revision)
         self.log.ledger(ref).uses_reserve = properties.get("kind") == "cursors"
-        key = self._keys.ledger(ref.id)
         writer = LocalLedgerWriter(
-            self.log, self._commit_closed, ref, key, value, revision, listener, self._gone
+            self.log, self._commit_closed, ref, key, data, revision, listener, self._gone
         )
         self._writers[ref] = writer
         return writer
