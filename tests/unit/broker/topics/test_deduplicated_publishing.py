@@ -111,6 +111,20 @@ def test_what_was_held_does_not_overtake_a_refused_message_either() -> None:
     assert topic.ledger.stored == []
 
 
+def test_refused_messages_come_again_one_after_the_other() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, peer = topic.producer()
+    topic.send(producer, 0, 1, 2)
+    topic.send(producer, 0, 2)
+    topic.refuse()
+    topic.confirm()
+    assert peer.answers[3:] == [(0, "stored"), (2, "refused")]
+    topic.send(producer, 2)
+    topic.send(producer, 1, 2, 3)
+    topic.confirm()
+    assert topic.ledger.stored == [b"0", b"1", b"2", b"3"]
+
+
 def test_a_new_producer_of_the_name_need_not_begin_where_a_former_one_was_refused() -> None:
     topic = FakeTopic(snapshot_entries=1)
     producer, _ = topic.producer()

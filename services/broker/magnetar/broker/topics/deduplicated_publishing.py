@@ -124,6 +124,9 @@ class DeduplicatedPublishing:
             verdict, end = self._state.judge(producer.name, firsts, highests, start)
             part = _part(sends, start, end)
             if verdict is Verdict.NEW:
+                if producer.refused_sequence_id is not None:
+                    end = start + 1
+                    part = _part(sends, start, end)
                 self._take(producer, part, max(highests[start:end]), self._expect(producer))
             elif verdict is Verdict.DUPLICATE:
                 self._expect(producer).frames = _duplicates(producer, part)
@@ -139,7 +142,7 @@ class DeduplicatedPublishing:
                 f"message {producer.refused_sequence_id} of producer {producer.name!r} was refused, and has "
                 "to come again before any after it"
             )
-            answer.frames = send_errors(producer, sends, error)
+            self._refuse(producer, sends, error, answer)
             return
         run = run_of(sends)
         stored = _Stored(producer, sends, run.byte_length, self._clock.monotonic(), answer)
@@ -169,7 +172,8 @@ class DeduplicatedPublishing:
 
     def _refuse(self, producer: Producer, sends: SendRun, error: StorageError, answer: Answer) -> None:
         answer.frames = send_errors(producer, sends, error)
-        lowest = min(sends.sequence_ids())
+        ids = sends.sequence_ids()
+        lowest, producer.refused_through = min(ids), max(producer.refused_through, *ids)
         if producer.refused_sequence_id is None or lowest < producer.refused_sequence_id:
             producer.refused_sequence_id = lowest
 
@@ -349,15 +353,19 @@ def _part(sends: SendRun, start: int, end: int) -> SendRun:
 
 
 def _may_pass(producer: Producer, sends: SendRun) -> bool:
-    """False for what comes after a refused message that has not come again."""
+    """False for what comes after a refused message that has not come again; `sends` is one entry then."""
     refused = producer.refused_sequence_id
     if refused is None or sends.marker:
         return True
     first = sends.sequence_id(0)
     if first > refused or (first == refused and sends.is_chunk and not _begins_message(sends.entries[0])):
         return False
-    if max(sends.highest_sequence_id(index) for index in range(len(sends.entries))) >= refused:
-        producer.refused_sequence_id = None
+    highest = sends.highest_sequence_id(0)
+    if highest >= producer.refused_through:
+        producer.refused_sequence_id, producer.refused_through = None, -1
+    elif highest >= refused:
+        # More was refused behind it, and comes next.
+        producer.refused_sequence_id = highest + 1
     return True
 
 

@@ -38,6 +38,8 @@ class Producer:
     """What its messages are answered, in their order; only where they are deduplicated."""
     refused_sequence_id: int | None = None
     """Where they are deduplicated: the lowest id that was refused and has not come again."""
+    refused_through: int = -1
+    """The highest id that was refused since then."""
     _idle: asyncio.Event | None = field(default=None, repr=False)
 
     def detach(self) -> None:
