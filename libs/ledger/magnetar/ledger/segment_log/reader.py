@@ -31,6 +31,10 @@ READ_BYTES_MIN: Final = 4096
 READ_BYTES_MAX: Final = 1 << 20
 """One read from the file asks for between these many bytes, unless a single record is larger."""
 
+READ_STRIDE_MAX: Final = 64 * 1024
+"""Records of a ledger that begin further apart than this are read one by one: what lies between belongs to
+others, and a read ahead over a thousand interleaved ledgers would fetch a thousand times what it returns."""
+
 UNREADABLE_READS = Counter(
     "magnetar_log_unreadable_reads",
     "Reads that met an entry whose bytes are damaged.",
@@ -73,7 +77,7 @@ async def read_runs(
     while place != NO_RUN and place < len(index) and first <= last and (budget > 0 or not runs):
         if index.first_entry_id(place) > first:
             break
-        record = await _read_record(pool, segment, ahead, index.offset(place), budget)
+        record = await _read_record(pool, segment, ahead, index, place, budget)
         if record is not None and (record[0].ledger_id, record[0].ledger_key) != (ref.id, ref.key):
             record = None
         if record is not None and record[0].last_entry_id < first:
@@ -100,29 +104,44 @@ async def read_runs(
 
 
 async def _read_record(
-    pool: BlockingPool, segment: Segment, ahead: _Ahead, offset: int, budget: int
+    pool: BlockingPool, segment: Segment, ahead: _Ahead, index: LedgerIndex, place: int, budget: int
 ) -> tuple[RecordHeader, bytes] | None:
     """A record's header and body; None when the header is damaged or the record is not whole."""
-    wanted = min(READ_BYTES_MAX, max(READ_BYTES_MIN, budget + RECORD_HEADER_SIZE))
+    offset = index.offset(place)
     fixed = ahead.slice(offset, RECORD_HEADER_SIZE)
     if fixed is None:
-        await _fill(pool, segment, ahead, offset, wanted)
+        await _fill(pool, segment, ahead, offset, bytes_ahead(index, place, budget))
         fixed = ahead.slice(offset, RECORD_HEADER_SIZE)
     length = -1 if fixed is None else record_header_length(fixed)
     if length < 0 or offset + length > segment.durable_end:
         return None
     raw = ahead.slice(offset, length)
     if raw is None:
-        await _fill(pool, segment, ahead, offset, max(length, wanted))
+        await _fill(pool, segment, ahead, offset, max(length, bytes_ahead(index, place, budget)))
         raw = ahead.slice(offset, length)
     header = None if raw is None else decode_record_header(raw, segment.header.salt)
     if header is None or offset + length + header.body_length > segment.durable_end:
         return None
     body = ahead.slice(offset + length, header.body_length)
     if body is None:
-        await _fill(pool, segment, ahead, offset, max(header.record_length, wanted))
+        wanted = max(header.record_length, bytes_ahead(index, place, budget))
+        await _fill(pool, segment, ahead, offset, wanted)
         body = ahead.slice(offset + length, header.body_length)
     return None if body is None else (header, body)
+
+
+def bytes_ahead(index: LedgerIndex, place: int, budget: int) -> int:
+    """How much to read from the record at `place` on: as far as the ledger's records lie close together."""
+    limit = min(READ_BYTES_MAX, max(READ_BYTES_MIN, budget + RECORD_HEADER_SIZE))
+    begin = here = index.offset(place)
+    for following in range(place + 1, len(index)):
+        next_offset = index.offset(following)
+        if not here < next_offset <= here + READ_STRIDE_MAX:
+            break  # copies of earlier entries may lie anywhere
+        here = next_offset
+        if here - begin >= limit:
+            return limit
+    return min(limit, here - begin + READ_BYTES_MIN)
 
 
 async def _fill(pool: BlockingPool, segment: Segment, ahead: _Ahead, offset: int, length: int) -> None:
