@@ -29,10 +29,11 @@ from bench.messages import AckFrames, MessageSplitter, last_message_id, message_
 Acks = Literal["cumulative", "individual", "alternate"]
 """What a consumer acknowledges: as it goes, each message by itself, or every second one by itself."""
 
-SILENCE_SECONDS_MAX: Final = 60.0
+SILENCE_SECONDS_MAX: Final = 30.0
 QUEUE_MESSAGES: Final = 1_000
 """Permits of a consumer, renewed by halves: the receiver queue of Pulsar's clients."""
 
+CLOSE_SECONDS_MAX: Final = 5.0
 KEEP_ALIVE_SECONDS: Final = 10.0
 _PONG: Final = simple_frame("pong")
 
@@ -53,6 +54,7 @@ class Run:
 class Side(asyncio.Protocol):
     def __init__(self) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.transport: asyncio.Transport
         self.heard = time.monotonic()
         self.ended = 0.0
@@ -61,6 +63,7 @@ class Side(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(None)
         if not self.done.done():
             self.done.set_exception(ConnectionError(f"the broker closed the connection: {exc}"))
 
@@ -215,6 +218,15 @@ async def until_done(*sides: Side) -> None:
             raise TimeoutError(f"nothing came from the broker for {SILENCE_SECONDS_MAX:g} s")
 
 
+async def close(*sides: Side) -> None:
+    """Close the connections; everything written is sent first, and read by a broker that closes in answer."""
+    for side in sides:
+        side.transport.write_eof()
+    await asyncio.wait([side.lost for side in sides], timeout=CLOSE_SECONDS_MAX)
+    for side in sides:
+        side.transport.abort()
+
+
 def produce(
     sock: socket.socket, template: SendTemplate, *, window: int, entries: int, seconds: float = 0.0
 ) -> Run:
@@ -226,7 +238,7 @@ def produce(
         started = time.perf_counter()
         side.start()
         await until_done(side)
-        side.transport.close()
+        await close(side)
         return Run(side.entries, side.ended - started, side.ack_ms)
 
     return uvloop.run(main())
@@ -241,7 +253,7 @@ def consume(sock: socket.socket, template: SendTemplate, *, entries: int, acks: 
         started = time.perf_counter()
         side.start()
         await until_done(side)
-        side.transport.close()
+        await close(side)
         return Run(entries, side.ended - started)
 
     return uvloop.run(main())
@@ -271,8 +283,7 @@ def produce_and_consume(
         producing.start()
         await until_done(producing, consuming)
         ended = max(producing.ended, consuming.ended)
-        for side in (producing, consuming):
-            side.transport.close()
+        await close(producing, consuming)
         return Run(producing.entries, ended - started, producing.ack_ms, consuming.end_to_end_ms)
 
     return uvloop.run(main())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from typing import Final
@@ -11,7 +10,7 @@ import uvloop
 
 from bench.connection import Connection
 from bench.frames import FIRST_SEQUENCE_ID, RECEIPT_MARK, MarkCounter, SendTemplate, simple_frame
-from bench.generator import QUEUE_MESSAGES, Side, attach, until_done
+from bench.generator import QUEUE_MESSAGES, Side, attach, close, until_done
 from bench.messages import AckFrames, MessageSplitter, consumer_id_of, message_id_of
 
 FIRST_ID: Final = 128
@@ -132,7 +131,5 @@ async def _seconds_of(side: FillTopics | DrainTopics, connection: Connection) ->
     started = time.perf_counter()
     side.start()
     await until_done(side)
-    side.transport.close()
-    # The receipts and the last acknowledgements have left before the socket goes.
-    await asyncio.sleep(0)
+    await close(side)
     return side.ended - started

@@ -13,6 +13,8 @@ from bench.scenarios import FULL, QUICK, all_scenarios
 
 COLORS: Final = {MAGNETAR: "#1f6feb", APACHE_PULSAR: "#8b949e"}
 MET, MISSED, AIM = "#2da44e", "#cf222e", "#1f6feb"
+MARGIN_MAX: Final = 20.0
+"""Bars end here: beyond it a floor is no longer the question."""
 
 
 def draw(results: Results, directory: Path) -> list[Path]:
@@ -60,10 +62,14 @@ def _floors(pyplot: Any, results: Results) -> Any:
         return None
     figure, axes = pyplot.subplots(figsize=(9, 0.32 * len(labels) + 1))
     places = range(len(labels))
-    for place, margin in zip(places, margins, strict=True):
-        axes.barh(place, margin - 1, left=1, height=0.6, color=MET if margin >= 1 else MISSED)
-        beside = max(margin, 1.0)
-        axes.text(beside * 1.04, place, f"{margin:.2f}", va="center", fontsize=8)
+    for place, margin, aim in zip(places, margins, aims, strict=True):
+        shown = min(margin, MARGIN_MAX)
+        axes.barh(place, shown - 1, left=1, height=0.6, color=MET if margin >= 1 else MISSED)
+        beside = max(shown, 1.0)
+        if aim is not None and beside < aim < 1.4 * beside:
+            beside = aim
+        text = f"{margin:.2f}" if margin <= MARGIN_MAX else f"more than {MARGIN_MAX:g}"
+        axes.text(beside * 1.04, place, text, va="center", fontsize=8)
     with_aim = [(aim, place) for aim, place in zip(aims, places, strict=True) if aim is not None]
     axes.plot(
         [aim for aim, _ in with_aim],
@@ -77,20 +83,23 @@ def _floors(pyplot: Any, results: Results) -> Any:
     )
     axes.axvline(1, color="black", linewidth=1, label="floor")
     axes.set_xscale("log")
-    ticks = [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if tick < 2 * max(margins)]
+    axes.set_xlim(min(0.5, *margins) / 1.2, 2 * MARGIN_MAX)
+    ticks = [
+        tick for tick in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20) if tick >= min(0.5, *margins)
+    ]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_yticks(places, labels)
     axes.invert_yaxis()
     axes.set_xlabel("times better than the floor (log scale); red: floor missed")
-    axes.legend(loc="lower right", frameon=False)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.3, 1.0), ncols=2, frameon=False)
     return figure
 
 
 def _throughput(pyplot: Any, results: Results) -> Any:
     """Both brokers' rates, with the range of the rounds."""
     shown = [
-        (scenario.key, rate.key, f"{scenario.title}, {rate.key}")
+        (scenario.key, rate.key, scenario.title)
         for scenario in all_scenarios(QUICK if results.quick else FULL)
         for rate in scenario.figures
         if rate.unit in ("/s", "MB/s") and results.values(scenario.key, rate.key, MAGNETAR)
@@ -118,11 +127,15 @@ def _throughput(pyplot: Any, results: Results) -> Any:
                 xerr=[[one.median - one.lowest], [one.highest - one.median]],
                 error_kw={"elinewidth": 1, "capsize": 2},
             )
-            axes.text(one.highest * 1.05, at, f"{one.median:,.0f}", va="center", fontsize=8)
-    axes.set_xscale("log")
+            text = f"{one.median:,.0f}"
+            if figure_key == "MB/s":
+                text += f" ({median(values):,.0f} MB/s)"
+            axes.annotate(
+                text, (one.highest, at), (6, 0), textcoords="offset points", va="center", fontsize=8
+            )
     axes.set_yticks(range(len(shown)), [label for _, _, label in shown])
     axes.invert_yaxis()
-    axes.set_xlabel("thousand messages a second (log scale); median, lowest and highest round")
+    axes.set_xlabel("thousand messages a second; median, lowest and highest round")
     axes.legend(loc="lower center", bbox_to_anchor=(0.3, 1.0), ncols=2, frameon=False)
     return figure
 

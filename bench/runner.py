@@ -6,9 +6,9 @@ import gc
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
@@ -31,19 +31,35 @@ from bench.scenarios import (
 )
 from bench.target import Target, new_topic
 
-LOAD_SECONDS_MAX: Final = 900.0
+LOAD_SECONDS_MAX: Final = 600.0
 SETTLE_SECONDS: Final = 1.0
 
 
 def run_apart(measure: Measure, target: Target) -> Measured:
     """Run a load in a fresh process, so that no load inherits memory, garbage or threads of another."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_without_collections, measure, target).result(LOAD_SECONDS_MAX)
+    context = get_context("spawn")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_run_here, args=(sending, measure, target), daemon=True)
+    process.start()
+    sending.close()
+    try:
+        if not receiving.poll(LOAD_SECONDS_MAX):
+            raise TimeoutError(f"not finished within {LOAD_SECONDS_MAX:g} s")
+        outcome: Measured | Exception = receiving.recv()
+    finally:
+        process.kill()
+        process.join()
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
-def _without_collections(measure: Measure, target: Target) -> Measured:
+def _run_here(outcome: Connection, measure: Measure, target: Target) -> None:
     gc.disable()
-    return measure(target)
+    try:
+        outcome.send(measure(target))
+    except Exception as error:
+        outcome.send(error)
 
 
 def settle() -> None:
