@@ -341,6 +341,7 @@ class ManagedLedgerMachine(Owners, RuleBasedStateMachine):
             self.end_process()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("examples", [300, pytest.param(3_000, marks=pytest.mark.full)])
 def test_a_managed_ledger_is_what_the_model_says(examples: int) -> None:
     REACHED.clear()
