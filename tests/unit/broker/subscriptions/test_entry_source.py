@@ -163,3 +163,44 @@ def test_nothing_stays_charged_after_everything_was_delivered_or_dropped() -> No
         assert reader.budget.reads == 0
 
     asyncio.run(main())
+
+
+def test_many_that_catch_up_at_once_with_room_for_one_read_all_come_to_their_end() -> None:
+    """What was read is offered to its consumers before another reader takes its room."""
+
+    async def main() -> None:
+        readers, entries = 30, 10
+        budget = ByteBudget(MemoryConfig(budget_megabytes=1), EntryCache(0))
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[Any]] = set()
+        delivered = [0] * readers
+        sources: list[EntrySource] = []
+
+        def turn(number: int) -> None:
+            peeked = sources[number].peek(entries)
+            if peeked is not None:
+                count = len(peeked[0].entries)
+                delivered[number] += count
+                sources[number].advance(count)
+                loop.call_soon(turn, number)
+
+        ledgers = [FakeLedger(entries, cached_from=100) for _ in range(readers)]
+        for number, ledger in enumerate(ledgers):
+            sources.append(
+                EntrySource(
+                    cast(Any, ledger),
+                    cast(Any, FakeCursor()),
+                    DispatchConfig(read_entries_max=5, read_bytes_max=600_000),
+                    budget,
+                    lambda coro, _: tasks.add(asyncio.ensure_future(coro)),
+                    lambda number=number: loop.call_soon(turn, number),  # type: ignore[misc]
+                )
+            )
+        for number in range(readers):
+            turn(number)
+        for _ in range(2_000):
+            await asyncio.sleep(0)
+        assert delivered == [entries] * readers
+        assert budget.reads == 0
+
+    asyncio.run(main())

@@ -42,6 +42,7 @@ class EntrySource:
         "_generation",
         "_held_bytes",
         "_ledger",
+        "_offered",
         "_paused",
         "_read_after",
         "_reading",
@@ -65,6 +66,7 @@ class EntrySource:
         self._config = config
         self._budget = budget
         self._held_bytes = 0
+        self._offered = True
         self._catching_up = False
         self._spawn = spawn
         self._wake = wake
@@ -106,6 +108,8 @@ class EntrySource:
 
     def give_back(self) -> None:
         """Somebody else needs the memory: what was read ahead is read again when it is asked for."""
+        if not self._offered:
+            return
         for run in self._replayed:
             for entry_id in range(run.first_entry_id, run.last_entry_id + 1):
                 self._replay.add(run.ledger_id, entry_id)
@@ -230,8 +234,16 @@ class EntrySource:
                 self._fresh.extend(self._unacked(run))
         read_bytes = sum(run.byte_length for run in result.runs)
         self._held_bytes += read_bytes
-        self._budget.release_read(self, reserved - read_bytes, all_of_it=not self._held_bytes)
+        self._offered = False
         self._wake()
+        asyncio.get_running_loop().call_soon(self._offer)
+        self._budget.release_read(self, reserved - read_bytes, all_of_it=not self._held_bytes)
+
+    def _offer(self) -> None:
+        """The turn that `_wake` asked for is over: what it left may be taken back by those who wait."""
+        self._offered = True
+        if self._held_bytes:
+            self._budget.release_read(self, 0, all_of_it=False)
 
     def _release(self, byte_count: int) -> None:
         """So many of the bytes read ahead are no longer held here."""
