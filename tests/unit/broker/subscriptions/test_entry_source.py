@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -184,6 +185,9 @@ def test_many_that_catch_up_at_once_with_room_for_one_read_all_come_to_their_end
                 sources[number].advance(count)
                 loop.call_soon(turn, number)
 
+        def wake(number: int) -> None:
+            loop.call_soon(turn, number)
+
         ledgers = [FakeLedger(entries, cached_from=100) for _ in range(readers)]
         for number, ledger in enumerate(ledgers):
             sources.append(
@@ -193,7 +197,7 @@ def test_many_that_catch_up_at_once_with_room_for_one_read_all_come_to_their_end
                     DispatchConfig(read_entries_max=5, read_bytes_max=600_000),
                     budget,
                     lambda coro, _: tasks.add(asyncio.ensure_future(coro)),
-                    lambda number=number: loop.call_soon(turn, number),  # type: ignore[misc]
+                    partial(wake, number),
                 )
             )
         for number in range(readers):
