@@ -52,6 +52,12 @@ def test_different_topics_have_different_keys(one: TopicName, other: TopicName) 
     assert (keys.topic_head(one) == keys.topic_head(other)) == (one == other)
 
 
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), ids)
+def test_bookie_and_under_replication_keys_are_read_back(bookie_id: str, ledger_id: int) -> None:
+    assert keys.bookie_id_of(keys.bookie(bookie_id)) == bookie_id
+    assert keys.under_replicated_of(keys.under_replicated(ledger_id)) == ledger_id
+
+
 @given(ids, ids)
 def test_the_order_of_keys_is_the_order_of_ids(one: int, other: int) -> None:
     assert (keys.ledger(one) < keys.ledger(other)) == (one < other)
@@ -107,6 +113,11 @@ def test_every_key_is_documented() -> None:
         keys.ledger_id_counter,
         keys.creation_id_counter,
         keys.producer_name_counter,
+        keys.bookie("bookie-1"),
+        keys.cookie("bookie-1"),
+        keys.auditor,
+        keys.under_replicated(1),
+        keys.owner,
         keys.schema(topic, 0),
         keys.intent(delete_ledger_intent_id(1)),
         keys.intent(delete_topic_intent_id(1)),

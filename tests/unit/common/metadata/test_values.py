@@ -10,9 +10,12 @@ from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.common.metadata.metadata_pb2 import COUNTER, TENANT, Format
 from magnetar.common.metadata.values import (
     _TYPES,
+    BookieCookie,
+    BookieRegistration,
     Counter,
     InstanceId,
     Intent,
+    Leader,
     LedgerMetadata,
     LedgerRef,
     Namespace,
@@ -21,6 +24,7 @@ from magnetar.common.metadata.values import (
     Tenant,
     TopicHead,
     TopicLedger,
+    UnderReplicated,
     Value,
     decode,
     encode,
@@ -94,6 +98,27 @@ VALUES: dict[str, Value] = {
             name="persistent://public/default/t", creation_id=11, ledgers=[LedgerRef(id=20, key=2**63 + 1)]
         ),
         created_ms=1_600_000_000_012,
+    ),
+    "bookie-cookie": BookieCookie(
+        bookie_id="bookie-1", directory_id=bytes(range(16)), created_ms=1_600_000_000_020
+    ),
+    "bookie-registration": BookieRegistration(
+        bookie_id="bookie-1",
+        address="10.0.0.7:3181",
+        rack="/eu/a",
+        read_only=True,
+        protocol_version=1,
+        free_bytes=2**40,
+        started_ms=1_600_000_000_021,
+    ),
+    "under-replicated": UnderReplicated(
+        ref=LedgerRef(id=12, key=9), missing_bookie_ids=["bookie-1"], created_ms=1_600_000_000_022
+    ),
+    "leader": Leader(id="bookie-2", epoch=3, address="10.0.0.8:3181", since_ms=1_600_000_000_023),
+    "ledger-metadata-gaps": LedgerMetadata(
+        ref=LedgerRef(id=13, key=9),
+        state=LedgerMetadata.OPEN,
+        gaps=[LedgerMetadata.Gap(bookie_id="bookie-3", first_entry_id=4, last_entry_id=9)],
     ),
 }
 

@@ -34,15 +34,20 @@ class Keys:
     """The keys of one cluster."""
 
     __slots__ = (
+        "auditor",
+        "bookies_prefix",
+        "cookies_prefix",
         "counters_prefix",
         "creation_id_counter",
         "instance_id",
         "intents_prefix",
         "ledger_id_counter",
         "ledgers_prefix",
+        "owner",
         "producer_name_counter",
         "root",
         "tenants_prefix",
+        "under_replicated_prefix",
     )
 
     def __init__(self, cluster: str) -> None:
@@ -51,6 +56,11 @@ class Keys:
         self.tenants_prefix: Final = f"{self.root}tenants/"
         self.ledgers_prefix: Final = f"{self.root}ledgers/"
         self.intents_prefix: Final = f"{self.root}intents/"
+        self.bookies_prefix: Final = f"{self.root}bookies/available/"
+        self.cookies_prefix: Final = f"{self.root}bookies/cookies/"
+        self.auditor: Final = f"{self.root}bookies/auditor"
+        self.under_replicated_prefix: Final = f"{self.root}bookies/under-replicated/"
+        self.owner: Final = f"{self.root}owner"
         self.counters_prefix: Final = f"{self.root}counters/"
         self.ledger_id_counter: Final = f"{self.counters_prefix}ledger-id"
         self.creation_id_counter: Final = f"{self.counters_prefix}creation-id"
@@ -138,6 +148,28 @@ class Keys:
         """(creation id, ledger id) of a topic-ledger key."""
         creation_id, _, ledger_id = self._parts("topics", key, 3)
         return int(creation_id), int(ledger_id)
+
+    # Bookies
+
+    def bookie(self, bookie_id: str) -> str:
+        """A bookie that is up; ephemeral."""
+        return f"{self.bookies_prefix}{encode_name(bookie_id)}"
+
+    def bookie_id_of(self, key: str) -> str:
+        """The bookie of a registration's key."""
+        return unquote(key.removeprefix(self.bookies_prefix))
+
+    def cookie(self, bookie_id: str) -> str:
+        """A bookie's identity; stays when it is down."""
+        return f"{self.cookies_prefix}{encode_name(bookie_id)}"
+
+    def under_replicated(self, ledger_id: int) -> str:
+        """A ledger that lacks copies."""
+        return f"{self.under_replicated_prefix}{encode_id(ledger_id)}"
+
+    def under_replicated_of(self, key: str) -> int:
+        """The ledger of an under-replication key."""
+        return int(key.removeprefix(self.under_replicated_prefix))
 
     # Intents; their ids follow from what is deleted, so that writing one twice is the same intent
 

@@ -44,6 +44,10 @@ class _ValueTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueType.V
     LEDGER_METADATA: _ValueType.ValueType  # 8
     SCHEMA_RECORD: _ValueType.ValueType  # 9
     INTENT: _ValueType.ValueType  # 10
+    BOOKIE_COOKIE: _ValueType.ValueType  # 11
+    BOOKIE_REGISTRATION: _ValueType.ValueType  # 12
+    UNDER_REPLICATED: _ValueType.ValueType  # 13
+    LEADER: _ValueType.ValueType  # 14
 
 class ValueType(_ValueType, metaclass=_ValueTypeEnumTypeWrapper): ...
 
@@ -58,6 +62,10 @@ TOPIC_LEDGER: ValueType.ValueType  # 7
 LEDGER_METADATA: ValueType.ValueType  # 8
 SCHEMA_RECORD: ValueType.ValueType  # 9
 INTENT: ValueType.ValueType  # 10
+BOOKIE_COOKIE: ValueType.ValueType  # 11
+BOOKIE_REGISTRATION: ValueType.ValueType  # 12
+UNDER_REPLICATED: ValueType.ValueType  # 13
+LEADER: ValueType.ValueType  # 14
 Global___ValueType: _TypeAlias = ValueType  # noqa: Y015
 
 @_typing.final
@@ -508,6 +516,31 @@ class LedgerMetadata(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Gap(_message.Message):
+        """Entries that a bookie of their fragment should have and does not: no replacement was to be had."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        BOOKIE_ID_FIELD_NUMBER: _builtins.int
+        FIRST_ENTRY_ID_FIELD_NUMBER: _builtins.int
+        LAST_ENTRY_ID_FIELD_NUMBER: _builtins.int
+        bookie_id: _builtins.str
+        first_entry_id: _builtins.int
+        last_entry_id: _builtins.int
+        def __init__(
+            self,
+            *,
+            bookie_id: _builtins.str = ...,
+            first_entry_id: _builtins.int = ...,
+            last_entry_id: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "first_entry_id", b"first_entry_id", "last_entry_id", b"last_entry_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     FORMAT_FIELD_NUMBER: _builtins.int
     REF_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -520,6 +553,7 @@ class LedgerMetadata(_message.Message):
     PROPERTIES_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
     CLOSED_MS_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     state: Global___LedgerMetadata.State.ValueType
     ensemble_size: _builtins.int
     write_quorum: _builtins.int
@@ -540,6 +574,8 @@ class LedgerMetadata(_message.Message):
 
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___LedgerMetadata.Gap]: ...
     def __init__(
         self,
         *,
@@ -555,14 +591,165 @@ class LedgerMetadata(_message.Message):
         properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         created_ms: _builtins.int = ...,
         closed_ms: _builtins.int = ...,
+        gaps: _abc.Iterable[Global___LedgerMetadata.Gap] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "ref", b"ref"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_quorum", b"ack_quorum", "byte_length", b"byte_length", "closed_ms", b"closed_ms", "created_ms", b"created_ms", "ensemble_size", b"ensemble_size", "format", b"format", "fragments", b"fragments", "last_entry_id", b"last_entry_id", "properties", b"properties", "ref", b"ref", "state", b"state", "write_quorum", b"write_quorum"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_quorum", b"ack_quorum", "byte_length", b"byte_length", "closed_ms", b"closed_ms", "created_ms", b"created_ms", "ensemble_size", b"ensemble_size", "format", b"format", "fragments", b"fragments", "gaps", b"gaps", "last_entry_id", b"last_entry_id", "properties", b"properties", "ref", b"ref", "state", b"state", "write_quorum", b"write_quorum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LedgerMetadata: _TypeAlias = LedgerMetadata  # noqa: Y015
+
+@_typing.final
+class BookieCookie(_message.Message):
+    """A bookie's identity, written once: a data directory belongs to it and to nobody else."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    BOOKIE_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    bookie_id: _builtins.str
+    directory_id: _builtins.bytes
+    """16 random bytes, also in the data directory"""
+    created_ms: _builtins.int
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        bookie_id: _builtins.str = ...,
+        directory_id: _builtins.bytes = ...,
+        created_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "created_ms", b"created_ms", "directory_id", b"directory_id", "format", b"format"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BookieCookie: _TypeAlias = BookieCookie  # noqa: Y015
+
+@_typing.final
+class BookieRegistration(_message.Message):
+    """A bookie that is up; lives as long as its session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    BOOKIE_ID_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
+    READ_ONLY_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    bookie_id: _builtins.str
+    address: _builtins.str
+    """host:port of its gRPC server"""
+    rack: _builtins.str
+    """/region/zone or any label; bookies of one rack fail together"""
+    read_only: _builtins.bool
+    """takes no new fragments"""
+    protocol_version: _builtins.int
+    free_bytes: _builtins.int
+    """when it registered or last changed its mode"""
+    started_ms: _builtins.int
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        bookie_id: _builtins.str = ...,
+        address: _builtins.str = ...,
+        rack: _builtins.str = ...,
+        read_only: _builtins.bool = ...,
+        protocol_version: _builtins.int = ...,
+        free_bytes: _builtins.int = ...,
+        started_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "bookie_id", b"bookie_id", "format", b"format", "free_bytes", b"free_bytes", "protocol_version", b"protocol_version", "rack", b"rack", "read_only", b"read_only", "started_ms", b"started_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BookieRegistration: _TypeAlias = BookieRegistration  # noqa: Y015
+
+@_typing.final
+class UnderReplicated(_message.Message):
+    """A ledger with fragments on bookies that are lost, or with gaps: to be copied by a replication worker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    REF_FIELD_NUMBER: _builtins.int
+    MISSING_BOOKIE_IDS_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    created_ms: _builtins.int
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    @_builtins.property
+    def ref(self) -> Global___LedgerRef: ...
+    @_builtins.property
+    def missing_bookie_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """empty: only the gaps that its metadata names"""
+
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        ref: Global___LedgerRef | None = ...,
+        missing_bookie_ids: _abc.Iterable[_builtins.str] | None = ...,
+        created_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "ref", b"ref"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "format", b"format", "missing_bookie_ids", b"missing_bookie_ids", "ref", b"ref"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnderReplicated: _TypeAlias = UnderReplicated  # noqa: Y015
+
+@_typing.final
+class Leader(_message.Message):
+    """Who leads in something (the auditor, the owner of all topics); lives as long as its session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """bookie or broker id"""
+    epoch: _builtins.int
+    """goes up with each leader"""
+    address: _builtins.str
+    since_ms: _builtins.int
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        id: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        address: _builtins.str = ...,
+        since_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "epoch", b"epoch", "format", b"format", "id", b"id", "since_ms", b"since_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Leader: _TypeAlias = Leader  # noqa: Y015
 
 @_typing.final
 class SchemaRecord(_message.Message):

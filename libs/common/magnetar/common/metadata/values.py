@@ -11,9 +11,12 @@ from typing import Final, TypeAlias, TypeVar
 from google.protobuf.message import DecodeError, Message
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.common.metadata.metadata_pb2 import (
+    BOOKIE_COOKIE,
+    BOOKIE_REGISTRATION,
     COUNTER,
     INSTANCE_ID,
     INTENT,
+    LEADER,
     LEDGER_METADATA,
     NAMESPACE,
     PARTITIONED_TOPIC,
@@ -21,10 +24,14 @@ from magnetar.common.metadata.metadata_pb2 import (
     TENANT,
     TOPIC_HEAD,
     TOPIC_LEDGER,
+    UNDER_REPLICATED,
+    BookieCookie,
+    BookieRegistration,
     Counter,
     Envelope,
     InstanceId,
     Intent,
+    Leader,
     LedgerMetadata,
     LedgerRef,
     Namespace,
@@ -33,14 +40,18 @@ from magnetar.common.metadata.metadata_pb2 import (
     Tenant,
     TopicHead,
     TopicLedger,
+    UnderReplicated,
     ValueType,
 )
 
 __all__ = [
     "FORMAT_VERSION",
+    "BookieCookie",
+    "BookieRegistration",
     "Counter",
     "InstanceId",
     "Intent",
+    "Leader",
     "LedgerMetadata",
     "LedgerRef",
     "Namespace",
@@ -49,6 +60,7 @@ __all__ = [
     "Tenant",
     "TopicHead",
     "TopicLedger",
+    "UnderReplicated",
     "decode",
     "encode",
 ]
@@ -67,6 +79,10 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     LedgerMetadata: LEDGER_METADATA,
     SchemaRecord: SCHEMA_RECORD,
     Intent: INTENT,
+    BookieCookie: BOOKIE_COOKIE,
+    BookieRegistration: BOOKIE_REGISTRATION,
+    UnderReplicated: UNDER_REPLICATED,
+    Leader: LEADER,
 }
 
 Value: TypeAlias = (
@@ -80,6 +96,10 @@ Value: TypeAlias = (
     | LedgerMetadata
     | SchemaRecord
     | Intent
+    | BookieCookie
+    | BookieRegistration
+    | UnderReplicated
+    | Leader
 )
 
 V = TypeVar(

@@ -1,0 +1,1 @@
+"""What quorum clients and bookies say to each other, above any transport."""

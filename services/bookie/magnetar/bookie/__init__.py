@@ -1,0 +1,1 @@
+"""The bookie: stores ledgers on one disk and serves them over gRPC."""
