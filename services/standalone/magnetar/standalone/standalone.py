@@ -30,7 +30,7 @@ from magnetar.ledger.data_directory import COOKIE
 from magnetar.ledger.local_store import LocalLedgerStore, open_local_store
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
-from magnetar.ledger.segment_log.syncer import ThreadSyncer
+from magnetar.ledger.segment_log.kernel_syncer import system_syncer
 from magnetar.standalone.config import StandaloneConfig
 from magnetar.standalone.idle_collection import collect_when_idle
 from magnetar.standalone.lazy_http import LazyHttp
@@ -106,7 +106,7 @@ class Standalone:
             keys,
             instance_id=instance_id,
             pool=self._pool,
-            syncer=ThreadSyncer(asyncio.get_running_loop()),
+            syncer=system_syncer(asyncio.get_running_loop(), str(root)),
             clock=clock,
             rng=rng,
             config=config.segment_log,

@@ -71,7 +71,7 @@ def test_large_and_busy_groups_go_to_the_thread_and_small_ones_stay_while_syncs_
         for size, busy in ((100, False), (100, True), (INLINE_BYTES_MAX + 1, False)):
             assert await submit(syncer, file, size, busy=busy) is None
         assert [thread == here for thread in file.threads] == [True, False, False]
-        syncer._average_s = 1.0
+        syncer._inline.average_s = 1.0
         await submit(syncer, file, 100, busy=False)
         assert file.threads[-1] != here
         assert file.synced == 4

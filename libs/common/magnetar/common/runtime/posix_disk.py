@@ -27,6 +27,10 @@ class PosixFile:
         self._fd = fd
         self._path = path
 
+    def fileno(self) -> int:
+        """The descriptor, for calls that `DiskFile` does not have; stays this file's."""
+        return self._fd
+
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 

@@ -1,7 +1,8 @@
 """Writes a group and makes it durable without holding up the event loop.
 
 Three calls: `start`, `submit`, `close`. One submission is outstanding at a time; its `done` is called on the
-loop, never from inside `submit`. `ThreadSyncer` is the real one, libs/sim has its own.
+loop, never from inside `submit`. `kernel_syncer` is the one for Linux, `ThreadSyncer` for anything else,
+libs/sim has its own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from magnetar.common.runtime.disk import Buffer, DiskFile
 from prometheus_client import Histogram
 
 INLINE_BYTES_MAX: Final = 4096
-"""A larger group always goes to the thread."""
+"""A larger group is never synced on the loop."""
 
 INLINE_SYNC_S_MAX: Final = 150e-6
 """Syncs must lately have been quicker than this to be made on the loop."""
@@ -63,19 +64,35 @@ class Syncer(Protocol):
 _Job = tuple[DiskFile, Sequence[Buffer], int, bool, Callable[[OSError | None], None]]
 
 
-class ThreadSyncer:
-    """A thread that writes and syncs (both release the interpreter lock), and the loop itself when cheaper.
+class InlineWhileQuick:
+    """Whether to sync on the loop itself: a hand-over and back costs about as much as a quick disk's sync.
 
-    A hand-over to a thread and back costs about as much as a quick disk's sync. So a small group on an idle
-    loop is synced inline while a moving average of syncs stays quick; one slow sync after another moves the
-    average, and the work goes back to the thread by itself.
+    So a small group on an idle loop is synced inline while a moving average of syncs stays quick; one slow
+    sync after another moves the average, and the work leaves the loop by itself.
     """
+
+    __slots__ = ("average_s",)
+
+    def __init__(self) -> None:
+        self.average_s = INLINE_SYNC_S_MAX
+
+    def permits(self, buffers: Sequence[Buffer], *, busy: bool) -> bool:
+        return not busy and self.average_s <= INLINE_SYNC_S_MAX and sum(map(len, buffers)) <= INLINE_BYTES_MAX
+
+    def took(self, elapsed_s: float) -> None:
+        """Note how long a write and its sync took, wherever they were made."""
+        self.average_s += (elapsed_s - self.average_s) * _AVERAGE_WEIGHT
+        SYNC_SECONDS.observe(elapsed_s)
+
+
+class ThreadSyncer:
+    """A thread that writes and syncs, both without the interpreter lock; the loop itself when cheaper."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._average_s = INLINE_SYNC_S_MAX
+        self._inline = InlineWhileQuick()
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._work, name="log-sync", daemon=True)
@@ -91,10 +108,10 @@ class ThreadSyncer:
         sync: bool,
         busy: bool,
     ) -> None:
-        if busy or self._average_s > INLINE_SYNC_S_MAX or sum(map(len, buffers)) > INLINE_BYTES_MAX:
-            self._jobs.put((file, buffers, offset, sync, done))
-        else:
+        if self._inline.permits(buffers, busy=busy):
             self._loop.call_soon(done, self._write(file, buffers, offset, sync))
+        else:
+            self._jobs.put((file, buffers, offset, sync, done))
 
     def close(self) -> None:
         if self._thread is not None:
@@ -119,7 +136,5 @@ class ThreadSyncer:
                 file.fdatasync()
         except OSError as error:
             return error
-        elapsed = time.perf_counter() - start
-        self._average_s += (elapsed - self._average_s) * _AVERAGE_WEIGHT
-        SYNC_SECONDS.observe(elapsed)
+        self._inline.took(time.perf_counter() - start)
         return None
