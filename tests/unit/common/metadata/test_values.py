@@ -13,6 +13,7 @@ from magnetar.common.metadata.values import (
     BookieCookie,
     BookieRegistration,
     Counter,
+    Decommission,
     InstanceId,
     Intent,
     Leader,
@@ -115,6 +116,9 @@ VALUES: dict[str, Value] = {
         ref=LedgerRef(id=12, key=9), missing_bookie_ids=["bookie-1"], created_ms=1_600_000_000_022
     ),
     "leader": Leader(id="bookie-2", epoch=3, address="10.0.0.8:3181", since_ms=1_600_000_000_023),
+    "decommission": Decommission(
+        bookie_id="bookie-3", created_ms=1_600_000_000_024, ledgers=7, audited_ms=1_600_000_000_025
+    ),
     "ledger-metadata-gaps": LedgerMetadata(
         ref=LedgerRef(id=13, key=9),
         state=LedgerMetadata.OPEN,

@@ -39,12 +39,14 @@ class Keys:
         "cookies_prefix",
         "counters_prefix",
         "creation_id_counter",
+        "decommissions_prefix",
         "instance_id",
         "intents_prefix",
         "ledger_id_counter",
         "ledgers_prefix",
         "owner",
         "producer_name_counter",
+        "replication_locks_prefix",
         "root",
         "tenants_prefix",
         "under_replicated_prefix",
@@ -60,6 +62,8 @@ class Keys:
         self.cookies_prefix: Final = f"{self.root}bookies/cookies/"
         self.auditor: Final = f"{self.root}bookies/auditor"
         self.under_replicated_prefix: Final = f"{self.root}bookies/under-replicated/"
+        self.replication_locks_prefix: Final = f"{self.root}bookies/replication-locks/"
+        self.decommissions_prefix: Final = f"{self.root}bookies/decommissions/"
         self.owner: Final = f"{self.root}owner"
         self.counters_prefix: Final = f"{self.root}counters/"
         self.ledger_id_counter: Final = f"{self.counters_prefix}ledger-id"
@@ -170,6 +174,18 @@ class Keys:
     def under_replicated_of(self, key: str) -> int:
         """The ledger of an under-replication key."""
         return int(key.removeprefix(self.under_replicated_prefix))
+
+    def replication_lock(self, ledger_id: int) -> str:
+        """Which replication worker copies an under-replicated ledger; ephemeral."""
+        return f"{self.replication_locks_prefix}{encode_id(ledger_id)}"
+
+    def decommission(self, bookie_id: str) -> str:
+        """An operator's wish that a bookie leaves."""
+        return f"{self.decommissions_prefix}{encode_name(bookie_id)}"
+
+    def decommission_of(self, key: str) -> str:
+        """The bookie of a decommission key."""
+        return unquote(key.removeprefix(self.decommissions_prefix))
 
     # Intents; their ids follow from what is deleted, so that writing one twice is the same intent
 

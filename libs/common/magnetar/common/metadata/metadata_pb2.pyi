@@ -48,6 +48,7 @@ class _ValueTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueType.V
     BOOKIE_REGISTRATION: _ValueType.ValueType  # 12
     UNDER_REPLICATED: _ValueType.ValueType  # 13
     LEADER: _ValueType.ValueType  # 14
+    DECOMMISSION: _ValueType.ValueType  # 15
 
 class ValueType(_ValueType, metaclass=_ValueTypeEnumTypeWrapper): ...
 
@@ -66,6 +67,7 @@ BOOKIE_COOKIE: ValueType.ValueType  # 11
 BOOKIE_REGISTRATION: ValueType.ValueType  # 12
 UNDER_REPLICATED: ValueType.ValueType  # 13
 LEADER: ValueType.ValueType  # 14
+DECOMMISSION: ValueType.ValueType  # 15
 Global___ValueType: _TypeAlias = ValueType  # noqa: Y015
 
 @_typing.final
@@ -716,8 +718,48 @@ class UnderReplicated(_message.Message):
 Global___UnderReplicated: _TypeAlias = UnderReplicated  # noqa: Y015
 
 @_typing.final
+class Decommission(_message.Message):
+    """An operator's wish that a bookie leaves for good. Present: the bookie takes no new fragments and its ledgers
+    are copied to others. Gone together with the bookie's cookie: it holds nothing any more.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    BOOKIE_ID_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    LEDGERS_FIELD_NUMBER: _builtins.int
+    AUDITED_MS_FIELD_NUMBER: _builtins.int
+    bookie_id: _builtins.str
+    created_ms: _builtins.int
+    ledgers: _builtins.int
+    """How it goes, by the auditor: ledgers that had entries there when it last looked, and when that was."""
+    audited_ms: _builtins.int
+    """0: not yet"""
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        bookie_id: _builtins.str = ...,
+        created_ms: _builtins.int = ...,
+        ledgers: _builtins.int = ...,
+        audited_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audited_ms", b"audited_ms", "bookie_id", b"bookie_id", "created_ms", b"created_ms", "format", b"format", "ledgers", b"ledgers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Decommission: _TypeAlias = Decommission  # noqa: Y015
+
+@_typing.final
 class Leader(_message.Message):
-    """Who leads in something (the auditor, the owner of all topics); lives as long as its session."""
+    """Who leads in something (the auditor, the owner of all topics) or works on something (the copying of a
+    ledger); lives as long as its session.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -14,6 +14,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     BOOKIE_COOKIE,
     BOOKIE_REGISTRATION,
     COUNTER,
+    DECOMMISSION,
     INSTANCE_ID,
     INTENT,
     LEADER,
@@ -28,6 +29,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     BookieCookie,
     BookieRegistration,
     Counter,
+    Decommission,
     Envelope,
     InstanceId,
     Intent,
@@ -49,6 +51,7 @@ __all__ = [
     "BookieCookie",
     "BookieRegistration",
     "Counter",
+    "Decommission",
     "InstanceId",
     "Intent",
     "Leader",
@@ -83,6 +86,7 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     BookieRegistration: BOOKIE_REGISTRATION,
     UnderReplicated: UNDER_REPLICATED,
     Leader: LEADER,
+    Decommission: DECOMMISSION,
 }
 
 Value: TypeAlias = (
@@ -100,6 +104,7 @@ Value: TypeAlias = (
     | BookieRegistration
     | UnderReplicated
     | Leader
+    | Decommission
 )
 
 V = TypeVar(
@@ -114,6 +119,11 @@ V = TypeVar(
     LedgerMetadata,
     SchemaRecord,
     Intent,
+    BookieCookie,
+    BookieRegistration,
+    UnderReplicated,
+    Leader,
+    Decommission,
 )
 
 
