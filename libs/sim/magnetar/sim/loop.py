@@ -89,8 +89,11 @@ class SimLoop(asyncio.BaseEventLoop):
                 self._ready.rotate(-self.rng.randrange(len(self._ready)))
             handle = self._ready.popleft()
             if not handle._cancelled:
-                self.trace(_describe(handle))
-                handle._run()
+                self._run_handle(handle)
+
+    def _run_handle(self, handle: asyncio.Handle) -> None:
+        self.trace(describe(handle))
+        handle._run()
 
     def _collect_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception") or RuntimeError(context["message"])
@@ -136,7 +139,8 @@ def _end_tasks(loop: SimLoop) -> None:
         loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
 
-def _describe(handle: asyncio.Handle) -> str:
+def describe(handle: asyncio.Handle) -> str:
+    """What a handle runs, for the trace."""
     callback: Any = getattr(handle, "_callback", None)
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):

@@ -7,12 +7,14 @@ their owner was not heard of for their time. A request that was on its way when 
 arrive.
 
 Needs only `call_later` of the running loop and a `random.Random`; with `magnetar.sim.loop` every run of a
-seed is the same.
+seed is the same. What happens on the way and at the store happens outside every simulated process, so that it
+goes on while a process stands still.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -51,6 +53,9 @@ class MetadataFaults:
 
     unreachable: bool = False
     """Nothing arrives: reads fail and writes have an unknown outcome (they did not happen)."""
+
+    silent: bool = False
+    """The process stands still: its sessions are not kept alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +165,7 @@ class SimMetadataStore:
         self._server = server
         self._rng = rng
         self._loop = asyncio.get_running_loop()
+        self._outside = contextvars.Context()
         self._watch_events_max = watch_events_max
         self._watches: list[WatchQueue] = []
         self._sessions: set[SimSession] = set()
@@ -263,7 +269,7 @@ class SimMetadataStore:
                     error = refusal
                 if lost:
                     error = UnknownOutcome("the answer of the metadata store was lost")
-            self._loop.call_later(self._delay(), finish, error, result)
+            self._later(self._delay(), finish, error, result)
 
         def finish(error: Exception | None, result: T | None) -> None:
             if answer.done() or not self._alive:
@@ -273,8 +279,11 @@ class SimMetadataStore:
             else:
                 answer.set_exception(error)
 
-        self._loop.call_later(self._delay(), arrive)
+        self._later(self._delay(), arrive)
         return await answer
+
+    def _later(self, delay_s: float, call: Callable[..., None], *args: object) -> None:
+        self._loop.call_later(delay_s, call, *args, context=self._outside)
 
     def _delay(self) -> float:
         return self._rng.uniform(0, self.faults.delay_max_s)
@@ -286,7 +295,7 @@ class SimMetadataStore:
         self._last_event_s = max(at, self._last_event_s)
         for event in events:
             self._in_flight.append(event)
-            self._loop.call_at(self._last_event_s, self._deliver_event)
+            self._loop.call_at(self._last_event_s, self._deliver_event, context=self._outside)
 
     def _deliver_event(self) -> None:
         event = self._in_flight.popleft()
@@ -317,7 +326,7 @@ class SimSession:
         """At the store: grant the lease and watch over it."""
         self._lease = self._store._server.grant(self._on_expired)
         self._heard_s = self._store._loop.time()
-        self._store._loop.call_later(self._ttl_s / 3, self._heartbeat)
+        self._store._later(self._ttl_s / 3, self._heartbeat)
 
     def expire(self) -> None:
         """Fault: the store ends the session now."""
@@ -340,26 +349,26 @@ class SimSession:
         self._told.set()
 
     def _heartbeat(self) -> None:
-        loop = self._store._loop
+        loop, faults = self._store._loop, self._store.faults
         if self._over:
             return
-        if not self._orphan and not self._store.faults.unreachable:
+        if not self._orphan and not faults.unreachable and not faults.silent:
             self._heard_s = loop.time()
         if loop.time() - self._heard_s >= self._ttl_s:
             self.expire()
         else:
-            loop.call_later(self._ttl_s / 3, self._heartbeat)
+            self._store._later(self._ttl_s / 3, self._heartbeat)
 
     def _on_expired(self) -> None:
         self._over = True
-        self._store._loop.call_later(self._store._delay(), self._tell)
+        self._store._later(self._store._delay(), self._tell)
 
     def _tell(self) -> None:
         """The owner learns it once it reaches the store again."""
         if self._orphan:
             return
         if self._store.faults.unreachable:
-            self._store._loop.call_later(self._ttl_s / 3, self._tell)
+            self._store._later(self._ttl_s / 3, self._tell)
             return
         self._store._sessions.discard(self)
         self._told.set()

@@ -1,0 +1,169 @@
+"""Processes that share one simulated loop, each of which can die or stand still between any two steps.
+
+Whatever a process starts (tasks, timers, callbacks) runs in its context, and so does what follows from that.
+The loop looks at the context before each step: what belongs to a dead process never runs, not even its
+`finally` blocks; what belongs to one that stands still (SIGSTOP, a long collection) waits and then runs at
+once. What has no process is the world: the network, the metadata store, the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from magnetar.sim.loop import SimDeadlock, SimLoop, SimTimeLimit, describe
+
+T = TypeVar("T")
+
+_PROCESS: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar("process", default=None)
+
+WORLD: Final = contextvars.Context()
+"""The context of what belongs to no process."""
+
+CLOSE_ATTEMPTS: Final = 10
+"""How often a coroutine that awaits while it is closed is closed again."""
+
+
+class SimProcess:
+    """One life of a process. A restart is a new one under the same name."""
+
+    def __init__(self, loop: WorldLoop, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.paused = False
+        self._loop = loop
+        self._context = contextvars.Context()
+        self._context.run(_PROCESS.set, self)
+        self._held: list[asyncio.Handle] = []
+        self._steps_left = -1
+        self._on_death: list[Callable[[], None]] = []
+        self._on_end_of_pause: list[Callable[[], None]] = []
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine as part of this process. It never ends once the process is dead."""
+        return self._context.copy().run(self._loop.create_task, coroutine)
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Call something now, as part of this process; what it schedules belongs to it."""
+        return self._context.copy().run(function, *args)
+
+    def post(self, callback: Callable[..., None], *args: Any) -> None:
+        """Something reaches the process: it is dealt with now, or after its pause, or never; in order."""
+        if self.alive:
+            self._loop.call_soon(callback, *args, context=self._context)
+
+    def on_death(self, callback: Callable[[], None]) -> None:
+        """Call back at the moment of death, in the world."""
+        self._on_death.append(callback)
+
+    def kill(self) -> None:
+        """Die now: no further step; idempotent."""
+        if not self.alive:
+            return
+        self.alive = False
+        self._loop.trace(f"{self.name} dies")
+        self._loop.bury(self._held)
+        self._held = []
+        for callback in self._on_death:
+            callback()
+
+    def kill_after(self, steps: int) -> None:
+        """Die after so many more steps of this process, wherever it then is."""
+        self._steps_left = steps
+
+    def pause(self, duration_s: float, on_end: Callable[[], None] | None = None) -> None:
+        """Stand still. Nothing happens to a process that is dead or stands still already."""
+        if self.paused or not self.alive:
+            return
+        self.paused = True
+        self._loop.trace(f"{self.name} stands still")
+        self._loop.call_later(duration_s, self._resume, on_end, context=WORLD)
+
+    def _resume(self, on_end: Callable[[], None] | None) -> None:
+        self.paused = False
+        held, self._held = self._held, []
+        for handle in held:
+            self._loop._ready.append(handle)
+        if on_end is not None and self.alive:
+            on_end()
+
+    def admits(self, handle: asyncio.Handle) -> bool:
+        """Whether a step of this process may run now."""
+        if not self.alive:
+            self._loop.bury([handle])
+            return False
+        if self.paused:
+            self._held.append(handle)
+            return False
+        if self._steps_left >= 0:
+            self._steps_left -= 1
+            if self._steps_left < 0:
+                self._loop.bury([handle])
+                self.kill()
+                return False
+        return True
+
+
+class WorldLoop(SimLoop):
+    """A simulated loop with several processes on it."""
+
+    def __init__(self, seed: int = 0, *, time_max_s: float = 86_400.0) -> None:
+        super().__init__(seed, time_max_s=time_max_s)
+        self.steps = 0
+        # What dead processes would have done next is kept: nothing of theirs may end before the run does.
+        self._buried: list[asyncio.Handle] = []
+
+    def bury(self, handles: list[asyncio.Handle]) -> None:
+        """Keep what will never run."""
+        self._buried += handles
+
+    def _run_handle(self, handle: asyncio.Handle) -> None:
+        process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
+        if process is None:
+            self.trace(describe(handle))
+        elif process.admits(handle):
+            self.trace(f"{process.name} {describe(handle)}")
+        else:
+            return
+        self.steps += 1
+        handle._run()
+
+
+def run_world(loop: WorldLoop, main: Coroutine[Any, Any, T]) -> T:
+    """Run `main`, in the world, to its end; then everything else is dropped as it is, and the loop closed.
+
+    Raises the first error of any callback, else what `main` raised. Collections of garbage wait until the
+    end, so that what they run does not depend on what ran before in this interpreter.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        try:
+            result = loop.run_until_complete(main)
+        except (SimDeadlock, SimTimeLimit, AssertionError) as failure:
+            if loop.errors:  # why nothing happens any more, or what went wrong before
+                raise loop.errors[0] from failure
+            raise
+        if loop.errors:
+            raise loop.errors[0]
+        return result
+    finally:
+        _drop_tasks(loop)
+        loop.close()
+        if collecting:
+            gc.enable()
+
+
+def _drop_tasks(loop: WorldLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        coroutine: Any = task.get_coro()
+        for _ in range(CLOSE_ATTEMPTS):
+            try:
+                coroutine.close()
+                break
+            except BaseException:  # its last words: nobody listens any more
+                continue
