@@ -1,0 +1,306 @@
+"""A bookie over gRPC: appends on a stream with a connection of its own, everything else on another.
+
+Nothing is retried. A stream is opened by the first append and again by the first one after a loss, not
+sooner than a short, growing while; appends that come before are unreachable at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.ledger.bookie_protocol.bookie_client import (
+    AppendDone,
+    BookieUnreachable,
+    EncodedAppend,
+    ReadAnswer,
+)
+from magnetar.ledger.bookie_protocol.bookie_pb2 import (
+    BACKPRESSURE,
+    BAD_RECORD,
+    OK,
+    UNREACHABLE,
+    ClearLimboRequest,
+    DeleteHintRequest,
+    DescribeRequest,
+    Description,
+    FenceRequest,
+    LedgerList,
+    LedgerState,
+    ListLedgersRequest,
+    ReadLacRequest,
+    ReadRequest,
+    Record,
+)
+from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerRef as WireRef
+from magnetar.ledger.bookie_protocol.grpc_append_stream import AppendStream, status_line
+from magnetar.ledger.bookie_protocol.grpc_methods import (
+    APPEND,
+    CLEAR_LIMBO,
+    DELETE_HINT,
+    DESCRIBE,
+    FENCE,
+    LIST_LEDGERS,
+    MESSAGE_BYTES_MAX,
+    READ,
+    READ_LAC,
+    VERSION_METADATA,
+    ChannelOptions,
+    Method,
+    message_options,
+    method_path,
+)
+from magnetar.ledger.ledger_store import LedgerRef
+from prometheus_client import Counter
+
+log = get_logger(__name__)
+
+STREAMS_LOST: Final = Counter(
+    "magnetar_bookie_client_streams_lost",
+    "Append streams to bookies that broke, their appends unanswered.",
+    ["bookie"],
+    registry=REGISTRY,
+)
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """Time-outs in seconds and bounds in bytes for the calls to one bookie."""
+
+    append_timeout_s: float = 5.0
+    """An append that waits longer breaks its stream; everything on it is unreachable then."""
+    read_timeout_s: float = 5.0
+    fence_timeout_s: float = 10.0
+    call_timeout_s: float = 10.0
+    """For listings, hints and descriptions."""
+    connect_timeout_s: float = 2.0
+    reopen_after_s: float = 0.05
+    """Between the loss of a stream and the next one; doubles until `reopen_after_max_s`."""
+    reopen_after_max_s: float = 1.0
+    pending_bytes_max: int = 64 << 20
+    """Beyond it appends get BACKPRESSURE; a single one is always taken."""
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+
+    def channel_options(self) -> ChannelOptions:
+        """For channels: their own connection each, dead peers noticed, quick to connect again."""
+        return [
+            *message_options(self.message_bytes_max),
+            # Channels of equal options share a connection otherwise: appends would wait behind reads.
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.keepalive_time_ms", 10_000),
+            ("grpc.keepalive_timeout_ms", 5_000),
+            ("grpc.min_reconnect_backoff_ms", int(self.connect_timeout_s * 1000)),
+            ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.max_reconnect_backoff_ms", int(self.reopen_after_max_s * 1000)),
+            ("grpc.enable_retries", 0),
+            ("grpc.service_config_disable_resolution", 1),
+            ("grpc.enable_http_proxy", 0),
+        ]
+
+
+class GrpcBookieClient:
+    """Implements `bookie_client.BookieClient`. Made and closed by `GrpcBookieClients`.
+
+    `connect()` gives a new channel to where the bookie is now, or None while nobody knows.
+    """
+
+    def __init__(
+        self,
+        bookie_id: str,
+        address: Callable[[], str | None],
+        connect: Callable[[str], Any],
+        options: ClientOptions,
+    ) -> None:
+        self._bookie_id = bookie_id
+        self._address = address
+        self._connect = connect
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._appends = _Channel(connect)
+        self._reads = _Channel(connect)
+        self._stream: AppendStream | None = None
+        self._reopen_at = 0.0
+        self._reopen_after_s = options.reopen_after_s
+        self._lost_because = ""
+        self._closed = False
+
+    @property
+    def bookie_id(self) -> str:
+        return self._bookie_id
+
+    @property
+    def pending_bytes(self) -> int:
+        return 0 if self._stream is None else self._stream.pending.bytes
+
+    def append(self, append: EncodedAppend, done: AppendDone) -> None:
+        """See `BookieClient.append`. BACKPRESSURE and BAD_RECORD (too long) may come from here too."""
+        length = len(append.wire)
+        stream = self._stream
+        if stream is None:
+            stream = self._open_stream()
+            if stream is None:
+                self._loop.call_soon(done, UNREACHABLE, self._lost_because)
+                return
+        pending = stream.pending.bytes
+        if pending and pending + length > self._options.pending_bytes_max:
+            self._loop.call_soon(done, BACKPRESSURE, f"{pending} bytes wait for bookie {self._bookie_id}")
+        elif length > self._options.message_bytes_max - 64:
+            self._loop.call_soon(done, BAD_RECORD, f"an append of {length} bytes is longer than a message")
+        else:
+            stream.append(append, done)
+
+    async def read(
+        self, ref: LedgerRef, first: int, last: int, max_bytes: int, *, fence: bool = False
+    ) -> ReadAnswer:
+        """See `BookieClient.read`. Raises BookieUnreachable."""
+        request = ReadRequest(
+            ledger=_wire(ref), first_entry_id=first, last_entry_id=last, max_bytes=max_bytes, fence=fence
+        )
+        options = self._options
+        timeout_s = options.fence_timeout_s if fence else options.read_timeout_s
+        records: list[Record] = []
+        part = None
+        channel = self._reads_channel()
+        try:
+            call = channel.unary_stream(READ.path, ReadRequest.SerializeToString, READ.response.FromString)(
+                request, timeout=timeout_s, metadata=VERSION_METADATA
+            )
+            async for part in call:
+                records.extend(part.records)
+                if part.code != OK:
+                    break
+        except grpc.aio.AioRpcError as error:
+            raise self._unreachable(READ, error) from None
+        if part is None:
+            raise BookieUnreachable(f"bookie {self._bookie_id} ended a read without an answer")
+        return ReadAnswer(records, part.code, part.stopped_at, part.reason)
+
+    async def read_lac(self, ref: LedgerRef, *, above: int = -1, wait_ms: int = 0) -> LedgerState:
+        request = ReadLacRequest(ledger=_wire(ref), above=above, wait_ms=wait_ms)
+        return await self._call(READ_LAC, request, LedgerState, self._options.read_timeout_s + wait_ms / 1000)
+
+    async def fence(self, ref: LedgerRef) -> LedgerState:
+        request = FenceRequest(ledger=_wire(ref))
+        return await self._call(FENCE, request, LedgerState, self._options.fence_timeout_s)
+
+    async def list_ledgers(
+        self, *, after_ledger_id: int = -1, limit: int = 0, only_limbo: bool = False
+    ) -> LedgerList:
+        request = ListLedgersRequest(after_ledger_id=after_ledger_id, limit=limit, only_limbo=only_limbo)
+        return await self._call(LIST_LEDGERS, request, LedgerList, self._options.call_timeout_s)
+
+    async def delete_hint(self, refs: Sequence[LedgerRef]) -> None:
+        request = DeleteHintRequest(ledgers=map(_wire, refs))
+        await self._call(DELETE_HINT, request, Message, self._options.call_timeout_s)
+
+    async def clear_limbo(self, ref: LedgerRef) -> LedgerState:
+        request = ClearLimboRequest(ledger=_wire(ref))
+        return await self._call(CLEAR_LIMBO, request, LedgerState, self._options.fence_timeout_s)
+
+    async def describe(self) -> Description:
+        return await self._call(DESCRIBE, DescribeRequest(), Description, self._options.call_timeout_s)
+
+    async def close(self) -> None:
+        """End the stream and all calls as unreachable; idempotent."""
+        self._closed = True
+        self._lost_because = f"the client of bookie {self._bookie_id} is closed"
+        if self._stream is not None:
+            await self._stream.close(self._lost_because)
+        await self._appends.close()
+        await self._reads.close()
+
+    # --- inside ---
+
+    async def _call(self, method: Method, request: Message, kind: type[Answer], timeout_s: float) -> Answer:
+        channel = self._reads_channel()
+        try:
+            answer = await channel.unary_unary(
+                method.path, method.request.SerializeToString, method.response.FromString
+            )(request, timeout=timeout_s, metadata=VERSION_METADATA)
+        except grpc.aio.AioRpcError as error:
+            raise self._unreachable(method, error) from None
+        assert isinstance(answer, kind)
+        return answer
+
+    def _reads_channel(self) -> Any:
+        if self._closed:
+            raise BookieUnreachable(self._lost_because)
+        channel = self._reads.to(self._address())
+        if channel is None:
+            raise BookieUnreachable(f"nobody knows the address of bookie {self._bookie_id}")
+        return channel
+
+    def _unreachable(self, method: Method, error: grpc.aio.AioRpcError) -> BookieUnreachable:
+        line = status_line(error.code(), error.details())
+        return BookieUnreachable(f"{method.name} of bookie {self._bookie_id}: {line}")
+
+    def _open_stream(self) -> AppendStream | None:
+        if self._closed or self._loop.time() < self._reopen_at:
+            return None
+        channel = self._appends.to(self._address())
+        if channel is None:
+            self._lost_because = f"nobody knows the address of bookie {self._bookie_id}"
+            return None
+        call = channel.stream_stream(method_path(APPEND))(metadata=VERSION_METADATA)
+        self._stream = AppendStream(
+            call, self._bookie_id, self._options.append_timeout_s, self._answered, self._lost
+        )
+        return self._stream
+
+    def _answered(self) -> None:
+        self._reopen_after_s = self._options.reopen_after_s
+
+    def _lost(self, reason: str) -> None:
+        self._stream = None
+        self._lost_because = reason
+        if self._closed:
+            return
+        STREAMS_LOST.labels(self._bookie_id).inc()
+        log.warning("append stream lost", bookie=self._bookie_id, reason=reason)
+        self._reopen_at = self._loop.time() + self._reopen_after_s
+        self._reopen_after_s = min(2 * self._reopen_after_s, self._options.reopen_after_max_s)
+
+
+class _Channel:
+    """A channel to where a bookie is; another one once it is elsewhere."""
+
+    __slots__ = ("_address", "_channel", "_closing", "_connect")
+
+    def __init__(self, connect: Callable[[str], Any]) -> None:
+        self._connect = connect
+        self._address: str | None = None
+        self._channel: Any = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def to(self, address: str | None) -> Any:
+        if address != self._address:
+            self._give_up()
+            self._address = address
+            if address is not None:
+                self._channel = self._connect(address)
+        return self._channel
+
+    def _give_up(self) -> None:
+        if self._channel is not None:
+            task = asyncio.get_running_loop().create_task(self._channel.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+            self._channel = None
+
+    async def close(self) -> None:
+        self._give_up()
+        self._address = None
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+
+def _wire(ref: LedgerRef) -> WireRef:
+    return WireRef(id=ref.id, key=ref.key)

@@ -1,0 +1,93 @@
+"""What both ends of the gRPC transport agree on: the service's name, its methods, and their limits.
+
+Messages of `Append` go as bytes on both sides: a batch is the concatenation of appends that were encoded
+once, so nothing is gained by a message object in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from google.protobuf.message import Message
+from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
+from magnetar.ledger.bookie_protocol.bookie_pb2 import (
+    AppendBatch,
+    ClearLimboRequest,
+    DeleteHintRequest,
+    DeleteHintResponse,
+    DescribeRequest,
+    Description,
+    FenceRequest,
+    LedgerList,
+    LedgerState,
+    ListLedgersRequest,
+    ReadLacRequest,
+    ReadPart,
+    ReadRequest,
+)
+
+SERVICE: Final = "magnetar.bookie.v1.Bookie"
+
+WRITABLE_SERVICE: Final = "magnetar.bookie.v1.Bookie/writable"
+"""What the health service calls a bookie that takes new ledgers; `SERVICE` is one that answers at all."""
+
+APPEND: Final = "Append"
+
+BATCH_BYTES_MAX: Final = 1 << 20
+"""Appends that go in one message, unless a single one is larger."""
+
+MESSAGE_BYTES_MAX: Final = 6 << 20
+"""Longest message either side takes: the largest entry (5 MiB), its header, and room for both to change."""
+
+ChannelOptions: TypeAlias = list[tuple[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method with one request; `streams` says whether its answer comes in parts."""
+
+    name: str
+    request: type[Message]
+    response: type[Message]
+    streams: bool = False
+
+    @property
+    def path(self) -> str:
+        """As gRPC names it on the wire."""
+        return method_path(self.name)
+
+
+def method_path(name: str) -> str:
+    """A method of the service as gRPC names it on the wire."""
+    return f"/{SERVICE}/{name}"
+
+
+READ: Final = Method("Read", ReadRequest, ReadPart, streams=True)
+READ_LAC: Final = Method("ReadLac", ReadLacRequest, LedgerState)
+FENCE: Final = Method("Fence", FenceRequest, LedgerState)
+LIST_LEDGERS: Final = Method("ListLedgers", ListLedgersRequest, LedgerList)
+DELETE_HINT: Final = Method("DeleteHint", DeleteHintRequest, DeleteHintResponse)
+CLEAR_LIMBO: Final = Method("ClearLimbo", ClearLimboRequest, LedgerState)
+DESCRIBE: Final = Method("Describe", DescribeRequest, Description)
+
+METHODS: Final = (READ, READ_LAC, FENCE, LIST_LEDGERS, DELETE_HINT, CLEAR_LIMBO, DESCRIBE)
+"""Every method but Append, which streams both ways."""
+
+VERSION_KEY: Final = "magnetar-protocol-version"
+"""Call metadata that says which protocol version the client speaks; Append says it in its first message."""
+
+VERSION_METADATA: Final = ((VERSION_KEY, str(PROTOCOL_VERSION)),)
+
+FIRST_BATCH: Final = AppendBatch(protocol_version=PROTOCOL_VERSION).SerializeToString()
+"""What a stream's first message begins with."""
+
+
+def message_options(message_bytes_max: int) -> ChannelOptions:
+    """Limits for a channel or a server, and what makes streams of large messages quick."""
+    return [
+        ("grpc.max_receive_message_length", message_bytes_max),
+        ("grpc.max_send_message_length", message_bytes_max),
+        ("grpc.http2.max_frame_size", 1 << 20),
+        ("grpc.http2.lookahead_bytes", 1 << 20),
+    ]
