@@ -192,7 +192,7 @@ def test_version_and_help(tmp_path: Path) -> None:
 def test_what_a_start_does_not_need_is_not_imported() -> None:
     """Each of these costs a tenth of a second or several megabytes."""
     program = (
-        "import sys; from magnetar.standalone import main; main._load_structlog_without_rich();"
+        "import sys; from magnetar.standalone import main; main.load_structlog_without_rich();"
         "import magnetar.standalone.run; print([m for m in ('aiohttp', 'rich') if m in sys.modules]);"
         "import rich.table"
     )

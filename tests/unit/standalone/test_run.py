@@ -1,26 +1,24 @@
-"""Signals and stopping, with a standalone that does what the test wants."""
+"""Signals and stopping, with a service that does what the test wants."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from typing import cast
 
 import pytest
-from magnetar.broker.config import BrokerConfig
 from magnetar.standalone import process, run
-from magnetar.standalone.config import StandaloneConfig
-from magnetar.standalone.standalone import Standalone
+from magnetar.standalone.service import Address, Service
 
 
 class Ended(Exception):
     """What `_end_now` does instead of ending the test's process."""
 
 
-class FakeStandalone:
+class FakeService:
     def __init__(self, shutdown_timeout_ms: int = 60_000) -> None:
-        self.config = StandaloneConfig(broker=BrokerConfig(shutdown_timeout_ms=shutdown_timeout_ms))
+        self.shutdown_timeout_ms = shutdown_timeout_ms
+        self.addresses: list[Address] = []
         self.events: list[str] = []
         self.start_hangs = False
         self.close_hangs = False
@@ -50,35 +48,35 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "freeze_what_is_loaded", lambda: None)
 
 
-def serve(fake: FakeStandalone, *signals: signal.Signals) -> None:
-    def on_ready(standalone: Standalone) -> None:
+def serve(fake: FakeService, *signals: signal.Signals) -> None:
+    def on_ready(service: Service) -> None:
         fake.events.append("ready")
         for each in signals:
             asyncio.get_running_loop().call_soon(os.kill, os.getpid(), each)
 
     async def bounded() -> None:
         async with asyncio.timeout(20):
-            await run.serve(cast(Standalone, fake), on_ready)
+            await run.serve(fake, on_ready)
 
     asyncio.run(bounded())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_in_good_order(number: signal.Signals) -> None:
-    fake = FakeStandalone()
+    fake = FakeService()
     serve(fake, number)
     assert fake.events == ["start", "ready", "close", "closed"]
 
 
 def test_a_signal_during_the_start_ends_the_start() -> None:
-    fake = FakeStandalone()
+    fake = FakeService()
     fake.start_hangs = True
     serve(fake)
     assert fake.events == ["start", "start undone"]
 
 
 def test_a_stop_that_takes_too_long_is_ended() -> None:
-    fake = FakeStandalone(shutdown_timeout_ms=10)
+    fake = FakeService(shutdown_timeout_ms=10)
     fake.close_hangs = True
     with pytest.raises(Ended, match="1: it did not stop within 10 ms"):
         serve(fake, signal.SIGTERM)
@@ -88,7 +86,7 @@ def test_a_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     ended: list[int] = []
     monkeypatch.setattr(run, "_end_now", lambda reason, code: ended.append(code))
     monkeypatch.setattr(run, "SAME_REQUEST_S", 0.0)
-    fake = FakeStandalone(shutdown_timeout_ms=200)
+    fake = FakeService(shutdown_timeout_ms=200)
     fake.close_hangs = True
     serve(fake, signal.SIGTERM, signal.SIGINT)
     assert ended[0] == 128 + signal.SIGINT
@@ -96,13 +94,13 @@ def test_a_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_same_signal_by_two_ways_stops_it_in_good_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "SAME_REQUEST_S", 60.0)
-    fake = FakeStandalone()
+    fake = FakeService()
     serve(fake, signal.SIGTERM, signal.SIGTERM)
     assert fake.events == ["start", "ready", "close", "closed"]
 
 
 def test_an_error_of_the_start_is_raised_and_nothing_waits_on() -> None:
-    class Failing(FakeStandalone):
+    class Failing(FakeService):
         async def start(self) -> None:
             raise OSError("no")
 

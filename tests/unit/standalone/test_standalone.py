@@ -14,8 +14,9 @@ from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.keys import Keys, delete_ledger_intent_id
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.values import Intent, LedgerMetadata, encode
+from magnetar.standalone.cannot_start import CannotStart
 from magnetar.standalone.config import StandaloneConfig
-from magnetar.standalone.standalone import LEDGERS_DIRECTORY, CannotStart, Standalone
+from magnetar.standalone.standalone import LEDGERS_DIRECTORY, Standalone
 
 ANY_PORTS = ("brokerServicePort=0", "webServicePort=0")
 

@@ -10,9 +10,9 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.common.config.settings import setting
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.segment_log.config import SegmentLogConfig
+from magnetar.standalone.broker_front import advertised, contradicting_ports
 
 _SQLITE: Final = "sqlite:"
-_EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,7 @@ class StandaloneConfig:
         url = self.metadata_store_url
         if url and not (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
             found.append(f"metadataStoreUrl = {url!r}: a standalone keeps its metadata in sqlite:PATH")
-        ports = self.broker.listener
-        if ports.broker_service_port == ports.web_service_port != 0:
-            found.append(f"brokerServicePort and webServicePort are both {ports.web_service_port}")
-        return found
+        return found + contradicting_ports(self.broker.listener)
 
     def warnings(self) -> list[str]:
         """What can be used and may not be what was meant."""
@@ -59,15 +56,5 @@ class StandaloneConfig:
         return found
 
     def advertised(self) -> StandaloneConfig:
-        """The same with the host that clients are sent to filled in, written as in a URL.
-
-        Listening on every address says nothing of how this host is called elsewhere: then it is localhost,
-        as in Pulsar's standalone.
-        """
-        listener = self.broker.listener
-        host = listener.advertised_address or listener.bind_address
-        if host in _EVERY_ADDRESS:
-            host = "localhost"
-        elif ":" in host and not host.startswith("["):
-            host = f"[{host}]"
-        return replace(self, broker=replace(self.broker, listener=replace(listener, advertised_address=host)))
+        """The same with the host that clients are sent to filled in."""
+        return replace(self, broker=advertised(self.broker))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from magnetar.common.obs.logs import LogFormat
+from magnetar.standalone.command_options import load_structlog_without_rich, run_service, service_options
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,17 +16,7 @@ def main() -> None:
 
 
 @main.command()
-@click.option(
-    "--config",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A file of key=value settings; later ones win. A broker.conf or standalone.conf of Pulsar will do.",
-)
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting; wins over everything else."
-)
+@service_options
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
@@ -37,56 +24,15 @@ def main() -> None:
     show_default=True,
     help="Where messages and metadata are kept; made when it is not there.",
 )
-@click.option(
-    "--print-config", "show", is_flag=True, help="Show every setting and where it came from, then exit."
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["auto", "console", "json"]),
-    default="auto",
-    show_default=True,
-    help="How log lines look; auto is console on a terminal and json elsewhere.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="Log this and what is worse.",
-)
-def standalone(
-    files: tuple[Path, ...],
-    overrides: tuple[str, ...],
-    data_dir: Path,
-    show: bool,
-    log_format: LogFormat,
-    log_level: str,
-) -> None:
+def standalone(data_dir: Path, **options: Any) -> None:
     """Run broker and storage in this process.
 
     Clients connect to pulsar://127.0.0.1:6650; HTTP is on port 8080.
     """
-    _load_structlog_without_rich()
-    if show:
-        from magnetar.standalone.print_config import print_config
+    load_structlog_without_rich()
+    from magnetar.standalone.config import StandaloneConfig
+    from magnetar.standalone.standalone import Standalone
 
-        sys.exit(print_config(files, overrides))
-    from magnetar.standalone.run import run
-
-    sys.exit(
-        run(files=files, overrides=overrides, data_dir=data_dir, log_format=log_format, log_level=log_level)
+    run_service(
+        "standalone", StandaloneConfig, lambda config: Standalone(config, data_dir.absolute()), options
     )
-
-
-def _load_structlog_without_rich() -> None:
-    # structlog imports rich when it finds it, for tracebacks that we do not draw: 0.15 s and 5 MB at each
-    # start. Rich stays importable for what does use it.
-    hidden = sys.modules.get("rich")
-    sys.modules["rich"] = None  # type: ignore[assignment]
-    try:
-        import structlog  # noqa: F401
-    finally:
-        if hidden is None:
-            del sys.modules["rich"]
-        else:
-            sys.modules["rich"] = hidden

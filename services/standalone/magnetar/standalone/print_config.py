@@ -6,16 +6,18 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from magnetar.common.config.loader import DEFAULT_ORIGIN, describe, load
 from magnetar.common.errors import ConfigError
-from magnetar.standalone.config import StandaloneConfig
 
 
-def print_config(files: Sequence[Path], overrides: Sequence[str]) -> int:
+def print_config(
+    name: str, settings_class: type[Any], files: Sequence[Path], overrides: Sequence[str]
+) -> int:
     """Print the table; returns the exit code. On a terminal it is drawn, elsewhere it is tab-separated."""
     try:
-        loaded = load(StandaloneConfig, files=files, environ=os.environ, overrides=overrides)
+        loaded = load(settings_class, files=files, environ=os.environ, overrides=overrides)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
@@ -29,7 +31,7 @@ def print_config(files: Sequence[Path], overrides: Sequence[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("key", "value", "origin", title="Configuration of magnetar standalone")
+    table = Table("key", "value", "origin", title=f"Configuration of magnetar {name}")
     for key, value, origin in rows:
         table.add_row(key, value, origin, style="dim" if origin == DEFAULT_ORIGIN else "bold")
     Console().print(table)

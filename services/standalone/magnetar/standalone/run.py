@@ -1,4 +1,4 @@
-"""A standalone as a process: configuration, signals, the ready line, exit codes.
+"""A service as a process: configuration, signals, the ready line, exit codes.
 
 Exit code 0 after a clean stop, 1 when it could not start or stop, with the reasons on standard error.
 """
@@ -12,44 +12,52 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import uvloop
 from magnetar.common.config.loader import Loaded, load
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import LogFormat, configure, get_logger
 from magnetar.standalone import process
-from magnetar.standalone.config import StandaloneConfig
-from magnetar.standalone.standalone import Standalone
+from magnetar.standalone.service import Service, ServiceConfig
 
 _log = get_logger("magnetar.standalone")
+
+C = TypeVar("C", bound=ServiceConfig)
 
 SAME_REQUEST_S = 1.0
 """Signals this close to the first one are that one: who stops a process group under `make` sends it twice."""
 
 
 def run(
-    *, files: Sequence[Path], overrides: Sequence[str], data_dir: Path, log_format: LogFormat, log_level: str
+    settings_class: type[C],
+    make: Callable[[C], Service],
+    *,
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    log_format: LogFormat,
+    log_level: str,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    """Serve what `make` gives for the loaded configuration until SIGTERM or SIGINT; returns the exit code."""
     started = time.monotonic() - _age_s()
     configure(log_format, log_level)
     try:
-        loaded = load(StandaloneConfig, files=files, environ=os.environ, overrides=overrides)
+        loaded = load(settings_class, files=files, environ=os.environ, overrides=overrides)
         _warn(loaded)
         process.raise_descriptor_limit()
         process.favor_waiting_threads()
 
-        def on_ready(standalone: Standalone) -> None:
-            _announce(standalone, time.monotonic() - started)
+        def on_ready(service: Service) -> None:
+            _announce(service, time.monotonic() - started)
 
-        uvloop.run(serve(Standalone(loaded.value, data_dir.absolute()), on_ready))
+        uvloop.run(serve(make(loaded.value), on_ready))
     except (MagnetarError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-async def serve(standalone: Standalone, on_ready: Callable[[Standalone], None]) -> None:
+async def serve(service: Service, on_ready: Callable[[Service], None]) -> None:
     """Start, call `on_ready`, and stop in good order at the first signal; a second one ends the process.
 
     What was acknowledged is durable at any moment, so ending at once loses nothing but the good order.
@@ -70,7 +78,7 @@ async def serve(standalone: Standalone, on_ready: Callable[[Standalone], None]) 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
 
-    starting = loop.create_task(standalone.start(), name="start")
+    starting = loop.create_task(service.start(), name="start")
     stopping = loop.create_task(stop.wait(), name="stop")
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
@@ -81,14 +89,14 @@ async def serve(standalone: Standalone, on_ready: Callable[[Standalone], None]) 
         stopping.cancel()
     starting.result()
 
-    on_ready(standalone)
+    on_ready(service)
     process.freeze_what_is_loaded()
     await stopping
-    timeout_ms = standalone.config.broker.shutdown_timeout_ms
+    timeout_ms = service.shutdown_timeout_ms
     _log.info("stopping", timeout_ms=timeout_ms)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            await standalone.close()
+            await service.close()
     except TimeoutError:
         _end_now(f"it did not stop within {timeout_ms} ms (brokerShutdownTimeoutMs)", 1)
     _log.info("stopped")
@@ -101,26 +109,25 @@ def _end_now(reason: str, code: int) -> None:
     os._exit(code)
 
 
-def _warn(loaded: Loaded[StandaloneConfig]) -> None:
+def _warn(loaded: Loaded[C]) -> None:
     if loaded.ignored_keys:
         _log.warning("configuration keys without a use here", keys=", ".join(loaded.ignored_keys))
     for warning in loaded.value.warnings():
         _log.warning(warning)
 
 
-def _announce(standalone: Standalone, seconds: float) -> None:
-    urls = f"{standalone.broker_url} {standalone.http_url}"
+def _announce(service: Service, seconds: float) -> None:
+    addresses = service.addresses
     if sys.stdout.isatty():
-        print(
-            f"\n  Magnetar is ready ({seconds:.2f} s)\n\n"
-            f"    clients   {standalone.broker_url}\n"
-            f"    HTTP      {standalone.http_url}   (/metrics, /health, /admin/v2)\n"
-            f"    data      {standalone.data_dir}\n\n"
-            "  Ctrl-C stops it.\n",
-            flush=True,
+        lines = "".join(
+            f"    {each.label:<9} {each.text}   {each.note}".rstrip() + "\n" for each in addresses
         )
+        print(f"\n  Magnetar is ready ({seconds:.2f} s)\n\n{lines}\n  Ctrl-C stops it.\n", flush=True)
     else:
-        print(f"magnetar ready in {seconds:.3f} s: {urls} data={standalone.data_dir}", flush=True)
+        said = " ".join(
+            each.text if "://" in each.text else f"{each.label}={each.text}" for each in addresses
+        )
+        print(f"magnetar ready in {seconds:.3f} s: {said}", flush=True)
 
 
 def _age_s() -> float:

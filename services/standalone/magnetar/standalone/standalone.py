@@ -9,41 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
 from magnetar.broker.broker import Broker
-from magnetar.common.errors import ConfigError, MagnetarError, StorageError, UnknownOutcome, VersionMismatch
+from magnetar.common.errors import ConfigError, MagnetarError, StorageError
+from magnetar.common.metadata.instance import ensure_instance_id
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
-from magnetar.common.metadata.store import ABSENT, MetadataStore
-from magnetar.common.metadata.values import InstanceId, decode, encode
+from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.runtime.blocking import ThreadPool
-from magnetar.common.runtime.clock import Clock, SystemClock
+from magnetar.common.runtime.clock import SystemClock
 from magnetar.common.runtime.disk import Disk
-from magnetar.common.runtime.loop_lag import LoopLagProbe
 from magnetar.common.runtime.posix_disk import PosixDisk
-from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.data_directory import COOKIE
 from magnetar.ledger.local_store import LocalLedgerStore, open_local_store
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.segment_log.kernel_syncer import system_syncer
+from magnetar.standalone.broker_front import open_front, ports_in_use, watch_process
+from magnetar.standalone.cannot_start import CannotStart, listed, reason
 from magnetar.standalone.config import StandaloneConfig
-from magnetar.standalone.idle_collection import collect_when_idle
-from magnetar.standalone.lazy_http import LazyHttp
+from magnetar.standalone.service import Address
 
 LEDGERS_DIRECTORY: Final = "ledgers"
 """Beside the metadata file in the data directory: the log with every entry."""
 
 READ_THREADS_MAX: Final = 4
 """Threads for reads that miss the page cache and for the log's file work."""
-
-
-class CannotStart(MagnetarError):
-    """The process cannot serve; the message lists every reason that was found, one a line."""
 
 
 class Standalone:
@@ -56,6 +50,18 @@ class Standalone:
         self.broker_url = ""
         self.http_url = ""
         self._opened = AsyncExitStack()
+
+    @property
+    def shutdown_timeout_ms(self) -> int:
+        return self.config.broker.shutdown_timeout_ms
+
+    @property
+    def addresses(self) -> list[Address]:
+        return [
+            Address("clients", self.broker_url),
+            Address("HTTP", self.http_url, "(/metrics, /health, /admin/v2)"),
+            Address("data", str(self.data_dir)),
+        ]
 
     async def start(self) -> None:
         """Recover what the data directory holds and listen; nothing is left open when it fails.
@@ -75,18 +81,18 @@ class Standalone:
     async def _start(self) -> None:
         problems = self.config.problems()
         if problems:
-            raise ConfigError(_listed("the configuration cannot be used", problems))
-        problems = _ports_in_use(self.config)
+            raise ConfigError(listed("the configuration cannot be used", problems))
+        problems = ports_in_use(self.config.broker.listener)
         try:
             ledgers = await self._open_storage()
         except (MagnetarError, OSError) as error:
-            problems.append(f"{self.data_dir}: {_reason(error)}; --data-dir chooses another directory")
+            problems.append(f"{self.data_dir}: {reason(error)}; --data-dir chooses another directory")
         if problems:
-            raise CannotStart(_listed("magnetar cannot start", problems))
+            raise CannotStart(listed("magnetar cannot start", problems))
         try:
             await self._open_sockets(ledgers)
         except OSError as error:
-            raise CannotStart(_listed("magnetar cannot start", [_reason(error)])) from error
+            raise CannotStart(listed("magnetar cannot start", [reason(error)])) from error
 
     async def _open_storage(self) -> ManagedLedgerContext:
         config, clock, rng = self.config, SystemClock(), random.SystemRandom()
@@ -98,7 +104,7 @@ class Standalone:
         self._pool = ThreadPool(READ_THREADS_MAX, "read")
         self._opened.callback(self._pool.close)
         disk = PosixDisk(root)
-        instance_id = await _instance_id(metadata, keys, clock, rng)
+        instance_id = await ensure_instance_id(metadata, keys, clock, rng)
         await _refuse_lost_ledgers(disk, metadata, keys)
         ledgers: LocalLedgerStore = await open_local_store(
             disk,
@@ -116,67 +122,9 @@ class Standalone:
         return ManagedLedgerContext(ledgers, metadata, keys, clock, config.managed_ledger, cache)
 
     async def _open_sockets(self, ledgers: ManagedLedgerContext) -> None:
-        listener = self.config.broker.listener
-        broker = Broker(self.config.broker, ledgers, ledgers.metadata, ledgers.keys, ledgers.clock)
-        http = LazyHttp(broker, self._pool)
-        probe = LoopLagProbe()
-        probe.start()
-        self._opened.callback(probe.stop)
-        tasks = TaskOwner("standalone")
-        self._opened.push_async_callback(tasks.close)
-        tasks.spawn(collect_when_idle(), "collect when idle")
-        self._opened.push_async_callback(http.close)
-        self._opened.push_async_callback(broker.close)
-        await broker.start()
-        port = http.start(listener.bind_address, listener.web_service_port)
-        self.http_url = f"http://{listener.advertised_address}:{port}"
-        broker.urls.http_url = self.http_url
-        self.broker_url = broker.urls.broker_url
-        self.broker = broker
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-
-
-def _listed(what: str, problems: list[str]) -> str:
-    return f"{what}:\n" + "\n".join(f"  - {problem}" for problem in problems)
-
-
-def _ports_in_use(config: StandaloneConfig) -> list[str]:
-    """What is wrong with the ports, before the log is recovered in vain. The real bind still has the word."""
-    listener = config.broker.listener
-    problems = []
-    for key, port in (
-        ("brokerServicePort", listener.broker_service_port),
-        ("webServicePort", listener.web_service_port),
-    ):
-        if port == 0:
-            continue
-        family = socket.AF_INET6 if ":" in listener.bind_address else socket.AF_INET
-        try:
-            socket.create_server((listener.bind_address, port), family=family).close()
-        except OSError as error:
-            problems.append(
-                f"{listener.bind_address}:{port} ({key}): {_reason(error)}; "
-                f"--set {key}=PORT chooses another port, 0 any free one"
-            )
-    return problems
-
-
-async def _instance_id(metadata: MetadataStore, keys: Keys, clock: Clock, rng: random.Random) -> bytes:
-    """The id that metadata and ledgers have in common, made at the first start."""
-    found = await metadata.get(keys.instance_id)
-    if found is None:
-        made = InstanceId(uuid=rng.randbytes(16), created_ms=clock.wall_ms())
-        try:
-            await metadata.put(keys.instance_id, encode(made), ABSENT)
-        except (VersionMismatch, UnknownOutcome):
-            pass  # whatever is there now is the id
-        found = await metadata.get(keys.instance_id)
-        if found is None:
-            raise StorageError("the instance id could not be written")
-    return decode(InstanceId, found.value).uuid
+        watch_process(self._opened)
+        front = await open_front(self._opened, self.config.broker, ledgers, self._pool)
+        self.broker, self.broker_url, self.http_url = front.broker, front.broker_url, front.http_url
 
 
 async def _refuse_lost_ledgers(disk: Disk, metadata: MetadataStore, keys: Keys) -> None:

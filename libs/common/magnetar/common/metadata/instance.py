@@ -1,0 +1,26 @@
+"""The instance id: the random name of one set of metadata, which all that is stored elsewhere refers to."""
+
+from __future__ import annotations
+
+import random
+
+from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, MetadataStore
+from magnetar.common.metadata.values import InstanceId, decode, encode
+from magnetar.common.runtime.clock import Clock
+
+
+async def ensure_instance_id(metadata: MetadataStore, keys: Keys, clock: Clock, rng: random.Random) -> bytes:
+    """The id of this metadata, made by whoever starts first. Raises MetadataError."""
+    found = await metadata.get(keys.instance_id)
+    if found is None:
+        made = InstanceId(uuid=rng.randbytes(16), created_ms=clock.wall_ms())
+        try:
+            await metadata.put(keys.instance_id, encode(made), ABSENT)
+        except (VersionMismatch, UnknownOutcome):
+            pass  # whatever is there now is the id
+        found = await metadata.get(keys.instance_id)
+        if found is None:
+            raise MetadataError("the instance id could not be written")
+    return decode(InstanceId, found.value).uuid

@@ -1,0 +1,100 @@
+"""A broker with its sockets: what standalone and `magnetar broker` have in common, whatever lies under it.
+
+The sockets open last, so that nobody is accepted who cannot be served.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import Final
+
+from magnetar.broker.broker import Broker
+from magnetar.broker.config import BrokerConfig, ListenerConfig
+from magnetar.common.runtime.blocking import BlockingPool
+from magnetar.common.runtime.loop_lag import LoopLagProbe
+from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.standalone.cannot_start import reason
+from magnetar.standalone.idle_collection import collect_when_idle
+from magnetar.standalone.lazy_http import LazyHttp
+
+_EVERY_ADDRESS: Final = ("0.0.0.0", "::")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFront:
+    """A broker that serves, and where."""
+
+    broker: Broker
+    broker_url: str
+    http_url: str
+
+
+async def open_front(
+    opened: AsyncExitStack, config: BrokerConfig, ledgers: ManagedLedgerContext, pool: BlockingPool
+) -> BrokerFront:
+    """Serve `ledgers` over the binary protocol and HTTP until `opened` closes. Raises OSError."""
+    listener = config.listener
+    broker = Broker(config, ledgers, ledgers.metadata, ledgers.keys, ledgers.clock)
+    http = LazyHttp(broker, pool)
+    opened.push_async_callback(http.close)
+    opened.push_async_callback(broker.close)
+    await broker.start()
+    port = http.start(listener.bind_address, listener.web_service_port)
+    http_url = f"http://{listener.advertised_address}:{port}"
+    broker.urls.http_url = http_url
+    return BrokerFront(broker, broker.urls.broker_url, http_url)
+
+
+def watch_process(opened: AsyncExitStack) -> None:
+    """Measure the event loop and collect garbage in idle moments, until `opened` closes."""
+    probe = LoopLagProbe()
+    probe.start()
+    opened.callback(probe.stop)
+    tasks = TaskOwner("process")
+    opened.push_async_callback(tasks.close)
+    tasks.spawn(collect_when_idle(), "collect when idle")
+
+
+def advertised(config: BrokerConfig) -> BrokerConfig:
+    """The same with the host that clients are sent to filled in, written as in a URL.
+
+    Listening on every address says nothing of how this host is called elsewhere: then it is localhost, as in
+    Pulsar's standalone.
+    """
+    listener = config.listener
+    host = listener.advertised_address or listener.bind_address
+    if host in _EVERY_ADDRESS:
+        host = "localhost"
+    elif ":" in host and not host.startswith("["):
+        host = f"[{host}]"
+    return replace(config, listener=replace(listener, advertised_address=host))
+
+
+def contradicting_ports(listener: ListenerConfig) -> list[str]:
+    """What is wrong with the ports although each by itself is valid."""
+    if listener.broker_service_port == listener.web_service_port != 0:
+        return [f"brokerServicePort and webServicePort are both {listener.web_service_port}"]
+    return []
+
+
+def ports_in_use(listener: ListenerConfig) -> list[str]:
+    """What is wrong with the ports, before storage is opened in vain. The real bind still has the word."""
+    problems = []
+    for key, port in (
+        ("brokerServicePort", listener.broker_service_port),
+        ("webServicePort", listener.web_service_port),
+    ):
+        if port == 0:
+            continue
+        family = socket.AF_INET6 if ":" in listener.bind_address else socket.AF_INET
+        try:
+            socket.create_server((listener.bind_address, port), family=family).close()
+        except OSError as error:
+            problems.append(
+                f"{listener.bind_address}:{port} ({key}): {reason(error)}; "
+                f"--set {key}=PORT chooses another port, 0 any free one"
+            )
+    return problems
