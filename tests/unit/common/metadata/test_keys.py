@@ -55,6 +55,7 @@ def test_different_topics_have_different_keys(one: TopicName, other: TopicName) 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), ids)
 def test_bookie_and_under_replication_keys_are_read_back(bookie_id: str, ledger_id: int) -> None:
     assert keys.bookie_id_of(keys.bookie(bookie_id)) == bookie_id
+    assert keys.cookie_of(keys.cookie(bookie_id)) == bookie_id
     assert keys.decommission_of(keys.decommission(bookie_id)) == bookie_id
     assert keys.under_replicated_of(keys.under_replicated(ledger_id)) == ledger_id
 

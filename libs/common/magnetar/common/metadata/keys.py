@@ -167,6 +167,10 @@ class Keys:
         """A bookie's identity; stays when it is down."""
         return f"{self.cookies_prefix}{encode_name(bookie_id)}"
 
+    def cookie_of(self, key: str) -> str:
+        """The bookie of a cookie's key."""
+        return unquote(key.removeprefix(self.cookies_prefix))
+
     def under_replicated(self, ledger_id: int) -> str:
         """A ledger that lacks copies."""
         return f"{self.under_replicated_prefix}{encode_id(ledger_id)}"
