@@ -6,29 +6,25 @@ metadata to CLOSED: by its writer at the last add confirmed, or by a recovery af
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import Final
 
-from magnetar.common.errors import NoSuchLedger, UnknownOutcome, VersionMismatch
+from magnetar.common.errors import VersionMismatch
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.store import ABSENT, Delete, MetadataStore, Op, Put, Versioned
-from magnetar.common.metadata.values import Counter, LedgerMetadata, decode, encode
+from magnetar.common.metadata.store import MetadataStore, Op
+from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.disk import Disk, DiskFile
 from magnetar.ledger.data_directory import check_cookie, lock_data_directory
 from magnetar.ledger.garbage_collector import GarbageCollector
+from magnetar.ledger.ledger_catalog import LedgerCatalog
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef
 from magnetar.ledger.local_ledger import LocalLedgerReader, LocalLedgerWriter
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY
 from magnetar.ledger.segment_log.syncer import Syncer
-
-FIRST_LEDGER_ID: Final = 1
-"""The id of the first ledger of an instance; 0 means 'none' in some metadata values."""
 
 
 class LocalLedgerStore:
@@ -48,13 +44,9 @@ class LocalLedgerStore:
         self.log = log
         self.garbage = GarbageCollector(log, metadata, keys, disk, pool, clock, lambda: self._writers)
         self._metadata = metadata
-        self._keys = keys
-        self._clock = clock
-        self._rng = rng
+        self._catalog = LedgerCatalog(metadata, keys, clock, rng)
         self._lock = lock
         self._writers: dict[LedgerRef, LocalLedgerWriter] = {}
-        # Creations of one process would only make each other's compare-and-set fail.
-        self._creating = asyncio.Lock()
 
     async def create(
         self,
@@ -70,53 +62,30 @@ class LocalLedgerStore:
 
         A ledger of kind "cursors" is written on a full disk too, into half of the reserve.
         """
-        async with self._creating:
-            while True:
-                counter = await self._metadata.get(self._keys.ledger_id_counter)
-                if counter is None:
-                    ledger_id, version = FIRST_LEDGER_ID, ABSENT
-                else:
-                    ledger_id, version = decode(Counter, counter.value).next, counter.version
-                ref = LedgerRef(ledger_id, self._rng.getrandbits(64))
-                value = LedgerMetadata(
-                    state=LedgerMetadata.OPEN,
-                    ensemble_size=1,
-                    write_quorum=1,
-                    ack_quorum=1,
-                    last_entry_id=-1,
-                    properties=properties,
-                    created_ms=self._clock.wall_ms(),
-                )
-                value.ref.id, value.ref.key = ref.id, ref.key
-                key, data = self._keys.ledger(ref.id), encode(value)
-                ops: list[Op] = [
-                    Put(self._keys.ledger_id_counter, encode(Counter(next=ledger_id + 1)), version),
-                    Put(key, data, ABSENT),
-                    *(with_ops(ref) if with_ops is not None else ()),
-                ]
-                try:
-                    revision = await self._metadata.commit(ops)
-                except VersionMismatch as error:
-                    if error.key == self._keys.ledger_id_counter:
-                        continue
-                    raise
-                except UnknownOutcome:
-                    found = await self._find(ref)
-                    if found is None:
-                        raise
-                    revision = found[0].version
-                break
-        self.garbage.saw_revision(revision)
+        ref, created = await self._catalog.create(
+            LedgerMetadata(
+                ensemble_size=1, write_quorum=1, ack_quorum=1, last_entry_id=-1, properties=properties
+            ),
+            with_ops,
+        )
+        self.garbage.saw_revision(created.version)
         self.log.ledger(ref).uses_reserve = properties.get("kind") == "cursors"
         writer = LocalLedgerWriter(
-            self.log, self._commit_closed, ref, key, data, revision, listener, self._gone
+            self.log,
+            self._catalog.commit_closed,
+            ref,
+            created.key,
+            created.value,
+            created.version,
+            listener,
+            self._gone,
         )
         self._writers[ref] = writer
         return writer
 
     async def open(self, ref: LedgerRef) -> LocalLedgerReader:
         """See `LedgerStore.open`."""
-        _, value = await self._get(ref)
+        _, value = await self._catalog.get(ref)
         return self._reader(ref, value)
 
     async def recover(
@@ -124,7 +93,7 @@ class LocalLedgerStore:
     ) -> tuple[LocalLedgerReader, ClosedLedger]:
         """See `LedgerStore.recover`. Also raises LogFailed when the fence could not be made durable."""
         while True:
-            found, value = await self._get(ref)
+            found, value = await self._catalog.get(ref)
             if value.state == LedgerMetadata.CLOSED:
                 closed = ClosedLedger(ref, value.last_entry_id, value.byte_length)
                 if with_ops is not None and (ops := with_ops(closed)):
@@ -136,7 +105,7 @@ class LocalLedgerStore:
                 writer.fenced()
             closed = ClosedLedger(ref, ledger.last_entry_id, ledger.byte_length)
             try:
-                await self._commit_closed(value, found.version, closed, with_ops)
+                await self._catalog.commit_closed(value, found.version, closed, with_ops)
             except VersionMismatch as error:
                 if error.key != found.key:
                     raise
@@ -145,20 +114,9 @@ class LocalLedgerStore:
 
     async def delete(self, ref: LedgerRef, with_ops: Sequence[Op] = ()) -> None:
         """See `LedgerStore.delete`. `garbage` gives back its space, after a while."""
-        while True:
-            found = await self._find(ref)
-            ops: list[Op] = list(with_ops)
-            if found is not None:
-                ops.append(Delete(found[0].key, found[0].version))
-            if not ops:
-                break
-            try:
-                self.garbage.saw_revision(await self._metadata.commit(ops))
-            except VersionMismatch as error:
-                if found is None or error.key != found[0].key:
-                    raise
-                continue
-            break
+        revision = await self._catalog.delete(ref, with_ops)
+        if revision is not None:
+            self.garbage.saw_revision(revision)
         self.garbage.deleted(ref)
         writer = self._writers.pop(ref, None)
         self.log.forget(ref)
@@ -179,48 +137,6 @@ class LocalLedgerStore:
 
     def _gone(self, ref: LedgerRef) -> None:
         self._writers.pop(ref, None)
-
-    async def _find(self, ref: LedgerRef) -> tuple[Versioned, LedgerMetadata] | None:
-        found = await self._metadata.get(self._keys.ledger(ref.id))
-        if found is None:
-            return None
-        value = decode(LedgerMetadata, found.value)
-        return (found, value) if value.ref.key == ref.key else None
-
-    async def _get(self, ref: LedgerRef) -> tuple[Versioned, LedgerMetadata]:
-        found = await self._find(ref)
-        if found is None:
-            raise NoSuchLedger(f"ledger {ref.id} does not exist, or exists under another key")
-        return found
-
-    async def _commit_closed(
-        self,
-        value: LedgerMetadata,
-        version: int,
-        closed: ClosedLedger,
-        with_ops: Callable[[ClosedLedger], Sequence[Op]] | None,
-    ) -> None:
-        """Compare-and-set a ledger to CLOSED; changes `value` to what was written.
-
-        Raises VersionMismatch, also of the ledger's own key when it is not at `version` any more.
-        """
-        key = self._keys.ledger(closed.ref.id)
-        after = LedgerMetadata()
-        after.CopyFrom(value)
-        after.state = LedgerMetadata.CLOSED
-        after.last_entry_id = closed.last_entry_id
-        after.byte_length = closed.byte_length
-        after.closed_ms = self._clock.wall_ms()
-        data = encode(after)
-        ops: list[Op] = [Put(key, data, version), *(with_ops(closed) if with_ops is not None else ())]
-        try:
-            await self._metadata.commit(ops)
-        except UnknownOutcome:
-            # The transaction is all or nothing: our own value there means that all of it happened.
-            found = await self._metadata.get(key)
-            if found is None or found.value != data:
-                raise
-        value.CopyFrom(after)
 
 
 async def open_local_store(

@@ -1,0 +1,138 @@
+"""Which ledgers exist: their ids and metadata, the same for ledgers in this process and on bookies.
+
+Ids come from one counter by compare-and-set. A ledger begins and ends with one transaction each, together
+with whatever its owner wants committed with it. A write of unknown outcome is never repeated blindly: the
+ledger's own key, read again, tells what became of the whole transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from magnetar.common.errors import NoSuchLedger, UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, Delete, MetadataStore, Op, Put, Versioned
+from magnetar.common.metadata.values import Counter, LedgerMetadata, decode, encode
+from magnetar.common.runtime.clock import Clock
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerRef
+
+FIRST_LEDGER_ID: Final = 1
+"""The id of the first ledger of an instance; 0 means 'none' in some metadata values."""
+
+
+class LedgerCatalog:
+    """Creates, finds, closes and deletes ledgers in metadata."""
+
+    __slots__ = ("_clock", "_creating", "_keys", "_metadata", "_rng")
+
+    def __init__(self, metadata: MetadataStore, keys: Keys, clock: Clock, rng: random.Random) -> None:
+        self._metadata = metadata
+        self._keys = keys
+        self._clock = clock
+        self._rng = rng
+        # Creations of one process would only make each other's compare-and-set fail.
+        self._creating = asyncio.Lock()
+
+    async def create(
+        self, value: LedgerMetadata, with_ops: Callable[[LedgerRef], Sequence[Op]] | None
+    ) -> tuple[LedgerRef, Versioned]:
+        """A new open ledger, its id above every id given before; fills in `value`'s ref, state and time.
+
+        Raises VersionMismatch, and there is no ledger, when a guard of `with_ops` fails; UnknownOutcome when
+        it was not created after all.
+        """
+        async with self._creating:
+            while True:
+                counter = await self._metadata.get(self._keys.ledger_id_counter)
+                if counter is None:
+                    ledger_id, version = FIRST_LEDGER_ID, ABSENT
+                else:
+                    ledger_id, version = decode(Counter, counter.value).next, counter.version
+                ref = LedgerRef(ledger_id, self._rng.getrandbits(64))
+                value.state = LedgerMetadata.OPEN
+                value.created_ms = self._clock.wall_ms()
+                value.ref.id, value.ref.key = ref.id, ref.key
+                key, data = self._keys.ledger(ref.id), encode(value)
+                ops: list[Op] = [
+                    Put(self._keys.ledger_id_counter, encode(Counter(next=ledger_id + 1)), version),
+                    Put(key, data, ABSENT),
+                    *(with_ops(ref) if with_ops is not None else ()),
+                ]
+                try:
+                    revision = await self._metadata.commit(ops)
+                except VersionMismatch as error:
+                    if error.key == self._keys.ledger_id_counter:
+                        continue
+                    raise
+                except UnknownOutcome:
+                    found = await self.find(ref)
+                    if found is None:
+                        raise
+                    revision = found[0].version
+                return ref, Versioned(key, data, revision)
+
+    async def find(self, ref: LedgerRef) -> tuple[Versioned, LedgerMetadata] | None:
+        """A ledger's metadata; None when it does not exist or exists under another key."""
+        found = await self._metadata.get(self._keys.ledger(ref.id))
+        if found is None:
+            return None
+        value = decode(LedgerMetadata, found.value)
+        return (found, value) if value.ref.key == ref.key else None
+
+    async def get(self, ref: LedgerRef) -> tuple[Versioned, LedgerMetadata]:
+        """As `find`. Raises NoSuchLedger."""
+        found = await self.find(ref)
+        if found is None:
+            raise NoSuchLedger(f"ledger {ref.id} does not exist, or exists under another key")
+        return found
+
+    async def commit_closed(
+        self,
+        value: LedgerMetadata,
+        version: int,
+        closed: ClosedLedger,
+        with_ops: Callable[[ClosedLedger], Sequence[Op]] | None,
+    ) -> None:
+        """Compare-and-set a ledger to CLOSED; changes `value` to what was written.
+
+        Raises VersionMismatch, also of the ledger's own key when it is not at `version` any more.
+        """
+        key = self._keys.ledger(closed.ref.id)
+        after = LedgerMetadata()
+        after.CopyFrom(value)
+        after.state = LedgerMetadata.CLOSED
+        after.last_entry_id = closed.last_entry_id
+        after.byte_length = closed.byte_length
+        after.closed_ms = self._clock.wall_ms()
+        data = encode(after)
+        ops: list[Op] = [Put(key, data, version), *(with_ops(closed) if with_ops is not None else ())]
+        try:
+            await self._metadata.commit(ops)
+        except UnknownOutcome:
+            # The transaction is all or nothing: our own value there means that all of it happened.
+            found = await self._metadata.get(key)
+            if found is None or found.value != data:
+                raise
+        value.CopyFrom(after)
+
+    async def delete(self, ref: LedgerRef, with_ops: Sequence[Op]) -> int | None:
+        """Remove a ledger's metadata, if there is any, together with `with_ops`.
+
+        Returns the revision of the commit, None when there was nothing to write. Raises VersionMismatch when
+        a guard of `with_ops` fails.
+        """
+        while True:
+            found = await self.find(ref)
+            ops: list[Op] = list(with_ops)
+            if found is not None:
+                ops.append(Delete(found[0].key, found[0].version))
+            if not ops:
+                return None
+            try:
+                return await self._metadata.commit(ops)
+            except VersionMismatch as error:
+                if found is None or error.key != found[0].key:
+                    raise
