@@ -1,0 +1,1 @@
+"""The quorum client: ledgers replicated over bookies (storage contract, section 3)."""
