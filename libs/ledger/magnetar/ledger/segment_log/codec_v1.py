@@ -28,6 +28,9 @@ KNOWN_FEATURES: Final = 0
 BLOCK: Final = 4096
 """Groups start at multiples of this."""
 
+UNSALTED: Final = 0
+"""The salt of a record header on the wire."""
+
 UNIT: Final = 16
 """Records start at multiples of this; offsets in indexes count these."""
 
@@ -39,7 +42,9 @@ KIND_ENTRIES: Final = 1
 KIND_FENCE: Final = 2
 """The ledger takes no more entries from its writer. Stands under entry id -1, without a body."""
 KIND_LIMBO: Final = 3
-"""This store is in doubt about the ledger (storage contract, section 3). Stands under entry id -1."""
+"""This store came to be, or is no longer, in doubt about the ledger (storage contract, section 3). Stands
+under entry id -1, its number in the place of the first index: odd, in doubt; even, cleared; the highest
+holds."""
 KIND_LAC: Final = 4
 """Carries the ledger's last add confirmed where no other record of it does. Stands under entry id -1. Written
 by compaction."""

@@ -39,8 +39,8 @@ from magnetar.ledger.segment_log.codec_v1 import (
 )
 from magnetar.ledger.segment_log.file_codec_v1 import (
     MARK_FENCED,
-    MARK_LIMBO,
     SegmentHeader,
+    doubt_of,
     encode_segment_header,
 )
 from magnetar.ledger.segment_log.index import NO_RUN, LedgerIndex
@@ -156,7 +156,8 @@ class Rewrite:
                 segment.entries += count
             index.lac = max(index.lac, lac)
             index.fenced |= kind == KIND_FENCE
-            index.limbo |= kind == KIND_LIMBO
+            if kind == KIND_LIMBO:
+                index.doubt = max(index.doubt, int.from_bytes(record.header[48:56], "little"))
 
     # --- what is written ---
 
@@ -174,13 +175,13 @@ class Rewrite:
         marks = 0
         for line in lines:
             marks |= line.marks
-        kinds = [KIND_FENCE] if marks & MARK_FENCED else []
-        if marks & MARK_LIMBO:
-            kinds.append(KIND_LIMBO)
+        kinds = [(KIND_FENCE, 0)] if marks & MARK_FENCED else []
+        if doubt := max((doubt_of(line.marks) for line in lines), default=0):
+            kinds.append((KIND_LIMBO, doubt))  # a cleared one too: it answers a mark in another segment
         if not kinds and lac > written_lac:
-            kinds.append(KIND_LAC)
-        for kind in kinds:
-            header = encode_record_header(kind, ref.id, ref.key, -1, lac)
+            kinds.append((KIND_LAC, 0))
+        for kind, number in kinds:
+            header = encode_record_header(kind, ref.id, ref.key, -1, lac, first_index=number)
             yield EncodedRecord(ref.id, ref.key, -1, 0, header, (), 0)
 
     def _entries(self, ref: LedgerRef) -> Iterator[EncodedRecord]:

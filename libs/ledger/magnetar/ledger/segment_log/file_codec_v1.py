@@ -35,7 +35,11 @@ HEADER_COPY_OFFSET: Final = 2048
 MARK_FENCED: Final = 1
 """Footer mark: the segment holds a fence of this ledger."""
 MARK_LIMBO: Final = 2
-"""Footer mark: the segment holds a limbo mark of this ledger."""
+"""Footer mark: the last limbo mark of this ledger in the segment says that it is in limbo."""
+_SPAN_SHIFT: Final = 8
+_DOUBT_SHIFT: Final = 16
+DOUBT_MAX: Final = 0xFFFF
+"""The highest number of a limbo mark: a ledger can come into limbo 32,768 times."""
 
 FLAG_RECYCLED: Final = 1
 """Header flag: the file had an earlier life; what is no group of this one may be old, and no damage."""
@@ -124,6 +128,8 @@ def decode_segment_header(block: bytes) -> SegmentHeader:
 #  64 ..  ledger directory, 64 bytes a ledger, by ledger id and key:
 #         ledger id (8), key (8), base (8), last entry id (8), last add confirmed (8), bytes of entries (8),
 #         runs (4), marks (4), offset of its arrays from the footer's start (4), their CRC, salted (4)
+#         marks: bit 0 fenced, bit 1 in limbo, bits 8-15 where runs may overlap: no run holds more than two to
+#         this many entries, bits 16-31 number of the last limbo mark
 #  ..     per ledger: first entry id minus base of each run (u32 each), offset of each run in the file in
 #         units of 16 bytes (u32 each)
 
@@ -143,6 +149,27 @@ class LedgerSummary:
     marks: int
     arrays_offset: int = 0
     arrays_crc: int = 0
+
+
+def doubt_marks(doubt: int) -> int:
+    """The number of a ledger's last limbo mark as footer marks: odd, it is in limbo; even, it was cleared."""
+    return doubt << _DOUBT_SHIFT | (MARK_LIMBO if doubt & 1 else 0)
+
+
+def doubt_of(marks: int) -> int:
+    """The number of a ledger's last limbo mark; 0 when there is none."""
+    return marks >> _DOUBT_SHIFT or (1 if marks & MARK_LIMBO else 0)
+
+
+def span_marks(span: int) -> int:
+    """How many entries a run of a ledger holds at most, as footer marks: rounded up to a power of two."""
+    return (span - 1).bit_length() << _SPAN_SHIFT if span else 0
+
+
+def span_of(marks: int) -> int:
+    """How many entries a run holds at most when runs may overlap; 0 when they do not."""
+    exponent = marks >> _SPAN_SHIFT & 0xFF
+    return 1 << exponent if exponent else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from magnetar.common.errors import LogFailed
 from magnetar.common.runtime.disk import Buffer, DiskFile
@@ -35,12 +35,17 @@ _BY_LEDGER: Final = attrgetter("ledger_id")
 
 @dataclass(slots=True, eq=False)
 class PendingRecord(EncodedRecord):
-    """A record on its way to the disk. `waiter` is completed when it is durable (fences have one)."""
+    """A record on its way to the disk. `waiter` is completed when it is durable (fences have one).
+
+    `answer` is its owner's, for `SegmentLog.on_settled`; `number` is that of a limbo mark.
+    """
 
     kind: int
     lac: int
     ledger: LogLedger
     waiter: asyncio.Future[None] | None = None
+    answer: Any = None
+    number: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +58,10 @@ class Group:
     end: int
     records: list[PendingRecord]
     offsets: list[int]
+
+
+OnSettled = Callable[[Sequence[PendingRecord], LogFailed | None], None]
+"""Told of records, sorted by ledger, once: durable with their group, or failed."""
 
 
 class GroupCommit:
@@ -71,6 +80,7 @@ class GroupCommit:
     ) -> None:
         self.pending_bytes = 0
         self.unavailable: LogFailed | None = None
+        self.on_settled: OnSettled | None = None
         self._config = config
         self._syncer = syncer
         self._next_sequence = next_sequence
@@ -93,6 +103,7 @@ class GroupCommit:
         """Take a record for the next group. A plain call; nobody is called back from inside."""
         self._collecting.append(record)
         self.pending_bytes += record.body_length
+        record.ledger.pending += 1
         self.flush_soon()
 
     def flush_soon(self) -> None:
@@ -199,12 +210,15 @@ class GroupCommit:
         for record in group.records:
             self.pending_bytes -= record.body_length
             ledger = record.ledger
+            ledger.settle()
             if record.kind == KIND_ENTRIES and ledger is not told:
                 told = ledger  # records are sorted by ledger, so each is told once
                 if ledger.on_durable is not None:
                     self._call(ledger.on_durable, ledger.last_entry_id)
             if record.waiter is not None and not record.waiter.done():
                 record.waiter.set_result(None)
+        if self.on_settled is not None and group.records:
+            self._call(self.on_settled, group.records, None)
 
     def _lost(self, group: Group, error: OSError) -> None:
         """Nothing of the group is acknowledged, and later records of its ledgers must not follow a gap."""
@@ -221,12 +235,15 @@ class GroupCommit:
         for record in records:
             self.pending_bytes -= record.body_length
             ledger = record.ledger
+            ledger.settle()
             if record.kind == KIND_ENTRIES and ledger.failed is None:
                 ledger.failed = error
                 if ledger.on_failed is not None:
                     self._call(ledger.on_failed, error)
             if record.waiter is not None and not record.waiter.done():
                 record.waiter.set_exception(error)
+        if self.on_settled is not None and records:
+            self._call(self.on_settled, records, error)
 
     def _idle(self) -> None:
         self._idle_timer = None

@@ -2,16 +2,27 @@
 
 A run costs eight bytes however many entries it holds: its first entry id minus the ledger's base in this
 segment, and its offset in units of 16 bytes. How many entries it holds stands in the record itself.
+
+Runs of one writer come in order. On a bookie they may have gaps (striping), come in any order (copies made by
+auto-recovery) and even overlap (a damaged record and its repair); then `candidates` names more than one.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Final
 
 from magnetar.ledger.segment_log.codec_v1 import UNIT
-from magnetar.ledger.segment_log.file_codec_v1 import MARK_FENCED, MARK_LIMBO, LedgerSummary
+from magnetar.ledger.segment_log.file_codec_v1 import (
+    MARK_FENCED,
+    LedgerSummary,
+    doubt_marks,
+    doubt_of,
+    span_marks,
+    span_of,
+)
 
 NO_RUN: Final = -1
 
@@ -19,7 +30,19 @@ NO_RUN: Final = -1
 class LedgerIndex:
     """The runs of one ledger in one segment, by first entry id, and what a footer says of them."""
 
-    __slots__ = ("base", "byte_length", "fenced", "firsts", "lac", "last_entry_id", "limbo", "offsets")
+    __slots__ = (
+        "_longest",
+        "base",
+        "byte_length",
+        "doubt",
+        "fenced",
+        "firsts",
+        "incomplete",
+        "lac",
+        "last_entry_id",
+        "offsets",
+        "span",
+    )
 
     def __init__(self) -> None:
         self.base = 0
@@ -29,13 +52,19 @@ class LedgerIndex:
         self.lac = -1
         self.byte_length = 0
         self.fenced = False
-        self.limbo = False
+        self.doubt = 0
+        """Number of the last limbo mark: odd, the ledger is in limbo; even, it was cleared. 0: never was."""
+        self.span = 0
+        """No run holds more entries than this. 0: runs certainly do not overlap."""
+        self.incomplete = False
+        """Made again from a damaged segment, without all of its runs: what is not in it may be lost."""
+        self._longest = 1
 
     def add_run(self, first_entry_id: int, entry_count: int, offset: int, byte_length: int, lac: int) -> None:
         """Enter a durable run whose record starts at byte `offset` of the file.
 
-        Runs come in order but for copies (of a rewritten tail, of compaction), which are equal: the later
-        one is entered, so that a damaged copy is not the only one known.
+        A copy of a run (of a rewritten tail, of compaction) takes its place: they are equal, and so a damaged
+        one is not the only one known.
         """
         if not self.firsts:
             self.base = first_entry_id
@@ -45,25 +74,61 @@ class LedgerIndex:
             self.base = first_entry_id
         relative = first_entry_id - self.base
         unit_offset = offset // UNIT
-        if not self.firsts or relative > self.firsts[-1]:
+        self._longest = max(self._longest, entry_count)
+        if first_entry_id > self.last_entry_id or not self.firsts:
             self.firsts.append(relative)
             self.offsets.append(unit_offset)
         else:
-            place = bisect_left(self.firsts, relative)
-            if self.firsts[place] == relative:
-                self.offsets[place] = unit_offset
+            place = bisect_right(self.firsts, relative)
+            if place and self.firsts[place - 1] == relative and entry_count == self._longest:
+                self.offsets[place - 1] = unit_offset
+                self.last_entry_id = max(self.last_entry_id, first_entry_id + entry_count - 1)
+                if place < len(self.firsts) and self.firsts[place] < relative + entry_count:
+                    self.span = self._longest
                 return
+            if self._longest > 1:
+                self.span = self._longest
             self.firsts.insert(place, relative)
             self.offsets.insert(place, unit_offset)
+        if self.span:
+            self.span = self._longest
         self.byte_length += byte_length
         self.last_entry_id = max(self.last_entry_id, first_entry_id + entry_count - 1)
         self.lac = max(self.lac, lac)
 
+    @property
+    def limbo(self) -> bool:
+        """Whether the last mark says that the ledger is in limbo."""
+        return bool(self.doubt & 1)
+
     def find(self, entry_id: int) -> int:
-        """The place of the only run that may hold an entry, or NO_RUN."""
+        """The place of the first run to look at for an entry, the only one unless runs overlap, or NO_RUN."""
         if not self.firsts or not self.base <= entry_id <= self.last_entry_id:
             return NO_RUN
         return bisect_right(self.firsts, entry_id - self.base) - 1
+
+    def candidates(self, entry_id: int) -> Iterator[int]:
+        """Places of all runs that may hold an entry, the latest beginning first."""
+        place = self.find(entry_id)
+        if place == NO_RUN:
+            return
+        yield place
+        oldest = entry_id - self.base - self.span
+        while self.span and place and self.firsts[place - 1] > oldest:
+            place -= 1
+            yield place
+
+    def next_after(self, entry_id: int) -> int | None:
+        """First entry id of the first run that begins after an entry."""
+        place = bisect_right(self.firsts, entry_id - self.base) if entry_id >= self.base else 0
+        return self.first_entry_id(place) if place < len(self.firsts) else None
+
+    def end_after(self, place: int) -> int:
+        """A bound on where the run at a place ends: the id after its last entry is not above this."""
+        following = bisect_right(self.firsts, self.firsts[place])
+        if self.span:
+            return min(self.first_entry_id(place) + self.span, self.last_entry_id + 1)
+        return self.first_entry_id(following) if following < len(self.firsts) else self.last_entry_id + 1
 
     def first_entry_id(self, place: int) -> int:
         """First entry id of the run at a place."""
@@ -78,12 +143,12 @@ class LedgerIndex:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the two arrays, for budgets."""
-        return 8 * len(self.firsts) + 200
+        """About how much memory this takes with its place in a cache, for budgets."""
+        return 8 * len(self.firsts) + 800
 
     def summary(self, ledger_id: int, ledger_key: int) -> LedgerSummary:
         """This ledger's line in the segment's footer."""
-        marks = (MARK_FENCED if self.fenced else 0) | (MARK_LIMBO if self.limbo else 0)
+        marks = (MARK_FENCED if self.fenced else 0) | doubt_marks(self.doubt) | span_marks(self.span)
         return LedgerSummary(
             ledger_id,
             ledger_key,
@@ -106,5 +171,6 @@ class LedgerIndex:
         index.lac = summary.lac
         index.byte_length = summary.byte_length
         index.fenced = bool(summary.marks & MARK_FENCED)
-        index.limbo = bool(summary.marks & MARK_LIMBO)
+        index.doubt = doubt_of(summary.marks)
+        index.span = span_of(summary.marks)
         return index

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
 from magnetar.common.errors import (
     Backpressure,
-    DataCorruption,
     EntryUnreadable,
     LedgerFenced,
     LogFull,
@@ -30,16 +28,17 @@ from magnetar.ledger.segment_log.codec_v1 import (
     KIND_ENTRIES,
     KIND_FENCE,
     KIND_LIMBO,
+    RecordHeader,
     checksum_body,
     encode_record_header,
 )
 from magnetar.ledger.segment_log.config import SegmentLogConfig
-from magnetar.ledger.segment_log.file_codec_v1 import MARK_FENCED, MARK_LIMBO
-from magnetar.ledger.segment_log.group_commit import Group, GroupCommit, PendingRecord
-from magnetar.ledger.segment_log.index import LedgerIndex
+from magnetar.ledger.segment_log.file_codec_v1 import MARK_FENCED, doubt_of
+from magnetar.ledger.segment_log.group_commit import Group, GroupCommit, OnSettled, PendingRecord
+from magnetar.ledger.segment_log.index_cache import IndexCache
 from magnetar.ledger.segment_log.log_ledger import LogLedger
-from magnetar.ledger.segment_log.reader import read_runs
-from magnetar.ledger.segment_log.recovery import RecoveredLog, rebuild_indexes, recover_log
+from magnetar.ledger.segment_log.reader import Build, P, RecordSlice, build_run, build_slice, read_segment
+from magnetar.ledger.segment_log.recovery import OnDoubt, RecoveredLog, recover_log
 from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY, Segment
 from magnetar.ledger.segment_log.segment_chain import SegmentChain
 from magnetar.ledger.segment_log.space import SpaceKeeper
@@ -63,15 +62,16 @@ class SegmentLog:
         rng: random.Random,
         config: SegmentLogConfig,
         recovered: RecoveredLog,
+        replica: bool,
     ) -> None:
         self.config = config
+        self._replica = replica
         self._disk = disk
         self._pool = pool
         self._syncer = syncer
         self._segments = {segment.sequence: segment for segment in (*recovered.sealed, recovered.open)}
         self._ledgers: dict[LedgerRef, LogLedger] = {}
-        self._index_cache: OrderedDict[tuple[int, LedgerRef], int] = OrderedDict()
-        self._index_cache_bytes = 0
+        self._indexes = IndexCache(pool, config.index_cache_bytes)
         for segment in sorted(self._segments.values(), key=lambda segment: segment.sequence):
             segment.sealed_at = clock.monotonic()
             segment.unsealable = not segment.sealed and segment is not recovered.open
@@ -106,19 +106,26 @@ class SegmentLog:
         clock: Clock,
         rng: random.Random,
         config: SegmentLogConfig,
+        *,
+        replica: bool = False,
+        on_doubt: OnDoubt | None = None,
     ) -> SegmentLog:
         """Recover what the files hold and start. The log owns the syncer from here on, not the pool.
 
-        Raises OSError, or UnsupportedFormat for files of a later release.
+        `replica` says that it keeps one of several replicas, as a bookie does: entries of a ledger may have
+        gaps and come in any order. `on_doubt`: see `recover_log`. Raises OSError, or UnsupportedFormat for
+        files of a later release.
         """
         if not config.sync_data:
             log.warning("journalSyncData=false: acknowledged messages are lost in a power loss")
         disk.makedirs(SEGMENTS_DIRECTORY)
         disk.sync_dir("")
         now_ms = clock.wall_ms()
-        recovered = await pool.run(lambda: recover_log(disk, config, rng, now_ms))
+        recovered = await pool.run(
+            lambda: recover_log(disk, config, rng, now_ms, replica=replica, on_doubt=on_doubt)
+        )
         syncer.start()
-        return cls(disk, pool, syncer, clock, rng, config, recovered)
+        return cls(disk, pool, syncer, clock, rng, config, recovered, replica)
 
     def ledger(self, ref: LedgerRef) -> LogLedger:
         """The log's view of a ledger, made when the log holds nothing of it yet."""
@@ -169,8 +176,7 @@ class SegmentLog:
                 ledger = self._ledgers.get(ref)
                 if ledger is not None and segment in ledger.segments:
                     ledger.segments.remove(segment)
-            for ref in list(segment.indexes):
-                self._index_cache_bytes -= self._index_cache.pop((segment.sequence, ref), 0)
+            self._indexes.dropped(segment)
 
     async def discard(self, segment: Segment) -> None:
         """Remove or recycle the file of a replaced segment that nobody reads any more. Raises OSError."""
@@ -191,14 +197,8 @@ class SegmentLog:
             raise LedgerFenced(f"ledger {ledger.ref.id} is fenced")
         if ledger.failed is not None:
             raise ledger.failed
-        commit = self._commit
-        if commit.unavailable is not None:
-            raise commit.unavailable
-        if self._chain.is_full() and not self._may_use_reserve(ledger):
-            raise LogFull("free disk space is under the log's reserve")
         length = run.byte_length
-        if commit.pending_bytes and commit.pending_bytes + length > self.config.pending_bytes_max:
-            raise Backpressure(f"{commit.pending_bytes} bytes wait for their sync")
+        self._admit(ledger, length)
         entries = run.entries
         assert entries, "a run has at least one entry"
         # Small entries are joined: one checksum over one buffer. Large ones are written where they are.
@@ -218,7 +218,7 @@ class SegmentLog:
             body_length=length,
             body_crc=checksum_body(body),
         )
-        commit.add(
+        self._commit.add(
             PendingRecord(
                 ref.id,
                 ref.key,
@@ -233,6 +233,42 @@ class SegmentLog:
             )
         )
 
+    def append_record(
+        self, ledger: LogLedger, header: RecordHeader, raw: bytes, body: bytes, answer: object
+    ) -> None:
+        """Take a record as it came, `raw` being its header's bytes; only that one's CRC is made anew.
+
+        A plain call; `on_settled` gets `answer` back with the record. Whether the ledger takes it (fence,
+        key, entries that are here already) is the caller's to know. Raises LogFailed, LogFull or
+        Backpressure; then nothing was taken.
+        """
+        self._admit(ledger, header.body_length)
+        ledger.last_taken = max(ledger.last_taken, header.last_entry_id)
+        self._commit.add(
+            PendingRecord(
+                header.ledger_id,
+                header.ledger_key,
+                header.first_entry_id,
+                header.entry_count,
+                bytearray(raw),
+                (body,),
+                header.body_length,
+                KIND_ENTRIES,
+                header.lac,
+                ledger,
+                answer=answer,
+            )
+        )
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of entries that wait for their sync."""
+        return self._commit.pending_bytes
+
+    def on_settled(self, listener: OnSettled) -> None:
+        """From now on tell `listener` of every record once it is durable or failed."""
+        self._commit.on_settled = listener
+
     async def fence(self, ref: LedgerRef) -> LogLedger:
         """Refuse appends to a ledger from now on; return once the mark, and so every append before it, is
         durable or failed. Idempotent.
@@ -241,15 +277,25 @@ class SegmentLog:
         """
         ledger = self.ledger(ref)
         ledger.fenced = True
-        await self._mark(ledger, KIND_FENCE)
-        if ledger.has_copies:
+        if ledger.fence_durable:
+            await ledger.settled()
+        else:
+            await self._mark(ledger, KIND_FENCE)
+        if not self._replica and ledger.has_copies:
             ledger.byte_length = await self._bytes_stored(ledger)
         return ledger
 
     async def set_limbo(self, ref: LedgerRef) -> LogLedger:
-        """Mark a ledger as in doubt, durably."""
+        """Mark a ledger as in doubt, durably. Raises LogFailed."""
         ledger = self.ledger(ref)
-        await self._mark(ledger, KIND_LIMBO)
+        await self._mark(ledger, KIND_LIMBO, (ledger.doubt + 1) | 1)
+        return ledger
+
+    async def clear_limbo(self, ref: LedgerRef) -> LogLedger:
+        """Mark a ledger as in doubt no more, durably. Raises LogFailed."""
+        ledger = self.ledger(ref)
+        if ledger.limbo:
+            await self._mark(ledger, KIND_LIMBO, ledger.doubt + 1)
         return ledger
 
     async def read(self, ref: LedgerRef, first: int, last: int, max_bytes: int) -> list[Run]:
@@ -257,25 +303,34 @@ class SegmentLog:
 
         Raises NoSuchEntry above the highest durable entry, EntryUnreadable.
         """
-        ledger = self._ledgers.get(ref)
-        if ledger is None or first < 0 or first > ledger.last_entry_id:
-            raise NoSuchEntry(f"entry {ref.id}:{first} is not in the log")
-        last = min(last, ledger.last_entry_id)
-        runs: list[Run] = []
-        budget = max_bytes
-        while first <= last and (budget > 0 or not runs):
-            try:
-                more = await self._read_somewhere(ledger, first, last, budget, at_least_one=not runs)
-            except EntryUnreadable:
-                if runs:
-                    break
-                raise
-            if not more:
+        return await self._read(ref, first, last, max_bytes, build_run)
+
+    async def read_records(self, ref: LedgerRef, first: int, last: int, max_bytes: int) -> list[RecordSlice]:
+        """As `read`, as records.
+
+        In a log that keeps one replica of several, NoSuchEntry also for a hole that certainly is one.
+        """
+        return await self._read(ref, first, last, max_bytes, build_slice)
+
+    async def next_run_after(self, ref: LedgerRef, entry_id: int) -> int | None:
+        """The first entry id after this one at which a run of the ledger begins, durable ones only."""
+        nearest: int | None = None
+        tried: set[int] = set()
+        while ledger := self._ledgers.get(ref):
+            segments = [each for each in ledger.segments if each.sequence not in tried and not each.retired]
+            if not segments:
                 break
-            runs += more
-            budget -= sum(run.byte_length for run in more)
-            first = more[-1].last_entry_id + 1
-        return runs
+            segment = segments[-1]
+            tried.add(segment.sequence)
+            line = segment.line(ref)
+            if line is None or line.last_entry_id <= entry_id:
+                continue
+            with segment.reading():
+                index = await self._indexes.get(segment, ref)
+            following = None if index is None else index.next_after(entry_id)
+            if following is not None and (nearest is None or following < nearest):
+                nearest = following
+        return nearest
 
     async def close(self) -> None:
         """Wait for pending groups, seal, stop; idempotent. A clean start has nothing to repair."""
@@ -294,14 +349,26 @@ class SegmentLog:
     def _may_use_reserve(self, ledger: LogLedger) -> bool:
         return ledger.uses_reserve and self._disk.free_bytes() >= self.config.reserve_bytes // 2
 
-    async def _mark(self, ledger: LogLedger, kind: int) -> None:
+    def _admit(self, ledger: LogLedger, length: int) -> None:
+        commit = self._commit
+        if commit.unavailable is not None:
+            raise commit.unavailable
+        if self._chain.is_full() and not self._may_use_reserve(ledger):
+            raise LogFull("free disk space is under the log's reserve")
+        if commit.pending_bytes and commit.pending_bytes + length > self.config.pending_bytes_max:
+            raise Backpressure(f"{commit.pending_bytes} bytes wait for their sync")
+
+    async def _mark(self, ledger: LogLedger, kind: int, number: int = 0) -> None:
         if self._commit.unavailable is not None:
             raise self._commit.unavailable
         ref = ledger.ref
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        header = encode_record_header(kind, ref.id, ref.key, MARK_ENTRY_ID, ledger.lac)
+        lac = ledger.lac
+        header = encode_record_header(kind, ref.id, ref.key, MARK_ENTRY_ID, lac, first_index=number)
         self._commit.add(
-            PendingRecord(ref.id, ref.key, MARK_ENTRY_ID, 0, header, (), 0, kind, ledger.lac, ledger, waiter)
+            PendingRecord(
+                ref.id, ref.key, MARK_ENTRY_ID, 0, header, (), 0, kind, lac, ledger, waiter, number=number
+            )
         )
         await waiter
 
@@ -315,8 +382,9 @@ class SegmentLog:
             ledger.last_entry_id = max(ledger.last_entry_id, line.last_entry_id)
             ledger.lac = max(ledger.lac, line.lac)
             ledger.byte_length += line.byte_length
-            ledger.fenced |= bool(line.marks & MARK_FENCED)
-            ledger.limbo |= bool(line.marks & MARK_LIMBO)
+            ledger.last_taken = ledger.last_entry_id
+            ledger.fenced = ledger.fence_durable = ledger.fenced or bool(line.marks & MARK_FENCED)
+            ledger.doubt = max(ledger.doubt, doubt_of(line.marks))
 
     def _enter_group(self, group: Group) -> None:
         """Index a group that has just become durable."""
@@ -333,10 +401,11 @@ class SegmentLog:
                 ledger.last_entry_id = max(ledger.last_entry_id, first + count - 1)
                 ledger.byte_length += record.body_length
                 segment.entries += count
+            elif record.kind == KIND_FENCE:
+                index.fenced = ledger.fence_durable = True
             else:
-                index.fenced |= record.kind == KIND_FENCE
-                index.limbo |= record.kind == KIND_LIMBO
-                ledger.limbo |= record.kind == KIND_LIMBO
+                index.doubt = max(index.doubt, record.number)
+                ledger.doubt = max(ledger.doubt, record.number)
 
     async def _bytes_stored(self, ledger: LogLedger) -> int:
         """The bytes of a ledger's entries, each counted once whatever copies there are."""
@@ -351,9 +420,37 @@ class SegmentLog:
             first = runs[-1].last_entry_id + 1
         return size
 
+    async def _read(self, ref: LedgerRef, first: int, last: int, max_bytes: int, build: Build[P]) -> list[P]:
+        ledger = self._ledgers.get(ref)
+        if ledger is None or first < 0 or first > ledger.last_entry_id:
+            raise NoSuchEntry(f"entry {ref.id}:{first} is not in the log")
+        last = min(last, ledger.last_entry_id)
+        pieces: list[P] = []
+        budget = max_bytes
+        while first <= last and (budget > 0 or not pieces):
+            try:
+                more = await self._read_somewhere(ledger, first, last, budget, build, at_least_one=not pieces)
+            except (EntryUnreadable, NoSuchEntry):
+                if pieces:
+                    break
+                raise
+            if not more:
+                break
+            pieces += more
+            budget -= sum(piece.byte_length for piece in more)
+            first = more[-1].last_entry_id + 1
+        return pieces
+
     async def _read_somewhere(
-        self, ledger: LogLedger, first: int, last: int, max_bytes: int, *, at_least_one: bool
-    ) -> list[Run]:
+        self,
+        ledger: LogLedger,
+        first: int,
+        last: int,
+        max_bytes: int,
+        build: Build[P],
+        *,
+        at_least_one: bool,
+    ) -> list[P]:
         """Read from the newest segment that has the entry sound; copies of an entry are equal."""
         damage: EntryUnreadable | None = None
         tried: set[int] = set()
@@ -367,58 +464,28 @@ class SegmentLog:
             tried.add(segment.sequence)
             try:
                 with segment.reading():
-                    index = await self._index(segment, ledger.ref)
+                    index = await self._indexes.get(segment, ledger.ref)
                     if index is None:
                         continue
-                    runs = await read_runs(self._pool, segment, index, ledger.ref, first, last, max_bytes)
+                    pieces = await read_segment(
+                        self._pool, segment, index, ledger.ref, first, last, max_bytes, build
+                    )
             except EntryUnreadable as error:
                 damage = error
                 continue
-            if runs:
-                if not at_least_one and runs[0].byte_length > max_bytes:
+            if pieces:
+                if not at_least_one and pieces[0].byte_length > max_bytes:
                     return []
-                return runs
+                return pieces
+        if damage is None and self._replica:
+            raise NoSuchEntry(f"entry {ledger.ref.id}:{first} is not in the log")
         raise damage or EntryUnreadable(f"entry {ledger.ref.id}:{first} is lost: no segment holds it")
-
-    async def _index(self, segment: Segment, ref: LedgerRef) -> LedgerIndex | None:
-        """A ledger's index in a segment: in memory, or from the sealed segment's footer."""
-        index = segment.indexes.get(ref)
-        if index is not None:
-            if segment.sealed:
-                self._index_cache_touch(segment, ref, index)
-            return index
-        if ref not in segment.summaries:
-            return None
-        try:
-            index = await self._pool.run(lambda: segment.load_index(ref))
-        except DataCorruption as error:
-            log.error("a segment's index is damaged, made again from its records", error=str(error))
-            index = (await self._pool.run(lambda: rebuild_indexes(segment))).get(ref)
-            if index is None:
-                return None
-        segment.indexes[ref] = index
-        if not segment.retired:
-            self._index_cache_touch(segment, ref, index)
-        return index
 
     def _sealed(self, segment: Segment) -> None:
         """A segment was sealed: its indexes stay in memory as far as the budget allows."""
         segment.sealed_at = self._clock.monotonic()
-        for ref, index in list(segment.indexes.items()):
-            self._index_cache_touch(segment, ref, index)
+        self._indexes.sealed(segment)
 
     def _removed(self, segment: Segment) -> None:
         """A segment with nothing in it was not worth sealing."""
         self._segments.pop(segment.sequence, None)
-
-    def _index_cache_touch(self, segment: Segment, ref: LedgerRef, index: LedgerIndex) -> None:
-        """Note the use of a sealed segment's index; forget the least recently used beyond the budget."""
-        key = (segment.sequence, ref)
-        size = self._index_cache.pop(key, 0)
-        self._index_cache[key] = index.memory_bytes
-        self._index_cache_bytes += index.memory_bytes - size
-        while self._index_cache_bytes > self.config.index_cache_bytes and len(self._index_cache) > 1:
-            (sequence, old_ref), size = self._index_cache.popitem(last=False)
-            self._index_cache_bytes -= size
-            if sequence in self._segments:
-                self._segments[sequence].indexes.pop(old_ref, None)

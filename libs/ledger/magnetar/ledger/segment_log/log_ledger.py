@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -13,28 +14,42 @@ from magnetar.ledger.segment_log.segment import Segment
 
 @dataclass(slots=True, eq=False)
 class LogLedger:
-    """One ledger as far as this log goes. Everything in it is about durable records, except `fenced`."""
+    """One ledger as far as this log goes. Everything in it is about durable records, but for `fenced` and
+    `last_taken`."""
 
     ref: LedgerRef
     last_entry_id: int = -1
     """Highest durable entry."""
+    last_taken: int = -1
+    """Highest entry of a record that the log took, durable or not (`append_record` only)."""
     lac: int = -1
     """Highest last add confirmed that a durable record carries."""
     byte_length: int = 0
     """Bytes of its durable entries."""
     fenced: bool = False
     """Appends are refused; true from the moment of asking for it, before the mark is durable."""
-    limbo: bool = False
+    fence_durable: bool = False
+    doubt: int = 0
+    """Number of its last limbo mark; 0: never had one."""
     failed: StorageError | None = None
     """A group with entries of it failed: their fate is unknown, and it takes no more."""
     uses_reserve: bool = False
     """Its appends may use half the space that is kept free: cursors, since consuming gives space back."""
+    pending: int = 0
+    """Records of it that wait for their group."""
+    barriers: list[tuple[int, asyncio.Future[None]]] | None = None
+    """(records still to be settled, who waits for them)"""
     segments: list[Segment] = field(default_factory=list)
     """Where its records are, oldest first."""
     on_durable: Callable[[int], None] | None = None
     """Called with the highest durable entry, once per group."""
     on_failed: Callable[[StorageError], None] | None = None
     """Called once."""
+
+    @property
+    def limbo(self) -> bool:
+        """What is not here is unknown rather than absent (storage contract, section 3)."""
+        return bool(self.doubt & 1)
 
     @property
     def has_copies(self) -> bool:
@@ -47,3 +62,23 @@ class LogLedger:
         """Note that a segment holds a record of it."""
         if not self.segments or self.segments[-1] is not segment:
             self.segments.append(segment)
+
+    async def settled(self) -> None:
+        """Wait until every record taken so far is durable or failed."""
+        if not self.pending:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.barriers is None:
+            self.barriers = []
+        self.barriers.append((self.pending, waiter))
+        await waiter
+
+    def settle(self) -> None:
+        """One record became durable or failed; a ledger's records settle in order."""
+        self.pending -= 1
+        if self.barriers is not None:
+            waiting = [(left - 1, waiter) for left, waiter in self.barriers]
+            self.barriers = [each for each in waiting if each[0]] or None
+            for left, waiter in waiting:
+                if not left and not waiter.done():
+                    waiter.set_result(None)

@@ -7,8 +7,9 @@ the pool.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from magnetar.common.errors import EntryUnreadable
 from magnetar.common.obs.metrics import REGISTRY
@@ -17,13 +18,17 @@ from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.segment_log.codec_v1 import (
     KIND_HOLE,
     RECORD_HEADER_SIZE,
+    UNSALTED,
     RecordHeader,
     body_intact,
+    checksum_body,
     decode_record_header,
+    encode_record_header,
     entry_checksum_matches,
     record_header_length,
+    salt_record_header,
 )
-from magnetar.ledger.segment_log.index import NO_RUN, LedgerIndex
+from magnetar.ledger.segment_log.index import LedgerIndex
 from magnetar.ledger.segment_log.segment import Segment
 from prometheus_client import Counter
 
@@ -56,7 +61,82 @@ class _Ahead:
         return self.data[begin : begin + length]
 
 
-async def read_runs(
+class Piece(Protocol):
+    """Consecutive entries of one record, in whatever form the caller wants them."""
+
+    @property
+    def first_entry_id(self) -> int: ...
+    @property
+    def last_entry_id(self) -> int: ...
+    @property
+    def byte_length(self) -> int: ...
+
+
+P = TypeVar("P", bound=Piece)
+
+Build = Callable[[RecordHeader, bytes, bytes, "list[int]", int, int], P]
+"""(header, its bytes, body, entry bounds, begin, stop) -> entries `begin` to before `stop` of a record."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordSlice:
+    """Consecutive entries as a record of their own, its header's CRC unsalted: as a bookie sends them."""
+
+    header: bytes
+    body: bytes
+    first_entry_id: int
+    last_entry_id: int
+
+    @property
+    def byte_length(self) -> int:
+        return len(self.body)
+
+
+def build_run(header: RecordHeader, raw: bytes, body: bytes, bounds: list[int], begin: int, stop: int) -> Run:
+    """Entries as a run."""
+    counts = header.message_counts
+    before = begin if counts is None else sum(counts[:begin])
+    return Run(
+        [body[bounds[i] : bounds[i + 1]] for i in range(begin, stop)],
+        header.publish_time_ms,
+        header.first_index + before,
+        None if counts is None else list(counts[begin:stop]),
+        header.run_flags,
+        header.ledger_id,
+        first_entry_id=header.first_entry_id + begin,
+        byte_length=bounds[stop] - bounds[begin],
+    )
+
+
+def build_slice(
+    header: RecordHeader, raw: bytes, body: bytes, bounds: list[int], begin: int, stop: int
+) -> RecordSlice:
+    """Entries as a record; a whole record is passed on as it is."""
+    first = header.first_entry_id + begin
+    if stop - begin == header.entry_count:
+        encoded = bytearray(raw)
+    else:
+        body = body[bounds[begin] : bounds[stop]]
+        counts = header.message_counts
+        encoded = encode_record_header(
+            header.kind,
+            header.ledger_id,
+            header.ledger_key,
+            first,
+            header.lac,
+            run_flags=header.run_flags,
+            publish_time_ms=header.publish_time_ms,
+            first_index=header.first_index + (begin if counts is None else sum(counts[:begin])),
+            lengths=[bounds[i + 1] - bounds[i] for i in range(begin, stop)],
+            message_counts=None if counts is None else counts[begin:stop],
+            body_length=len(body),
+            body_crc=checksum_body([body]),
+        )
+    salt_record_header(encoded, UNSALTED)
+    return RecordSlice(bytes(encoded), body, first, first + stop - begin - 1)
+
+
+async def read_segment(
     pool: BlockingPool,
     segment: Segment,
     index: LedgerIndex,
@@ -64,49 +144,56 @@ async def read_runs(
     first: int,
     last: int,
     max_bytes: int,
-) -> list[Run]:
+    build: Build[P],
+) -> list[P]:
     """Entries from `first` on, up to `last`, that this segment holds without a gap, in order.
 
     Fewer for `max_bytes`, but at least one; empty when the segment does not hold `first`. Raises
     EntryUnreadable when `first` is damaged; a damaged entry further on ends the answer before it.
     """
-    runs: list[Run] = []
-    place = index.find(first)
+    pieces: list[P] = []
     ahead = _Ahead()
     budget = max_bytes
-    while place != NO_RUN and place < len(index) and first <= last and (budget > 0 or not runs):
-        if index.first_entry_id(place) > first:
+    while first <= last and (budget > 0 or not pieces):
+        damaged = index.incomplete
+        piece = None
+        record_end = first
+        for place in index.candidates(first):
+            record = await _read_record(pool, segment, ahead, index, place, budget)
+            if record is None or (record[0].ledger_id, record[0].ledger_key) != (ref.id, ref.key):
+                damaged = True
+                continue
+            header, raw, body = record
+            if not header.first_entry_id <= first <= header.last_entry_id:
+                continue  # it ends before the entry
+            begin, stop = _wanted(header, first, last, budget, at_least_one=not pieces)
+            if begin == stop:
+                return pieces  # over budget
+            bounds = header.entry_bounds()
+            stop = begin if header.kind == KIND_HOLE else _sound_stop(header, body, bounds, begin, stop)
+            if begin == stop:
+                damaged = True
+                continue
+            piece = build(header, raw, body, bounds, begin, stop)
+            record_end = header.last_entry_id
             break
-        record = await _read_record(pool, segment, ahead, index, place, budget)
-        if record is not None and (record[0].ledger_id, record[0].ledger_key) != (ref.id, ref.key):
-            record = None
-        if record is not None and record[0].last_entry_id < first:
-            break  # a gap: the segment does not hold this entry
-        if record is not None and record[0].kind == KIND_HOLE:
-            record = None
-        run = None if record is None else _take(*record, first, last, budget, at_least_one=not runs)
-        if run is None:
-            if runs:
-                break
-            UNREADABLE_READS.inc()
-            raise EntryUnreadable(f"entry {ref.id}:{first} is damaged in {segment.path}")
-        if not run.entries:
+        if piece is None:
+            if damaged and not pieces:
+                UNREADABLE_READS.inc()
+                raise EntryUnreadable(f"entry {ref.id}:{first} is damaged in {segment.path}")
             break
-        run.ledger_id = ref.id
-        runs.append(run)
-        budget -= run.byte_length
-        assert record is not None, "a run came out of it"
-        if run.last_entry_id < min(last, record[0].last_entry_id):
+        pieces.append(piece)
+        budget -= piece.byte_length
+        if piece.last_entry_id < min(last, record_end):
             break
-        first = run.last_entry_id + 1
-        place += 1
-    return runs
+        first = piece.last_entry_id + 1
+    return pieces
 
 
 async def _read_record(
     pool: BlockingPool, segment: Segment, ahead: _Ahead, index: LedgerIndex, place: int, budget: int
-) -> tuple[RecordHeader, bytes] | None:
-    """A record's header and body; None when the header is damaged or the record is not whole."""
+) -> tuple[RecordHeader, bytes, bytes] | None:
+    """A record's header, its bytes, and its body; None when the header is damaged or it is not whole."""
     offset = index.offset(place)
     fixed = ahead.slice(offset, RECORD_HEADER_SIZE)
     if fixed is None:
@@ -119,7 +206,9 @@ async def _read_record(
     if raw is None:
         await _fill(pool, segment, ahead, offset, max(length, bytes_ahead(index, place, budget)))
         raw = ahead.slice(offset, length)
-    header = None if raw is None else decode_record_header(raw, segment.header.salt)
+    if raw is None:
+        return None
+    header = decode_record_header(raw, segment.header.salt)
     if header is None or offset + length + header.body_length > segment.durable_end:
         return None
     body = ahead.slice(offset + length, header.body_length)
@@ -127,7 +216,7 @@ async def _read_record(
         wanted = max(header.record_length, bytes_ahead(index, place, budget))
         await _fill(pool, segment, ahead, offset, wanted)
         body = ahead.slice(offset + length, header.body_length)
-    return None if body is None else (header, body)
+    return None if body is None else (header, raw, body)
 
 
 def bytes_ahead(index: LedgerIndex, place: int, budget: int) -> int:
@@ -159,45 +248,39 @@ async def _fill(pool: BlockingPool, segment: Segment, ahead: _Ahead, offset: int
     ahead.data = data
 
 
-def _take(
-    header: RecordHeader, body: bytes, first: int, last: int, budget: int, *, at_least_one: bool
-) -> Run | None:
-    """The wanted entries of a record as a run; None when the first of them is damaged.
+def _wanted(
+    header: RecordHeader, first: int, last: int, budget: int, *, at_least_one: bool
+) -> tuple[int, int]:
+    """Places in a record of the entries that are wanted and fit."""
+    begin = first - header.first_entry_id
+    end = min(last - header.first_entry_id + 1, header.entry_count)
+    if header.lengths is None:
+        stop = end if not header.entry_length else min(end, begin + max(0, budget) // header.entry_length)
+    else:
+        stop = begin
+        while stop < end and budget >= header.lengths[stop]:
+            budget -= header.lengths[stop]
+            stop += 1
+    return begin, stop + 1 if stop == begin and at_least_one else stop
+
+
+def _sound_stop(header: RecordHeader, body: bytes, bounds: list[int], begin: int, stop: int) -> int:
+    """Up to which of the wanted entries a record is sound; `begin` when the first of them is damaged.
 
     The whole body's CRC is checked when most of it is wanted; a few entries are checked by the CRCs that they
     carry, which also tell the sound entries of a damaged body from the others.
     """
-    begin = first - header.first_entry_id
-    end = min(last - header.first_entry_id + 1, header.entry_count)
-    bounds = header.entry_bounds()
-    stop = begin
-    while stop < end and bounds[stop + 1] - bounds[begin] <= budget:
-        stop += 1
-    if stop == begin and at_least_one:
-        stop += 1
-    entries = [body[bounds[i] : bounds[i + 1]] for i in range(begin, stop)]
     whole: bool | None = None
     if 2 * (bounds[stop] - bounds[begin]) >= header.body_length:
         whole = body_intact(body, header.body_crc)
-    if not whole:
-        for place, entry in enumerate(entries):
-            sound = entry_checksum_matches(entry)
-            if sound is None:
-                if whole is None:
-                    whole = body_intact(body, header.body_crc)
-                sound = whole
-            if not sound:
-                if place == 0:
-                    return None
-                del entries[place:]
-                break
-    counts = header.message_counts
-    before = begin if counts is None else sum(counts[:begin])
-    return Run(
-        entries,
-        header.publish_time_ms,
-        header.first_index + before,
-        None if counts is None else list(counts[begin : begin + len(entries)]),
-        header.run_flags,
-        first_entry_id=first,
-    )
+        if whole:
+            return stop
+    for place in range(begin, stop):
+        sound = entry_checksum_matches(body[bounds[place] : bounds[place + 1]])
+        if sound is None:
+            if whole is None:
+                whole = body_intact(body, header.body_crc)
+            sound = whole
+        if not sound:
+            return place
+    return stop

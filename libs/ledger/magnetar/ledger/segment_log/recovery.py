@@ -7,11 +7,17 @@
   records are written to a fresh segment and synced before the log answers anything; the rest is cut. A record
   after a lost one of the same ledger is cut too: it was never acknowledged and would leave a gap.
 - Only then are the old files sealed at their durable end, or removed when nothing durable is in them.
+
+A log that keeps one replica of several (a bookie's) differs in two ways. Gaps are normal there, so every
+sound record is kept. And where records may be lost without a name (a torn or damaged last group, a group in
+the middle whose directory is gone, a mark or a whole file that can't be read), it says so before it cuts
+anything: its owner must be in doubt from then on (storage contract, section 3).
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +60,7 @@ from magnetar.ledger.segment_log.scan import (
     scan_groups,
 )
 from magnetar.ledger.segment_log.segment import (
+    SEGMENTS_DIRECTORY,
     Segment,
     create_segment,
     leftover_paths,
@@ -64,6 +71,9 @@ from magnetar.ledger.segment_log.segment import (
 from prometheus_client import Counter
 
 log = get_logger(__name__)
+
+OnDoubt = Callable[[str], None]
+"""Told why entries or marks may be lost. Blocks until that is durably noted; raises OSError."""
 
 DAMAGED_RECORDS = Counter(
     "magnetar_log_damaged_records",
@@ -103,6 +113,8 @@ class _Tail:
     scan: GroupScan
     durable_end: int = BLOCK
     damaged: int = 0
+    doubts: list[str] = field(default_factory=list)
+    """Why something may be lost of which nobody knows what it was."""
 
 
 @dataclass(slots=True)
@@ -110,6 +122,7 @@ class _Known:
     """What is known of every ledger while the tails are judged."""
 
     last_entry: dict[LedgerRef, int] = field(default_factory=dict)
+    gaps_are_normal: bool = False
 
     def learn(self, segment: Segment) -> None:
         lines = {ref: index.last_entry_id for ref, index in segment.indexes.items()}
@@ -118,11 +131,19 @@ class _Known:
             self.last_entry[ref] = max(self.last_entry.get(ref, -1), last)
 
 
-def recover_log(disk: Disk, config: SegmentLogConfig, rng: random.Random, now_ms: int) -> RecoveredLog:
+def recover_log(
+    disk: Disk,
+    config: SegmentLogConfig,
+    rng: random.Random,
+    now_ms: int,
+    *,
+    replica: bool = False,
+    on_doubt: OnDoubt | None = None,
+) -> RecoveredLog:
     """Open every segment, make the tail durable in a fresh one. Blocks.
 
-    Raises UnsupportedFormat for files of a later release, OSError when the disk fails: then nothing was lost
-    and the next start tries again.
+    `replica` and `on_doubt`: see the module. Raises UnsupportedFormat for files of a later release, OSError
+    when the disk fails: then nothing was lost and the next start tries again.
     """
     sealed: list[Segment] = []
     tails: list[_Tail] = []
@@ -130,9 +151,11 @@ def recover_log(disk: Disk, config: SegmentLogConfig, rng: random.Random, now_ms
     for path in (*unfinished, *spares[config.recycled_segments_max :]):
         disk.unlink(path)
     sequences = segment_sequences(disk)
+    unreadable = []
     for sequence in sequences:
         segment = _open_segment(disk, sequence)
         if segment is None:
+            unreadable.append(sequence)
             continue
         if segment.read_footer():
             sealed.append(segment)
@@ -141,12 +164,15 @@ def recover_log(disk: Disk, config: SegmentLogConfig, rng: random.Random, now_ms
             tails.append(_Tail(segment, window, scan_groups(segment, window)))
     _find_durable_ends(tails, sealed)
     known = _Known()
-    for segment in sealed:
-        known.learn(segment)
+    known.gaps_are_normal = replica
     for tail in tails:
         _index_durable(tail)
-        known.learn(tail.segment)
+    if tails and not replica:
+        for segment in (*sealed, *(tail.segment for tail in tails)):
+            known.learn(segment)
     kept = [record for tail in tails for record in _judge_tail(tail, known, config)]
+    if on_doubt is not None:
+        _set_aside(disk, unreadable, tails, on_doubt)
 
     group_sequence = _last_group_sequence(sealed, tails) + 1
     segments = sorted([*sealed, *(tail.segment for tail in tails)], key=lambda segment: segment.sequence)
@@ -194,6 +220,20 @@ def _abandon(sequence: int, segment: Segment) -> None:
     log.error("segment unreadable: both copies of its header are damaged; kept, not read", segment=sequence)
 
 
+def _set_aside(disk: Disk, unreadable: list[int], tails: list[_Tail], on_doubt: OnDoubt) -> None:
+    """Tell of every doubt, then take unreadable files out of the log's sight: each is told of once."""
+    names = set(segment_sequences(disk))
+    quarantined = [sequence for sequence in unreadable if sequence in names]
+    doubts = [f"segment {sequence} can't be read" for sequence in quarantined]
+    doubts += [doubt for tail in tails for doubt in tail.doubts]
+    if doubts:
+        on_doubt("; ".join(doubts))
+    for sequence in quarantined:
+        disk.rename(segment_path(sequence), f"{segment_path(sequence)}.unreadable")
+    if quarantined:
+        disk.sync_dir(SEGMENTS_DIRECTORY)
+
+
 def _find_durable_ends(tails: list[_Tail], sealed: list[Segment]) -> None:
     """Collect what group headers say of the groups before them."""
     if not tails:
@@ -230,6 +270,7 @@ def _index_durable(tail: _Tail) -> None:
         directory = read_directory(segment, window, group)
         if directory is None:
             tail.damaged += 1
+            tail.doubts.append(f"group {group.header.sequence} does not say what it holds")
             for record in salvage_records(segment, window, group.offset + GROUP_HEADER_SIZE, group.end):
                 _enter(segment, record)
             continue
@@ -242,6 +283,7 @@ def _index_durable(tail: _Tail) -> None:
             index = segment.index_of(LedgerRef(line.ledger_id, line.ledger_key))
             if line.first_entry_id < 0:
                 index.fenced = True  # a mark that can't be read: the careful reading of it
+                tail.doubts.append(f"a mark of ledger {line.ledger_id} can't be read")
             else:
                 offset = group.offset + line.offset
                 index.add_run(line.first_entry_id, line.entry_count, offset, 0, -1)
@@ -249,6 +291,7 @@ def _index_durable(tail: _Tail) -> None:
     for start, end in tail.scan.damaged:
         if start < tail.durable_end:
             tail.damaged += 1
+            tail.doubts.append(f"nothing tells what is at {start} of segment {segment.sequence}")
             for record in salvage_records(segment, window, start, min(end, tail.durable_end)):
                 _enter(segment, record)
     if tail.damaged:
@@ -272,7 +315,8 @@ def _enter(segment: Segment, record: RecordAt) -> None:
         segment.entries += header.entry_count
     else:
         index.fenced |= header.kind == KIND_FENCE
-        index.limbo |= header.kind == KIND_LIMBO
+        if header.kind == KIND_LIMBO:
+            index.doubt = max(index.doubt, header.first_index or 1)
 
 
 def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[EncodedRecord]:
@@ -293,15 +337,20 @@ def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[En
         ref = LedgerRef(header.ledger_id, header.ledger_key)
         body = window.read(record.offset + header.header_length, header.body_length)
         last = known.last_entry.get(ref, -1)
-        if not body_intact(body, header.body_crc) or header.first_entry_id > last + 1:
+        gap = header.first_entry_id > last + 1 and not known.gaps_are_normal
+        if not body_intact(body, header.body_crc) or gap:
             cut += 1
             continue
         known.last_entry[ref] = max(last, header.last_entry_id)
         kept.append(_encoded(window, record, header, body))
     cut = max(cut, named - len(kept))
-    torn = not recycled and any(end > start for _, end in tail.scan.damaged)
+    torn = any(end > start for _, end in tail.scan.damaged)
+    if recycled:
+        # What is no group of this life is no damage, unless it is one: it has this life's uuid, or records.
+        torn = len(kept) > named or (not named and window.read(start + 8, 16) == segment.header.uuid)
     if cut or torn:
         TAIL_CUTS.inc()
+        tail.doubts.append(f"the last group, in segment {segment.sequence}, is torn or damaged")
         context: dict[str, Any] = {"segment": segment.sequence, "offset": start}
         log.warning("the log's last group was torn or damaged: cut", kept=len(kept), cut=cut, **context)
     return kept
