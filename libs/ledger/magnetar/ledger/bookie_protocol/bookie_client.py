@@ -77,6 +77,10 @@ class BookieClient(Protocol):
         """
         ...
 
+    def write_lac(self, ref: LedgerRef, lac: int) -> None:
+        """Tell a ledger's LAC when no append will carry it soon; a plain call, a hint without an answer."""
+        ...
+
     async def read(
         self, ref: LedgerRef, first: int, last: int, max_bytes: int, *, fence: bool = False
     ) -> ReadAnswer: ...

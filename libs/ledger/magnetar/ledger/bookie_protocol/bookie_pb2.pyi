@@ -160,23 +160,54 @@ class AppendBatch(_message.Message):
 
     APPENDS_FIELD_NUMBER: _builtins.int
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    LACS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """In the first message of a stream."""
     @_builtins.property
     def appends(self) -> _containers.RepeatedCompositeFieldContainer[Global___Append]: ...
+    @_builtins.property
+    def lacs(self) -> _containers.RepeatedCompositeFieldContainer[Global___LacUpdate]:
+        """Explicit LACs: what no append carried yet while a ledger is idle. Hints, never answered."""
+
     def __init__(
         self,
         *,
         appends: _abc.Iterable[Global___Append] | None = ...,
         protocol_version: _builtins.int = ...,
+        lacs: _abc.Iterable[Global___LacUpdate] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appends", b"appends", "protocol_version", b"protocol_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appends", b"appends", "lacs", b"lacs", "protocol_version", b"protocol_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AppendBatch: _TypeAlias = AppendBatch  # noqa: Y015
+
+@_typing.final
+class LacUpdate(_message.Message):
+    """A ledger's last add confirmed. Only ever raises what a bookie knows; need not be made durable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEDGER_FIELD_NUMBER: _builtins.int
+    LAC_FIELD_NUMBER: _builtins.int
+    lac: _builtins.int
+    @_builtins.property
+    def ledger(self) -> Global___LedgerRef: ...
+    def __init__(
+        self,
+        *,
+        ledger: Global___LedgerRef | None = ...,
+        lac: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lac", b"lac", "ledger", b"ledger"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LacUpdate: _TypeAlias = LacUpdate  # noqa: Y015
 
 @_typing.final
 class AppendResult(_message.Message):

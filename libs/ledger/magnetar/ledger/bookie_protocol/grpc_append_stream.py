@@ -53,7 +53,11 @@ class AppendStream:
     def append(self, append: EncodedAppend, done: AppendDone) -> None:
         """Send with everything else of this turn; a plain call."""
         self.pending.add(append, done, self._loop.time())
-        self._outgoing.append(append.wire)
+        self.send(append.wire)
+
+    def send(self, wire: bytes) -> None:
+        """Send a part of an AppendBatch with everything else of this turn; a plain call."""
+        self._outgoing.append(wire)
         wake = self._wake
         if wake is not None and not wake.done():
             wake.set_result(None)

@@ -56,6 +56,7 @@ from magnetar.ledger.bookie_protocol.grpc_methods import (
     message_options,
     method_path,
 )
+from magnetar.ledger.bookie_protocol.records import encode_lac
 from magnetar.ledger.ledger_store import LedgerRef
 from prometheus_client import Counter
 
@@ -156,6 +157,11 @@ class GrpcBookieClient:
             self._loop.call_soon(done, BAD_RECORD, f"an append of {length} bytes is longer than a message")
         else:
             stream.append(append, done)
+
+    def write_lac(self, ref: LedgerRef, lac: int) -> None:
+        """See `BookieClient.write_lac`. Lost without a stream: some later append carries a higher one."""
+        if self._stream is not None:
+            self._stream.send(encode_lac(ref, lac))
 
     async def read(
         self, ref: LedgerRef, first: int, last: int, max_bytes: int, *, fence: bool = False

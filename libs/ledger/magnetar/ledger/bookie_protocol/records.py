@@ -6,7 +6,8 @@ from typing import Final
 
 from magnetar.common.errors import DataCorruption
 from magnetar.ledger.bookie_protocol.bookie_client import EncodedAppend
-from magnetar.ledger.bookie_protocol.bookie_pb2 import Append, AppendBatch, Record
+from magnetar.ledger.bookie_protocol.bookie_pb2 import Append, AppendBatch, LacUpdate, Record
+from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerRef as WireRef
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.segment_log.codec_v1 import (
     KIND_ENTRIES,
@@ -46,6 +47,11 @@ def encode_append(run: Run, ref: LedgerRef, lac: int, *, recovery: bool = False)
     """A run ready to be sent to any number of bookies."""
     batch = AppendBatch(appends=[Append(record=encode_run(run, ref, lac), recovery=recovery)])
     return EncodedAppend(ref, run.first_entry_id, len(run.entries), batch.SerializeToString())
+
+
+def encode_lac(ref: LedgerRef, lac: int) -> bytes:
+    """An explicit LAC as a part of an AppendBatch's bytes."""
+    return AppendBatch(lacs=[LacUpdate(ledger=WireRef(id=ref.id, key=ref.key), lac=lac)]).SerializeToString()
 
 
 def check_record(record: Record) -> RecordHeader:
