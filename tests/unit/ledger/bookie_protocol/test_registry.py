@@ -1,0 +1,119 @@
+"""The registry follows registrations through whatever metadata does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.values import BookieRegistration, encode
+from magnetar.ledger.bookie_protocol.registry import BookieRegistry
+from magnetar.sim.loop import SimLoop, run
+from magnetar.sim.metadata import MetadataFaults, SimMetadataServer, SimMetadataStore
+
+KEYS = Keys("test")
+
+
+def registration(bookie_id: str, port: int, *, read_only: bool = False, rack: str = "/r") -> bytes:
+    value = BookieRegistration(
+        bookie_id=bookie_id, address=f"host:{port}", rack=rack, read_only=read_only, protocol_version=1
+    )
+    return encode(value)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def simulate(scenario: Callable[[SimMetadataStore, BookieRegistry, MetadataFaults], Awaitable[None]]) -> None:
+    loop = SimLoop(1)
+
+    async def main() -> None:
+        faults = MetadataFaults()
+        server = SimMetadataServer()
+        theirs = SimMetadataStore(server, loop.rng)
+        ours = SimMetadataStore(server, loop.rng, faults=faults)
+        registry = BookieRegistry(ours, KEYS)
+        await scenario(theirs, registry, faults)
+        await registry.close()
+
+    run(loop, main())
+
+
+def test_what_is_registered_before_and_after_the_start_is_known() -> None:
+    async def scenario(store: SimMetadataStore, registry: BookieRegistry, _faults: MetadataFaults) -> None:
+        session = await store.session(10_000)
+        await session.put_ephemeral(KEYS.bookie("a/1"), registration("a/1", 1, rack="/east/1"))
+        await registry.start()
+        assert registry.bookies["a/1"].rack == "/east/1"
+        changes: list[int] = []
+        registry.on_change(lambda: changes.append(len(registry.bookies)))
+        await session.put_ephemeral(KEYS.bookie("b"), registration("b", 2, read_only=True))
+        await eventually(lambda: "b" in registry.bookies)
+        assert [info.bookie_id for info in registry.writable()] == ["a/1"]
+        await session.put_ephemeral(KEYS.bookie("b"), registration("b", 2))
+        await eventually(lambda: len(registry.writable()) == 2)
+        assert changes == [2, 2]
+        await session.close()
+
+    simulate(scenario)
+
+
+def test_a_bookie_that_lost_its_session_is_not_up_and_its_address_stays_known() -> None:
+    async def scenario(store: SimMetadataStore, registry: BookieRegistry, _faults: MetadataFaults) -> None:
+        session = await store.session(10_000)
+        await session.put_ephemeral(KEYS.bookie("a"), registration("a", 1))
+        await registry.start()
+        await session.close()
+        await eventually(lambda: not registry.bookies)
+        assert registry.address("a") == "host:1"
+        assert registry.address("b") is None
+
+    simulate(scenario)
+
+
+def test_while_metadata_does_not_answer_everything_stays_as_it_was_and_then_catches_up() -> None:
+    async def scenario(store: SimMetadataStore, registry: BookieRegistry, faults: MetadataFaults) -> None:
+        session = await store.session(10_000)
+        await session.put_ephemeral(KEYS.bookie("a"), registration("a", 1))
+        await session.put_ephemeral(KEYS.bookie("b"), registration("b", 1))
+        await registry.start()
+        faults.unreachable = True
+        await asyncio.sleep(5)
+        assert sorted(registry.bookies) == ["a", "b"]
+        await session.put_ephemeral(KEYS.bookie("a"), registration("a", 7))
+        await store.delete(KEYS.bookie("b"))
+        faults.unreachable = False
+        await eventually(lambda: registry.address("a") == "host:7" and "b" not in registry.bookies)
+        await session.close()
+
+    simulate(scenario)
+
+
+def test_a_watch_that_is_lost_is_replaced_by_a_new_listing() -> None:
+    async def main(loop: SimLoop) -> None:
+        server = SimMetadataServer()
+        theirs, ours = SimMetadataStore(server, loop.rng), SimMetadataStore(server, loop.rng)
+        registry = BookieRegistry(ours, KEYS)
+        await theirs.put(KEYS.bookie("a"), registration("a", 1))
+        await registry.start()
+        await theirs.put(KEYS.bookie("b"), registration("b", 2))
+        ours.lose_watches()  # with the event on its way
+        await theirs.delete(KEYS.bookie("a"))
+        await eventually(lambda: list(registry.bookies) == ["b"])
+        await registry.close()
+
+    loop = SimLoop(1)
+    run(loop, main(loop))
+
+
+def test_a_registration_that_cannot_be_read_is_a_bookie_that_is_not_up() -> None:
+    async def scenario(store: SimMetadataStore, registry: BookieRegistry, _faults: MetadataFaults) -> None:
+        await store.put(KEYS.bookie("a"), b"\xff\xff")
+        await store.put(KEYS.bookie("b"), registration("b", 2))
+        await registry.start()
+        assert list(registry.bookies) == ["b"]
+
+    simulate(scenario)
