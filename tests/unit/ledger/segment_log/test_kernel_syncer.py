@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from magnetar.common.runtime.disk import Buffer
 from magnetar.common.runtime.posix_disk import PosixDisk, PosixFile
 from magnetar.ledger.segment_log import kernel_syncer
-from magnetar.ledger.segment_log.kernel_syncer import KernelSyncer, error_of, start_sync, system_syncer
+from magnetar.ledger.segment_log.kernel_syncer import (
+    WRITE_BYTES_MAX,
+    KernelSyncer,
+    error_of,
+    start_sync,
+    system_syncer,
+)
 from magnetar.ledger.segment_log.syncer import INLINE_BYTES_MAX, ThreadSyncer
 
 
@@ -70,6 +78,31 @@ def test_large_and_busy_groups_are_synced_by_the_kernel_and_small_ones_inline_wh
         assert await submit(syncer, file, b"d" * 100, busy=False) is None
         assert submitted == [file.fileno()] * 3
         assert file.pread(101, 0) == b"d" * 100 + b"c"
+
+    run(tmp_path, act)
+
+
+def test_a_group_that_takes_long_to_copy_is_written_and_synced_off_the_loop(
+    tmp_path: Path, submitted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+    pwritev = PosixFile.pwritev
+
+    def write(self: PosixFile, buffers: Sequence[Buffer], offset: int) -> None:
+        threads.append(threading.get_ident())
+        pwritev(self, buffers, offset)
+
+    monkeypatch.setattr(PosixFile, "pwritev", write)
+
+    async def act(syncer: KernelSyncer, file: PosixFile) -> None:
+        submitted.clear()
+        large = bytes(WRITE_BYTES_MAX + 1)
+        assert await submit(syncer, file, large, busy=True) is None
+        assert submitted == []
+        assert threads[-1] != threading.get_ident()
+        assert file.size() == len(large)
+        assert await submit(syncer, file, b"x") is None
+        assert threads[-1] == threading.get_ident()
 
     run(tmp_path, act)
 

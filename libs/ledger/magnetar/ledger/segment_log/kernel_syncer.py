@@ -28,16 +28,20 @@ log = get_logger(__name__)
 _REQUESTS_MAX: Final = 4
 """Room for completions; one sync is under way at a time."""
 
+WRITE_BYTES_MAX: Final = 256 * 1024
+"""A larger group is written and synced by a thread: the copy alone would hold the loop for milliseconds."""
+
 
 class KernelSyncer:
     """Writes a group into the page cache on the loop, and has the kernel make it durable meanwhile.
 
-    Implements `syncer.Syncer` for files of a `PosixDisk`. `system_syncer` makes one where the kernel can.
+    Large groups go to a thread, whose hand-over is little beside the writing. Implements `syncer.Syncer` for files of a `PosixDisk`. `system_syncer` makes one where the kernel can.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         self._loop = loop
         self._context = context
+        self._thread = ThreadSyncer(loop)
         self._inline = InlineWhileQuick()
         self._done: Callable[[OSError | None], None] | None = None
         self._result: int | None = None
@@ -47,6 +51,7 @@ class KernelSyncer:
     def start(self) -> None:
         self._loop.add_reader(self._context.fileno, self._completed)
         self._watching = True
+        self._thread.start()
 
     def submit(
         self,
@@ -60,6 +65,9 @@ class KernelSyncer:
     ) -> None:
         assert isinstance(file, PosixFile), "the kernel syncs descriptors"
         assert self._done is None, "one submission at a time"
+        if sum(map(len, buffers)) > WRITE_BYTES_MAX:
+            self._thread.submit(file, buffers, offset, done, sync=sync, busy=True)
+            return
         self._submitted_at = time.perf_counter()
         try:
             file.pwritev(buffers, offset)
@@ -76,6 +84,7 @@ class KernelSyncer:
         self._loop.call_soon(done, None)
 
     def close(self) -> None:
+        self._thread.close()
         if self._watching:
             self._watching = False
             self._loop.remove_reader(self._context.fileno)

@@ -21,7 +21,7 @@ from prometheus_client import Histogram
 INLINE_BYTES_MAX: Final = 4096
 """A larger group is never synced on the loop."""
 
-INLINE_SYNC_S_MAX: Final = 150e-6
+INLINE_SYNC_S_MAX: Final = 400e-6
 """Syncs must lately have been quicker than this to be made on the loop."""
 
 _AVERAGE_WEIGHT: Final = 0.05
