@@ -35,7 +35,8 @@ WRITE_BYTES_MAX: Final = 256 * 1024
 class KernelSyncer:
     """Writes a group into the page cache on the loop, and has the kernel make it durable meanwhile.
 
-    Large groups go to a thread, whose hand-over is little beside the writing. Implements `syncer.Syncer` for files of a `PosixDisk`. `system_syncer` makes one where the kernel can.
+    Large groups go to a thread, whose hand-over is little beside the writing. Implements `syncer.Syncer` for
+    files of a `PosixDisk`. `system_syncer` makes one where the kernel can.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
