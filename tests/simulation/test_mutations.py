@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from magnetar.common.metadata.store import ANY_VERSION
-from magnetar.ledger import local_store
+from magnetar.ledger.ledger_catalog import LedgerCatalog
 from magnetar.ledger.ledger_store import ClosedLedger
 from magnetar.ledger.segment_log import (
     codec_v1,
@@ -305,12 +305,12 @@ def appends_go_on_after_a_fence(patch: Patch) -> None:
 
 
 def a_ledger_is_closed_without_compare_and_set(patch: Patch) -> None:
-    commit = local_store.LocalLedgerStore._commit_closed
+    commit = LedgerCatalog.commit_closed
 
     async def mutant(self: Any, value: Any, version: int, closed: ClosedLedger, with_ops: Any) -> None:
         await commit(self, value, ANY_VERSION, closed, with_ops)
 
-    patch.setattr(local_store.LocalLedgerStore, "_commit_closed", mutant)
+    patch.setattr(LedgerCatalog, "commit_closed", mutant)
 
 
 def records_after_damage_are_not_looked_for(patch: Patch) -> None:
