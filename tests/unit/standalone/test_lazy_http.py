@@ -14,7 +14,9 @@ from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.standalone import lazy_http
 from magnetar.standalone.lazy_http import LazyHttp
 
-BROKER = cast(Any, SimpleNamespace(config=BrokerConfig(), topics={}, connections=0, namespaces=None))
+BROKER = cast(
+    Any, SimpleNamespace(config=BrokerConfig(), topics={}, connections=0, namespaces=None, not_ready=None)
+)
 
 
 def with_http(body: Callable[[LazyHttp, str], Awaitable[None]]) -> None:

@@ -17,7 +17,7 @@ from magnetar.broker.topics.producer_names import ProducerNames
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.broker.transport.listener import Listener
-from magnetar.common.errors import MagnetarError
+from magnetar.common.errors import MagnetarError, OwnershipLost, ServiceNotReady
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.naming.namespace_name import NamespaceName
@@ -59,6 +59,8 @@ class Broker:
             config, self._budget, ledgers, metadata, keys, self.namespaces, self._tasks.spawn
         )
         self.listener: Listener | None = None
+        self.not_ready: str | None = "the broker is starting"
+        """Why nobody is served now; None while clients are."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -99,6 +101,7 @@ class Broker:
         advertised = config.listener.advertised_address or host
         self.urls.broker_url = f"pulsar://{advertised}:{port}"
         self._tasks.spawn(RateSampler(lambda: list(self.topics.values()), self._clock).run(), "rate sampler")
+        self.not_ready = None
 
     async def _finish_intents_for_ever(self) -> None:
         """Deletions that failed between their steps are tried again; young intents are still at work."""
@@ -109,8 +112,22 @@ class Broker:
             except MagnetarError as error:
                 log.warning("deletions not finished, trying again", error=str(error))
 
+    def abandon(self, reason: str) -> None:
+        """Stop serving at once: another broker owns the topics. Nothing more is confirmed or delivered.
+
+        Clients are disconnected and look their topics up again. `close` remains to be called.
+        """
+        self.not_ready = reason
+        if self.listener is not None:
+            self.listener.stop_accepting()
+        self._registry.abandon(OwnershipLost(reason))
+        if self.listener is not None:
+            for connection in self.listener:
+                connection.close(reason)
+
     async def close(self) -> None:
         """Tell clients, confirm what was taken, flush cursors, then close the connections."""
+        self.not_ready = self.not_ready or "the broker is shutting down"
         if self.listener is not None:
             self.listener.stop_accepting()
         await self._registry.close()
@@ -131,6 +148,8 @@ class Broker:
         return await self._registry.partitions(name)
 
     async def lookup(self, name: TopicName) -> ServiceUrls:
-        """Where the topic is served. Raises NamespaceNotFound."""
+        """Where the topic is served. Raises NamespaceNotFound, ServiceNotReady."""
+        if self.not_ready is not None:
+            raise ServiceNotReady(f"this broker serves nobody now: {self.not_ready}")
         await self._registry.check_namespace(name.namespace)
         return self.urls

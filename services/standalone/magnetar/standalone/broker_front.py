@@ -1,13 +1,10 @@
-"""A broker with its sockets: what standalone and `magnetar broker` have in common, whatever lies under it.
-
-The sockets open last, so that nobody is accepted who cannot be served.
-"""
+"""A broker with its ports: what standalone and `magnetar broker` have in common, whatever lies under it."""
 
 from __future__ import annotations
 
 import socket
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from magnetar.broker.broker import Broker
@@ -23,29 +20,38 @@ from magnetar.standalone.lazy_http import LazyHttp
 _EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
 
-@dataclass(frozen=True, slots=True)
 class BrokerFront:
-    """A broker that serves, and where."""
+    """A broker and its two ports; they close with `opened`, the broker first. Used once."""
 
-    broker: Broker
-    broker_url: str
-    http_url: str
+    def __init__(
+        self, opened: AsyncExitStack, config: BrokerConfig, ledgers: ManagedLedgerContext, pool: BlockingPool
+    ) -> None:
+        self.config = config
+        self.broker = Broker(config, ledgers, ledgers.metadata, ledgers.keys, ledgers.clock)
+        self._opened = opened
+        self._http = LazyHttp(self.broker, pool)
 
+    @property
+    def broker_url(self) -> str:
+        """Where clients connect; empty before `open`."""
+        return self.broker.urls.broker_url
 
-async def open_front(
-    opened: AsyncExitStack, config: BrokerConfig, ledgers: ManagedLedgerContext, pool: BlockingPool
-) -> BrokerFront:
-    """Serve `ledgers` over the binary protocol and HTTP until `opened` closes. Raises OSError."""
-    listener = config.listener
-    broker = Broker(config, ledgers, ledgers.metadata, ledgers.keys, ledgers.clock)
-    http = LazyHttp(broker, pool)
-    opened.push_async_callback(http.close)
-    opened.push_async_callback(broker.close)
-    await broker.start()
-    port = http.start(listener.bind_address, listener.web_service_port)
-    http_url = f"http://{listener.advertised_address}:{port}"
-    broker.urls.http_url = http_url
-    return BrokerFront(broker, broker.urls.broker_url, http_url)
+    @property
+    def http_url(self) -> str:
+        """Where HTTP is; empty before `open_http`."""
+        return self.broker.urls.http_url
+
+    def open_http(self) -> None:
+        """Listen for HTTP, before or after `open`: health says which. Raises OSError."""
+        listener = self.config.listener
+        self._opened.push_async_callback(self._http.close)
+        port = self._http.start(listener.bind_address, listener.web_service_port)
+        self.broker.urls.http_url = f"http://{listener.advertised_address}:{port}"
+
+    async def open(self) -> None:
+        """Serve clients. Raises MagnetarError or OSError."""
+        self._opened.push_async_callback(self.broker.close)
+        await self.broker.start()
 
 
 def watch_process(opened: AsyncExitStack) -> None:

@@ -28,7 +28,7 @@ from magnetar.ledger.local_store import LocalLedgerStore, open_local_store
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.segment_log.kernel_syncer import system_syncer
-from magnetar.standalone.broker_front import open_front, ports_in_use, watch_process
+from magnetar.standalone.broker_front import BrokerFront, ports_in_use, watch_process
 from magnetar.standalone.cannot_start import CannotStart, listed, reason
 from magnetar.standalone.config import StandaloneConfig
 from magnetar.standalone.service import Address
@@ -123,7 +123,9 @@ class Standalone:
 
     async def _open_sockets(self, ledgers: ManagedLedgerContext) -> None:
         watch_process(self._opened)
-        front = await open_front(self._opened, self.config.broker, ledgers, self._pool)
+        front = BrokerFront(self._opened, self.config.broker, ledgers, self._pool)
+        await front.open()
+        front.open_http()
         self.broker, self.broker_url, self.http_url = front.broker, front.broker_url, front.http_url
 
 

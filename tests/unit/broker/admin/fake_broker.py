@@ -55,6 +55,7 @@ class FakeBroker:
     unloaded: list[str] = field(default_factory=list)
     partition_counts: dict[str, int] = field(default_factory=dict)
     connections: int = 0
+    not_ready: str | None = None
     urls: ServiceUrls = field(default_factory=lambda: ServiceUrls(BROKER_URL, HTTP_URL))
 
     def load(self, name: str) -> FakeTopic:

@@ -38,6 +38,14 @@ def test_health_says_ok_as_plain_text(serving: Serving) -> None:
     serving(body)
 
 
+def test_health_says_why_nobody_is_served(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        http.broker.not_ready = "another broker is the owner"
+        assert await http.get("/health") == (503, "not ready: another broker is the owner")
+
+    serving(body)
+
+
 def test_topics_are_listed_by_domain_and_system_topics_only_when_asked_for(serving: Serving) -> None:
     async def body(http: Http) -> None:
         broker = http.broker

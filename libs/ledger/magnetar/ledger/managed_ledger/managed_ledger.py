@@ -382,7 +382,7 @@ class ManagedLedger:
                 try:
                     await step()
                 except OwnershipLost as error:
-                    self._lose(error)
+                    self.lose(error)
                 except (MetadataError, StorageError) as error:
                     log.warning("managed ledger maintenance failed", topic=self.name, error=str(error))
                     if appender.current is None:
@@ -396,14 +396,17 @@ class ManagedLedger:
                     appender.step_done()
         except Exception as error:
             log.exception("managed ledger maintenance broke", topic=self.name)
-            self._lose(LogFailed(f"{self.name}: maintenance broke: {error!r}"))
+            self.lose(LogFailed(f"{self.name}: maintenance broke: {error!r}"))
         finally:
             self._maintenance = None
             appender.step_done()
             self._check_drained()
 
-    def _lose(self, error: StorageError) -> None:
-        """Another owner has the topic, or storage is gone: stop everything and say so, once."""
+    def lose(self, error: StorageError) -> None:
+        """Another owner has the topic, or storage is gone: stop everything and tell the listener, once.
+
+        Nothing is confirmed from here on, and nothing is written.
+        """
         if self._lost is not None:
             return
         log.warning("managed ledger lost", topic=self.name, error=str(error))

@@ -17,5 +17,8 @@ async def _clusters(request: web.Request) -> web.Response:
 
 
 async def _health(request: web.Request) -> web.Response:
-    # Both ports are open when this can be asked; the event loop answers it, so the broker's loop runs.
+    # The event loop answers this, so the broker's loop runs.
+    not_ready = request.app[BROKER].not_ready
+    if not_ready is not None:
+        return web.Response(status=503, text=f"not ready: {not_ready}")
     return web.Response(text="ok")

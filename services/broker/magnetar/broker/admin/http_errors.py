@@ -19,6 +19,7 @@ HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
     errors.VersionMismatch: 409,
     errors.LogFailed: 503,
     errors.LogFull: 503,
+    errors.NotEnoughBookies: 503,
     errors.Backpressure: 503,
     errors.OwnershipLost: 503,
     errors.BrokerError: 400,

@@ -74,6 +74,11 @@ class BrokerView(Protocol):
         """Client connections open now."""
         ...
 
+    @property
+    def not_ready(self) -> str | None:
+        """Why nobody is served now; None while clients are."""
+        ...
+
     async def list_topics(self, namespace: NamespaceName, persistent: bool) -> list[str]:
         """Full names of the namespace's topics in one domain: partitions each by its own name."""
         ...
@@ -83,5 +88,5 @@ class BrokerView(Protocol):
         ...
 
     async def lookup(self, topic: TopicName) -> ServiceUrls:
-        """Where the topic is served. Raises NamespaceNotFound."""
+        """Where the topic is served. Raises NamespaceNotFound, ServiceNotReady."""
         ...

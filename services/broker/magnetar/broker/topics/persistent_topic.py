@@ -22,6 +22,7 @@ from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topi
 from magnetar.common.errors import (
     ConsumerBusy,
     NotAllowed,
+    OwnershipLost,
     StorageError,
     SubscriptionNotFound,
     UnsubscribeRefused,
@@ -357,6 +358,10 @@ class PersistentTopic(Topic):
         if run is None or (run.ledger_id, run.first_entry_id) != position:
             return 1
         return run.messages
+
+    def abandon(self, error: OwnershipLost) -> None:
+        self.closing = True
+        self.ledger.lose(error)
 
     async def close(self) -> None:
         self.disconnect_clients()

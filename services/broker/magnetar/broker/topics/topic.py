@@ -12,7 +12,7 @@ from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.topics.producer import Producer
-from magnetar.common.errors import MagnetarError, NotAllowed, ProducerBusy, ServiceNotReady
+from magnetar.common.errors import MagnetarError, NotAllowed, OwnershipLost, ProducerBusy, ServiceNotReady
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import commands
@@ -192,6 +192,10 @@ class Topic(ABC):
             self.remove_producer(producer)
         for subscription in list(self.subscriptions.values()):
             close_consumers(subscription)
+
+    def abandon(self, error: OwnershipLost) -> None:
+        """Another broker serves the topic from now on: stop at once, without a word to its storage."""
+        self.disconnect_clients()
 
     @abstractmethod
     async def close(self) -> None:

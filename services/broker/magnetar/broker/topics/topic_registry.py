@@ -21,6 +21,7 @@ from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import (
     NamespaceNotFound,
     NotAllowed,
+    OwnershipLost,
     ServiceNotReady,
     TooManyRequests,
     TopicNotFound,
@@ -182,6 +183,14 @@ class TopicRegistry:
     def _forget(self, topic: Topic) -> None:
         if self._topics.get(topic.name.full) is topic:
             del self._topics[topic.name.full]
+
+    def abandon(self, error: OwnershipLost) -> None:
+        """Another broker owns the topics: those that are loaded are lost, the others are not loaded."""
+        self._closing = True
+        for loading in self._loading.values():
+            loading.task.cancel()
+        for topic in list(self._topics.values()):
+            topic.abandon(error)
 
     async def close(self) -> None:
         """Close every topic: clients told first, then all that was taken confirmed and cursors flushed."""
