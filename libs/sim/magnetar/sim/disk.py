@@ -212,6 +212,9 @@ class SimDisk:
     def free_bytes(self) -> int:
         return max(0, self.capacity - sum(len(inode.cached) for inode in self._files.values()))
 
+    def total_bytes(self) -> int:
+        return self.capacity
+
     # --- the simulation's side ---
 
     def crash(self, rng: random.Random) -> SimDisk:

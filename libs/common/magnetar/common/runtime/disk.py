@@ -84,3 +84,7 @@ class Disk(Protocol):
     def free_bytes(self) -> int:
         """Bytes that can still be written, as an unprivileged process sees it."""
         ...
+
+    def total_bytes(self) -> int:
+        """Bytes of the whole file system, what others use of it included."""
+        ...

@@ -146,3 +146,8 @@ class PosixDisk:
     def free_bytes(self) -> int:
         stats = os.statvfs(self._root)
         return stats.f_bavail * stats.f_frsize
+
+    def total_bytes(self) -> int:
+        stats = os.statvfs(self._root)
+        # What only the superuser may still write counts as used.
+        return (stats.f_blocks - stats.f_bfree + stats.f_bavail) * stats.f_frsize

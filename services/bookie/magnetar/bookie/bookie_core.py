@@ -1,0 +1,245 @@
+"""A bookie without its network: ledgers on one segment log, spoken to in the messages of proto/bookie/v1.
+
+Disk, pool, syncer, clock and randomness are parameters: libs/sim runs all of it. gRPC, registration and
+configuration files stand around it. All calls on the loop that opened it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+from magnetar.bookie.appends import Answer, Appends
+from magnetar.bookie.core_config import BookieCoreConfig
+from magnetar.bookie.lac_waiters import LacWaiters
+from magnetar.bookie.ledger_storage import (
+    BadRequest,
+    LedgerStorage,
+    WrongKey,
+    failed_state,
+    state_of,
+    unheard_of,
+)
+from magnetar.bookie.read_only import ReadOnlyMode
+from magnetar.bookie.reads import read_parts
+from magnetar.common.errors import LogFailed
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.runtime.blocking import BlockingPool
+from magnetar.common.runtime.clock import Clock
+from magnetar.common.runtime.disk import Disk, DiskFile
+from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
+from magnetar.ledger.bookie_protocol.bookie_pb2 import (
+    LOG_FAILED,
+    WRONG_KEY,
+    Append,
+    ClearLimboRequest,
+    DeleteHintRequest,
+    DeleteHintResponse,
+    DescribeRequest,
+    Description,
+    FenceRequest,
+    LedgerList,
+    LedgerState,
+    ListLedgersRequest,
+    ReadLacRequest,
+    ReadPart,
+    ReadRequest,
+)
+from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerRef as WireRef
+from magnetar.ledger.data_directory import lock_data_directory
+from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.segment_log.config import SegmentLogConfig
+from magnetar.ledger.segment_log.group_commit import PendingRecord
+from magnetar.ledger.segment_log.log import SegmentLog
+from magnetar.ledger.segment_log.log_ledger import LogLedger
+from magnetar.ledger.segment_log.syncer import Syncer
+
+VERSION: Final = "0.1.0"
+
+
+class BookieCore:
+    """Made by `open_bookie_core`."""
+
+    def __init__(
+        self,
+        segment_log: SegmentLog,
+        disk: Disk,
+        lock: DiskFile,
+        config: BookieCoreConfig,
+        *,
+        bookie_id: str,
+        instance_id: bytes,
+    ) -> None:
+        self.log = segment_log
+        self.bookie_id = bookie_id
+        self.ledgers = LedgerStorage(segment_log)
+        self.mode = ReadOnlyMode(disk, config, segment_log.is_full)
+        self._config = config
+        self._instance_id = instance_id
+        self._disk = disk
+        self._lock = lock
+        self._appends = Appends(
+            segment_log, self.ledgers, self.mode, config.entry_bytes_max, self._make_ledger
+        )
+        self._lac_waiters = LacWaiters(config.lac_waiters_max)
+        segment_log.on_settled(self._settled)
+        self.mode.start()
+
+    def append(self, append: Append, answer: Answer) -> None:
+        """Take a record; `answer` is told its fate once it is durable or refused.
+
+        A plain call. Refusals may be answered before it returns. Neighboring confirmations of a ledger that
+        have equal `answer`s are told at once. Raises DataCorruption when the record's header is damaged: then
+        nobody can say whose it is, and the stream has to end; UnsupportedFormat for one of a later release.
+        """
+        self._appends.append(append, answer)
+
+    async def read(self, request: ReadRequest) -> AsyncIterator[ReadPart]:
+        """Durable entries, in order, in parts of at most 1 MiB or one entry; the last part says why it ends.
+
+        Raises BadRequest.
+        """
+        if request.first_entry_id < 0 or request.last_entry_id < request.first_entry_id:
+            raise BadRequest(
+                f"entries {request.first_entry_id} to {request.last_entry_id} of ledger {request.ledger.id} "
+                "are no range"
+            )
+        try:
+            ledger = self.ledgers.find(request.ledger.id, request.ledger.key)
+            if request.fence:
+                ledger = await self._fence(request.ledger)
+            elif ledger is not None and request.last_entry_id > ledger.last_entry_id:
+                await ledger.settled()  # on its way is not absent
+        except WrongKey as error:
+            yield ReadPart(code=WRONG_KEY, stopped_at=request.first_entry_id, reason=str(error))
+            return
+        except LogFailed as error:
+            yield ReadPart(code=LOG_FAILED, stopped_at=request.first_entry_id, reason=str(error))
+            return
+        async for part in read_parts(self.log, ledger, request):
+            yield part
+
+    async def read_lac(self, request: ReadLacRequest) -> LedgerState:
+        """The ledger's state; waits as the request says."""
+        try:
+            ledger = self.ledgers.find(request.ledger.id, request.ledger.key)
+            if request.wait_ms and (ledger is None or (ledger.lac <= request.above and not ledger.fenced)):
+                await self._lac_waiters.wait(request.ledger.id, request.above, request.wait_ms)
+                ledger = self.ledgers.find(request.ledger.id, request.ledger.key)
+        except WrongKey as error:
+            return failed_state(request.ledger, WRONG_KEY, str(error))
+        return unheard_of(request.ledger) if ledger is None else state_of(ledger)
+
+    async def fence(self, request: FenceRequest) -> LedgerState:
+        """Refuse ordinary appends to the ledger from now on, in memory at once; answers when that, and all
+        that was appended before, is durable."""
+        try:
+            return state_of(await self._fence(request.ledger))
+        except WrongKey as error:
+            return failed_state(request.ledger, WRONG_KEY, str(error))
+        except LogFailed as error:
+            return failed_state(request.ledger, LOG_FAILED, str(error))
+
+    async def list_ledgers(self, request: ListLedgersRequest) -> LedgerList:
+        """One page of what is here, by ledger id."""
+        return self.ledgers.page(request)
+
+    async def delete_hint(self, request: DeleteHintRequest) -> DeleteHintResponse:
+        """Look sooner whether ledgers are gone from metadata."""
+        return DeleteHintResponse()
+
+    async def clear_limbo(self, request: ClearLimboRequest) -> LedgerState:
+        """The bookie is no longer in doubt about the ledger; answers when that is durable."""
+        try:
+            ledger = self.ledgers.find(request.ledger.id, request.ledger.key)
+            if ledger is None:
+                return unheard_of(request.ledger)
+            return state_of(await self.log.clear_limbo(ledger.ref))
+        except WrongKey as error:
+            return failed_state(request.ledger, WRONG_KEY, str(error))
+        except LogFailed as error:
+            return failed_state(request.ledger, LOG_FAILED, str(error))
+
+    async def describe(self, request: DescribeRequest) -> Description:
+        """Who this is and how it is."""
+        return Description(
+            bookie_id=self.bookie_id,
+            instance_id=self._instance_id,
+            protocol_version=PROTOCOL_VERSION,
+            version=VERSION,
+            read_only=self.mode.active,
+            free_bytes=self._disk.free_bytes(),
+            total_bytes=self._disk.total_bytes(),
+            ledgers=len(self.ledgers),
+            entry_bytes_max=self._config.entry_bytes_max,
+        )
+
+    @property
+    def read_only(self) -> bool:
+        """Whether ordinary appends are refused."""
+        return self.mode.active
+
+    def set_read_only(self, read_only: bool) -> None:
+        """An operator's word; holds until the next start."""
+        self.mode.set_by_operator(read_only)
+
+    def on_mode_change(self, listener: Callable[[], None]) -> None:
+        """From now on call `listener` when `read_only` has changed."""
+        self.mode.on_change = listener
+
+    async def close(self) -> None:
+        """Wait for pending appends, seal the log, release the directory; idempotent."""
+        self.mode.stop()
+        self._lac_waiters.close()
+        await self._appends.close()
+        await self.log.close()
+        self._lock.close()
+
+    # --- inside ---
+
+    def _make_ledger(self, ref: LedgerRef) -> LogLedger:
+        return self.ledgers.make(ref)
+
+    async def _fence(self, ref: WireRef) -> LogLedger:
+        ledger = self.ledgers.find(ref.id, ref.key)
+        if ledger is None:
+            ledger = self._make_ledger(LedgerRef(ref.id, ref.key))
+        ledger.fenced = True
+        self._lac_waiters.wake(ref.id)
+        return await self.log.fence(ledger.ref)
+
+    def _settled(self, records: Sequence[PendingRecord], error: LogFailed | None) -> None:
+        self._appends.settled(records, error)
+        self._lac_waiters.advanced({record.ledger for record in records})
+
+
+async def open_bookie_core(
+    disk: Disk,
+    metadata: MetadataStore,
+    keys: Keys,
+    *,
+    bookie_id: str,
+    instance_id: bytes,
+    pool: BlockingPool,
+    syncer: Syncer,
+    clock: Clock,
+    rng: random.Random,
+    log_config: SegmentLogConfig,
+    config: BookieCoreConfig,
+    accept_empty_directory: bool = False,
+) -> BookieCore:
+    """Lock the data directory (the root of `disk`), check whose it is, recover the log, answer the core.
+
+    The syncer belongs to the core from here on; disk, metadata and pool stay the caller's. Raises
+    WrongDataDirectory (also for an empty directory of a bookie that had data, unless that is accepted),
+    UnsupportedFormat, DataCorruption (of the cookie), MetadataError or OSError.
+    """
+    lock = lock_data_directory(disk)
+    try:
+        log = await SegmentLog.open(disk, pool, syncer, clock, rng, log_config, replica=True)
+    except BaseException:
+        lock.close()
+        raise
+    return BookieCore(log, disk, lock, config, bookie_id=bookie_id, instance_id=instance_id)

@@ -1,0 +1,116 @@
+"""The bookie's ledgers by id, and what is said of one: one key for an id, states, pages of them."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from typing import Final
+
+from magnetar.common.errors import StorageError
+from magnetar.ledger.bookie_protocol.bookie_pb2 import (
+    NO_SUCH_ENTRY,
+    OK,
+    Code,
+    LedgerList,
+    LedgerState,
+    ListLedgersRequest,
+)
+from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerRef as WireRef
+from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.segment_log.log import SegmentLog
+from magnetar.ledger.segment_log.log_ledger import LogLedger
+
+PAGE_LEDGERS_MAX: Final = 10_000
+"""Ledgers in one answer: well within a message."""
+
+
+class WrongKey(StorageError):
+    """The bookie knows the ledger's id under another key: ids were used again after metadata was restored."""
+
+
+class BadRequest(StorageError):
+    """A request that contradicts itself, whatever the bookie holds."""
+
+
+class LedgerStorage:
+    """Every ledger that the log holds something of, by id. All calls on the loop."""
+
+    def __init__(self, segment_log: SegmentLog) -> None:
+        self._log = segment_log
+        self._by_id: dict[int, LogLedger] = {}
+        for ledger in segment_log.ledgers():
+            known = self._by_id.get(ledger.ref.id)
+            if known is None or known.segments[-1].sequence < ledger.segments[-1].sequence:
+                self._by_id[ledger.ref.id] = ledger
+        self._ordered: array[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, ledger: LogLedger) -> bool:
+        """Whether this is what the bookie knows of the ledger now: it was not forgotten meanwhile."""
+        return self._by_id.get(ledger.ref.id) is ledger
+
+    def refs(self) -> list[LedgerRef]:
+        """Every ledger."""
+        return [ledger.ref for ledger in self._by_id.values()]
+
+    def find(self, ledger_id: int, key: int) -> LogLedger | None:
+        """A ledger, if the bookie has heard of it. Raises WrongKey."""
+        ledger = self._by_id.get(ledger_id)
+        if ledger is not None and ledger.ref.key != key:
+            raise WrongKey(f"ledger {ledger_id} has another key here")
+        return ledger
+
+    def make(self, ref: LedgerRef) -> LogLedger:
+        """A ledger that the bookie had not heard of."""
+        ledger = self._by_id[ref.id] = self._log.ledger(ref)
+        self._ordered = None
+        return ledger
+
+    def forget(self, ref: LedgerRef) -> None:
+        """The ledger is gone for good; its bytes go later."""
+        ledger = self._by_id.get(ref.id)
+        if ledger is not None and ledger.ref == ref:
+            del self._by_id[ref.id]
+            self._ordered = None
+        self._log.forget(ref)
+
+    def page(self, request: ListLedgersRequest) -> LedgerList:
+        """One page of ledgers by id."""
+        if self._ordered is None:
+            self._ordered = array("q", sorted(self._by_id))
+        ordered = self._ordered
+        limit = min(request.limit or PAGE_LEDGERS_MAX, PAGE_LEDGERS_MAX)
+        answer = LedgerList()
+        place = bisect_right(ordered, request.after_ledger_id)
+        while place < len(ordered) and len(answer.ledgers) < limit:
+            ledger = self._by_id[ordered[place]]
+            if ledger.limbo or not request.only_limbo:
+                answer.ledgers.append(state_of(ledger))
+            place += 1
+        answer.more = place < len(ordered)
+        return answer
+
+
+def state_of(ledger: LogLedger) -> LedgerState:
+    """What the bookie says of a ledger that it holds."""
+    return LedgerState(
+        ledger=WireRef(id=ledger.ref.id, key=ledger.ref.key),
+        code=OK,
+        lac=ledger.lac,
+        last_entry_id=ledger.last_entry_id,
+        fenced=ledger.fenced,
+        limbo=ledger.limbo,
+        byte_length=ledger.byte_length,
+    )
+
+
+def failed_state(ref: WireRef, code: Code.ValueType, reason: str) -> LedgerState:
+    """What the bookie says when it can't say it."""
+    return LedgerState(ledger=ref, code=code, reason=reason, lac=-1, last_entry_id=-1)
+
+
+def unheard_of(ref: WireRef) -> LedgerState:
+    """What the bookie says of a ledger that it holds nothing of."""
+    return failed_state(ref, NO_SUCH_ENTRY, f"ledger {ref.id} was never heard of here")

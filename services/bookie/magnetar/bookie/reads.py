@@ -1,0 +1,58 @@
+"""Answering a read: durable entries as records, each checked, and why the answer ends where it does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from magnetar.common.errors import EntryUnreadable, NoSuchEntry
+from magnetar.ledger.bookie_protocol.bookie_pb2 import (
+    ENTRY_UNKNOWN,
+    ENTRY_UNREADABLE,
+    NO_SUCH_ENTRY,
+    OK,
+    ReadPart,
+    ReadRequest,
+    Record,
+)
+from magnetar.ledger.segment_log.log import SegmentLog
+from magnetar.ledger.segment_log.log_ledger import LogLedger
+
+PART_BYTES_MAX: Final = 1 << 20
+"""Entry bytes of one part, unless a single entry has more."""
+
+
+async def read_parts(
+    log: SegmentLog, ledger: LogLedger | None, request: ReadRequest
+) -> AsyncIterator[ReadPart]:
+    """The parts of one answer. What is not here is 'no such entry' only when that is certain: not while the
+    bookie is in doubt about the ledger."""
+    at, last = request.first_entry_id, request.last_entry_id
+    budget = request.max_bytes
+    begun = False
+    while at <= last and (budget > 0 or not begun):
+        if ledger is None:
+            reason = f"ledger {request.ledger.id} was never heard of here"
+            yield ReadPart(code=NO_SUCH_ENTRY, stopped_at=at, reason=reason)
+            return
+        try:
+            pieces = await log.read_records(ledger.ref, at, last, min(budget, PART_BYTES_MAX))
+        except EntryUnreadable as error:
+            yield ReadPart(code=ENTRY_UNREADABLE, stopped_at=at, reason=str(error))
+            return
+        except NoSuchEntry as error:
+            if ledger.limbo:
+                reason = f"this bookie is in doubt about ledger {ledger.ref.id}: it may have held entry {at}"
+                yield ReadPart(code=ENTRY_UNKNOWN, stopped_at=at, reason=reason)
+            else:
+                yield ReadPart(code=NO_SUCH_ENTRY, stopped_at=at, reason=str(error))
+            return
+        size = sum(piece.byte_length for piece in pieces)
+        if begun and size > budget:
+            break  # a single entry that is over what is left
+        at = pieces[-1].last_entry_id + 1
+        budget -= size
+        begun = True
+        yield ReadPart(
+            records=[Record(header=piece.header, body=piece.body) for piece in pieces], code=OK, stopped_at=at
+        )
