@@ -67,6 +67,7 @@ DIRECTORY_ENTRY_SIZE: Final = _DIRECTORY_ENTRY.size
 RECORD_HEADER_SIZE: Final = _RECORD.size
 _GROUP_CRC_AT: Final = GROUP_HEADER_SIZE - 4
 _RECORD_CRC_AT: Final = RECORD_HEADER_SIZE - 4
+_RECORD_ENTRY_COUNT_AT: Final = 56
 
 COPY_BYTES_MAX: Final = 8192
 """Buffers below this are joined before they are written; larger ones are handed to the kernel as they are."""
@@ -235,6 +236,12 @@ def record_header_length(fixed: bytes) -> int:
     count = _U32.unpack_from(fixed, 56)[0]
     length: int = _U32.unpack_from(fixed, 68)[0]
     return length if RECORD_HEADER_SIZE <= length <= RECORD_HEADER_SIZE + 8 * count else -1
+
+
+def record_entry_count(header: bytes) -> int:
+    """How many entries a header that was not checked says. Raises struct.error when it is too short."""
+    count: int = _U32.unpack_from(header, _RECORD_ENTRY_COUNT_AT)[0]
+    return count
 
 
 def decode_record_header(header: bytes, salt: int) -> RecordHeader | None:

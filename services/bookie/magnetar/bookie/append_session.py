@@ -1,0 +1,133 @@
+"""One client's append stream: appends in, confirmations out, each side with its own task.
+
+What was taken and is not yet confirmed to the client is bounded: over the bound the stream is not read, and
+gRPC's flow control holds the client back. What was settled within a turn of the event loop goes in one
+message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+from magnetar.bookie.bookie_core import BookieCore
+from magnetar.bookie.grpc_errors import BadCall, check_version
+from magnetar.common.errors import DataCorruption
+from magnetar.ledger.bookie_protocol.bookie_pb2 import AppendBatch, AppendResult, AppendResults
+from magnetar.ledger.segment_log.codec_v1 import record_entry_count
+
+RESULTS_MAX: Final = 4096
+"""Results in one message."""
+
+_parse = AppendBatch.FromString
+
+
+class AppendSession:
+    """Serves one Append call with `run`; `finish` ends it in good order. All calls on the loop."""
+
+    def __init__(self, core: BookieCore, context: Any, unconfirmed_bytes_max: int) -> None:
+        self._core = core
+        self._context = context
+        self._unconfirmed_max = unconfirmed_bytes_max
+        self._unconfirmed = 0
+        # Messages that are not confirmed as a whole: (entries taken up to its end, its bytes).
+        self._messages: deque[tuple[int, int]] = deque()
+        self._entries_taken = 0
+        self._entries_answered = 0
+        self._results: list[AppendResult] = []
+        self._wake: asyncio.Future[None] | None = None
+        self._room = asyncio.Event()
+        self._no_more = False
+        self._reader: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Serve until the client or `finish` ends the stream. Raises BadCall for what is no append."""
+        loop = asyncio.get_running_loop()
+        writer = loop.create_task(self._write(), name="confirmations")
+        self._reader = reader = loop.create_task(self._read(), name="appends")
+        try:
+            await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+            if reader.done() and not reader.cancelled():
+                reader.result()
+            # The client has no more, or the bookie stops: what was taken is still confirmed.
+            self._no_more = True
+            self._notify_writer()
+            await writer
+        finally:
+            reader.cancel()
+            writer.cancel()
+            await asyncio.wait({reader, writer})
+
+    def finish(self) -> None:
+        """Read no more; `run` returns once everything that was taken is confirmed."""
+        if self._reader is not None:
+            self._reader.cancel()
+
+    async def _read(self) -> None:
+        read, take, answer = self._context.read, self._core.append, self._answer
+        first = True
+        while (data := await read()) is not grpc.aio.EOF:
+            try:
+                batch = _parse(data)
+            except DecodeError as error:
+                raise BadCall(f"a message of an append stream is no AppendBatch: {error}") from None
+            if first:
+                check_version(batch.protocol_version)
+                first = False
+            appends = batch.appends
+            try:
+                counts = [record_entry_count(append.record.header) for append in appends]
+            except struct.error:
+                raise BadCall("a record has less than a header") from None
+            self._entries_taken += sum(counts)
+            self._unconfirmed += len(data)
+            self._messages.append((self._entries_taken, len(data)))
+            try:
+                for append in appends:
+                    take(append, answer)
+            except DataCorruption as error:
+                raise BadCall(str(error)) from error
+            while self._unconfirmed > self._unconfirmed_max:
+                self._room.clear()
+                await self._room.wait()
+
+    async def _write(self) -> None:
+        write = self._context.write
+        loop = asyncio.get_running_loop()
+        while True:
+            while not self._results:
+                if self._no_more and self._entries_answered >= self._entries_taken:
+                    return
+                self._wake = loop.create_future()
+                await self._wake
+                self._wake = None
+            results = self._results
+            if len(results) > RESULTS_MAX:
+                self._results, results = results[RESULTS_MAX:], results[:RESULTS_MAX]
+            else:
+                self._results = []
+            await write(AppendResults(results=results).SerializeToString())
+            self._confirmed(sum([result.entry_count for result in results]))
+
+    def _answer(self, result: AppendResult) -> None:
+        """The core tells the fate of entries, perhaps before it returns."""
+        self._results.append(result)
+        self._notify_writer()
+
+    def _confirmed(self, entries: int) -> None:
+        """So many entries less are unconfirmed; which ones does not matter to the bound."""
+        self._entries_answered += entries
+        messages = self._messages
+        while messages and messages[0][0] <= self._entries_answered:
+            self._unconfirmed -= messages.popleft()[1]
+        if self._unconfirmed <= self._unconfirmed_max:
+            self._room.set()
+
+    def _notify_writer(self) -> None:
+        wake = self._wake
+        if wake is not None and not wake.done():
+            wake.set_result(None)

@@ -1,0 +1,112 @@
+"""Calls that a bookie refuses as calls: a gRPC status with text, a count, one line in the log.
+
+What is wrong with a ledger or an entry is an answer's code instead; see proto/bookie/v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+import grpc
+from magnetar.bookie.ledger_storage import BadRequest
+from magnetar.common.errors import Backpressure, LogFailed, LogFull, MagnetarError, UnsupportedFormat
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
+from magnetar.ledger.bookie_protocol.grpc_methods import VERSION_KEY
+from prometheus_client import Counter
+
+log = get_logger(__name__)
+
+REFUSED: Final = Counter(
+    "magnetar_bookie_refused_calls",
+    "Calls refused as such, by gRPC status: garbage, unknown methods, later protocols, overload.",
+    ["status"],
+    registry=REGISTRY,
+)
+
+
+class CallRefused(MagnetarError):
+    """The call is ended with `status`; nobody else notices."""
+
+    status: ClassVar[grpc.StatusCode] = grpc.StatusCode.INTERNAL
+
+
+class BadCall(CallRefused):
+    """Bytes that are no message of the method, or a message that contradicts itself."""
+
+    status = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class NewerClient(CallRefused):
+    """The client speaks a protocol version that this bookie does not know."""
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class UnknownMethod(CallRefused):
+    """No such method in this version."""
+
+    status = grpc.StatusCode.UNIMPLEMENTED
+
+
+class TooManyCalls(CallRefused):
+    """The bound on concurrent calls is reached."""
+
+    retriable = True
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class Stopping(CallRefused):
+    """The bookie is starting or stopping; ask another one."""
+
+    retriable = True
+    status = grpc.StatusCode.UNAVAILABLE
+
+
+_STATUS: Final[dict[type[MagnetarError], grpc.StatusCode]] = {
+    BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    UnsupportedFormat: grpc.StatusCode.FAILED_PRECONDITION,
+    LogFailed: grpc.StatusCode.UNAVAILABLE,
+    LogFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Backpressure: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+"""What leaves the bookie's core as an error and not as a code."""
+
+
+def check_version(version: int) -> None:
+    """Raises NewerClient, or BadCall for a client that does not say its version."""
+    if version > PROTOCOL_VERSION:
+        raise NewerClient(
+            f"the client speaks version {version} of the bookie protocol, this bookie up to "
+            f"{PROTOCOL_VERSION}: upgrade bookies before brokers"
+        )
+    if version < 1:
+        raise BadCall("the first message of an append stream says no protocol_version")
+
+
+def check_metadata(metadata: Sequence[tuple[str, str | bytes]] | None) -> None:
+    """The same for a call's metadata, where the version may be absent."""
+    for key, value in metadata or ():
+        if key == VERSION_KEY:
+            text = value.decode("latin-1") if isinstance(value, bytes) else value
+            if not text.isdecimal():
+                raise BadCall(f"{VERSION_KEY} is {text!r}, not a number")
+            check_version(int(text))
+
+
+async def refuse(context: Any, method: str, error: Exception) -> None:
+    """End a call with the status of `error`; always raises, as `context.abort` does."""
+    if isinstance(error, CallRefused):
+        status = error.status
+    else:
+        status = next(
+            (_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), grpc.StatusCode.INTERNAL
+        )
+    REFUSED.labels(status.name).inc()
+    if status is grpc.StatusCode.INTERNAL:
+        log.error("call failed", method=method, peer=context.peer(), exc_info=error)
+    else:
+        log.warning("call refused", method=method, peer=context.peer(), status=status.name, reason=str(error))
+    await context.abort(status, str(error) or type(error).__name__)

@@ -1,0 +1,210 @@
+"""The bookie's gRPC edge: methods by name, bounds, health, reflection; what they mean is the core's business.
+
+Requests come as bytes and are parsed here, so that garbage is refused with a reason of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+from magnetar.bookie.append_session import AppendSession
+from magnetar.bookie.bookie_core import BookieCore
+from magnetar.bookie.grpc_errors import (
+    BadCall,
+    Stopping,
+    TooManyCalls,
+    UnknownMethod,
+    check_metadata,
+    refuse,
+)
+from magnetar.common.errors import MagnetarError
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.ledger.bookie_protocol.grpc_methods import (
+    APPEND,
+    METHODS,
+    SERVICE,
+    WRITABLE_SERVICE,
+    Method,
+    message_options,
+)
+from prometheus_client import Gauge
+
+CLIENTS: Final = Gauge("magnetar_bookie_append_streams", "Clients with an append stream.", registry=REGISTRY)
+
+KEEPALIVE_MS: Final = 30_000
+"""A client that answers no ping for so long is gone."""
+
+PING_INTERVAL_MIN_MS: Final = 5_000
+"""How often clients may ask whether the bookie is there."""
+
+Handler: TypeAlias = Callable[[Any, Any], Any]
+
+
+class BookieGrpcServer:
+    """Listens from `start` to `close`; says that it serves once `set_serving(True)` was called."""
+
+    def __init__(
+        self,
+        core: BookieCore,
+        *,
+        message_bytes_max: int,
+        unconfirmed_bytes_max: int,
+        calls_max: int,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        self._core = core
+        self._unconfirmed_bytes_max = unconfirmed_bytes_max
+        self._calls_max = calls_max
+        self._calls = 0
+        self._credentials = credentials
+        self._serving = False
+        self._sessions: set[AppendSession] = set()
+        self._health = HealthServicer()
+        options = [
+            *message_options(message_bytes_max),
+            ("grpc.so_reuseport", 0),  # two processes on one port would share its clients
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_INTERVAL_MIN_MS),
+            ("grpc.http2.max_ping_strikes", 0),
+        ]
+        self._server = grpc.aio.server(options=options)
+        self._register()
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port. Raises OSError when that cannot be."""
+        await self.set_serving(serving=False, writable=False)
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if self._credentials is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, self._credentials)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address} (bookiePort): {error}") from error
+        await self._server.start()
+        return int(bound)
+
+    async def set_serving(self, *, serving: bool, writable: bool) -> None:
+        """What the health service says, and whether calls are taken."""
+        self._serving = serving
+        for name, good in (("", serving), (SERVICE, serving), (WRITABLE_SERVICE, serving and writable)):
+            status = health_pb2.HealthCheckResponse
+            await self._health.set(name, status.SERVING if good else status.NOT_SERVING)
+
+    async def close(self, grace_s: float) -> None:
+        """Take no more calls, confirm what was taken, end what is not done within `grace_s`; idempotent."""
+        self._serving = False
+        await self._health.enter_graceful_shutdown()
+        for session in self._sessions:
+            session.finish()
+        await self._server.stop(grace_s)
+
+    # --- inside ---
+
+    def _register(self) -> None:
+        core = self._core
+        calls: dict[str, Callable[[Any], Awaitable[Message]]] = {
+            "ReadLac": core.read_lac,
+            "Fence": core.fence,
+            "ListLedgers": core.list_ledgers,
+            "DeleteHint": core.delete_hint,
+            "ClearLimbo": core.clear_limbo,
+            "Describe": core.describe,
+        }
+        handlers: dict[str, Any] = {APPEND: grpc.stream_stream_rpc_method_handler(self._append)}
+        for method in METHODS:
+            if method.streams:
+                handlers[method.name] = grpc.unary_stream_rpc_method_handler(
+                    self._streaming(method, core.read)
+                )
+            else:
+                handlers[method.name] = grpc.unary_unary_rpc_method_handler(
+                    self._unary(method, calls[method.name])
+                )
+        server = self._server
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        server.add_generic_rpc_handlers((_UnknownMethods(),))
+
+    def _admit(self, context: Any) -> None:
+        if not self._serving:
+            raise Stopping("the bookie is starting or stopping")
+        check_metadata(context.invocation_metadata())
+
+    def _admit_call(self, context: Any) -> None:
+        self._admit(context)
+        if self._calls >= self._calls_max:
+            raise TooManyCalls(f"{self._calls} calls are under way (maxReadsInProgressLimit)")
+
+    def _unary(self, method: Method, call: Callable[[Any], Awaitable[Message]]) -> Handler:
+        async def handle(data: bytes, context: Any) -> bytes:
+            try:
+                self._admit_call(context)
+                self._calls += 1
+                try:
+                    return (await call(_parse(method, data))).SerializeToString()
+                finally:
+                    self._calls -= 1
+            except (MagnetarError, OSError, ValueError) as error:
+                await refuse(context, method.name, error)
+                raise AssertionError("abort raises") from error
+
+        return handle
+
+    def _streaming(self, method: Method, call: Callable[[Any], AsyncIterator[Message]]) -> Handler:
+        async def handle(data: bytes, context: Any) -> None:
+            try:
+                self._admit_call(context)
+                self._calls += 1
+                try:
+                    async for part in call(_parse(method, data)):
+                        await context.write(part.SerializeToString())
+                finally:
+                    self._calls -= 1
+            except (MagnetarError, OSError, ValueError) as error:
+                await refuse(context, method.name, error)
+
+        return handle
+
+    async def _append(self, _requests: Any, context: Any) -> None:
+        session = AppendSession(self._core, context, self._unconfirmed_bytes_max)
+        try:
+            self._admit(context)
+            self._sessions.add(session)
+            CLIENTS.set(len(self._sessions))
+            try:
+                await session.run()
+            finally:
+                self._sessions.discard(session)
+                CLIENTS.set(len(self._sessions))
+            if not self._serving:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the bookie stops")
+        except MagnetarError as error:
+            await refuse(context, APPEND, error)
+
+
+class _UnknownMethods(grpc.GenericRpcHandler):
+    """Comes last: what nobody else handles is refused, counted and logged."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        name = handler_call_details.method
+
+        async def handle(_requests: Any, context: Any) -> None:
+            await refuse(context, name, UnknownMethod(f"there is no method {name} here"))
+
+        return grpc.stream_stream_rpc_method_handler(handle)
+
+
+def _parse(method: Method, data: bytes) -> Message:
+    try:
+        return method.request.FromString(data)
+    except DecodeError as error:
+        raise BadCall(f"the request is no {method.request.__name__}: {error}") from None

@@ -1,0 +1,117 @@
+"""The bookie's entry in the list of those that are up: there while its session lives, renewed when that ends.
+
+Losing it costs nothing but new fragments: clients keep the address they know. So the bookie serves on
+whatever happens here, and tries again for as long as it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+from magnetar.common.errors import MetadataError
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore, Session
+from magnetar.common.metadata.values import BookieRegistration, encode
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.runtime.task_owner import TaskOwner
+from prometheus_client import Gauge
+
+log = get_logger(__name__)
+
+RETRY_AFTER_S: Final = 0.2
+RETRY_AFTER_MAX_S: Final = 5.0
+"""Between attempts while metadata does not answer: the first wait, doubling up to the last."""
+
+REGISTERED: Final = Gauge(
+    "magnetar_bookie_registered",
+    "1 while the bookie is in metadata's list of those that are up.",
+    registry=REGISTRY,
+)
+
+
+class Registration:
+    """Keeps one registration up. `describe()` gives what it says; `changed` tells that it is different now."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        keys: Keys,
+        describe: Callable[[], BookieRegistration],
+        session_timeout_ms: int,
+    ) -> None:
+        self._metadata = metadata
+        self._keys = keys
+        self._describe = describe
+        self._session_timeout_ms = session_timeout_ms
+        self._session: Session | None = None
+        self._news = asyncio.Event()
+        self._first = asyncio.Event()
+        self._tasks = TaskOwner("registration")
+
+    async def start(self) -> None:
+        """Register; returns once it is done. Waits while metadata does not answer."""
+        self._tasks.spawn(self._keep(), "keep")
+        await self._first.wait()
+
+    def changed(self) -> None:
+        """What `describe` gives is different now; a plain call."""
+        self._news.set()
+
+    async def close(self) -> None:
+        """Take the registration away; idempotent. A bookie that cannot reach metadata leaves it to its
+        session's end."""
+        await self._tasks.close()
+        session, self._session = self._session, None
+        REGISTERED.set(0)
+        if session is not None:
+            with contextlib.suppress(MetadataError):
+                await session.close()
+
+    async def _keep(self) -> None:
+        wait_s = RETRY_AFTER_S
+        while True:
+            try:
+                self._session = await self._metadata.session(self._session_timeout_ms)
+                await self._put(self._session)
+                self._first.set()
+                wait_s = RETRY_AFTER_S
+                await self._follow(self._session)
+                log.warning("the session with metadata ended; registering again")
+            except MetadataError as error:
+                log.warning("the bookie cannot register", reason=str(error), retry_after_s=wait_s)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, RETRY_AFTER_MAX_S)
+            REGISTERED.set(0)
+            await self._give_up_session()
+
+    async def _put(self, session: Session) -> None:
+        self._news.clear()
+        value = self._describe()
+        await session.put_ephemeral(self._keys.bookie(value.bookie_id), encode(value))
+        REGISTERED.set(1)
+        log.info("registered", bookie=value.bookie_id, address=value.address, read_only=value.read_only)
+
+    async def _follow(self, session: Session) -> None:
+        """Until the session ends: write what changes."""
+        ended = asyncio.ensure_future(session.expired())
+        try:
+            while not ended.done():
+                news = asyncio.ensure_future(self._news.wait())
+                try:
+                    await asyncio.wait({ended, news}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    news.cancel()
+                if self._news.is_set() and not ended.done():
+                    await self._put(session)
+        finally:
+            ended.cancel()
+
+    async def _give_up_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(MetadataError):
+                await session.close()

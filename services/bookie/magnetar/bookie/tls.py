@@ -1,0 +1,20 @@
+"""TLS of the bookie's gRPC port."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+from magnetar.bookie.config import TlsConfig
+from magnetar.ledger.bookie_protocol.grpc_clients import read_pem
+
+
+def server_credentials(config: TlsConfig) -> grpc.ServerCredentials | None:
+    """What the configuration says, None without TLS. Raises ConfigError for files that can't be used."""
+    if not config.enabled:
+        return None
+    pair = (read_pem(Path(config.key)), read_pem(Path(config.certificate)))
+    trusted = read_pem(Path(config.trust_certs)) if config.client_authentication else None
+    return grpc.ssl_server_credentials(
+        [pair], root_certificates=trusted, require_client_auth=config.client_authentication
+    )

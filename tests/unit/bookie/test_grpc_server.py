@@ -1,0 +1,124 @@
+"""The transport from end to end over loopback, with a real core on a real directory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
+from magnetar.bookie.core_config import BookieCoreConfig
+from magnetar.bookie.grpc_server import BookieGrpcServer
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
+from magnetar.common.runtime.blocking import ThreadPool
+from magnetar.common.runtime.clock import SystemClock
+from magnetar.common.runtime.posix_disk import PosixDisk
+from magnetar.ledger.bookie_protocol.bookie_client import BookieUnreachable
+from magnetar.ledger.bookie_protocol.bookie_pb2 import (
+    BAD_RECORD,
+    FENCED,
+    NO_SUCH_ENTRY,
+    OK,
+    UNREACHABLE,
+    WRONG_KEY,
+    Code,
+)
+from magnetar.ledger.bookie_protocol.grpc_client import ClientOptions, GrpcBookieClient
+from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
+from magnetar.ledger.bookie_protocol.records import decode_run, encode_append
+from magnetar.ledger.ledger_store import LedgerRef, Run
+from magnetar.ledger.segment_log.config import SegmentLogConfig
+from magnetar.ledger.segment_log.syncer import ThreadSyncer
+
+LEDGER = LedgerRef(7, 2**63 + 5)
+LOG = SegmentLogConfig(segment_size_bytes=16 << 20, free_space_headroom_bytes=0)
+
+
+@dataclass(slots=True)
+class Bookie:
+    core: BookieCore
+    server: BookieGrpcServer
+    clients: GrpcBookieClients
+    client: GrpcBookieClient
+    port: int
+
+
+@asynccontextmanager
+async def running(directory: Path, options: ClientOptions | None = None) -> AsyncIterator[Bookie]:
+    async with AsyncExitStack() as opened:
+        metadata = await SqliteMetadataStore.open(directory / "metadata.sqlite")
+        opened.push_async_callback(metadata.close)
+        pool = ThreadPool(2, "read")
+        opened.callback(pool.close)
+        root = directory / "bookie"
+        root.mkdir(exist_ok=True)
+        core = await open_bookie_core(
+            PosixDisk(root),
+            metadata,
+            Keys("test"),
+            bookie_id="b1",
+            instance_id=b"i" * 16,
+            pool=pool,
+            syncer=ThreadSyncer(asyncio.get_running_loop()),
+            clock=SystemClock(),
+            rng=random.Random(1),
+            log_config=LOG,
+            config=BookieCoreConfig(disk_usage_threshold=1.0, disk_usage_low_water_mark=1.0),
+        )
+        opened.push_async_callback(core.close)
+        server = BookieGrpcServer(core, message_bytes_max=6 << 20, unconfirmed_bytes_max=1 << 20, calls_max=8)
+        port = await server.start("127.0.0.1", 0)
+        opened.push_async_callback(server.close, 1.0)
+        await server.set_serving(serving=True, writable=True)
+        clients = GrpcBookieClients(lambda _: f"127.0.0.1:{port}", options=options)
+        opened.push_async_callback(clients.close)
+        yield Bookie(core, server, clients, clients.client("b1"), port)
+
+
+def with_bookie(directory: Path, scenario: Callable[[Bookie], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), running(directory) as bookie:
+            await scenario(bookie)
+
+    asyncio.run(main())
+
+
+async def append(
+    client: GrpcBookieClient,
+    first: int,
+    entries: list[bytes],
+    *,
+    ref: LedgerRef = LEDGER,
+    recovery: bool = False,
+) -> tuple[Code.ValueType, str]:
+    done: asyncio.Future[tuple[Code.ValueType, str]] = asyncio.get_running_loop().create_future()
+    run = Run(entries, first_entry_id=first)
+    client.append(
+        encode_append(run, ref, first - 1, recovery=recovery),
+        lambda code, reason: done.set_result((code, reason)),
+    )
+    return await done
+
+
+def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
+    async def scenario(bookie: Bookie) -> None:
+        client = bookie.client
+        assert await append(client, 0, [b"a", b"bb"]) == (OK, "")
+        assert await append(client, 2, [b"ccc"]) == (OK, "")
+        answer = await client.read(LEDGER, 0, 2, 1 << 20)
+        assert answer.code == OK
+        assert [entry for record in answer.records for entry in decode_run(record).entries] == [
+            b"a",
+            b"bb",
+            b"ccc",
+        ]
+        state = await client.read_lac(LEDGER)
+        assert (state.lac, state.last_entry_id, state.fenced) == (1, 2, False)
+        assert client.pending_bytes == 0
+
+    with_bookie(tmp_path, scenario)
