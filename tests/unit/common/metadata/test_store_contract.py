@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from magnetar.common.errors import MetadataError, VersionMismatch, WatchLost
+from magnetar.common.metadata.etcd_store import EtcdMetadataStore
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.store import (
     ABSENT,
@@ -27,6 +28,8 @@ from magnetar.sim.loop import SimLoop
 from magnetar.sim.loop import run as run_simulated
 from magnetar.sim.metadata import SimMetadataServer, SimMetadataStore
 
+from tests.etcd_server import EtcdServer, grpc_stays
+
 T = TypeVar("T")
 Open = Callable[[], Awaitable[MetadataStore]]
 Run = Callable[[Callable[[Open], Awaitable[T]]], T]
@@ -34,8 +37,14 @@ Run = Callable[[Callable[[Open], Awaitable[T]]], T]
 WATCH_EVENTS_MAX = 8
 
 
-@pytest.fixture(params=["sqlite", "sim"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run[object]:
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    with grpc_stays(), EtcdServer.running(tmp_path_factory.mktemp("etcd")) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "etcd", "sim"])
+def run(request: pytest.FixtureRequest, tmp_path: Path, etcd: EtcdServer) -> Run[object]:
     """Runs a scenario; it is given a function that opens the same store anew each time."""
     opened: list[MetadataStore] = []
 
@@ -64,7 +73,17 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run[object]:
 
         return run_simulated(SimLoop(1), drive(scenario, open_store))
 
-    return on_sqlite if request.param == "sqlite" else on_sim
+    def on_etcd(scenario: Callable[[Open], Awaitable[object]]) -> object:
+        etcd.clear()
+
+        async def open_store() -> MetadataStore:
+            return await EtcdMetadataStore.open(
+                [etcd.endpoint], watch_events_max=WATCH_EVENTS_MAX, page_keys=2
+            )
+
+        return asyncio.run(drive(scenario, open_store))
+
+    return {"sqlite": on_sqlite, "etcd": on_etcd, "sim": on_sim}[request.param]
 
 
 def test_an_absent_key_reads_as_none(run: Run[None]) -> None:

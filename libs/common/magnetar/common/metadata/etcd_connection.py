@@ -1,0 +1,222 @@
+"""Calls to an etcd cluster: which member is asked, what is repeated, and what an error means.
+
+A channel per endpoint, used one at a time: a member that does not answer is left for another. grpc's own
+retries are off, and of etcd3aio only the generated stubs are used, as its clients retry: reads are repeated
+here, within the time of a request; a write is sent once, over a connection that stands, so that "not sent"
+can be told from "not answered".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from etcd3aio import _protobuf as etcd
+from magnetar.common.errors import MetadataError, UnknownOutcome
+from magnetar.common.runtime.task_owner import TaskOwner
+
+REQUEST_TIMEOUT_S: Final = 5.0
+
+# A member that failed is asked again only when no other could be reached within this.
+_OTHERS_FIRST_S: Final = 1.0
+_READ_BACKOFF_S: Final = 0.05
+_READ_BACKOFF_MAX_S: Final = 0.5
+
+# A page of a listing and what a watch sends at once; a single value is at most 1 MiB.
+_RECEIVE_BYTES_MAX: Final = 32 << 20
+
+_CHANNEL_OPTIONS: Final = [
+    ("grpc.enable_retries", 0),
+    ("grpc.max_receive_message_length", _RECEIVE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # etcd takes pings on connections with streams only, and at most one every 5 s.
+    ("grpc.keepalive_time_ms", 6_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Two stores in one process do not share a connection, nor its fate.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+_UNANSWERED: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.INTERNAL,
+    }
+)
+# With these and words of its own, etcd refuses before it changes anything.
+_REFUSED: Final = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    }
+)
+
+Method = Callable[["EtcdEndpoint"], Any]
+
+
+class EtcdRefusal(MetadataError):
+    """etcd answered, and said no; nothing was written. `code` is gRPC's."""
+
+    def __init__(self, message: str, code: grpc.StatusCode) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class EtcdEndpoint:
+    """One member's address with a channel to it; connects when it is first needed."""
+
+    __slots__ = ("address", "channel", "kv", "lease", "watch")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self.kv = etcd.KVStub(self.channel)
+        self.lease = etcd.LeaseStub(self.channel)
+        self.watch = etcd.WatchStub(self.channel)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a connection stands; starts one when it does not."""
+        return self.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
+
+
+class EtcdConnection:
+    """The members of one cluster, for one event loop. A request takes at most twice `request_timeout_s`:
+    once to be sent, once to be answered."""
+
+    def __init__(self, endpoints: Sequence[str], request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        if not endpoints:
+            raise ValueError("etcd needs at least one endpoint")
+        self.request_timeout_s = request_timeout_s
+        self._endpoints = [EtcdEndpoint(address) for address in endpoints]
+        self._current = self._endpoints[0]
+        self._failed: EtcdEndpoint | None = None
+        self._tasks = TaskOwner("etcd connection")
+        self._connecting: asyncio.Task[None] | None = None
+
+    @property
+    def addresses(self) -> str:
+        return ", ".join(endpoint.address for endpoint in self._endpoints)
+
+    async def ready(self, timeout_s: float | None) -> EtcdEndpoint:
+        """An endpoint whose connection stands; waits for as long as it takes when `timeout_s` is None.
+
+        Raises MetadataError when there is none in time: nothing was sent.
+        """
+        deadline = None if timeout_s is None else _now() + timeout_s
+        while not self._current.is_ready:
+            if self._connecting is None or self._connecting.done():
+                self._connecting = self._tasks.spawn(self._connect(), "connect")
+            remaining = None if deadline is None else deadline - _now()
+            if remaining is not None and remaining <= 0:
+                raise MetadataError(
+                    f"no connection to etcd at {self.addresses} within {timeout_s:g} s; nothing was sent. "
+                    f"Is it running and reachable?"
+                )
+            await asyncio.wait([self._connecting], timeout=remaining)
+        return self._current
+
+    def leave(self, endpoint: EtcdEndpoint) -> None:
+        """This endpoint did not answer: the next request goes to another, if there is one."""
+        if endpoint is self._current:
+            self._failed = endpoint
+            after = self._endpoints.index(endpoint) + 1
+            self._current = self._endpoints[after % len(self._endpoints)]
+
+    async def read(self, operation: str, method: Method, request: Any) -> Any:
+        """A call that may be made more than once. Raises MetadataError."""
+        deadline = _now() + self.request_timeout_s
+        backoff_s = _READ_BACKOFF_S
+        while True:
+            endpoint = await self.ready(deadline - _now())
+            # Half of the time is left for another member, or another connection to this one.
+            timeout_s = max(min(deadline - _now(), self.request_timeout_s / 2), 0.001)
+            try:
+                return await method(endpoint)(request, timeout=timeout_s)
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in _UNANSWERED:
+                    raise refusal(operation, error) from error
+                self.leave(endpoint)
+                if _now() + backoff_s >= deadline:
+                    raise MetadataError(f"etcd did not answer: {operation}: {describe(error)}") from error
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, _READ_BACKOFF_MAX_S)
+
+    async def write(self, operation: str, method: Method, request: Any) -> Any:
+        """A call that is made once.
+
+        Raises EtcdRefusal, or MetadataError when it could not be sent: nothing was written. Raises
+        UnknownOutcome when no answer came.
+        """
+        endpoint = await self.ready(self.request_timeout_s)
+        try:
+            return await method(endpoint)(request, timeout=self.request_timeout_s)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _REFUSED and (error.details() or "").startswith("etcdserver:"):
+                raise refusal(operation, error) from error
+            self.leave(endpoint)
+            raise UnknownOutcome(
+                f"etcd did not answer, so the write may have happened: {operation}: {describe(error)}"
+            ) from error
+
+    async def close(self) -> None:
+        """Let calls under way end by their own time-outs, then close the channels."""
+        await self._tasks.close()
+        for endpoint in self._endpoints:
+            await endpoint.channel.close(self.request_timeout_s)
+
+    async def _connect(self) -> None:
+        """Until one endpoint is connected, and then the current one."""
+        others = [endpoint for endpoint in self._endpoints if endpoint is not self._failed]
+        if len(others) < len(self._endpoints) and others and await self._race(others, _OTHERS_FIRST_S):
+            return
+        await self._race(self._endpoints, None)
+
+    async def _race(self, endpoints: list[EtcdEndpoint], timeout_s: float | None) -> bool:
+        """Whether one of them was connected in time."""
+        attempts = {
+            asyncio.ensure_future(endpoint.channel.channel_ready()): endpoint for endpoint in endpoints
+        }
+        try:
+            done, _ = await asyncio.wait(attempts, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for attempt in attempts:
+                attempt.cancel()
+            await asyncio.wait(attempts)
+        for attempt in done:
+            if not attempt.cancelled() and attempt.exception() is None:
+                self._current = attempts[attempt]
+                return True
+        return False
+
+
+async def end_call(call: Any) -> None:
+    """Cancel a stream and wait until gRPC is done with it, which takes no answer."""
+    call.cancel()
+    await call.code()
+
+
+def describe(error: grpc.aio.AioRpcError) -> str:
+    return f"{error.code().name} {error.details() or ''}".rstrip()
+
+
+def refusal(operation: str, error: grpc.aio.AioRpcError) -> EtcdRefusal:
+    return EtcdRefusal(f"etcd refused: {operation}: {describe(error)}; nothing was written", error.code())
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,147 @@
+"""A session in etcd: a lease, kept alive by its owner, and what is known about its end.
+
+Three times of the lease's third pass between two of its ends. Whoever owns something by an ephemeral key has
+to tell two cases apart (an owner that learned of the end gives up at once, one that cannot reach etcd may go
+on and prove its ownership otherwise): `expired` is the store's word, `unheard` the silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, Protocol
+
+import grpc
+import grpc.aio
+from etcd3aio import _protobuf as etcd
+from magnetar.common.errors import MetadataError
+from magnetar.common.metadata.etcd_connection import EtcdConnection, EtcdRefusal, describe, end_call
+from magnetar.common.metadata.store import ANY_VERSION, Op, Put
+from magnetar.common.obs.logs import get_logger
+
+log = get_logger(__name__)
+
+_ENDED: Final = "the metadata session has ended; start another"
+_RETRY_S: Final = 0.1
+
+
+class LeaseOwner(Protocol):
+    """What a session needs of its store."""
+
+    async def commit_with_lease(self, ops: list[Op], lease: int) -> int: ...
+
+    async def revoke(self, lease: int) -> None: ...
+
+    def session_ended(self, session: EtcdSession) -> None: ...
+
+
+class EtcdSession:
+    """A lease that was granted at loop time `granted_s` for `ttl_s`; `keep_alive` has to run."""
+
+    def __init__(
+        self, store: LeaseOwner, connection: EtcdConnection, lease: int, ttl_s: float, granted_s: float
+    ) -> None:
+        self.lease = lease
+        self.ttl_s = ttl_s
+        self._store = store
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._expired = asyncio.Event()
+        self._unheard = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard(granted_s)
+
+    async def put_ephemeral(self, key: str, value: bytes, expected_version: int = ANY_VERSION) -> int:
+        if self._expired.is_set():
+            raise MetadataError(_ENDED)
+        try:
+            return await self._store.commit_with_lease([Put(key, value, expected_version)], self.lease)
+        except EtcdRefusal as refused:
+            if refused.code is grpc.StatusCode.NOT_FOUND:
+                self._end()
+                raise MetadataError(_ENDED) from refused
+            raise
+
+    async def expired(self) -> None:
+        """Return once etcd has said that the lease is gone, or the session was closed."""
+        await self._expired.wait()
+
+    async def unheard(self) -> None:
+        """Return once etcd has said nothing for the session's time, or `expired` would: the keys may be gone.
+
+        etcd counts time of its own (after a restart from the beginning), so the session may well live on; it
+        is kept alive again as soon as etcd answers.
+        """
+        await self._unheard.wait()
+
+    @property
+    def is_heard(self) -> bool:
+        """False while `unheard` returns at once."""
+        return not self._unheard.is_set()
+
+    async def close(self) -> None:
+        """Revoke the lease. Raises MetadataError when etcd did not answer; the lease then ends by itself."""
+        if self._expired.is_set():
+            return
+        self._end()
+        await self._store.revoke(self.lease)
+
+    async def keep_alive(self) -> None:
+        """Until the session has ended."""
+        while not self._expired.is_set():
+            await self._sleep(self.ttl_s / 3)
+            while not self._expired.is_set() and not await self._beat():
+                await self._sleep(_RETRY_S)
+
+    async def _beat(self) -> bool:
+        """Whether etcd answered to one sign of life."""
+        endpoint = await self._connection.ready(None)
+        sent_s = self._loop.time()
+        call = endpoint.lease.LeaseKeepAlive()
+        try:
+            async with asyncio.timeout(min(self.ttl_s / 3, self._connection.request_timeout_s)):
+                await call.write(etcd.LeaseKeepAliveRequest(ID=self.lease))
+                response = await call.read()
+            reason = "the stream was closed"
+        except grpc.aio.AioRpcError as error:
+            response, reason = grpc.aio.EOF, describe(error)
+        except (TimeoutError, asyncio.InvalidStateError) as error:
+            response, reason = grpc.aio.EOF, repr(error)
+        finally:
+            await end_call(call)
+        if response is grpc.aio.EOF:
+            log.info("metadata session not answered", lease=f"{self.lease:x}", reason=reason)
+            self._connection.leave(endpoint)
+            return False
+        self._answered(response, sent_s)
+        return True
+
+    def _answered(self, response: Any, sent_s: float) -> None:
+        if response.TTL > 0:
+            self._heard(sent_s)
+        elif not self._expired.is_set():
+            log.warning("metadata session expired", lease=f"{self.lease:x}")
+            self._end()
+
+    def _heard(self, at_s: float) -> None:
+        """etcd counts from its answer, which came after `at_s`."""
+        if self._expired.is_set():
+            return
+        self._unheard.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at_s + self.ttl_s, self._unheard.set)
+
+    def _end(self) -> None:
+        self._expired.set()
+        self._unheard.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._store.session_ended(self)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Shorter when the session ends."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._expired.wait()
+        except TimeoutError:
+            pass

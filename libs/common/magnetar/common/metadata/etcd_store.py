@@ -1,0 +1,269 @@
+"""The metadata store of a cluster: etcd. A version is etcd's mod_revision.
+
+A transaction is one etcd transaction whose comparisons are the guards; its failure branch reads them, so that
+the version that is told is the one that failed. A listing is read in pages, all at the revision of the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import grpc
+from etcd3aio import _protobuf as etcd
+from magnetar.common.errors import MetadataError, VersionMismatch
+from magnetar.common.metadata.etcd_connection import REQUEST_TIMEOUT_S, EtcdConnection, EtcdRefusal
+from magnetar.common.metadata.etcd_session import EtcdSession
+from magnetar.common.metadata.etcd_watch import EtcdWatch, prefix_range
+from magnetar.common.metadata.store import (
+    ANY_VERSION,
+    Delete,
+    Listing,
+    Op,
+    Put,
+    Versioned,
+    check_ops,
+)
+from magnetar.common.metadata.watch_queue import WATCH_QUEUE_EVENTS_MAX, WatchQueue
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.task_owner import TaskOwner
+
+log = get_logger(__name__)
+
+TXN_OPS_MAX: Final = 128
+"""etcd's own limit, --max-txn-ops; guards count."""
+
+_PAGE_KEYS: Final = 1_000
+_LISTING_ATTEMPTS: Final = 3
+_CLOSED: Final = "the metadata store is closed"
+
+
+class EtcdMetadataStore:
+    """A MetadataStore in etcd; made by `open`, used on one event loop, ended by `close`."""
+
+    def __init__(self, connection: EtcdConnection, watch_events_max: int, page_keys: int) -> None:
+        self._connection = connection
+        self._watch_events_max = watch_events_max
+        self._page_keys = page_keys
+        self._tasks = TaskOwner("etcd metadata")
+        self._watches: dict[WatchQueue, asyncio.Task[None]] = {}
+        self._starting: set[asyncio.Future[None]] = set()
+        self._sessions: set[EtcdSession] = set()
+        self._revision = 0
+        self._closed = False
+
+    @staticmethod
+    async def open(
+        endpoints: Sequence[str],
+        *,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        watch_events_max: int = WATCH_QUEUE_EVENTS_MAX,
+        page_keys: int = _PAGE_KEYS,
+    ) -> EtcdMetadataStore:
+        """Connect to a cluster by some or all of its members, each `host:port`.
+
+        Raises MetadataError when none answers within `request_timeout_s`, which later bounds each request.
+        """
+        connection = EtcdConnection(endpoints, request_timeout_s)
+        store = EtcdMetadataStore(connection, watch_events_max, page_keys)
+        try:
+            await store.get("/magnetar")
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def get(self, key: str) -> Versioned | None:
+        await self._ready()
+        answer = await self._range(f"read {key!r}", etcd.RangeRequest(key=key.encode()))
+        return _versioned(answer.kvs[0]) if answer.kvs else None
+
+    async def children(self, prefix: str) -> Listing:
+        """In pages at one revision, begun anew when that is compacted meanwhile."""
+        await self._ready()
+        for _ in range(_LISTING_ATTEMPTS - 1):
+            try:
+                return await self._list(prefix)
+            except EtcdRefusal as refused:
+                if refused.code is not grpc.StatusCode.OUT_OF_RANGE:
+                    raise
+        return await self._list(prefix)
+
+    async def put(self, key: str, value: bytes, expected_version: int = ANY_VERSION) -> int:
+        return await self.commit([Put(key, value, expected_version)])
+
+    async def delete(self, key: str, expected_version: int = ANY_VERSION) -> None:
+        await self.commit([Delete(key, expected_version)])
+
+    async def commit(self, ops: Sequence[Op]) -> int:
+        """At most TXN_OPS_MAX operations, more are a ValueError; etcd takes about 1.5 MiB in all."""
+        return await self.commit_with_lease(ops, 0)
+
+    async def commit_with_lease(self, ops: Sequence[Op], lease: int) -> int:
+        """As `commit`; what is put goes with the lease."""
+        check_ops(ops)
+        if len(ops) > TXN_OPS_MAX:
+            raise ValueError(
+                f"a metadata transaction of {len(ops)} operations: etcd takes at most {TXN_OPS_MAX}; split it"
+            )
+        await self._ready()
+        guards = [op for op in ops if op.expected_version != ANY_VERSION]
+        request = etcd.TxnRequest(
+            compare=[_compare(op) for op in guards],
+            success=[_write(op, lease) for op in ops if isinstance(op, Put | Delete)],
+            failure=[
+                etcd.RequestOp(request_range=etcd.RangeRequest(key=op.key.encode(), keys_only=True))
+                for op in guards
+            ],
+        )
+        first = ops[0].key if ops else ""
+        answer = await self._connection.write(
+            f"commit {len(ops)} operations from {first!r}", lambda endpoint: endpoint.kv.Txn, request
+        )
+        self._saw(answer)
+        if not answer.succeeded:
+            raise _mismatch(guards, answer)
+        return int(answer.header.revision)
+
+    def watch(self, prefix: str) -> WatchQueue:
+        """Followed until it is closed or lost; a read or write that comes later waits until it stands."""
+        queue = WatchQueue(prefix, self._watch_ended, self._watch_events_max, after=self._revision)
+        if self._closed:
+            queue.close()
+            return queue
+        follower = EtcdWatch(self._connection, queue)
+        self._starting.add(follower.started)
+        follower.started.add_done_callback(self._starting.discard)
+        self._watches[queue] = self._tasks.spawn(follower.run(), f"watch {prefix}")
+        return queue
+
+    async def session(self, ttl_ms: int) -> EtcdSession:
+        """A lease. etcd counts whole seconds, rounded up here, and at least about two."""
+        await self._ready()
+        asked_s = asyncio.get_running_loop().time()
+        answer = await self._connection.write(
+            "grant a lease",
+            lambda endpoint: endpoint.lease.LeaseGrant,
+            etcd.LeaseGrantRequest(TTL=math.ceil(ttl_ms / 1000)),
+        )
+        if self._closed:
+            raise MetadataError(_CLOSED)
+        session = EtcdSession(self, self._connection, answer.ID, float(answer.TTL), asked_s)
+        self._sessions.add(session)
+        self._tasks.spawn(session.keep_alive(), f"session {answer.ID:x}")
+        return session
+
+    async def revoke(self, lease: int) -> None:
+        """End a lease, for its session. A lease id is not used again, so this is repeated like a read."""
+        await self._watches_stand()
+        request = etcd.LeaseRevokeRequest(ID=lease)
+        try:
+            await self._connection.read(
+                f"revoke lease {lease:x}", lambda endpoint: endpoint.lease.LeaseRevoke, request
+            )
+        except EtcdRefusal as refused:
+            if refused.code is not grpc.StatusCode.NOT_FOUND:
+                raise
+
+    def session_ended(self, session: EtcdSession) -> None:
+        self._sessions.discard(session)
+
+    async def close(self) -> None:
+        """End the sessions and watches, let requests under way be answered; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        ends = await asyncio.gather(
+            *(session.close() for session in list(self._sessions)), return_exceptions=True
+        )
+        for end in ends:
+            if isinstance(end, Exception):
+                log.warning("metadata session left to its lease", reason=str(end))
+        for queue in list(self._watches):
+            queue.close()
+        await self._tasks.close()
+        await self._connection.close()
+
+    # --- Inside ---
+
+    async def _ready(self) -> None:
+        if self._closed:
+            raise MetadataError(_CLOSED)
+        await self._watches_stand()
+        if self._closed:
+            raise MetadataError(_CLOSED)
+
+    async def _watches_stand(self) -> None:
+        """Until every watch that was asked for is in place: what is read or written now comes behind it."""
+        if not self._starting:
+            return
+        _, waiting = await asyncio.wait(list(self._starting), timeout=self._connection.request_timeout_s)
+        if waiting:
+            raise MetadataError(
+                f"etcd at {self._connection.addresses} did not start a watch in time; nothing was sent"
+            )
+
+    async def _range(self, operation: str, request: Any) -> Any:
+        answer = await self._connection.read(operation, lambda endpoint: endpoint.kv.Range, request)
+        self._saw(answer)
+        return answer
+
+    async def _list(self, prefix: str) -> Listing:
+        key, range_end = prefix_range(prefix)
+        limit, revision = self._page_keys, 0
+        items: list[Versioned] = []
+        while True:
+            request = etcd.RangeRequest(key=key, range_end=range_end, limit=limit, revision=revision)
+            try:
+                page = await self._range(f"list {prefix!r}", request)
+            except EtcdRefusal as refused:
+                if refused.code is not grpc.StatusCode.RESOURCE_EXHAUSTED or limit == 1:
+                    raise
+                limit = max(limit // 8, 1)  # the page was larger than what is received at once
+                continue
+            revision = revision or page.header.revision
+            items.extend(map(_versioned, page.kvs))
+            if not page.more:
+                return Listing(revision, items)
+            key = page.kvs[-1].key + b"\0"
+
+    def _saw(self, answer: Any) -> None:
+        if answer.header.revision > self._revision:
+            self._revision = answer.header.revision
+
+    def _watch_ended(self, queue: WatchQueue) -> None:
+        task = self._watches.pop(queue, None)
+        if task is not None:
+            task.cancel()
+
+
+def _versioned(pair: Any) -> Versioned:
+    return Versioned(pair.key.decode(), pair.value, pair.mod_revision)
+
+
+def _compare(op: Op) -> Any:
+    # An absent key compares as one of revision 0.
+    return etcd.Compare(
+        result=etcd.Compare.EQUAL,
+        target=etcd.Compare.MOD,
+        key=op.key.encode(),
+        mod_revision=op.expected_version,
+    )
+
+
+def _write(op: Put | Delete, lease: int) -> Any:
+    if isinstance(op, Put):
+        return etcd.RequestOp(request_put=etcd.PutRequest(key=op.key.encode(), value=op.value, lease=lease))
+    return etcd.RequestOp(request_delete_range=etcd.DeleteRangeRequest(key=op.key.encode()))
+
+
+def _mismatch(guards: list[Op], answer: Any) -> VersionMismatch:
+    """For the first guard that failed, by what the failure branch read in the same transaction."""
+    for op, response in zip(guards, answer.responses, strict=True):
+        pairs = response.response_range.kvs
+        actual = pairs[0].mod_revision if pairs else 0
+        if actual != op.expected_version:
+            return VersionMismatch(op.key, op.expected_version, actual)
+    raise AssertionError("etcd failed a transaction whose guards all hold")

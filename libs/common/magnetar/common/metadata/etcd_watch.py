@@ -1,0 +1,132 @@
+"""Following a prefix in etcd: one stream, taken up again behind the last change that was seen.
+
+etcd3aio's watch resumes behind the revision of the store instead of the last event, and passes over what was
+compacted in silence; both lose changes. Here the stream resumes at the revision after the last complete
+event, and a compaction ends the watch with WatchLost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from etcd3aio import _protobuf as etcd
+from magnetar.common.metadata.etcd_connection import EtcdConnection, describe, end_call
+from magnetar.common.metadata.store import WatchEvent
+from magnetar.common.metadata.watch_queue import WatchQueue
+from magnetar.common.obs.logs import get_logger
+
+log = get_logger(__name__)
+
+_BACKOFF_S: Final = 0.05
+_BACKOFF_MAX_S: Final = 1.0
+
+# A member that has lost its leader ends the stream instead of keeping quiet.
+_REQUIRE_LEADER: Final = (("hasleader", "true"),)
+
+
+class EtcdWatch:
+    """Fills a WatchQueue. Once `started` is done, etcd has accepted the watch: later changes are seen."""
+
+    def __init__(self, connection: EtcdConnection, queue: WatchQueue) -> None:
+        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._connection = connection
+        self._queue = queue
+        self._next_revision = 0
+        self._partial: list[Any] = []
+
+    async def run(self) -> None:
+        """Until the queue is lost; the owner cancels it at the queue's end."""
+        backoff_s = _BACKOFF_S
+        try:
+            while True:
+                resumed_at = self._next_revision
+                ended = await self._follow_once()
+                if ended is None:
+                    return
+                if self._next_revision > resumed_at:
+                    backoff_s = _BACKOFF_S
+                log.info(
+                    "metadata watch interrupted",
+                    prefix=self._queue.prefix,
+                    next_revision=self._next_revision,
+                    reason=ended,
+                )
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+        except Exception as error:
+            self._queue.lose(f"an unexpected error: {error!r}")
+            raise
+        finally:
+            if not self.started.done():
+                self.started.set_result(None)
+
+    async def _follow_once(self) -> str | None:
+        """One stream, to its end; returns why it ended, None when the watch is over."""
+        endpoint = await self._connection.ready(None)
+        call = endpoint.watch.Watch(metadata=_REQUIRE_LEADER)
+        self._partial = []
+        try:
+            async with asyncio.timeout(self._connection.request_timeout_s):
+                await call.write(self._create_request())
+                response = await call.read()
+            while response is not grpc.aio.EOF:
+                if not self._take(response):
+                    return None
+                response = await call.read()
+            reason = "the stream was closed"
+        except grpc.aio.AioRpcError as error:
+            reason = describe(error)
+        except TimeoutError:
+            reason = "no answer"
+        except asyncio.InvalidStateError as error:  # written to a call that has ended
+            reason = str(error)
+        finally:
+            await end_call(call)
+        self._connection.leave(endpoint)
+        return reason
+
+    def _create_request(self) -> Any:
+        key, range_end = prefix_range(self._queue.prefix)
+        return etcd.WatchRequest(
+            create_request=etcd.WatchCreateRequest(
+                key=key, range_end=range_end, start_revision=self._next_revision, fragment=True
+            )
+        )
+
+    def _take(self, response: Any) -> bool:
+        """False when the watch is over."""
+        if response.compact_revision > 0:
+            self._queue.lose(f"the changes up to revision {response.compact_revision} were compacted")
+            return False
+        if response.canceled:
+            self._queue.lose(f"etcd ended it: {response.cancel_reason or 'no reason given'}")
+            return False
+        if response.created:
+            if self._next_revision == 0:
+                self._next_revision = response.header.revision + 1
+            if not self.started.done():
+                self.started.set_result(None)
+        self._partial.extend(response.events)
+        if response.fragment:
+            return True
+        # Whole revisions only, so that none is taken up again in its middle.
+        events, self._partial = self._partial, []
+        for event in events:
+            revision = event.kv.mod_revision
+            removed = event.type == 1
+            value = None if removed else event.kv.value
+            self._queue.push(WatchEvent(event.kv.key.decode(), value, revision))
+            self._next_revision = revision + 1
+        return True
+
+
+def prefix_range(prefix: str) -> tuple[bytes, bytes]:
+    """The first key of a prefix, and the first behind it; an empty prefix is every key."""
+    encoded = prefix.encode()
+    if not encoded:
+        return b"\0", b"\0"
+    # The last byte of UTF-8 text is never 0xff.
+    return encoded, encoded[:-1] + bytes([encoded[-1] + 1])

