@@ -1,0 +1,72 @@
+"""What one bookie answered to a read, once every record was checked: runs, and why there are no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magnetar.common.errors import DataCorruption
+from magnetar.ledger.bookie_protocol.bookie_client import BookieClient, BookieUnreachable, ReadAnswer
+from magnetar.ledger.bookie_protocol.bookie_pb2 import (
+    ENTRY_UNKNOWN,
+    ENTRY_UNREADABLE,
+    NO_SUCH_ENTRY,
+    OK,
+    UNREACHABLE,
+    Code,
+)
+from magnetar.ledger.bookie_protocol.records import check_record, decode_run
+from magnetar.ledger.ledger_store import LedgerRef, Run
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRead:
+    """Sound entries without gaps from the first one asked for, and the verdict on the next one.
+
+    `code` is about `next_entry_id`: OK when all that was asked for came, or max_bytes did; NO_SUCH_ENTRY only
+    when the bookie is certain of it; UNREACHABLE when it did not answer.
+    """
+
+    runs: list[Run]
+    next_entry_id: int
+    code: Code.ValueType
+    reason: str
+
+
+async def read_checked(
+    client: BookieClient, ref: LedgerRef, first: int, last: int, max_bytes: int, *, fence: bool = False
+) -> CheckedRead:
+    """Read a range from one bookie. Raises only UnsupportedFormat."""
+    try:
+        answer = await client.read(ref, first, last, max_bytes, fence=fence)
+    except BookieUnreachable as error:
+        return CheckedRead([], first, UNREACHABLE, str(error))
+    return check_answer(answer, ref, first, last)
+
+
+def check_answer(answer: ReadAnswer, ref: LedgerRef, first: int, last: int) -> CheckedRead:
+    """Take of an answer what is proven by checksums and continues the range."""
+    runs: list[Run] = []
+    at = first
+    for record in answer.records:
+        if at > last:
+            break
+        try:
+            header = check_record(record)
+            if (header.ledger_id, header.ledger_key) != (ref.id, ref.key):
+                raise DataCorruption(f"the record is of ledger {header.ledger_id}")
+            if not header.first_entry_id <= at <= header.last_entry_id:
+                raise DataCorruption(f"the record begins at {header.first_entry_id}")
+            run = decode_run(record)
+        except DataCorruption as error:
+            return CheckedRead(runs, at, ENTRY_UNREADABLE, str(error))
+        runs.append(run.slice(at, min(last, run.last_entry_id)))
+        at = runs[-1].last_entry_id + 1
+    code, reason = answer.code, answer.reason
+    if at > last or (code == OK and runs):
+        return CheckedRead(runs, at, OK, "")
+    if code == OK:
+        return CheckedRead(runs, at, ENTRY_UNKNOWN, "the answer holds no entry and says no reason")
+    if code == NO_SUCH_ENTRY and answer.stopped_at != at:
+        # Certain of another entry: says nothing of this one.
+        return CheckedRead(runs, at, ENTRY_UNKNOWN, f"the answer is about entry {answer.stopped_at}")
+    return CheckedRead(runs, at, code, reason)

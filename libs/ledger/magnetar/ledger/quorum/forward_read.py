@@ -1,0 +1,162 @@
+"""The recovery's read beyond the last add confirmed: what is there, and where the ledger certainly ends.
+
+Whoever of a write set has an entry is believed. 'No such entry' counts only from bookies that are certain of
+it, and (Qw - Qa) + 1 of them end the ledger: then the entry is on fewer than Qa and cannot have been
+confirmed. Every read fences, so that what a bookie lacked when it was asked it will not take from the old
+writer later. Anything in between is no answer, and the recovery stops rather than guesses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from magnetar.common.errors import NotEnoughBookies
+from magnetar.ledger.bookie_protocol.bookie_client import BookieClient
+from magnetar.ledger.bookie_protocol.bookie_pb2 import NO_SUCH_ENTRY, Code, LedgerState
+from magnetar.ledger.ledger_store import LedgerRef, Run
+from magnetar.ledger.quorum.checked_read import CheckedRead, read_checked
+from magnetar.ledger.quorum.striping import Striping
+
+LAST_ENTRY_ID: Final = 2**62
+"""Beyond the end of any ledger."""
+
+PIECES_MAX: Final = 32
+"""Pieces of a striped ledger (E > Qw) that are read at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Consecutive entries, and whether the ledger certainly ends after them."""
+
+    runs: list[Run]
+    ended: bool
+
+
+class ForwardRead:
+    """Reads the last fragment of one fenced ledger, from any entry on."""
+
+    __slots__ = ("_batch_bytes", "_ensemble", "_patience_s", "_pieces", "_ref", "_states", "_striping")
+
+    def __init__(
+        self,
+        ref: LedgerRef,
+        striping: Striping,
+        ensemble: Sequence[BookieClient],
+        states: Mapping[int, LedgerState],
+        *,
+        batch_bytes: int,
+        patience_s: float,
+    ) -> None:
+        """`states` is what fenced bookies said: those that have more are asked first. After `patience_s`
+        without an answer the others are asked as well."""
+        self._ref = ref
+        self._striping = striping
+        self._ensemble = ensemble
+        self._states = states
+        self._batch_bytes = batch_bytes
+        self._patience_s = patience_s
+        self._pieces = 1
+
+    async def batch(self, first: int) -> Batch:
+        """Entries from `first` on, about `batch_bytes` of them.
+
+        Raises NotEnoughBookies when the fate of `first` cannot be told.
+        """
+        if not self._striping.striped:
+            runs = await self._first_answer(first, LAST_ENTRY_ID)
+            return Batch(runs, ended=not runs)
+        return await self._striped_batch(first)
+
+    async def _striped_batch(self, first: int) -> Batch:
+        """Each bookie has short stretches only: many of them at the same time, then those before a stop."""
+        step = self._striping.write_quorum
+        starts = range(first, first + step * self._pieces, step)
+        answers: list[Batch | BaseException] = await asyncio.gather(
+            *(self._piece(start, start + step - 1) for start in starts), return_exceptions=True
+        )
+        runs: list[Run] = []
+        ended = False
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                if runs and isinstance(answer, NotEnoughBookies):
+                    break  # the next batch begins there, and asks again
+                raise answer
+            runs += answer.runs
+            if ended := answer.ended:
+                break
+        received = sum(run.byte_length for run in runs)
+        self._pieces = min(2 * self._pieces, PIECES_MAX) if received < self._batch_bytes // 2 else 1
+        return Batch(runs, ended)
+
+    async def _piece(self, first: int, last: int) -> Batch:
+        runs: list[Run] = []
+        while first <= last:
+            found = await self._first_answer(first, last)
+            if not found:
+                return Batch(runs, ended=True)
+            runs += found
+            first = found[-1].last_entry_id + 1
+        return Batch(runs, ended=False)
+
+    async def _first_answer(self, first: int, last: int) -> list[Run]:
+        """Entries from `first` on from the first bookie of its write set that has it; [] when it is
+        certain that the ledger ends before it."""
+        loop = asyncio.get_running_loop()
+        positions = sorted(self._striping.write_set(first), key=lambda position: self._rank(position, first))
+        tasks: dict[int, asyncio.Task[CheckedRead]] = {}
+        verdicts: dict[int, CheckedRead] = {}
+        wait_until = loop.time() + self._patience_s
+        to_ask = positions[:1]
+        try:
+            while True:
+                for position in to_ask:
+                    tasks[position] = loop.create_task(self._read(position, first, last))
+                all_asked = len(tasks) == len(positions)
+                await asyncio.wait(
+                    [task for position, task in tasks.items() if position not in verdicts],
+                    timeout=None if all_asked else max(wait_until - loop.time(), 0),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for position, task in tasks.items():
+                    if position not in verdicts and task.done():
+                        verdicts[position] = task.result()
+                for verdict in verdicts.values():
+                    if verdict.runs:
+                        return verdict.runs
+                absent = sum(verdict.code == NO_SUCH_ENTRY for verdict in verdicts.values())
+                if absent >= self._striping.absences_needed:
+                    return []
+                if len(verdicts) == len(positions):
+                    raise NotEnoughBookies(self._undecided(first, verdicts))
+                to_ask = [position for position in positions if position not in tasks]
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    async def _read(self, position: int, first: int, last: int) -> CheckedRead:
+        end = self._striping.stretch_end(position, first, last)
+        return await read_checked(
+            self._ensemble[position], self._ref, first, end, self._batch_bytes, fence=True
+        )
+
+    def _rank(self, position: int, first: int) -> tuple[int, int, int]:
+        state = self._states.get(position)
+        if state is None:
+            return 2, 0, position  # did not answer the fence
+        if state.last_entry_id < first:
+            return 1, -state.last_entry_id, position
+        return 0, -self._striping.stretch_end(position, first, state.last_entry_id), position
+
+    def _undecided(self, first: int, verdicts: Mapping[int, CheckedRead]) -> str:
+        said = {
+            self._ensemble[position].bookie_id: f"{Code.Name(verdict.code)} {verdict.reason}".strip()
+            for position, verdict in sorted(verdicts.items())
+        }
+        return (
+            f"ledger {self._ref.id} can't be recovered now: no bookie gives entry {first}, and fewer than "
+            f"{self._striping.absences_needed} are certain that there is none: {said}"
+        )

@@ -1,0 +1,220 @@
+"""Recovery: the end of a ledger whose writer is gone, decided once and for all readers.
+
+OPEN -> IN_RECOVERY by compare-and-set: from here on no writer changes the ensemble. Fence, so that the old
+writer confirms nothing any more; take the highest last add confirmed; read forward from there, never below
+the last fragment, and re-write what is found; where (Qw - Qa) + 1 are certain that nothing follows, the
+ledger ends. One compare-and-set publishes end, changed ensembles and gaps, together with what the new owner
+wants committed. A writer that closes the ledger meanwhile, or another recovery, is decided by that
+compare-and-set: whoever loses takes what it finds. A recovery that cannot be sure stops with
+NotEnoughBookies, leaves no trace but the state IN_RECOVERY, and may be tried again by anybody
+(storage contract, section 3; BookKeeper's LedgerRecoveryOp).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from magnetar.common.errors import UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, MetadataStore, Op, Put, Versioned
+from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, encode
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.clock import Clock
+from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
+from magnetar.ledger.ledger_catalog import LedgerCatalog
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerRef
+from magnetar.ledger.quorum.fencing import fence_ensemble
+from magnetar.ledger.quorum.forward_read import Batch, ForwardRead
+from magnetar.ledger.quorum.known_length import KnownLength
+from magnetar.ledger.quorum.ledger_metadata import add_gap, end_gaps
+from magnetar.ledger.quorum.reader import QuorumLedgerReader, ReadContext
+from magnetar.ledger.quorum.rewriting import Gap, Replace, Rewriter
+from magnetar.ledger.quorum.striping import LedgerLayout
+
+log = get_logger(__name__)
+
+WithOps = Callable[[ClosedLedger], Sequence[Op]]
+
+ATTEMPTS_MAX: Final = 16
+"""Compare-and-sets that one recovery may lose: each is somebody else's progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryOptions:
+    """Times in seconds, sizes in bytes of entries."""
+
+    batch_bytes: int = 512 << 10
+    """Read, and re-written, at a time."""
+    patience_s: float = 0.5
+    """After so long without an answer to a read the other replicas are asked as well."""
+    linger_s: float = 0.05
+    """How long slower bookies are waited for once enough are fenced."""
+    grace_s: float = 0.5
+    """How long slower bookies are waited for once Qa have a batch; then they are replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What a recovery found out."""
+
+    last_entry_id: int
+    byte_length: int
+    layout: LedgerLayout
+    gaps: list[Gap]
+
+
+class LedgerRecovery:
+    """Recovers ledgers; one per process."""
+
+    __slots__ = ("_catalog", "_clients", "_clock", "_keys", "_metadata", "_options", "_reads", "_replace")
+
+    def __init__(
+        self,
+        catalog: LedgerCatalog,
+        metadata: MetadataStore,
+        keys: Keys,
+        reads: ReadContext,
+        replace: Replace,
+        clock: Clock,
+        options: RecoveryOptions | None = None,
+    ) -> None:
+        self._catalog = catalog
+        self._metadata = metadata
+        self._keys = keys
+        self._reads = reads
+        self._clients = reads.clients
+        self._replace = replace
+        self._clock = clock
+        self._options = RecoveryOptions() if options is None else options
+
+    async def recover(
+        self, ref: LedgerRef, with_ops: WithOps | None = None
+    ) -> tuple[LedgerMetadata, ClosedLedger]:
+        """Close the ledger where it ends, together with `with_ops`; returns its metadata.
+
+        Idempotent: on a closed ledger only `with_ops` is committed. Raises NoSuchLedger, VersionMismatch (of
+        a guard of `with_ops`), NotEnoughBookies (retriable: nothing was decided), UnknownOutcome.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            found, value = await self._catalog.get(ref)
+            if value.state == LedgerMetadata.CLOSED:
+                closed = ClosedLedger(ref, value.last_entry_id, value.byte_length)
+                if ops := _ops(with_ops, closed):
+                    await self._metadata.commit(ops)
+                return value, closed
+            if value.state == LedgerMetadata.OPEN:
+                await self._enter(found, value)
+                continue
+            end = await self._find_end(ref, value)
+            end.layout.write_to(value)
+            for gap in end.gaps:
+                add_gap(value, gap.bookie_id, gap.first_entry_id, gap.last_entry_id)
+            end_gaps(value, end.last_entry_id)
+            closed = ClosedLedger(ref, end.last_entry_id, end.byte_length)
+            mark = [await self._under_replicated(ref)] if value.gaps else []
+            try:
+                await self._catalog.commit_closed(value, found.version, closed, _with_mark(mark, with_ops))
+            except VersionMismatch as error:
+                if error.key not in (found.key, self._keys.under_replicated(ref.id)):
+                    raise
+                continue  # somebody else closed, changed or deleted it: take it as it is now
+            except UnknownOutcome:
+                # Not with our value, so not by us: when it did not happen at all, the caller has to know.
+                after, _ = await self._catalog.get(ref)
+                if after.version == found.version:
+                    raise
+                continue
+            log.info("ledger recovered", ledger=ref.id, last=closed.last_entry_id, bytes=closed.byte_length)
+            return value, closed
+        raise UnknownOutcome(f"ledger {ref.id} changed {ATTEMPTS_MAX} times while it was recovered")
+
+    async def _enter(self, found: Versioned, value: LedgerMetadata) -> None:
+        """OPEN -> IN_RECOVERY. Whether it happened tells the next read."""
+        value.state = LedgerMetadata.IN_RECOVERY
+        try:
+            await self._metadata.put(self._keys.ledger(value.ref.id), encode(value), found.version)
+        except (VersionMismatch, UnknownOutcome):
+            pass
+
+    async def _under_replicated(self, ref: LedgerRef) -> Put:
+        """Mark the ledger for auto-recovery; touch a mark that is there, so that it is not removed unseen."""
+        key = self._keys.under_replicated(ref.id)
+        found = await self._metadata.get(key)
+        if found is not None:
+            return Put(key, found.value, found.version)
+        value = UnderReplicated(created_ms=self._clock.wall_ms())
+        value.ref.id, value.ref.key = ref.id, ref.key
+        return Put(key, encode(value), ABSENT)
+
+    async def _now(self, ref: LedgerRef) -> LedgerMetadata:
+        return (await self._catalog.get(ref))[1]
+
+    async def _find_end(self, ref: LedgerRef, value: LedgerMetadata) -> _End:
+        options, layout = self._options, LedgerLayout.of(value)
+        striping, fragment = layout.striping, layout.last_fragment
+        ensemble = [self._clients.client(bookie_id) for bookie_id in fragment.bookie_ids]
+        states = await fence_ensemble(ref, striping, ensemble, options.linger_s)
+        # Earlier fragments are confirmed: a writer begins a new one at its LAC + 1.
+        first = max(fragment.first_entry_id, 1 + max(state.lac for state in states.values()))
+        length = KnownLength(ref, layout, first, states)
+        confirmed = QuorumLedgerReader(ref, layout, self._reads, reload=lambda: self._now(ref), end=first - 1)
+        # Reads keep to the ensemble that the old writer knew; only writes follow changes.
+        written = LedgerLayout(striping, layout.fragments)
+        rewriter = Rewriter(ref, written, self._clients, self._replace, first - 1, options.grace_s)
+        reads = ForwardRead(
+            ref,
+            striping,
+            ensemble,
+            states,
+            batch_bytes=options.batch_bytes,
+            patience_s=options.patience_s,
+        )
+        end = await _rewrite_all(reads, rewriter, length, first)
+        gaps = _lagging(fragment.first_entry_id, fragment.bookie_ids, states, first - 1)
+        byte_length = await length.total(confirmed.read)
+        return _End(end, byte_length, written, gaps + rewriter.gaps(end))
+
+
+def _ops(with_ops: WithOps | None, closed: ClosedLedger) -> Sequence[Op]:
+    return () if with_ops is None else with_ops(closed)
+
+
+def _with_mark(mark: Sequence[Op], with_ops: WithOps | None) -> WithOps:
+    return lambda closed: [*mark, *_ops(with_ops, closed)]
+
+
+async def _rewrite_all(reads: ForwardRead, rewriter: Rewriter, length: KnownLength, first: int) -> int:
+    """Read and re-write up to the end, the next batch being read while one is written; returns the last
+    entry of the ledger."""
+    loop = asyncio.get_running_loop()
+    reading: asyncio.Task[Batch] = loop.create_task(reads.batch(first))
+    try:
+        while True:
+            batch = await reading
+            if batch.runs:
+                following = batch.runs[-1].last_entry_id + 1
+                if not batch.ended:
+                    reading = loop.create_task(reads.batch(following))
+                await rewriter.write(batch.runs)
+                length.add(batch.runs)
+                first = following
+            if batch.ended:
+                return first - 1
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+def _lagging(
+    first: int, bookie_ids: Sequence[str], states: Mapping[int, LedgerState], last_confirmed: int
+) -> list[Gap]:
+    """What fenced bookies of the last fragment lack of the confirmed entries: the old writer waited for the
+    slowest no longer. Nobody else would know."""
+    return [
+        Gap(bookie_ids[position], max(first, state.last_entry_id + 1), last_confirmed)
+        for position, state in sorted(states.items())
+        if state.last_entry_id < last_confirmed
+    ]
