@@ -98,6 +98,12 @@ class LogFull(StorageError):
     retriable = True
 
 
+class NotEnoughBookies(StorageError):
+    """Fewer bookies are up and writable, or answer, than the ledger's quorums need."""
+
+    retriable = True
+
+
 class Backpressure(StorageError):
     """More bytes are pending than the budget allows; try again once some are confirmed."""
 

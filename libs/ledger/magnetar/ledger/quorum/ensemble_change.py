@@ -1,0 +1,361 @@
+"""Bookies of an open ledger that fail are replaced, or what they lack is recorded, while it is written.
+
+One task per ledger, which lives while something is wrong. A change takes all bookies that are lost when it
+begins. It is one compare-and-set of the ledger's metadata, from LAC + 1 on:
+
+- a bookie with a replacement leaves: the next fragment has another one in its place, or itself again when it
+  is well and nobody else can be had. Only when that is written, the newcomer gets what was sent since
+  (its answers cannot count before). What the old one lacks up to the LAC is recorded as a gap.
+- a bookie without one stays in the ensemble with a gap that is open at its end, as long as each write set
+  keeps Qa others; it is looked for a replacement again whenever bookies come or change, and periodically.
+
+While metadata does not answer, a change waits and writing goes on as long as Qa holds (design, section 5). A
+write of unknown outcome is read again, and only the very same bytes are ever written again after it. A ledger
+that is not OPEN any more, or whose last fragment is not ours, belongs to somebody else: fenced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from magnetar.common.errors import (
+    LedgerFenced,
+    MetadataError,
+    StorageError,
+    UnknownOutcome,
+    VersionMismatch,
+)
+from magnetar.common.metadata.store import ABSENT, Op, Put, Versioned
+from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, decode, encode
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.ledger.ledger_store import ClosedLedger
+from magnetar.ledger.quorum.context import QuorumContext
+from magnetar.ledger.quorum.ledger_metadata import OPEN_GAP_END, add_gap, end_gaps, too_long
+from magnetar.ledger.quorum.striping import Fragment, LedgerLayout
+from prometheus_client import Counter
+
+if TYPE_CHECKING:
+    from magnetar.ledger.quorum.writer import QuorumLedgerWriter
+
+log = get_logger(__name__)
+
+METADATA_RETRY_S: Final = 0.1
+METADATA_RETRY_MAX_S: Final = 2.0
+"""Between attempts while metadata does not answer; doubles."""
+
+RETRY_DOUBLINGS_MAX: Final = 4
+"""A bookie that fails again and again is tried less and less often, down to 2^4 times the first wait."""
+
+CHANGES = Counter(
+    "magnetar_ensemble_changes",
+    "Changes of open ledgers' ensembles. kind: replaced, gap (nobody could take the place), returned.",
+    ["kind"],
+    registry=REGISTRY,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one compare-and-set says."""
+
+    base: Versioned
+    data: bytes
+    fragment: Fragment
+    """The last fragment after it: ours from `first_entry_id` on."""
+    first_entry_id: int
+    joining: dict[int, str]
+    """By position: who gets everything from `first_entry_id` on."""
+    absent: frozenset[int]
+    """Positions whose bookies have a gap without end now."""
+    gaps: bool
+    """Auto-recovery has work."""
+
+
+def _given(ops: Sequence[Op], _: ClosedLedger) -> Sequence[Op]:
+    return ops
+
+
+class _Rebase(Exception):
+    """Somebody else changed the metadata and left the ledger ours: decide again."""
+
+
+class EnsembleChange:
+    """The metadata of one open ledger and its changes, for its writer."""
+
+    def __init__(self, context: QuorumContext, writer: QuorumLedgerWriter, stored: Versioned) -> None:
+        self._context = context
+        self._writer = writer
+        self._stored = stored
+        self._attempt: Change | None = None
+        self._absent: frozenset[int] = frozenset()
+        self._failures: dict[str, tuple[int, float]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._stir = asyncio.Event()
+        self._stopping = False
+
+    def start(self, bookie_id: str) -> None:
+        """A bookie of the ensemble is dead. A plain call."""
+        count, _ = self._failures.get(bookie_id, (0, 0.0))
+        self._failures[bookie_id] = count + 1, self._context.clock.monotonic()
+        self._absent -= {p for p, each in enumerate(self._writer.members) if each.bookie_id == bookie_id}
+        self.stir()
+        if self._task is None and not self._stopping:
+            self._task = self._context.tasks.spawn(self._run(), f"ensemble of {self._writer.ref.id}")
+
+    def stir(self) -> None:
+        """Look again: a bookie failed, or the bookies that are up changed."""
+        self._stir.set()
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopping = True
+        self._stir.set()
+
+    # --- the task ---
+
+    async def _run(self) -> None:
+        try:
+            # What fails at the same moment goes into the same change.
+            await asyncio.sleep(0)
+            retry_s = METADATA_RETRY_S
+            while not self._stopping:
+                self._stir.clear()
+                try:
+                    change = self._attempt or self._propose()
+                    if change is None:
+                        if not any(member.dead for member in self._writer.members):
+                            return
+                        await self._wait(self._context.config.replace_retry_s)
+                        continue
+                    await self._make(change)
+                    retry_s = METADATA_RETRY_S
+                except _Rebase:
+                    continue
+                except LedgerFenced:
+                    self._writer.fenced()
+                    return
+                except MetadataError as error:
+                    log.warning(
+                        "an ensemble change waits for metadata",
+                        ledger=self._writer.ref.id,
+                        reason=str(error),
+                        retry_after_s=retry_s,
+                    )
+                    self._stir.clear()
+                    await self._wait(retry_s)
+                    retry_s = min(2 * retry_s, METADATA_RETRY_MAX_S)
+                except StorageError as error:
+                    self._writer.fail(error)
+                    return
+        finally:
+            self._task = None
+
+    async def _wait(self, timeout_s: float) -> None:
+        if not self._stopping:
+            waiting = asyncio.ensure_future(self._stir.wait())
+            await asyncio.wait([waiting], timeout=timeout_s)
+            waiting.cancel()
+
+    def _propose(self) -> Change | None:
+        """What to write now; None when nothing can be done. Awaits the newcomers' answers from here on."""
+        writer = self._writer
+        adds, layout = writer.adds, writer.layout
+        first = adds.last_confirmed + 1
+        before = layout.last_fragment
+        ensemble, joining, left = list(before.bookie_ids), dict[int, str](), set[int]()
+        for position, member in enumerate(writer.members):
+            if member.dead:
+                found = self._replacement(ensemble, position)
+                if found is None:
+                    left.add(position)
+                else:
+                    ensemble[position] = joining[position] = found
+        absent = left - self._absent if self._keep_quorum(left) else set[int]()
+        if not joining and not absent:
+            return None
+        value = decode(LedgerMetadata, self._stored.value)
+        changed = LedgerLayout.of(value)
+        gaps = False
+        for position in sorted({*joining, *absent}):
+            bookie_id = before.bookie_ids[position]
+            lacking = adds.lacking(1 << position)
+            if position in joining:
+                end_gaps(value, first - 1, bookie_id)
+            if position in absent:
+                add_gap(value, bookie_id, lacking[0] if lacking else first, OPEN_GAP_END)
+            elif lacking:
+                add_gap(value, bookie_id, *lacking)
+            gaps = gaps or position in absent or lacking is not None
+        if tuple(ensemble) != before.bookie_ids:
+            changed.change_ensemble(first, ensemble)
+            changed.write_to(value)
+        if too_long(value):
+            raise StorageError(f"ledger {writer.ref.id} had too many changes of its ensemble; it ends here")
+        bits = sum(1 << position for position in joining)
+        writer.await_positions(bits)
+        return Change(
+            self._stored,
+            encode(value),
+            changed.last_fragment,
+            first,
+            joining,
+            frozenset(absent),
+            gaps,
+        )
+
+    def _replacement(self, ensemble: Sequence[str], position: int) -> str | None:
+        """A bookie that did not fail this ledger a short while ago."""
+        now, wait_s = self._context.clock.monotonic(), self._context.config.replace_retry_s
+        resting = {
+            bookie_id
+            for bookie_id, (count, at) in self._failures.items()
+            if now - at < wait_s * 2 ** min(count - 1, RETRY_DOUBLINGS_MAX)
+        }
+        return self._context.placement.replacement(
+            ensemble, position, self._writer.layout.striping, excluded=resting
+        )
+
+    def _keep_quorum(self, without: set[int]) -> bool:
+        """Whether each write set has Qa bookies besides these positions."""
+        striping = self._writer.layout.striping
+        return all(len(each - without) >= striping.ack_quorum for each in striping.write_sets())
+
+    async def _make(self, change: Change) -> None:
+        """Write a change, and live by it. Raises LedgerFenced, _Rebase, MetadataError (not known yet)."""
+        self._attempt = change
+        try:
+            await self._commit(change)
+        except (_Rebase, LedgerFenced):
+            self._attempt = None
+            raise
+        self._attempt = None
+        self._apply(change)
+
+    async def _commit(self, change: Change) -> None:
+        key = change.base.key
+        while True:
+            ops: list[Op] = [Put(key, change.data, change.base.version)]
+            if change.gaps:
+                ops.append(await self._under_replicated())
+            try:
+                self._stored = Versioned(key, change.data, await self._context.metadata.commit(ops))
+                return
+            except VersionMismatch as error:
+                found = await self._context.metadata.get(key)
+                if error.key != key and found is not None and found.version == change.base.version:
+                    continue  # only the mark for auto-recovery changed
+            except UnknownOutcome:
+                found = await self._context.metadata.get(key)
+                if found is not None and found.version == change.base.version:
+                    raise  # it may still happen: wait, then the same again
+            self._take_over(found, change)
+            return
+
+    def _take_over(self, found: Versioned | None, change: Change) -> None:
+        """The metadata is not what a change was based on. Returns if the change is in it."""
+        last = self._check_ours(found, change)
+        assert found is not None
+        self._stored = found
+        if found.value != change.data and (
+            last != change.fragment or last == self._writer.layout.last_fragment
+        ):
+            raise _Rebase
+
+    def _check_ours(self, found: Versioned | None, change: Change | None) -> Fragment:
+        """The last fragment. Raises LedgerFenced unless the ledger is open and that one is ours."""
+        writer = self._writer
+        if found is not None:
+            value = decode(LedgerMetadata, found.value)
+            if value.ref.key == writer.ref.key and value.state == LedgerMetadata.OPEN:
+                last = LedgerLayout.of(value).last_fragment
+                if last == writer.layout.last_fragment or (change is not None and last == change.fragment):
+                    return last
+        raise LedgerFenced(f"ledger {writer.ref.id} is no longer open: another owner closes or closed it")
+
+    def _apply(self, change: Change) -> None:
+        writer = self._writer
+        before = writer.layout.last_fragment
+        if change.fragment != before:
+            writer.layout.change_ensemble(change.first_entry_id, change.fragment.bookie_ids)
+        self._absent = (self._absent | change.absent) - change.joining.keys()
+        writer.absent_positions(sum(1 << position for position in change.absent))
+        writer.adds.recorded(sum(1 << position for position in change.joining), change.first_entry_id)
+        for position, bookie_id in change.joining.items():
+            kind = "returned" if before.bookie_ids[position] == bookie_id else "replaced"
+            CHANGES.labels(kind).inc()
+            log.info(
+                f"bookie {kind} in a ledger",
+                ledger=writer.ref.id,
+                from_entry=change.first_entry_id,
+                lost=before.bookie_ids[position],
+                bookie=bookie_id,
+            )
+            writer.join(position, bookie_id, change.first_entry_id)
+        for position in sorted(change.absent):
+            CHANGES.labels("gap").inc()
+            log.warning(
+                "a ledger goes on without a bookie: nobody can take its place",
+                ledger=writer.ref.id,
+                from_entry=change.first_entry_id,
+                bookie=before.bookie_ids[position],
+            )
+        writer.settle()
+
+    async def _under_replicated(self) -> Put:
+        """Mark the ledger for auto-recovery; touch a mark that is there, so that it is not removed unseen."""
+        context, ref = self._context, self._writer.ref
+        key = context.keys.under_replicated(ref.id)
+        found = await context.metadata.get(key)
+        if found is not None:
+            return Put(key, found.value, found.version)
+        value = UnderReplicated(created_ms=context.clock.wall_ms())
+        value.ref.id, value.ref.key = ref.id, ref.key
+        return Put(key, encode(value), ABSENT)
+
+    # --- the end ---
+
+    async def commit_closed(
+        self, closed: ClosedLedger, with_ops: Callable[[ClosedLedger], Sequence[Op]] | None
+    ) -> None:
+        """Compare-and-set to CLOSED, together with what bookies lack and with `with_ops`.
+
+        Raises LedgerFenced when the ledger is not open any more, VersionMismatch when a guard of `with_ops`
+        fails, MetadataError when metadata does not answer.
+        """
+        self.stop()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        if self._attempt is not None:  # did it happen? What newcomers lack depends on it
+            try:
+                await self._make(self._attempt)
+            except _Rebase:
+                pass
+        catalog, writer = self._context.catalog, self._writer
+        while True:
+            value = decode(LedgerMetadata, self._stored.value)
+            end_gaps(value, closed.last_entry_id)
+            mark: list[Put] = []
+            for member in writer.members:
+                lacking = writer.adds.lacking(member.bit)
+                if lacking is not None:
+                    add_gap(value, member.bookie_id, *lacking)
+            if value.gaps:
+                mark.append(await self._under_replicated())
+            ops = [*mark, *(with_ops(closed) if with_ops is not None else ())]
+            try:
+                await catalog.commit_closed(value, self._stored.version, closed, partial(_given, ops))
+                return
+            except VersionMismatch as error:
+                if mark and error.key == mark[0].key:
+                    continue
+                if error.key != self._stored.key:
+                    raise
+                found = await self._context.metadata.get(self._stored.key)
+                self._check_ours(found, None)
+                assert found is not None
+                self._stored = found

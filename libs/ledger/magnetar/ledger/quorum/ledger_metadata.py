@@ -1,0 +1,47 @@
+"""What a writer changes in its ledger's metadata: gaps, what belongs to a closing, and who may still write.
+
+A gap says that a bookie lacks entries of a fragment it is in. While the ledger is open and nobody could take
+the bookie's place, its gap is open too: it ends at `OPEN_GAP_END`, which stands for 'whatever comes'. The
+next ensemble change, the bookie's return or the closing gives it its end.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from magnetar.common.metadata.values import LedgerMetadata
+
+OPEN_GAP_END: Final = 2**63 - 1
+
+GAPS_MAX: Final = 1_000
+FRAGMENTS_MAX: Final = 1_000
+"""A ledger with more is given up for a new one: nothing that grows without bound is in one key."""
+
+
+def add_gap(value: LedgerMetadata, bookie_id: str, first: int, last: int) -> None:
+    """Record that a bookie lacks entries; joined with a gap of it that touches this one."""
+    for gap in value.gaps:
+        if gap.bookie_id == bookie_id and first <= gap.last_entry_id + 1 and gap.first_entry_id <= last + 1:
+            gap.first_entry_id = min(first, gap.first_entry_id)
+            gap.last_entry_id = max(last, gap.last_entry_id)
+            return
+    value.gaps.add(bookie_id=bookie_id, first_entry_id=first, last_entry_id=last)
+
+
+def end_gaps(value: LedgerMetadata, last: int, bookie_id: str | None = None) -> None:
+    """No gap, or none of one bookie, reaches beyond an entry: it has left the ensemble, or the ledger ends
+    there."""
+    kept = []
+    for gap in value.gaps:
+        if bookie_id is None or gap.bookie_id == bookie_id:
+            if last < 0 or gap.first_entry_id > last:
+                continue
+            gap.last_entry_id = min(gap.last_entry_id, last)
+        kept.append(LedgerMetadata.Gap.FromString(gap.SerializeToString()))
+    del value.gaps[:]
+    value.gaps.extend(kept)
+
+
+def too_long(value: LedgerMetadata) -> bool:
+    """Whether the ledger had so many changes that it should end."""
+    return len(value.fragments) > FRAGMENTS_MAX or len(value.gaps) > GAPS_MAX

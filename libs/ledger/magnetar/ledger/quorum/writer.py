@@ -1,0 +1,422 @@
+"""The only writer of one ledger on bookies: runs out, one watermark back.
+
+A run is encoded once and the same bytes go to every bookie of its write set (with E > Qw each entry goes
+alone, since neighbors have different write sets). What the bookies answered, and so what is confirmed, is
+`PendingAdds`' business; a bookie that fails is `EnsembleChange`'s. Here is what connects them to clients,
+timers and the ledger's owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from magnetar.common.errors import (
+    Backpressure,
+    DataCorruption,
+    LedgerClosed,
+    LedgerFenced,
+    NotEnoughBookies,
+    StorageError,
+    VersionMismatch,
+)
+from magnetar.common.metadata.store import Op, Versioned
+from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.bookie_protocol.bookie_client import BookieClient
+from magnetar.ledger.bookie_protocol.bookie_pb2 import BACKPRESSURE, BAD_RECORD, FENCED, OK, Code
+from magnetar.ledger.bookie_protocol.records import encode_append
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Run
+from magnetar.ledger.quorum.context import QuorumContext
+from magnetar.ledger.quorum.ensemble_change import EnsembleChange
+from magnetar.ledger.quorum.pending_adds import PendingAdd, PendingAdds
+from magnetar.ledger.quorum.striping import LedgerLayout
+
+log = get_logger(__name__)
+
+WithOps = Callable[[ClosedLedger], Sequence[Op]]
+
+TICKS_PER_TIMEOUT = 4
+"""How often within the time-out of an append the oldest one is looked at."""
+
+RESEND_AFTER_S = 0.02
+"""After a bookie's connection had no room for an append."""
+
+
+class Member:
+    """A bookie at one position of the ensemble, from when it took the position to when it lost it."""
+
+    __slots__ = ("bit", "bookie_id", "client", "dead", "held_from", "open", "position", "since_s")
+
+    def __init__(self, position: int, client: BookieClient, since_s: float) -> None:
+        self.position = position
+        self.bit = 1 << position
+        self.client = client
+        self.bookie_id = client.bookie_id
+        self.since_s = since_s
+        self.open = True
+        """Appends go to it as they come."""
+        self.dead = False
+        """Its answers count no more; another one, or a record of what it lacks, takes its place."""
+        self.held_from = -1
+        """Not open for a moment: to be sent again from this entry on."""
+
+
+class QuorumLedgerWriter:
+    """Implements `ledger_store.LedgerWriter`. Made by `QuorumLedgerStore.create`."""
+
+    __slots__ = (
+        "_absent",
+        "_advancing",
+        "_change",
+        "_closed",
+        "_closing",
+        "_context",
+        "_error",
+        "_gone",
+        "_lac_sent",
+        "_lac_timer",
+        "_listener",
+        "_loop",
+        "_next_entry_id",
+        "_pending_bytes_max",
+        "_progress_s",
+        "_refusal",
+        "_timer",
+        "_waiter",
+        "_write_set_masks",
+        "adds",
+        "awaited_masks",
+        "last_confirmed",
+        "layout",
+        "members",
+        "ref",
+    )
+
+    def __init__(
+        self,
+        context: QuorumContext,
+        ref: LedgerRef,
+        layout: LedgerLayout,
+        metadata: Versioned,
+        listener: LedgerListener,
+        gone: Callable[[LedgerRef], None],
+    ) -> None:
+        self.ref = ref
+        self.last_confirmed = -1
+        self.layout = layout
+        """Shared with readers in this process."""
+        self._context = context
+        self._listener = listener
+        self._gone = gone
+        self._loop = asyncio.get_running_loop()
+        striping = layout.striping
+        self.adds = PendingAdds(striping.ack_quorum, context.budget)
+        now = self._loop.time()
+        self.members = [
+            Member(position, context.clients.client(bookie_id), now)
+            for position, bookie_id in enumerate(layout.last_fragment.bookie_ids)
+        ]
+        self._write_set_masks = [
+            sum(1 << position for position in striping.write_set(start))
+            for start in range(striping.ensemble_size if striping.striped else 1)
+        ]
+        """By entry id modulo their number, as bits."""
+        self._absent = 0
+        self.awaited_masks = list(self._write_set_masks)
+        """Of these, the ones whose answers a new entry waits for."""
+        self._change = EnsembleChange(context, self, metadata)
+        self._pending_bytes_max = context.config.ledger_pending_bytes_max
+        self._next_entry_id = 0
+        self._refusal: StorageError | None = None
+        self._error: StorageError | None = None
+        self._closing = False
+        self._closed: ClosedLedger | None = None
+        self._advancing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._progress_s = now
+        self._lac_timer: asyncio.TimerHandle | None = None
+        self._lac_sent = -1
+        self._waiter: asyncio.Future[None] | None = None
+
+    # --- appending ---
+
+    def append(self, run: Run) -> int:
+        """See `LedgerWriter.append`."""
+        if self._refusal is not None:
+            raise self._refusal
+        adds, size = self.adds, run.byte_length
+        pending, budget = adds.pending, adds.budget
+        if pending and (pending + size > self._pending_bytes_max or budget.pending + size > budget.maximum):
+            raise Backpressure(
+                f"{pending} bytes of ledger {self.ref.id}, {budget.pending} of all ledgers, wait for bookies"
+            )
+        first = self._next_entry_id
+        run.ledger_id = self.ref.id
+        run.first_entry_id = first
+        masks = self.awaited_masks
+        if len(masks) == 1:
+            self._send(run, masks[0])
+        else:
+            for entry_id in range(first, first + len(run.entries)):
+                self._send(run.slice(entry_id, entry_id), masks[entry_id % len(masks)])
+        self._next_entry_id = first + len(run.entries)
+        if self._timer is None:
+            self._watch()
+        return first
+
+    def _send(self, run: Run, awaited: int) -> None:
+        lac = self._lac_sent = self.last_confirmed
+        append = encode_append(run, self.ref, lac)
+        first = run.first_entry_id
+        add = PendingAdd(
+            first, first + len(run.entries) - 1, run.byte_length, awaited, append, self._loop.time()
+        )
+        self.adds.add(add)
+        for member in self.members:
+            if member.open and awaited & member.bit:
+                member.client.append(append, partial(self._answered, member, add))
+
+    def _answered(self, member: Member, add: PendingAdd, code: Code.ValueType, reason: str) -> None:
+        if member.dead:
+            return
+        if code == OK:
+            bit = member.bit
+            if add.awaited & bit:
+                add.awaited ^= bit
+                add.acked |= bit
+                if not self._advancing:
+                    self._advancing = True
+                    self._loop.call_soon(self._advance)
+        elif code == FENCED:
+            self.fail(LedgerFenced(f"ledger {self.ref.id} was fenced by another owner"))
+        elif code == BACKPRESSURE:
+            self._hold(member, add)
+        elif code == BAD_RECORD and add.refused:
+            self.fail(DataCorruption(f"bookies refuse entry {self.ref.id}:{add.first}: {reason}"))
+        else:
+            add.refused = code == BAD_RECORD
+            self.lose(member, f"{Code.Name(code)}: {reason}")
+
+    def _advance(self) -> None:
+        """Once for all answers of a turn of the loop."""
+        self._advancing = False
+        if self._error is not None:
+            return
+        last = self.adds.advance()
+        if last == self.last_confirmed:
+            self._wake()
+            return
+        self.last_confirmed = last
+        self._progress_s = self._loop.time()
+        if self._lac_timer is None and (interval_ms := self._context.config.explicit_lac_interval_ms):
+            self._lac_timer = self._loop.call_later(interval_ms / 1000, self._tell_lac)
+        self._relieve()
+        self._wake()
+        self._listener.on_confirmed(last)
+
+    def _tell_lac(self) -> None:
+        """The tail is idle if no append carried the LAC by now: tell the bookies."""
+        self._lac_timer = None
+        lac = self.last_confirmed
+        if self._lac_sent < lac and self._error is None and self._closed is None:
+            self._lac_sent = lac
+            for member in self.members:
+                if member.open:
+                    member.client.write_lac(self.ref, lac)
+
+    # --- bookies that fail ---
+
+    def lose(self, member: Member, reason: str, *, slow: bool = False) -> None:
+        """A bookie failed this ledger: its answers count no more, and it is replaced. Once per failure."""
+        if member.dead:
+            return
+        member.dead = True
+        member.open = False
+        log.warning("bookie lost for a ledger", ledger=self.ref.id, bookie=member.bookie_id, reason=reason)
+        quarantine = self._context.placement.quarantine
+        if slow:
+            quarantine.too_slow(member.bookie_id, reason)
+        else:
+            quarantine.failed(member.bookie_id, reason)
+        self._change.start(member.bookie_id)
+
+    def join(self, position: int, bookie_id: str, from_entry_id: int) -> None:
+        """By metadata a bookie took a position: it gets what is awaited from an entry on, and counts."""
+        member = Member(position, self._context.clients.client(bookie_id), self._loop.time())
+        self.members[position] = member
+        self._resend(member, from_entry_id)
+
+    def await_positions(self, bits: int) -> None:
+        """Other bookies are to take these positions from LAC + 1 on: from now on entries wait for them."""
+        self._set_absent(self._absent & ~bits)
+        self.adds.await_replaced(bits, self.awaited_masks)
+
+    def absent_positions(self, bits: int) -> None:
+        """The bookies of these positions lack what comes, by metadata: nothing waits for them."""
+        self._set_absent(self._absent | bits)
+        self.adds.absent(bits)
+
+    def _set_absent(self, bits: int) -> None:
+        self._absent = bits
+        self.awaited_masks = [mask & ~bits for mask in self._write_set_masks]
+
+    def settle(self) -> None:
+        """After answers stopped being awaited: let go what is complete."""
+        if not self._advancing:
+            self._advancing = True
+            self._loop.call_soon(self._advance)
+
+    def _hold(self, member: Member, add: PendingAdd) -> None:
+        if member.open:
+            member.open = False
+            member.held_from = add.first
+            self._loop.call_later(RESEND_AFTER_S, self._release, member)
+        else:
+            member.held_from = min(member.held_from, add.first)
+
+    def _release(self, member: Member) -> None:
+        if not member.dead:
+            member.open = True
+            self._resend(member, member.held_from)
+
+    def _resend(self, member: Member, from_entry_id: int) -> None:
+        for add in self.adds:
+            if add.first >= from_entry_id and add.awaited & member.bit:
+                member.client.append(add.append, partial(self._answered, member, add))
+
+    def _relieve(self) -> None:
+        """Do not let one slow bookie hold what the others have confirmed: bounded memory."""
+        adds, budget = self.adds, self.adds.budget
+        half = self._pending_bytes_max // 2
+        if adds.lagging <= half and (budget.lagging <= budget.maximum // 2 or not adds.incomplete):
+            return
+        awaited = adds.incomplete[0].awaited
+        young_s = self._loop.time() - self._context.config.add_entry_timeout_s
+        waiting = False
+        for member in self.members:
+            if awaited & member.bit and not member.dead:
+                if member.since_s > young_s and member.since_s > 0 and adds.lagging <= half + half // 2:
+                    waiting = True  # it has just come and catches up
+                else:
+                    self.lose(member, f"{adds.lagging} confirmed bytes of the ledger wait for it", slow=True)
+        # Publishing goes on without metadata: what is confirmed need not wait in memory to be recorded.
+        while not waiting and adds.incomplete and adds.lagging > half + half // 2:
+            adds.owe_oldest()
+
+    def _watch(self) -> None:
+        period_s = self._context.config.add_entry_timeout_s / TICKS_PER_TIMEOUT
+        self._timer = self._loop.call_later(period_s, self._look_at_oldest)
+
+    def _look_at_oldest(self) -> None:
+        self._timer = None
+        if not self.adds or self._error is not None:
+            return
+        config, now = self._context.config, self._loop.time()
+        overdue_s = now - config.add_entry_timeout_s
+        late = 0
+        for add in self.adds:
+            if add.sent_s > overdue_s:
+                break
+            late |= add.awaited
+        for member in self.members:
+            if late & member.bit and not member.dead and member.since_s <= overdue_s:
+                self.lose(member, f"no answer within {config.add_entry_timeout_s:g} s")
+        oldest = self.adds.unconfirmed[0] if self.adds.unconfirmed else None
+        if oldest is not None:
+            since_s = max(oldest.sent_s, self._progress_s)
+            if now - since_s >= config.no_quorum_timeout_s:
+                self.fail(
+                    NotEnoughBookies(
+                        f"ledger {self.ref.id}: no quorum of {[each.bookie_id for each in self.members]} "
+                        f"answered for {config.no_quorum_timeout_s:g} s"
+                    )
+                )
+                return
+        self._watch()
+
+    # --- the end ---
+
+    async def close(self, with_ops: WithOps | None = None) -> ClosedLedger:
+        """See `LedgerWriter.close`; closing again answers the same."""
+        if self._closed is not None:
+            return self._closed
+        if self._refusal is None:
+            self._refusal = LedgerClosed(f"ledger {self.ref.id} is closed")
+        self._closing = True
+        await self._confirmed()
+        await self._completed()
+        closed = ClosedLedger(self.ref, self.last_confirmed, self.adds.byte_length)
+        try:
+            await self._change.commit_closed(closed, with_ops)
+        except VersionMismatch:
+            self._closing = False
+            self._refusal = self._error  # the ledger stays as it was
+            raise
+        except LedgerFenced:
+            self.fenced()
+            raise
+        self._closed = closed
+        self._detach()
+        self._gone(self.ref)
+        return closed
+
+    def fenced(self) -> None:
+        """Another owner fenced the ledger: fail, once."""
+        self.fail(LedgerFenced(f"ledger {self.ref.id} was fenced by another owner"))
+
+    def abandon(self) -> None:
+        """The process ends: send and tell nothing more. The ledger stays as it is, for a recovery."""
+        if self._refusal is None:
+            self._refusal = LedgerClosed(f"the writer of ledger {self.ref.id} was shut down")
+        self._detach()
+
+    def fail(self, error: StorageError) -> None:
+        """Stop at once; never called from inside `append`."""
+        if self._error is not None or self._closed is not None:
+            return
+        self._error = self._refusal = error
+        self._detach()
+        if isinstance(error, LedgerFenced):
+            self._gone(self.ref)
+        self._wake()
+        self._listener.on_failed(error, self.last_confirmed)
+
+    def bookies_changed(self) -> None:
+        """Others came up or went: maybe one can take the place of one that is lost."""
+        self._change.stir()
+
+    @property
+    def failed(self) -> bool:
+        return self._error is not None
+
+    async def _confirmed(self) -> None:
+        """Wait until every append is confirmed, or the ledger failed."""
+        while self.last_confirmed + 1 < self._next_entry_id and self._error is None:
+            await self._something_happened()
+
+    async def _completed(self) -> None:
+        """Wait a little for the bookies that have not answered for confirmed entries."""
+        deadline = self._loop.time() + self._context.config.close_wait_s
+        while self.adds and self._error is None and (left := deadline - self._loop.time()) > 0:
+            await self._something_happened(left)
+
+    async def _something_happened(self, timeout_s: float | None = None) -> None:
+        if self._waiter is None:
+            self._waiter = self._loop.create_future()
+        await asyncio.wait([self._waiter], timeout=timeout_s)
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _detach(self) -> None:
+        for member in self.members:
+            member.dead = True
+            member.open = False
+        self._change.stop()
+        self.adds.clear()
+        for timer in (self._timer, self._lac_timer):
+            if timer is not None:
+                timer.cancel()
