@@ -9,23 +9,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.grpc_server import BookieGrpcServer
+from magnetar.bookie.metrics import BookieStats
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.common.runtime.posix_disk import PosixDisk
-from magnetar.ledger.bookie_protocol.bookie_client import BookieUnreachable
 from magnetar.ledger.bookie_protocol.bookie_pb2 import (
-    BAD_RECORD,
-    FENCED,
-    NO_SUCH_ENTRY,
     OK,
-    UNREACHABLE,
-    WRONG_KEY,
     Code,
 )
 from magnetar.ledger.bookie_protocol.grpc_client import ClientOptions, GrpcBookieClient
@@ -71,7 +65,9 @@ async def running(directory: Path, options: ClientOptions | None = None) -> Asyn
             config=BookieCoreConfig(disk_usage_threshold=1.0, disk_usage_low_water_mark=1.0),
         )
         opened.push_async_callback(core.close)
-        server = BookieGrpcServer(core, message_bytes_max=6 << 20, unconfirmed_bytes_max=1 << 20, calls_max=8)
+        server = BookieGrpcServer(
+            core, BookieStats(), message_bytes_max=6 << 20, unconfirmed_bytes_max=1 << 20, calls_max=8
+        )
         port = await server.start("127.0.0.1", 0)
         opened.push_async_callback(server.close, 1.0)
         await server.set_serving(serving=True, writable=True)

@@ -16,8 +16,9 @@ import grpc
 from google.protobuf.message import DecodeError
 from magnetar.bookie.bookie_core import BookieCore
 from magnetar.bookie.grpc_errors import BadCall, check_version
+from magnetar.bookie.metrics import BookieStats
 from magnetar.common.errors import DataCorruption
-from magnetar.ledger.bookie_protocol.bookie_pb2 import AppendBatch, AppendResult, AppendResults
+from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, AppendBatch, AppendResult, AppendResults
 from magnetar.ledger.segment_log.codec_v1 import record_entry_count
 
 RESULTS_MAX: Final = 4096
@@ -29,15 +30,22 @@ _parse = AppendBatch.FromString
 class AppendSession:
     """Serves one Append call with `run`; `finish` ends it in good order. All calls on the loop."""
 
-    def __init__(self, core: BookieCore, context: Any, unconfirmed_bytes_max: int) -> None:
+    def __init__(
+        self, core: BookieCore, stats: BookieStats, context: Any, unconfirmed_bytes_max: int
+    ) -> None:
         self._core = core
+        self._stats = stats
+        self._now = asyncio.get_running_loop().time
         self._context = context
         self._unconfirmed_max = unconfirmed_bytes_max
         self._unconfirmed = 0
-        # Messages that are not confirmed as a whole: (entries taken up to its end, its bytes).
-        self._messages: deque[tuple[int, int]] = deque()
+        # Messages that are not settled as a whole: (entries taken up to its end, when it came).
+        self._unsettled: deque[tuple[int, float]] = deque()
+        # Messages that are not confirmed as a whole: (the same, when it came, its bytes).
+        self._unconfirmed_messages: deque[tuple[int, float, int]] = deque()
         self._entries_taken = 0
-        self._entries_answered = 0
+        self._entries_settled = 0
+        self._entries_confirmed = 0
         self._results: list[AppendResult] = []
         self._wake: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
@@ -83,9 +91,14 @@ class AppendSession:
                 counts = [record_entry_count(append.record.header) for append in appends]
             except struct.error:
                 raise BadCall("a record has less than a header") from None
-            self._entries_taken += sum(counts)
+            if not (entries := sum(counts)):
+                continue
+            now = self._now()
+            self._entries_taken += entries
             self._unconfirmed += len(data)
-            self._messages.append((self._entries_taken, len(data)))
+            self._unsettled.append((self._entries_taken, now))
+            self._unconfirmed_messages.append((self._entries_taken, now, len(data)))
+            self._stats.written_bytes += len(data)
             try:
                 for append in appends:
                     take(append, answer)
@@ -100,7 +113,7 @@ class AppendSession:
         loop = asyncio.get_running_loop()
         while True:
             while not self._results:
-                if self._no_more and self._entries_answered >= self._entries_taken:
+                if self._no_more and self._entries_confirmed >= self._entries_taken:
                     return
                 self._wake = loop.create_future()
                 await self._wake
@@ -111,19 +124,38 @@ class AppendSession:
             else:
                 self._results = []
             await write(AppendResults(results=results).SerializeToString())
-            self._confirmed(sum([result.entry_count for result in results]))
+            self._confirmed(results)
 
     def _answer(self, result: AppendResult) -> None:
         """The core tells the fate of entries, perhaps before it returns."""
+        count, unsettled = result.entry_count, self._unsettled
+        if unsettled:
+            now = self._now()
+            self._stats.journal_adds.observe(
+                now, now - unsettled[0][1], success=result.code == OK, count=count
+            )
+        self._entries_settled += count
+        while unsettled and unsettled[0][0] <= self._entries_settled:
+            unsettled.popleft()
         self._results.append(result)
         self._notify_writer()
 
-    def _confirmed(self, entries: int) -> None:
-        """So many entries less are unconfirmed; which ones does not matter to the bound."""
-        self._entries_answered += entries
-        messages = self._messages
-        while messages and messages[0][0] <= self._entries_answered:
-            self._unconfirmed -= messages.popleft()[1]
+    def _confirmed(self, results: list[AppendResult]) -> None:
+        """These went out. Which entries they are about does not matter to the bound, and to the latencies
+        only the oldest does: they are upper bounds."""
+        messages = self._unconfirmed_messages
+        entries = sum([result.entry_count for result in results])
+        refused = sum([result.entry_count for result in results if result.code != OK])
+        if messages:
+            now = self._now()
+            took = now - messages[0][1]
+            if refused:
+                self._stats.add_requests.observe(now, took, success=False, count=refused)
+            if entries > refused:
+                self._stats.add_requests.observe(now, took, count=entries - refused)
+        self._entries_confirmed += entries
+        while messages and messages[0][0] <= self._entries_confirmed:
+            self._unconfirmed -= messages.popleft()[2]
         if self._unconfirmed <= self._unconfirmed_max:
             self._room.set()
 

@@ -191,7 +191,7 @@ class BookieConfig:
         if listener.message_bytes_max < self.core.entry_bytes_max + _HEADROOM_BYTES:
             found.append(
                 f"nettyMaxFrameSizeBytes = {listener.message_bytes_max} has no room for an entry of "
-                f"magnetarBookieEntryBytesMax = {self.core.entry_bytes_max} and {_HEADROOM_BYTES} bytes beside it"
+                f"magnetarBookieEntryBytesMax = {self.core.entry_bytes_max} and {_HEADROOM_BYTES} bytes more"
             )
         if self.core.disk_usage_low_water_mark > self.core.disk_usage_threshold:
             found.append(

@@ -5,8 +5,9 @@ Requests come as bytes and are parsed here, so that garbage is refused with a re
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, TypeAlias
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -23,11 +24,19 @@ from magnetar.bookie.grpc_errors import (
     check_metadata,
     refuse,
 )
+from magnetar.bookie.metrics import BookieStats
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, ReadRequest
 from magnetar.ledger.bookie_protocol.grpc_methods import (
     APPEND,
-    METHODS,
+    CLEAR_LIMBO,
+    DELETE_HINT,
+    DESCRIBE,
+    FENCE,
+    LIST_LEDGERS,
+    READ,
+    READ_LAC,
     SERVICE,
     WRITABLE_SERVICE,
     Method,
@@ -45,6 +54,8 @@ PING_INTERVAL_MIN_MS: Final = 5_000
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 
+Request = TypeVar("Request", bound=Message)
+
 
 class BookieGrpcServer:
     """Listens from `start` to `close`; says that it serves once `set_serving(True)` was called."""
@@ -52,6 +63,7 @@ class BookieGrpcServer:
     def __init__(
         self,
         core: BookieCore,
+        stats: BookieStats,
         *,
         message_bytes_max: int,
         unconfirmed_bytes_max: int,
@@ -59,6 +71,7 @@ class BookieGrpcServer:
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self._core = core
+        self._stats = stats
         self._unconfirmed_bytes_max = unconfirmed_bytes_max
         self._calls_max = calls_max
         self._calls = 0
@@ -109,24 +122,20 @@ class BookieGrpcServer:
 
     def _register(self) -> None:
         core = self._core
-        calls: dict[str, Callable[[Any], Awaitable[Message]]] = {
-            "ReadLac": core.read_lac,
-            "Fence": core.fence,
-            "ListLedgers": core.list_ledgers,
-            "DeleteHint": core.delete_hint,
-            "ClearLimbo": core.clear_limbo,
-            "Describe": core.describe,
+        calls: dict[Method, Callable[[Any], Awaitable[Message]]] = {
+            READ_LAC: core.read_lac,
+            FENCE: core.fence,
+            LIST_LEDGERS: core.list_ledgers,
+            DELETE_HINT: core.delete_hint,
+            CLEAR_LIMBO: core.clear_limbo,
+            DESCRIBE: core.describe,
         }
-        handlers: dict[str, Any] = {APPEND: grpc.stream_stream_rpc_method_handler(self._append)}
-        for method in METHODS:
-            if method.streams:
-                handlers[method.name] = grpc.unary_stream_rpc_method_handler(
-                    self._streaming(method, core.read)
-                )
-            else:
-                handlers[method.name] = grpc.unary_unary_rpc_method_handler(
-                    self._unary(method, calls[method.name])
-                )
+        handlers: dict[str, Any] = {
+            APPEND: grpc.stream_stream_rpc_method_handler(self._append),
+            READ.name: grpc.unary_stream_rpc_method_handler(self._read),
+        }
+        for method, call in calls.items():
+            handlers[method.name] = grpc.unary_unary_rpc_method_handler(self._unary(method, call))
         server = self._server
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -150,7 +159,7 @@ class BookieGrpcServer:
                 self._admit_call(context)
                 self._calls += 1
                 try:
-                    return (await call(_parse(method, data))).SerializeToString()
+                    return (await call(_parse(method.request, data))).SerializeToString()
                 finally:
                     self._calls -= 1
             except (MagnetarError, OSError, ValueError) as error:
@@ -159,23 +168,26 @@ class BookieGrpcServer:
 
         return handle
 
-    def _streaming(self, method: Method, call: Callable[[Any], AsyncIterator[Message]]) -> Handler:
-        async def handle(data: bytes, context: Any) -> None:
+    async def _read(self, data: bytes, context: Any) -> None:
+        stats, now = self._stats, asyncio.get_running_loop().time
+        began, code = now(), OK
+        try:
+            self._admit_call(context)
+            self._calls += 1
             try:
-                self._admit_call(context)
-                self._calls += 1
-                try:
-                    async for part in call(_parse(method, data)):
-                        await context.write(part.SerializeToString())
-                finally:
-                    self._calls -= 1
-            except (MagnetarError, OSError, ValueError) as error:
-                await refuse(context, method.name, error)
-
-        return handle
+                async for part in self._core.read(_parse(ReadRequest, data)):
+                    code = part.code
+                    message = part.SerializeToString()
+                    stats.read_bytes += len(message)
+                    await context.write(message)
+            finally:
+                self._calls -= 1
+        except (MagnetarError, OSError, ValueError) as error:
+            await refuse(context, READ.name, error)
+        stats.read_requests.observe(now(), now() - began, success=code == OK)
 
     async def _append(self, _requests: Any, context: Any) -> None:
-        session = AppendSession(self._core, context, self._unconfirmed_bytes_max)
+        session = AppendSession(self._core, self._stats, context, self._unconfirmed_bytes_max)
         try:
             self._admit(context)
             self._sessions.add(session)
@@ -203,8 +215,8 @@ class _UnknownMethods(grpc.GenericRpcHandler):
         return grpc.stream_stream_rpc_method_handler(handle)
 
 
-def _parse(method: Method, data: bytes) -> Message:
+def _parse(kind: type[Request], data: bytes) -> Request:
     try:
-        return method.request.FromString(data)
+        return kind.FromString(data)
     except DecodeError as error:
-        raise BadCall(f"the request is no {method.request.__name__}: {error}") from None
+        raise BadCall(f"the request is no {kind.__name__}: {error}") from None

@@ -15,7 +15,7 @@ _BOUNDS_MS: Final = tuple(0.01 * 1.2**step for step in range(90))
 
 
 class Latency:
-    """One kind of request, successes and failures apart. `now` is any clock in seconds that never goes back."""
+    """One kind of request, successes and failures apart. `now` is in seconds and never goes back."""
 
     __slots__ = ("_current", "_previous", "_since", "count", "sum_ms")
 

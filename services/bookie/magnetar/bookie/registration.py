@@ -34,7 +34,7 @@ REGISTERED: Final = Gauge(
 
 
 class Registration:
-    """Keeps one registration up. `describe()` gives what it says; `changed` tells that it is different now."""
+    """Keeps one registration up. `describe()` gives what it says; `changed` tells that this is other now."""
 
     def __init__(
         self,

@@ -10,11 +10,8 @@ from typing import Final
 from magnetar.broker.broker import Broker
 from magnetar.broker.config import BrokerConfig, ListenerConfig
 from magnetar.common.runtime.blocking import BlockingPool
-from magnetar.common.runtime.loop_lag import LoopLagProbe
-from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.standalone.cannot_start import reason
-from magnetar.standalone.idle_collection import collect_when_idle
 from magnetar.standalone.lazy_http import LazyHttp
 
 _EVERY_ADDRESS: Final = ("0.0.0.0", "::")
@@ -52,16 +49,6 @@ class BrokerFront:
         """Serve clients. Raises MagnetarError or OSError."""
         self._opened.push_async_callback(self.broker.close)
         await self.broker.start()
-
-
-def watch_process(opened: AsyncExitStack) -> None:
-    """Measure the event loop and collect garbage in idle moments, until `opened` closes."""
-    probe = LoopLagProbe()
-    probe.start()
-    opened.callback(probe.stop)
-    tasks = TaskOwner("process")
-    opened.push_async_callback(tasks.close)
-    tasks.spawn(collect_when_idle(), "collect when idle")
 
 
 def advertised(config: BrokerConfig) -> BrokerConfig:

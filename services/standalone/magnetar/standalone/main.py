@@ -36,3 +36,32 @@ def standalone(data_dir: Path, **options: Any) -> None:
     run_service(
         "standalone", StandaloneConfig, lambda config: Standalone(config, data_dir.absolute()), options
     )
+
+
+@main.command()
+@service_options
+def broker(**options: Any) -> None:
+    """Run a broker over bookies and etcd.
+
+    Needs clusterName and metadataStoreUrl; the first broker of a cluster serves, others stand by.
+    """
+    load_structlog_without_rich()
+    from magnetar.standalone.cluster_broker import ClusterBroker
+    from magnetar.standalone.cluster_config import ClusterBrokerConfig
+
+    run_service("broker", ClusterBrokerConfig, ClusterBroker, options)
+
+
+@main.command()
+@service_options
+def bookie(**options: Any) -> None:
+    """Run a bookie: storage for brokers, over gRPC.
+
+    Needs clusterName, metadataServiceUri and, for a bookie that others reach, advertisedAddress. Brokers
+    connect to port 3181; HTTP is on port 8000.
+    """
+    load_structlog_without_rich()
+    from magnetar.bookie.config import BookieConfig
+    from magnetar.standalone.bookie import BookieProcess
+
+    run_service("bookie", BookieConfig, BookieProcess, options)

@@ -45,12 +45,11 @@ ChannelOptions: TypeAlias = list[tuple[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method with one request; `streams` says whether its answer comes in parts."""
+    """A method with one request."""
 
     name: str
     request: type[Message]
     response: type[Message]
-    streams: bool = False
 
     @property
     def path(self) -> str:
@@ -63,16 +62,13 @@ def method_path(name: str) -> str:
     return f"/{SERVICE}/{name}"
 
 
-READ: Final = Method("Read", ReadRequest, ReadPart, streams=True)
+READ: Final = Method("Read", ReadRequest, ReadPart)
 READ_LAC: Final = Method("ReadLac", ReadLacRequest, LedgerState)
 FENCE: Final = Method("Fence", FenceRequest, LedgerState)
 LIST_LEDGERS: Final = Method("ListLedgers", ListLedgersRequest, LedgerList)
 DELETE_HINT: Final = Method("DeleteHint", DeleteHintRequest, DeleteHintResponse)
 CLEAR_LIMBO: Final = Method("ClearLimbo", ClearLimboRequest, LedgerState)
 DESCRIBE: Final = Method("Describe", DescribeRequest, Description)
-
-METHODS: Final = (READ, READ_LAC, FENCE, LIST_LEDGERS, DELETE_HINT, CLEAR_LIMBO, DESCRIBE)
-"""Every method but Append, which streams both ways."""
 
 VERSION_KEY: Final = "magnetar-protocol-version"
 """Call metadata that says which protocol version the client speaks; Append says it in its first message."""

@@ -1,0 +1,80 @@
+"""The bookie's metrics page: BookKeeper's names where the meaning is the same, then our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from magnetar.bookie.latency import Latency
+from magnetar.common.obs.metrics import REGISTRY
+from prometheus_client import REGISTRY as PROCESS_REGISTRY
+from prometheus_client import generate_latest
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(slots=True, eq=False)
+class BookieStats:
+    """What the gRPC edge counts; plain attributes, rendered when somebody looks."""
+
+    add_requests: Latency = field(default_factory=Latency)
+    """From the arrival of an entry to its confirmation handed to the network."""
+    journal_adds: Latency = field(default_factory=Latency)
+    """From the arrival of an entry to its fate: durable, or refused."""
+    read_requests: Latency = field(default_factory=Latency)
+    written_bytes: int = 0
+    """Of append messages, as they came."""
+    read_bytes: int = 0
+    """Of read answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the page says beside `BookieStats`, asked when it is rendered."""
+
+    ledgers: Callable[[], int]
+    writable: Callable[[], bool]
+
+
+class MetricsPage:
+    """Renders the page. `clock()` is the clock of the latencies."""
+
+    def __init__(self, stats: BookieStats, figures: Figures, clock: Callable[[], float]) -> None:
+        self._stats = stats
+        self._figures = figures
+        self._clock = clock
+
+    def render(self) -> bytes:
+        """The whole page: some tens of kilobytes."""
+        own = "".join(self.bookkeeper_part()).encode()
+        return own + generate_latest(REGISTRY) + generate_latest(PROCESS_REGISTRY)
+
+    def bookkeeper_part(self) -> Iterator[str]:
+        """Under BookKeeper's names."""
+        stats, figures, now = self._stats, self._figures, self._clock()
+        for name, text, latency in (
+            ("bookkeeper_server_ADD_ENTRY_REQUEST", "Entries added, ms until confirmed.", stats.add_requests),
+            ("bookie_journal_JOURNAL_ADD_ENTRY", "Entries added, ms until durable.", stats.journal_adds),
+            ("bookkeeper_server_READ_ENTRY_REQUEST", "Reads, ms until answered.", stats.read_requests),
+        ):
+            yield f"# HELP {name} {text}\n# TYPE {name} summary\n"
+            for success in (True, False):
+                label = f'success="{"true" if success else "false"}"'
+                for quantile, value in latency.quantiles_ms(now, success=success):
+                    shown = "NaN" if value != value else f"{value:.3f}"
+                    yield f'{name}{{{label},quantile="{quantile}"}} {shown}\n'
+                yield f"{name}_count{{{label}}} {latency.count[success]}\n"
+                yield f"{name}_sum{{{label}}} {latency.sum_ms[success]:.3f}\n"
+        for name, kind, text, value in (
+            ("bookie_WRITE_BYTES", "counter", "Bytes of appends taken.", stats.written_bytes),
+            ("bookie_READ_BYTES", "counter", "Bytes of entries read.", stats.read_bytes),
+            ("bookie_ledgers_count", "gauge", "Ledgers with something here.", figures.ledgers()),
+            (
+                "bookie_ledger_writable_dirs",
+                "gauge",
+                "1 while the data directory takes entries.",
+                int(figures.writable()),
+            ),
+        ):
+            yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n{name} {value}\n"

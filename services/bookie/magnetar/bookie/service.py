@@ -1,0 +1,199 @@
+"""A bookie: its core, and around it gRPC, HTTP, metadata and registration, started and stopped in order.
+
+Start: metadata, the data directory (recovered), the sockets, and last of all the registration, so that nobody
+is sent here before it serves. Stop is the reverse: the registration goes first, what was taken is confirmed,
+the log is sealed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AsyncExitStack
+from typing import Final
+
+from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
+from magnetar.bookie.config import BookieConfig
+from magnetar.bookie.grpc_server import BookieGrpcServer
+from magnetar.bookie.http_pages import HttpPages, json_page
+from magnetar.bookie.metrics import CONTENT_TYPE, BookieStats, Figures, MetricsPage
+from magnetar.bookie.registration import Registration
+from magnetar.bookie.tls import server_credentials
+from magnetar.common.errors import ConfigError, MagnetarError
+from magnetar.common.metadata.instance import ensure_instance_id
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.open_store import open_metadata_store
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import BookieRegistration
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.blocking import ThreadPool
+from magnetar.common.runtime.clock import SystemClock
+from magnetar.common.runtime.posix_disk import PosixDisk
+from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
+from magnetar.ledger.segment_log.kernel_syncer import system_syncer
+
+log = get_logger(__name__)
+
+READ_THREADS_MAX: Final = 4
+"""Threads for reads that miss the page cache and for the log's file work."""
+
+
+class CannotServe(MagnetarError):
+    """The bookie does not start; the message says why and what to change."""
+
+
+class Bookie:
+    """One bookie over one data directory. Use it once: `start`, then `close`."""
+
+    def __init__(self, config: BookieConfig) -> None:
+        self.config = config
+        self.address = ""
+        """host:port of its gRPC server, as clients are told; empty before `start`."""
+        self.http_url = ""
+        self.stats = BookieStats()
+        self.core: BookieCore
+        self._disk: PosixDisk
+        self._server: BookieGrpcServer
+        self._registration: Registration
+        self._opened = AsyncExitStack()
+        self._clock = SystemClock()
+        self._started_ms = self._clock.wall_ms()
+        self._phase = "starting"
+        self._health_news = asyncio.Event()
+
+    async def start(self) -> None:
+        """Recover what the data directory holds, listen, register. Nothing is left open when it fails.
+
+        Raises ConfigError or CannotServe with every problem found, or another MagnetarError.
+        """
+        problems = self.config.problems()
+        if problems:
+            listed = "\n".join(f"  - {problem}" for problem in problems)
+            raise ConfigError(f"the configuration cannot be used:\n{listed}")
+        try:
+            await self._start()
+        except OSError as error:
+            await self.close()
+            raise CannotServe(f"the bookie cannot start: {error}") from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Stop in the reverse order of the start; idempotent."""
+        self._phase = "stopping"
+        await self._opened.aclose()
+
+    async def _start(self) -> None:
+        config, opened = self.config, self._opened
+        credentials = server_credentials(config.tls)
+        metadata = await open_metadata_store(config.identity.metadata_uri)
+        opened.push_async_callback(metadata.close)
+        keys = Keys(config.identity.cluster_name)
+        self.core = await self._open_core(metadata, keys)
+        opened.push_async_callback(self.core.close)
+
+        listener = config.listener
+        self._server = BookieGrpcServer(
+            self.core,
+            self.stats,
+            message_bytes_max=listener.message_bytes_max,
+            unconfirmed_bytes_max=listener.unconfirmed_bytes_max,
+            calls_max=listener.calls_max,
+            credentials=credentials,
+        )
+        grace_s = listener.shutdown_timeout_ms / 1000 / 3
+        opened.push_async_callback(self._server.close, grace_s)
+        port = await self._server.start(listener.bind_address, listener.port)
+        self.address = f"{config.host}:{port}"
+        await self._start_http()
+
+        self._registration = Registration(metadata, keys, self._describe, config.identity.session_timeout_ms)
+        self.core.on_mode_change(self._mode_changed)
+        tasks = TaskOwner("bookie")
+        opened.push_async_callback(tasks.close)
+        tasks.spawn(self._follow_mode(), "health follows the mode")
+        await self._server.set_serving(serving=True, writable=not self.core.read_only)
+        opened.push_async_callback(self._registration.close)
+        await self._registration.start()
+        self._phase = "serving"
+
+    async def _open_core(self, metadata: MetadataStore, keys: Keys) -> BookieCore:
+        config, rng = self.config, random.SystemRandom()
+        instance_id = await ensure_instance_id(metadata, keys, self._clock, rng)
+        root = config.data_dir.absolute()
+        root.mkdir(parents=True, exist_ok=True)
+        pool = ThreadPool(READ_THREADS_MAX, "read")
+        self._opened.callback(pool.close)
+        self._disk = PosixDisk(root)
+        return await open_bookie_core(
+            self._disk,
+            metadata,
+            keys,
+            bookie_id=config.bookie_id,
+            instance_id=instance_id,
+            pool=pool,
+            syncer=system_syncer(asyncio.get_running_loop(), str(root)),
+            clock=self._clock,
+            rng=rng,
+            log_config=config.segment_log,
+            config=config.core,
+        )
+
+    async def _start_http(self) -> None:
+        listener = self.config.listener
+        if not listener.http_enabled:
+            return
+        figures = Figures(lambda: len(self.core.ledgers), lambda: not self.core.read_only)
+        metrics = MetricsPage(self.stats, figures, asyncio.get_running_loop().time)
+        alive = (200, "text/plain", b"OK\n")
+        pages = HttpPages(
+            {
+                "/metrics": lambda: (200, CONTENT_TYPE, metrics.render()),
+                "/health": lambda: alive,
+                "/heartbeat": lambda: alive,
+                "/api/v1/bookie/is_ready": self._ready_page,
+                "/api/v1/bookie/state": self._state_page,
+            }
+        )
+        self._opened.push_async_callback(pages.close)
+        host = listener.http_host or listener.bind_address
+        port = await pages.start(host, listener.http_port)
+        self.http_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def _ready_page(self) -> tuple[int, str, bytes]:
+        return json_page(200 if self._phase == "serving" else 503, {"phase": self._phase})
+
+    def _state_page(self) -> tuple[int, str, bytes]:
+        return json_page(
+            200,
+            {
+                "running": self._phase == "serving",
+                "readOnly": self.core.read_only,
+                "shuttingDown": self._phase == "stopping",
+                "availableForHighPriorityWrites": not self.core.read_only,
+            },
+        )
+
+    def _mode_changed(self) -> None:
+        self._registration.changed()
+        self._health_news.set()
+
+    async def _follow_mode(self) -> None:
+        while True:
+            await self._health_news.wait()
+            self._health_news.clear()
+            await self._server.set_serving(serving=True, writable=not self.core.read_only)
+
+    def _describe(self) -> BookieRegistration:
+        config = self.config
+        return BookieRegistration(
+            bookie_id=config.bookie_id,
+            address=self.address,
+            rack=config.identity.rack,
+            read_only=self.core.read_only,
+            protocol_version=PROTOCOL_VERSION,
+            free_bytes=self._disk.free_bytes(),
+            started_ms=self._started_ms,
+        )
