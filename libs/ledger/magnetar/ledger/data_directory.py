@@ -19,7 +19,6 @@ from magnetar.ledger.segment_log.codec_v1 import FORMAT_VERSION, check_format
 
 LOCK: Final = "LOCK"
 COOKIE: Final = "cookie"
-_NEW_COOKIE: Final = "cookie.new"
 _MAGIC: Final = b"MGNTRCOK"
 _HEADER = struct.Struct("<8sHHIH")
 _CRC = struct.Struct("<I")
@@ -56,15 +55,21 @@ def check_cookie(disk: Disk, instance_id: bytes, *, has_data: bool) -> None:
         raise WrongDataDirectory(
             "the data directory holds segments but no cookie: it was not copied as a whole"
         )
-    if _NEW_COOKIE in names:
-        disk.unlink(_NEW_COOKIE)
-    file = disk.open(_NEW_COOKIE, create=True)
+    replace_file(disk, COOKIE, _encode(instance_id))
+
+
+def replace_file(disk: Disk, name: str, data: bytes) -> None:
+    """Write a small file of the root as a whole, durably. Raises OSError; then the old one holds."""
+    new = f"{name}.new"
+    if new in disk.listdir(""):
+        disk.unlink(new)
+    file = disk.open(new, create=True)
     try:
-        file.pwritev([_encode(instance_id)], 0)
+        file.pwritev([data], 0)
         file.fdatasync()
     finally:
         file.close()
-    disk.rename(_NEW_COOKIE, COOKIE)
+    disk.rename(new, name)
     disk.sync_dir("")
 
 

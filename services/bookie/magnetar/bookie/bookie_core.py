@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from magnetar.bookie.appends import Answer, Appends
 from magnetar.bookie.core_config import BookieCoreConfig
+from magnetar.bookie.identity import claim_directory
 from magnetar.bookie.lac_waiters import LacWaiters
 from magnetar.bookie.ledger_storage import (
     BadRequest,
@@ -21,9 +23,10 @@ from magnetar.bookie.ledger_storage import (
     state_of,
     unheard_of,
 )
+from magnetar.bookie.limbo import mark_doubtful, note_doubt
 from magnetar.bookie.read_only import ReadOnlyMode
 from magnetar.bookie.reads import read_parts
-from magnetar.common.errors import LogFailed
+from magnetar.common.errors import ConfigError, LogFailed
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.runtime.blocking import BlockingPool
@@ -81,11 +84,10 @@ class BookieCore:
         self._disk = disk
         self._lock = lock
         self._appends = Appends(
-            segment_log, self.ledgers, self.mode, config.entry_bytes_max, self._make_ledger
+            segment_log, self.ledgers, self.mode, config.entry_bytes_max, self.make_ledger
         )
         self._lac_waiters = LacWaiters(config.lac_waiters_max)
         segment_log.on_settled(self._settled)
-        self.mode.start()
 
     def append(self, append: Append, answer: Answer) -> None:
         """Take a record; `answer` is told its fate once it is durable or refused.
@@ -199,13 +201,14 @@ class BookieCore:
 
     # --- inside ---
 
-    def _make_ledger(self, ref: LedgerRef) -> LogLedger:
+    def make_ledger(self, ref: LedgerRef) -> LogLedger:
+        """A ledger that the bookie had not heard of."""
         return self.ledgers.make(ref)
 
     async def _fence(self, ref: WireRef) -> LogLedger:
         ledger = self.ledgers.find(ref.id, ref.key)
         if ledger is None:
-            ledger = self._make_ledger(LedgerRef(ref.id, ref.key))
+            ledger = self.make_ledger(LedgerRef(ref.id, ref.key))
         ledger.fenced = True
         self._lac_waiters.wake(ref.id)
         return await self.log.fence(ledger.ref)
@@ -236,10 +239,32 @@ async def open_bookie_core(
     WrongDataDirectory (also for an empty directory of a bookie that had data, unless that is accepted),
     UnsupportedFormat, DataCorruption (of the cookie), MetadataError or OSError.
     """
+    if not log_config.sync_data:
+        raise ConfigError("journalSyncData=false: a bookie never confirms what it has not synced")
+    doubt = partial(note_doubt, disk)
     lock = lock_data_directory(disk)
     try:
-        log = await SegmentLog.open(disk, pool, syncer, clock, rng, log_config, replica=True)
+        await claim_directory(
+            disk,
+            pool,
+            metadata,
+            keys,
+            bookie_id=bookie_id,
+            instance_id=instance_id,
+            rng=rng,
+            now_ms=clock.wall_ms(),
+            accept_empty_directory=accept_empty_directory,
+            note_doubt=doubt,
+        )
+        log = await SegmentLog.open(disk, pool, syncer, clock, rng, log_config, replica=True, on_doubt=doubt)
     except BaseException:
         lock.close()
         raise
-    return BookieCore(log, disk, lock, config, bookie_id=bookie_id, instance_id=instance_id)
+    core = BookieCore(log, disk, lock, config, bookie_id=bookie_id, instance_id=instance_id)
+    try:
+        await mark_doubtful(disk, pool, metadata, keys, bookie_id, log, core.ledgers, core.make_ledger)
+    except BaseException:
+        await core.close()
+        raise
+    core.mode.start()
+    return core

@@ -605,7 +605,7 @@ Global___LedgerMetadata: _TypeAlias = LedgerMetadata  # noqa: Y015
 
 @_typing.final
 class BookieCookie(_message.Message):
-    """A bookie's identity, written once: a data directory belongs to it and to nobody else."""
+    """A bookie's identity: a data directory belongs to it and to nobody else."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -613,10 +613,13 @@ class BookieCookie(_message.Message):
     BOOKIE_ID_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     bookie_id: _builtins.str
     directory_id: _builtins.bytes
     """16 random bytes, also in the data directory"""
     created_ms: _builtins.int
+    generation: _builtins.int
+    """Goes up with each start, in the data directory first: a directory with a lower one was restored from a copy."""
     @_builtins.property
     def format(self) -> Global___Format: ...
     def __init__(
@@ -626,10 +629,11 @@ class BookieCookie(_message.Message):
         bookie_id: _builtins.str = ...,
         directory_id: _builtins.bytes = ...,
         created_ms: _builtins.int = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "created_ms", b"created_ms", "directory_id", b"directory_id", "format", b"format"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "created_ms", b"created_ms", "directory_id", b"directory_id", "format", b"format", "generation", b"generation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,111 @@
+"""Doubt: when data may be missing, every ledger that is not closed is marked before anything is served.
+
+The order is what makes it safe. A file `doubt` is written before the log cuts or claims anything; the marks
+follow; the file goes when all marks are durable. A crash anywhere between finds the file and begins again.
+
+A ledger in doubt is fenced too: this bookie may have promised a fence and lost it, and an old writer must not
+get its acknowledgement here (storage contract, section 3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from magnetar.bookie.ledger_storage import LedgerStorage, WrongKey
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import Listing, MetadataStore
+from magnetar.common.metadata.values import LedgerMetadata, decode
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.runtime.blocking import BlockingPool
+from magnetar.common.runtime.disk import Disk
+from magnetar.ledger.data_directory import replace_file
+from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.segment_log.log import SegmentLog
+from prometheus_client import Counter
+
+log = get_logger(__name__)
+
+DOUBT: Final = "doubt"
+MARKED_AT_ONCE: Final = 500
+
+DOUBTS = Counter(
+    "magnetar_bookie_doubts",
+    "Starts at which data may have been missing: ledgers that were not closed were marked limbo.",
+    registry=REGISTRY,
+)
+
+
+def note_doubt(disk: Disk, reason: str) -> None:
+    """Remember durably that marks have to be made. Blocks; raises OSError."""
+    DOUBTS.inc()
+    log.error("data may be missing: ledgers that are not closed will be marked limbo", reason=reason)
+    replace_file(disk, DOUBT, reason.encode())
+
+
+async def mark_doubtful(
+    disk: Disk,
+    pool: BlockingPool,
+    metadata: MetadataStore,
+    keys: Keys,
+    bookie_id: str,
+    segment_log: SegmentLog,
+    ledgers: LedgerStorage,
+    make_ledger: Callable[[LedgerRef], object],
+) -> None:
+    """Make the marks that a noted doubt asks for; nothing without one.
+
+    Marked is every ledger that metadata does not call closed and that this bookie holds, or should. Raises
+    MetadataError, LogFailed or OSError: then the next start begins again.
+    """
+    if DOUBT not in await pool.run(lambda: disk.listdir("")):
+        return
+    listing = await metadata.children(keys.ledgers_prefix)
+    named, closed = await pool.run(lambda: _sort_out(listing, keys, bookie_id))
+    doubtful = sorted({*named, *ledgers.refs()} - closed, key=lambda ref: (ref.id, ref.key))
+    for start in range(0, len(doubtful), MARKED_AT_ONCE):
+        await _mark(segment_log, ledgers, doubtful[start : start + MARKED_AT_ONCE], make_ledger)
+    await pool.run(lambda: _forget(disk))
+    log.warning(
+        "ledgers marked limbo until they are compared with their other replicas", ledgers=len(doubtful)
+    )
+
+
+async def _mark(
+    segment_log: SegmentLog,
+    ledgers: LedgerStorage,
+    refs: Sequence[LedgerRef],
+    make_ledger: Callable[[LedgerRef], object],
+) -> None:
+    waiting = []
+    for ref in refs:
+        try:
+            known = ledgers.find(ref.id, ref.key)
+        except WrongKey as error:
+            log.error("a ledger in doubt is here under another key", ledger=ref.id, error=str(error))
+            continue
+        if known is None:
+            make_ledger(ref)
+        waiting += [segment_log.fence(ref), segment_log.set_limbo(ref)]
+    await asyncio.gather(*waiting)
+
+
+def _sort_out(listing: Listing, keys: Keys, bookie_id: str) -> tuple[set[LedgerRef], set[LedgerRef]]:
+    """(not closed and on this bookie, closed). Blocks for as long as decoding takes."""
+    named: set[LedgerRef] = set()
+    closed: set[LedgerRef] = set()
+    for item in listing.items:
+        value = decode(LedgerMetadata, item.value)
+        ref = LedgerRef(keys.ledger_id_of(item.key), value.ref.key)
+        if value.state == LedgerMetadata.CLOSED:
+            closed.add(ref)
+        elif any(bookie_id in fragment.bookie_ids for fragment in value.fragments):
+            named.add(ref)
+    return named, closed
+
+
+def _forget(disk: Disk) -> None:
+    disk.unlink(DOUBT)
+    disk.sync_dir("")
