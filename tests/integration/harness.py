@@ -1,4 +1,4 @@
-"""Runs a standalone Magnetar as a real process for black-box tests, or points them at a running service.
+"""Runs Magnetar as real processes for black-box tests, or points them at a running service.
 
 Nothing here imports the broker: what these tests know of it is what a client knows. With
 MAGNETAR_TEST_SERVICE_URL (`pulsar://host:port`) and MAGNETAR_TEST_HTTP_URL (`http://host:port`) the same
@@ -18,7 +18,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -84,29 +84,29 @@ def magnetar_command() -> list[str]:
     return [command]
 
 
-class StandaloneServer:
-    """One `magnetar standalone` process, and a data directory that outlives it so that it can start again.
+class MagnetarProcess:
+    """One process of the `magnetar` command, with data that outlives it so that it can start again.
 
-    Ports stay the same over restarts: clients find the server again at the address they know.
+    `arguments` are those of its start, `health_url` answers 200 once it serves. `settings` and `environment`
+    may be changed between starts.
     """
 
     def __init__(
         self,
         directory: Path,
-        settings: Mapping[str, str] | None = None,
+        name: str,
+        arguments: Sequence[str],
+        health_url: str,
+        settings: Mapping[str, str],
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        binary_port, web_port = free_ports(2)
         self.directory = directory
-        self.data_dir = directory / "data"
-        self.log_path = directory / "server.log"
-        self.settings = {
-            "brokerServicePort": str(binary_port),
-            "webServicePort": str(web_port),
-            **(settings or {}),
-        }
+        self.name = name
+        self.arguments = [*arguments]
+        self.health_url = health_url
+        self.settings = dict(settings)
         self.environment = dict(environment or {})
-        self.endpoint = Endpoint(f"pulsar://127.0.0.1:{binary_port}", f"http://127.0.0.1:{web_port}")
+        self.log_path = directory / f"{name}.log"
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -126,8 +126,8 @@ class StandaloneServer:
 
     def launch(self) -> None:
         """Start the process and wait for nothing."""
-        assert not self.running, "the server is running already"
-        command = [*magnetar_command(), "standalone", "--data-dir", str(self.data_dir)]
+        assert not self.running, f"{self.name} is running already"
+        command = [*magnetar_command(), *self.arguments]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         environment = {
@@ -148,7 +148,7 @@ class StandaloneServer:
         while not self._healthy():
             if self._process.poll() is not None:
                 raise AssertionError(
-                    f"the server ended with status {self._process.returncode}\n{self.log_tail()}"
+                    f"{self.name} ended with status {self._process.returncode}\n{self.log_tail()}"
                 )
             if time.monotonic() > deadline:
                 self.kill()
@@ -156,6 +156,14 @@ class StandaloneServer:
                     f"no answer from /health within {START_SECONDS_MAX:g} s\n{self.log_tail()}"
                 )
             time.sleep(0.02)
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay, nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """SIGTERM, the clean way; fails when the server does not end with status 0 in time."""
@@ -169,7 +177,7 @@ class StandaloneServer:
             raise AssertionError(
                 f"still running {STOP_SECONDS_MAX:g} s after SIGTERM\n{self.log_tail()}"
             ) from None
-        assert status == 0, f"the server ended with status {status} after SIGTERM\n{self.log_tail()}"
+        assert status == 0, f"{self.name} ended with status {status} after SIGTERM\n{self.log_tail()}"
 
     def kill(self) -> None:
         """SIGKILL: nothing of the process gets to run any more."""
@@ -194,12 +202,57 @@ class StandaloneServer:
         text = self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
         return f"--- end of {self.log_path}\n{text}"
 
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, f"{self.name} was never started"
+        self._process.send_signal(number)
+
     def _healthy(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.endpoint.http_url}/health", timeout=2) as response:
+            with urllib.request.urlopen(self.health_url, timeout=2) as response:
                 return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False
+
+
+class StandaloneServer(MagnetarProcess):
+    """One `magnetar standalone` process, and a data directory that outlives it so that it can start again.
+
+    Ports stay the same over restarts: clients find the server again at the address they know.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.endpoint, ports = free_endpoint()
+        super().__init__(
+            directory,
+            "server",
+            [],
+            f"{self.endpoint.http_url}/health",
+            {**ports, **(settings or {})},
+            environment,
+        )
+        self.data_dir = directory / "data"
+
+    @property
+    def data_dir(self) -> Path:
+        """Where messages and metadata are kept; may be changed between starts."""
+        return self._data_dir
+
+    @data_dir.setter
+    def data_dir(self, path: Path) -> None:
+        self._data_dir = path
+        self.arguments = ["standalone", "--data-dir", str(path)]
+
+
+def free_endpoint() -> tuple[Endpoint, dict[str, str]]:
+    """An endpoint on free ports, and the settings that make a broker listen there."""
+    binary_port, web_port = free_ports(2)
+    endpoint = Endpoint(f"pulsar://127.0.0.1:{binary_port}", f"http://127.0.0.1:{web_port}")
+    return endpoint, {"brokerServicePort": str(binary_port), "webServicePort": str(web_port)}
 
 
 def temporary_directory() -> Path:

@@ -1,0 +1,244 @@
+"""A broker of a cluster: metadata in etcd, ledgers on bookies, and every topic owned by one broker at a time.
+
+The process lives through terms. In each it waits until it is the owner (its HTTP port answers meanwhile, not
+ready), serves until metadata says that it is not the owner any more, and drops everything of that term: a
+writer that was fenced, or a topic that is another's, has no way into the next one. etcd and the process's own
+threads outlive terms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from magnetar.broker.owner_epoch import OwnerEpoch
+from magnetar.common.errors import ConfigError, MagnetarError
+from magnetar.common.metadata.instance import ensure_instance_id
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.open_store import open_metadata_store
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import Leader
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.blocking import ThreadPool
+from magnetar.common.runtime.clock import SystemClock
+from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.ledger.bookie_protocol.grpc_client import ClientOptions
+from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, GrpcBookieClients
+from magnetar.ledger.bookie_protocol.grpc_methods import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX
+from magnetar.ledger.bookie_protocol.registry import BookieRegistry
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.entry_cache import EntryCache
+from magnetar.ledger.quorum.quorum_store import QuorumLedgerStore
+from magnetar.standalone.broker_front import BrokerFront, ports_in_use
+from magnetar.standalone.cannot_start import CannotStart, listed, reason
+from magnetar.standalone.cluster_config import BookieClientConfig, ClusterBrokerConfig
+from magnetar.standalone.process_watch import watch_process
+from magnetar.standalone.service import Address
+
+_log = get_logger("magnetar.broker")
+
+THREADS_MAX: Final = 2
+"""For loading the web framework beside the messages."""
+
+AGAIN_AFTER_S: Final = 1.0
+"""After a term that could not begin."""
+
+DROP_TIMEOUT_S: Final = 10.0
+"""How long dropping a lost term may take; what is left of it then serves nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """What one term opened, in the order of opening."""
+
+    opened: AsyncExitStack
+    front: BrokerFront
+    owner: OwnerEpoch
+
+
+class ClusterBroker:
+    """`magnetar broker`. Use it once: `start`, then `close`."""
+
+    def __init__(self, config: ClusterBrokerConfig) -> None:
+        self.config = config.advertised()
+        self._opened = AsyncExitStack()
+        self._clock = SystemClock()
+        self._rng = random.SystemRandom()
+        self._keys = Keys(config.broker.cluster_name)
+        self._ports: dict[str, int] = {}
+        self._tasks = TaskOwner("cluster broker")
+        self._term: _Term | None = None
+
+    @property
+    def shutdown_timeout_ms(self) -> int:
+        return self.config.broker.shutdown_timeout_ms
+
+    @property
+    def addresses(self) -> list[Address]:
+        assert self._term is not None, "it has started"
+        front = self._term.front
+        return [
+            Address("clients", front.broker_url),
+            Address("HTTP", front.http_url, "(/metrics, /health, /admin/v2)"),
+            Address("metadata", self.config.metadata.url),
+        ]
+
+    async def start(self) -> None:
+        """Return once this broker serves: as long as another one is the owner, it stands by.
+
+        Raises ConfigError or CannotStart with every problem found, or another MagnetarError.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Tell clients, confirm what was taken, close the ledgers, give the ownership up; idempotent."""
+        await self._tasks.close()
+        term, self._term = self._term, None
+        if term is not None:
+            await term.opened.aclose()
+        await self._opened.aclose()
+
+    async def _start(self) -> None:
+        problems = self.config.problems()
+        if problems:
+            raise ConfigError(listed("the configuration cannot be used", problems))
+        problems = ports_in_use(self.config.broker.listener)
+        if problems:
+            raise CannotStart(listed("magnetar cannot start", problems))
+        try:
+            metadata = await open_metadata_store(self.config.metadata.url)
+            self._opened.push_async_callback(metadata.close)
+            await ensure_instance_id(metadata, self._keys, self._clock, self._rng)
+        except MagnetarError as error:
+            raise CannotStart(listed("magnetar cannot start", [f"metadata: {error}"])) from error
+        pool = ThreadPool(THREADS_MAX, "http")
+        self._opened.callback(pool.close)
+        watch_process(self._opened)
+        try:
+            self._term = await self._begin_term(metadata, pool)
+        except OSError as error:
+            raise CannotStart(listed("magnetar cannot start", [reason(error)])) from error
+        self._tasks.spawn(self._follow_terms(metadata, pool), "terms")
+
+    async def _follow_terms(self, metadata: MetadataStore, pool: ThreadPool) -> None:
+        while True:
+            if self._term is not None:
+                why = await self._term.owner.lost()
+                _log.error("ownership lost: nobody is served until it is regained", reason=why)
+                await self._drop(self._term, why)
+                self._term = None
+            try:
+                self._term = await self._begin_term(metadata, pool)
+            except (MagnetarError, OSError) as error:
+                _log.error("cannot serve, trying again", reason=reason(error), after_s=AGAIN_AFTER_S)
+                await asyncio.sleep(AGAIN_AFTER_S)
+            else:
+                _log.info("serving again", clients=self._term.front.broker_url)
+
+    async def _drop(self, term: _Term, why: str) -> None:
+        term.front.broker.abandon(f"not the owner any more: {why}")
+        try:
+            async with asyncio.timeout(DROP_TIMEOUT_S):
+                await term.opened.aclose()
+        except TimeoutError:
+            _log.error("what is left of a lost term did not end in time", timeout_s=DROP_TIMEOUT_S)
+
+    async def _begin_term(self, metadata: MetadataStore, pool: ThreadPool) -> _Term:
+        opened = AsyncExitStack()
+        try:
+            ledgers = await self._open_ledgers(opened, metadata)
+            config = self._config_with_ports()
+            front = BrokerFront(opened, config.broker, ledgers, pool)
+            front.open_http()
+            owner = self._owner(metadata)
+            opened.push_async_callback(owner.release)
+
+            def on_standby(leader: Leader) -> None:
+                front.broker.not_ready = f"standing by: {leader.id} is the owner, with epoch {leader.epoch}"
+                _log.info("standing by", owner=leader.id, epoch=leader.epoch)
+
+            await owner.acquire(on_standby)
+            await front.open()
+        except BaseException:
+            await opened.aclose()
+            raise
+        self._ports = {"broker": _port(front.broker_url), "web": _port(front.http_url)}
+        return _Term(opened, front, owner)
+
+    async def _open_ledgers(self, opened: AsyncExitStack, metadata: MetadataStore) -> ManagedLedgerContext:
+        config = self.config
+        registry = BookieRegistry(metadata, self._keys)
+        opened.push_async_callback(registry.close)
+        await registry.start()
+        clients = GrpcBookieClients(
+            registry.address,
+            tls=_tls(config.bookies),
+            options=_client_options(config),
+        )
+        opened.push_async_callback(clients.close)
+        ledgers = QuorumLedgerStore(
+            clients, registry, metadata, self._keys, self._clock, self._rng, config.quorum
+        )
+        opened.push_async_callback(ledgers.close)
+        cache = EntryCache(config.managed_ledger.cache_megabytes * 1024 * 1024)
+        return ManagedLedgerContext(ledgers, metadata, self._keys, self._clock, config.managed_ledger, cache)
+
+    def _owner(self, metadata: MetadataStore) -> OwnerEpoch:
+        listener = self.config.broker.listener
+        port = listener.broker_service_port
+        address = f"{listener.advertised_address}:{port}"
+        return OwnerEpoch(
+            metadata,
+            self._keys,
+            self._clock,
+            broker_id=f"{address}/{self._rng.getrandbits(32):08x}",
+            address=address if port else "",
+            session_ttl_ms=self.config.metadata.session_timeout_ms,
+        )
+
+    def _config_with_ports(self) -> ClusterBrokerConfig:
+        """Free ports, once picked, stay: clients and scrapers know them."""
+        broker = self.config.broker
+        if not self._ports:
+            return self.config
+        listener = replace(
+            broker.listener,
+            broker_service_port=self._ports["broker"],
+            web_service_port=self._ports["web"],
+        )
+        return replace(self.config, broker=replace(broker, listener=listener))
+
+
+def _tls(config: BookieClientConfig) -> ClientTls | None:
+    if not config.tls_enabled:
+        return None
+    return ClientTls(
+        trust_certs=Path(config.tls_trust_certs),
+        certificate=Path(config.tls_certificate) if config.tls_certificate else None,
+        key=Path(config.tls_key) if config.tls_key else None,
+        server_name=config.tls_server_name,
+    )
+
+
+def _client_options(config: ClusterBrokerConfig) -> ClientOptions:
+    timeout_s = float(config.bookies.timeout_s)
+    return ClientOptions(
+        append_timeout_s=min(timeout_s, config.quorum.add_entry_timeout_s),
+        read_timeout_s=timeout_s,
+        message_bytes_max=max(MESSAGE_BYTES_MAX, config.broker.publish.message_bytes_max + BATCH_BYTES_MAX),
+    )
+
+
+def _port(url: str) -> int:
+    port = urlsplit(url).port
+    assert port is not None, "our own URLs have ports"
+    return port
