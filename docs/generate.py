@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import magnetar
+from magnetar.bookie.config import BookieConfig
+from magnetar.bookie.metrics import BookieStats, Figures
+from magnetar.bookie.metrics import MetricsPage as BookieMetricsPage
 from magnetar.broker.admin.metrics_page import MetricsPage
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.stats import SubscriptionStats, TopicStats
@@ -49,14 +52,24 @@ this version does not have. `magnetar standalone --print-config` prints every va
 
 """
 
+BOOKIE_CONFIGURATION = """
+## Bookie
+
+`magnetar bookie`; [bookies.md](bookies.md) is about running it. Keys are those of Apache BookKeeper wherever
+the meaning is the same, and a `bookkeeper.conf` can be given as it is, with `clusterName` and
+`metadataServiceUri=etcd:...` beside it.
+
+"""
+
 METRICS = """\
 # Metrics
 
 Written by `make docs` from the metrics in the code; change them there.
 
-`GET /metrics` on the HTTP port (8080) answers in the Prometheus text format. Names, labels and units are
-those of Apache Pulsar where the meaning is the same: rates are per second over the last minute, sizes are in
-bytes, latencies in milliseconds, backlogs in entries. What Pulsar has no name for begins with `magnetar_`.
+`GET /metrics` on the HTTP port (8080; of a bookie 8000) answers in the Prometheus text format. Names, labels
+and units are those of Apache Pulsar and BookKeeper where the meaning is the same: rates are per second over
+the last minute, sizes are in bytes, latencies in milliseconds, backlogs in entries. What they have no name
+for begins with `magnetar_`; a process shows those of its own parts.
 
 The metrics of the process (`process_...`, `python_...`) come from the Prometheus client library and are not
 listed.
@@ -107,6 +120,12 @@ def rendered_page() -> str:
     return "".join(MetricsPage(broker).render())
 
 
+def bookie_page() -> str:
+    """The part of a bookie's page that is rendered by hand."""
+    figures = Figures(ledgers=lambda: 0, writable=lambda: True)
+    return "".join(BookieMetricsPage(BookieStats(), figures, lambda: 0.0).bookkeeper_part())
+
+
 def declared() -> Iterator[Row]:
     """What modules declare on the registry, whether or not anything was counted yet."""
     for module in pkgutil.walk_packages(magnetar.__path__, "magnetar."):
@@ -133,6 +152,7 @@ def metrics() -> str:
         METRICS
         + table("Topics and subscriptions", of_topics)
         + table("The broker", of_broker)
+        + table("A bookie", list(parse(bookie_page())))
         + table("Inside", own)
     )
 
@@ -142,7 +162,10 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is out of date")
     check = parser.parse_args().check
     pages = {
-        "configuration.md": CONFIGURATION + reference(StandaloneConfig),
+        "configuration.md": CONFIGURATION
+        + reference(StandaloneConfig)
+        + BOOKIE_CONFIGURATION
+        + reference(BookieConfig),
         "metrics.md": metrics(),
     }
     stale = []

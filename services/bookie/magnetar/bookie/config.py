@@ -65,7 +65,7 @@ class ListenerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """TLS for gRPC; on once `tlsCertificatePath` is given."""
+    """TLS for gRPC, on once `tlsCertificatePath` is given."""
 
     provider: str = setting(
         "",
