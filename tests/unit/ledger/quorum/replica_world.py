@@ -74,6 +74,8 @@ class ReplicaBookie:
     down: bool = False
     silent: bool = False
     """Takes what is sent and never answers."""
+    silence_ends_s: float = NEVER_S
+    """When clients give up on a silent bookie."""
     takes_appends: bool = True
     delay_s: float = 0.001
     damaged: set[int] = field(default_factory=set)
@@ -88,7 +90,8 @@ class ReplicaBookie:
 
     async def _answer(self) -> None:
         if self.silent:
-            await asyncio.sleep(NEVER_S)
+            await asyncio.sleep(self.silence_ends_s)
+            raise BookieUnreachable(f"{self.bookie_id} did not answer")
         await asyncio.sleep(self.delay_s)
         if self.down:
             raise BookieUnreachable(f"{self.bookie_id} is down")
@@ -96,6 +99,7 @@ class ReplicaBookie:
     def append(self, append: EncodedAppend, done: AppendDone) -> None:
         loop = asyncio.get_running_loop()
         if self.silent:
+            loop.call_later(self.silence_ends_s, done, UNREACHABLE, "did not answer")
             return
 
         def take() -> None:
