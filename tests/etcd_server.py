@@ -48,6 +48,13 @@ def grpc_stays() -> Iterator[None]:
         loop.close()
 
 
+async def grpc_streams_end() -> None:
+    """Wait for the tasks that gRPC keeps, one a canceled stream, until its core is done with that."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    if tasks:
+        await asyncio.wait(tasks, timeout=STOP_SECONDS_MAX)
+
+
 async def _use_grpc() -> None:
     grpc.aio.init_grpc_aio()
     await grpc.aio.insecure_channel("127.0.0.1:1").close()
@@ -135,8 +142,16 @@ class EtcdServer:
             self._process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay, nothing is answered."""
+        """SIGSTOP: connections stay, nothing is answered once this returns."""
         self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while any(
+            thread.read_text().rpartition(")")[2].split()[0] != "T"
+            for thread in Path(f"/proc/{self._process.pid}/task").glob("*/stat")
+        ):
+            assert time.monotonic() < deadline, "etcd did not stand still"
+            time.sleep(0.005)
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -28,7 +28,7 @@ from magnetar.sim.loop import SimLoop
 from magnetar.sim.loop import run as run_simulated
 from magnetar.sim.metadata import SimMetadataServer, SimMetadataStore
 
-from tests.etcd_server import EtcdServer, grpc_stays
+from tests.etcd_server import EtcdServer, grpc_stays, grpc_streams_end
 
 T = TypeVar("T")
 Open = Callable[[], Awaitable[MetadataStore]]
@@ -81,7 +81,13 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, etcd: EtcdServer) -> Run
                 [etcd.endpoint], watch_events_max=WATCH_EVENTS_MAX, page_keys=2
             )
 
-        return asyncio.run(drive(scenario, open_store))
+        async def main() -> object:
+            try:
+                return await drive(scenario, open_store)
+            finally:
+                await grpc_streams_end()
+
+        return asyncio.run(main())
 
     return {"sqlite": on_sqlite, "etcd": on_etcd, "sim": on_sim}[request.param]
 

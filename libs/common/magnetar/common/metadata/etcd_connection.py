@@ -204,12 +204,6 @@ class EtcdConnection:
         return False
 
 
-async def end_call(call: Any) -> None:
-    """Cancel a stream and wait until gRPC is done with it, which takes no answer."""
-    call.cancel()
-    await call.code()
-
-
 def describe(error: grpc.aio.AioRpcError) -> str:
     return f"{error.code().name} {error.details() or ''}".rstrip()
 

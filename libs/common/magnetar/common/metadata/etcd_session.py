@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 from etcd3aio import _protobuf as etcd
 from magnetar.common.errors import MetadataError
-from magnetar.common.metadata.etcd_connection import EtcdConnection, EtcdRefusal, describe, end_call
+from magnetar.common.metadata.etcd_connection import EtcdConnection, EtcdRefusal, describe
 from magnetar.common.metadata.store import ANY_VERSION, Op, Put
 from magnetar.common.obs.logs import get_logger
 
@@ -107,7 +107,7 @@ class EtcdSession:
         except (TimeoutError, asyncio.InvalidStateError) as error:
             response, reason = grpc.aio.EOF, repr(error)
         finally:
-            await end_call(call)
+            call.cancel()
         if response is grpc.aio.EOF:
             log.info("metadata session not answered", lease=f"{self.lease:x}", reason=reason)
             self._connection.leave(endpoint)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 from etcd3aio import _protobuf as etcd
-from magnetar.common.metadata.etcd_connection import EtcdConnection, describe, end_call
+from magnetar.common.metadata.etcd_connection import EtcdConnection, describe
 from magnetar.common.metadata.store import WatchEvent
 from magnetar.common.metadata.watch_queue import WatchQueue
 from magnetar.common.obs.logs import get_logger
@@ -84,7 +84,7 @@ class EtcdWatch:
         except asyncio.InvalidStateError as error:  # written to a call that has ended
             reason = str(error)
         finally:
-            await end_call(call)
+            call.cancel()
         self._connection.leave(endpoint)
         return reason
 
