@@ -77,6 +77,8 @@ class Bench:
         self.disk = dead.crash(rng or random.Random(1)) if outage == "crash" else dead.kill()
         dead.crashed = True
         self.core.mode.stop()
+        self.core.garbage._stop.set()
+        self.core.garbage._wake.set()
         return await self.open()
 
     def append(

@@ -6,6 +6,10 @@ deleted, and an alarm is raised (log, `magnetar_log_gc_paused`), when the listin
 revision or is stale, and when the ledgers that it lacks, and that nobody here deleted, are more than a fifth
 of all: that is what lost or restored metadata looks like. Up to `SMALL_NUMBER` may always be missing, unless
 no ledger is left at all.
+
+A bookie (`Replica`) also lets go of closed ledgers that exist and are kept by other bookies alone, after a
+grace of its own; it asks metadata for each ledger once more before its bytes are dead; and a ledger may come
+back to it: `revive`.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
 from magnetar.common.errors import DataCorruption, MetadataError, StorageError
@@ -40,6 +45,9 @@ deleted just before it died."""
 FULL_WAIT_S: Final = 5.0
 """While the disk is full, passes follow one another at this distance at least."""
 
+CONFIRMED_AT_ONCE: Final = 1000
+"""So many ledgers are asked for one by one in a pass of a bookie; the others wait for the next."""
+
 PAUSED = Gauge(
     "magnetar_log_gc_paused",
     "1 while nothing is deleted because the list of ledgers is not to be trusted; the log says why.",
@@ -51,6 +59,17 @@ ALARMS = Counter(
     ["reason"],
     registry=REGISTRY,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What is different when a store keeps one of several replicas."""
+
+    moved_away: Callable[[LedgerMetadata], bool]
+    """Whether a ledger that exists is kept by others alone, for good."""
+    moved_grace_s: float
+    on_dead: Callable[[Collection[LedgerRef]], None]
+    """Called when ledgers become dead: from then on the store holds nothing of them."""
 
 
 class GarbageCollector:
@@ -68,6 +87,7 @@ class GarbageCollector:
         pool: BlockingPool,
         clock: Clock,
         in_use: Callable[[], Collection[LedgerRef]],
+        replica: Replica | None = None,
     ) -> None:
         self._log = segment_log
         self._config = segment_log.config
@@ -77,15 +97,18 @@ class GarbageCollector:
         self._pool = pool
         self._clock = clock
         self._in_use = in_use
+        self._replica = replica
         self._revision = 0
         self._condemned: set[LedgerRef] | None = None
         self._saved: set[LedgerRef] = set()
         self._ordered: set[LedgerRef] = set()
         self._gone_since: dict[LedgerRef, float] = {}
+        self._moved_since: dict[LedgerRef, float] = {}
         self._dead: set[LedgerRef] = set()
         self._news = True
         self._judged: set[int] = set()
         self._stop = asyncio.Event()
+        self._wake = asyncio.Event()
         self._passing = asyncio.Lock()
         self._tasks = TaskOwner("garbage collector")
 
@@ -102,9 +125,31 @@ class GarbageCollector:
         self._ordered.add(ref)
         self._news = True
 
+    def hint(self) -> None:
+        """Somebody says that ledgers are gone: look soon. Nothing is believed of it."""
+        self._news = True
+        self._wake.set()
+
+    def touched(self, ref: LedgerRef) -> None:
+        """An append: the graces of the ledger begin anew."""
+        if self._moved_since or self._gone_since:
+            self._moved_since.pop(ref, None)
+            self._gone_since.pop(ref, None)
+
+    def revive(self, ref: LedgerRef) -> None:
+        """The store takes something of a ledger of which it held nothing: what it takes is not dead."""
+        self.touched(ref)
+        self._dead.discard(ref)
+        self._news = True
+
+    def is_gone(self, ref: LedgerRef) -> bool:
+        """Whether metadata positively lacks the ledger, for longer than the grace period."""
+        return ref in self._dead and ref in self._gone_since
+
     async def close(self) -> None:
         """Let the pass under way end and make no more; idempotent."""
         self._stop.set()
+        self._wake.set()
         self._log.space.stop()
         async with self._passing:
             pass
@@ -117,7 +162,7 @@ class GarbageCollector:
             if self._stop.is_set() or not segments:
                 return
             # A listing costs something with many ledgers: an idle server makes none.
-            pending = self._gone_since.keys() - self._dead
+            pending = (self._gone_since.keys() | self._moved_since.keys()) - self._dead
             news = self._news or pending or {segment.sequence for segment in segments} - self._judged
             if news and not await self._judge(segments):
                 return
@@ -126,7 +171,9 @@ class GarbageCollector:
     async def _run(self) -> None:
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), self._wait_s())
+                await asyncio.wait_for(self._wake.wait(), self._wait_s())
+                self._wake.clear()  # however many hints, passes keep a distance
+                await asyncio.wait_for(self._stop.wait(), FULL_WAIT_S)
             if not self._stop.is_set():
                 await self.collect()
 
@@ -160,9 +207,9 @@ class GarbageCollector:
         self.saw_revision(listing.revision)
         in_use = set(self._in_use())
         try:
-            live, stored = await self._pool.run(
+            (live, moved), stored = await self._pool.run(
                 lambda: (
-                    ledgers_in(listing, self._keys),
+                    self._sort_out(listing),
                     {ref for segment in segments for ref in segment.lines},
                 )
             )
@@ -181,9 +228,19 @@ class GarbageCollector:
         PAUSED.set(0)
         now = self._clock.monotonic()
         self._gone_since = {ref: self._gone_since.get(ref, now) for ref in gone}
-        self._dead = {
-            ref for ref, since in self._gone_since.items() if now - since >= self._config.gc_grace_s
-        }
+        dead = _over(self._gone_since, now, self._config.gc_grace_s)
+        if self._replica is not None:
+            moved = (moved & stored) - in_use
+            self._moved_since = {ref: self._moved_since.get(ref, now) for ref in moved}
+            dead |= _over(self._moved_since, now, self._replica.moved_grace_s)
+            try:
+                dead = await self._confirmed(self._replica, dead)
+            except (MetadataError, StorageError) as error:
+                return self._refuse("unreachable", "a ledger could not be looked up", error=str(error))
+            self._replica.on_dead(dead - self._dead)
+        # The same set for ever: `revive` reaches a pass under way.
+        self._dead &= dead
+        self._dead |= dead
         self._condemned = gone & (self._condemned | self._dead | ordered)
         self._judged = {segment.sequence for segment in segments}
         # What was deleted and is in no finished segment is kept in mind while an open one may hold it.
@@ -194,6 +251,35 @@ class GarbageCollector:
             ):
                 self._ordered.discard(ref)
         return await self._save()
+
+    def _sort_out(self, listing: Listing) -> tuple[set[LedgerRef], set[LedgerRef]]:
+        """(the ledgers that exist, those of them that others alone keep). Blocks."""
+        if self._replica is None:
+            return ledgers_in(listing, self._keys), set()
+        live, moved = set(), set()
+        for item in listing.items:
+            value = decode(LedgerMetadata, item.value)
+            ref = LedgerRef(self._keys.ledger_id_of(item.key), value.ref.key)
+            live.add(ref)
+            if self._replica.moved_away(value):
+                moved.add(ref)
+        return live, moved
+
+    async def _confirmed(self, replica: Replica, dead: set[LedgerRef]) -> set[LedgerRef]:
+        """Those of which metadata, asked once more for each new one, says the same. Raises MetadataError,
+        DataCorruption, UnsupportedFormat."""
+        confirmed = dead & self._dead
+        for ref in sorted(dead - confirmed, key=lambda ref: (ref.id, ref.key))[:CONFIRMED_AT_ONCE]:
+            found = await self._metadata.get(self._keys.ledger(ref.id))
+            value = None if found is None else decode(LedgerMetadata, found.value)
+            if value is None or value.ref.key != ref.key or replica.moved_away(value):
+                confirmed.add(ref)
+            else:
+                log.warning("a ledger that seemed gone is there", ledger=ref.id)
+                self.touched(ref)
+        self._news |= len(confirmed) < len(dead)
+        # What was appended to meanwhile is not dead after all.
+        return {ref for ref in confirmed if ref in self._gone_since or ref in self._moved_since}
 
     def _too_many(self, missing: int, present: int) -> bool:
         if missing <= self._config.gc_share_max * (missing + present):
@@ -230,6 +316,10 @@ class GarbageCollector:
                 return self._log.is_full()  # space is worth more than the guard of the next start
             self._saved = set(condemned)
         return True
+
+
+def _over(since: dict[LedgerRef, float], now: float, grace_s: float) -> set[LedgerRef]:
+    return {ref for ref, start in since.items() if now - start >= grace_s}
 
 
 def _is_of_one_revision(listing: Listing) -> bool:

@@ -40,6 +40,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
 )
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerRef as WireRef
 from magnetar.ledger.bookie_protocol.records import WIRE_SALT, check_record
+from magnetar.ledger.garbage_collector import GarbageCollector
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.codec_v1 import RecordHeader, decode_record_header
 from magnetar.ledger.segment_log.group_commit import PendingRecord
@@ -117,12 +118,14 @@ class Appends:
         mode: ReadOnlyMode,
         entry_bytes_max: int,
         make_ledger: Callable[[LedgerRef], LogLedger],
+        garbage: GarbageCollector,
     ) -> None:
         self._log = segment_log
         self._ledgers = ledgers
         self._mode = mode
         self._entry_bytes_max = entry_bytes_max
         self._make_ledger = make_ledger
+        self._garbage = garbage
         self._comparisons: dict[int, deque[_Comparison]] = {}
         self._compared_bytes = 0
         self._tasks = TaskOwner("appends")
@@ -152,7 +155,12 @@ class Appends:
             self._refuse(header, answer, *refusal)
             return
         if ledger is None:
-            ledger = self._make_ledger(LedgerRef(header.ledger_id, header.ledger_key))
+            ref = LedgerRef(header.ledger_id, header.ledger_key)
+            if self._garbage.is_gone(ref):
+                self._refuse(header, answer, FENCED, f"ledger {ref.id} was deleted")
+                return
+            ledger = self._make_ledger(ref)
+        self._garbage.touched(ledger.ref)
         if header.first_entry_id <= ledger.last_taken:
             self._compare_first(_Comparison(header, record.header, record.body, recovery, answer))
             return
@@ -263,10 +271,12 @@ class Appends:
         while True:
             if ledger is None:
                 ledger = self._make_ledger(LedgerRef(header.ledger_id, header.ledger_key))
+            self._garbage.touched(ledger.ref)
             await ledger.settled()
             missing = await self._missing(ledger, comparison)
             known = self._ledgers.find(header.ledger_id, header.ledger_key)
             if known is ledger and not ledger.pending:
+                self._garbage.touched(ledger.ref)
                 break
             ledger = known  # forgotten, or more came meanwhile: look again
         if refusal := self._refusal(ledger, comparison.recovery):

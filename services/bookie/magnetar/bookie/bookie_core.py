@@ -7,12 +7,13 @@ configuration files stand around it. All calls on the loop that opened it.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
 from magnetar.bookie.appends import Answer, Appends
 from magnetar.bookie.core_config import BookieCoreConfig
+from magnetar.bookie.garbage import is_moved_away
 from magnetar.bookie.identity import claim_directory
 from magnetar.bookie.lac_waiters import LacWaiters
 from magnetar.bookie.ledger_storage import (
@@ -52,6 +53,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
 )
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerRef as WireRef
 from magnetar.ledger.data_directory import lock_data_directory
+from magnetar.ledger.garbage_collector import GarbageCollector, Replica
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.group_commit import PendingRecord
@@ -68,7 +70,11 @@ class BookieCore:
     def __init__(
         self,
         segment_log: SegmentLog,
+        metadata: MetadataStore,
+        keys: Keys,
         disk: Disk,
+        pool: BlockingPool,
+        clock: Clock,
         lock: DiskFile,
         config: BookieCoreConfig,
         *,
@@ -78,13 +84,23 @@ class BookieCore:
         self.log = segment_log
         self.bookie_id = bookie_id
         self.ledgers = LedgerStorage(segment_log)
+        self.garbage = GarbageCollector(
+            segment_log,
+            metadata,
+            keys,
+            disk,
+            pool,
+            clock,
+            self.ledgers.refs_with_appends,
+            Replica(partial(is_moved_away, bookie_id), config.moved_grace_s, self._dead),
+        )
         self.mode = ReadOnlyMode(disk, config, segment_log.is_full)
         self._config = config
         self._instance_id = instance_id
         self._disk = disk
         self._lock = lock
         self._appends = Appends(
-            segment_log, self.ledgers, self.mode, config.entry_bytes_max, self.make_ledger
+            segment_log, self.ledgers, self.mode, config.entry_bytes_max, self.make_ledger, self.garbage
         )
         self._lac_waiters = LacWaiters(config.lac_waiters_max)
         segment_log.on_settled(self._settled)
@@ -150,6 +166,7 @@ class BookieCore:
 
     async def delete_hint(self, request: DeleteHintRequest) -> DeleteHintResponse:
         """Look sooner whether ledgers are gone from metadata."""
+        self.garbage.hint()
         return DeleteHintResponse()
 
     async def clear_limbo(self, request: ClearLimboRequest) -> LedgerState:
@@ -196,6 +213,7 @@ class BookieCore:
         self.mode.stop()
         self._lac_waiters.close()
         await self._appends.close()
+        await self.garbage.close()
         await self.log.close()
         self._lock.close()
 
@@ -203,15 +221,21 @@ class BookieCore:
 
     def make_ledger(self, ref: LedgerRef) -> LogLedger:
         """A ledger that the bookie had not heard of."""
+        self.garbage.revive(ref)
         return self.ledgers.make(ref)
 
     async def _fence(self, ref: WireRef) -> LogLedger:
         ledger = self.ledgers.find(ref.id, ref.key)
         if ledger is None:
             ledger = self.make_ledger(LedgerRef(ref.id, ref.key))
+        self.garbage.touched(ledger.ref)
         ledger.fenced = True
         self._lac_waiters.wake(ref.id)
         return await self.log.fence(ledger.ref)
+
+    def _dead(self, refs: Collection[LedgerRef]) -> None:
+        for ref in refs:
+            self.ledgers.forget(ref)
 
     def _settled(self, records: Sequence[PendingRecord], error: LogFailed | None) -> None:
         self._appends.settled(records, error)
@@ -260,11 +284,23 @@ async def open_bookie_core(
     except BaseException:
         lock.close()
         raise
-    core = BookieCore(log, disk, lock, config, bookie_id=bookie_id, instance_id=instance_id)
+    core = BookieCore(
+        log,
+        metadata,
+        keys,
+        disk,
+        pool,
+        clock,
+        lock,
+        config,
+        bookie_id=bookie_id,
+        instance_id=instance_id,
+    )
     try:
         await mark_doubtful(disk, pool, metadata, keys, bookie_id, log, core.ledgers, core.make_ledger)
     except BaseException:
         await core.close()
         raise
     core.mode.start()
+    core.garbage.start()
     return core

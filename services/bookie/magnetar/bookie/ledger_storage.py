@@ -55,6 +55,10 @@ class LedgerStorage:
         """Every ledger."""
         return [ledger.ref for ledger in self._by_id.values()]
 
+    def refs_with_appends(self) -> list[LedgerRef]:
+        """Those with records that are not settled."""
+        return [ledger.ref for ledger in self._by_id.values() if ledger.pending]
+
     def find(self, ledger_id: int, key: int) -> LogLedger | None:
         """A ledger, if the bookie has heard of it. Raises WrongKey."""
         ledger = self._by_id.get(ledger_id)
