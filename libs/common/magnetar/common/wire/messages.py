@@ -19,11 +19,14 @@ from magnetar.common.wire.varint import consecutive, encode_varint
 
 _TYPE_AND_FIELD: Final = b"\x08\x09\x4a"
 
+_COMMANDS_KEPT: Final = 16
+"""Shapes of commands that a framer remembers for one ledger; ordinary deliveries have one to three."""
+
 
 class MessageFramer:
     """Makes the Message frames of one consumer."""
 
-    __slots__ = ("_consumer", "_ledger", "_ledger_id", "_partition")
+    __slots__ = ("_commands", "_consumer", "_ledger", "_ledger_id", "_partition")
 
     def __init__(self, consumer_id: int, partition: int = -1) -> None:
         """`partition` is the topic's number among the partitions of a partitioned topic, else -1."""
@@ -31,6 +34,7 @@ class MessageFramer:
         self._partition = b"" if partition == -1 else b"\x18" + encode_varint(partition)
         self._ledger_id = -1
         self._ledger = b""
+        self._commands: dict[tuple[int, int], tuple[bytes, int]] = {}
 
     def frames(
         self,
@@ -53,7 +57,16 @@ class MessageFramer:
         if ledger_id != self._ledger_id:
             self._ledger_id = ledger_id
             self._ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
+            self._commands.clear()
         after = _after_message_id(redelivery_count, ack_set, consumer_epoch)
+        if entry_metadata is None and len(entries) == 1:
+            entry = entries[0]
+            entry_id = encode_varint(first_entry_id)
+            command, command_bytes = self._command(len(entry_id), len(after))
+            total = 4 + command_bytes + len(entry)
+            out.append(total.to_bytes(4, "big") + command + entry_id + self._partition + after)
+            out.append(entry)
+            return
         done = 0
         for heads, tail in consecutive(first_entry_id, len(entries)):
             taken = entries[done : done + len(heads)]
@@ -83,12 +96,18 @@ class MessageFramer:
 
     def _command(self, entry_id_bytes: int, after_bytes: int) -> tuple[bytes, int]:
         """(commandSize and the command up to the entry id, size of the command)."""
+        known = self._commands.get((entry_id_bytes, after_bytes))
+        if known is not None:
+            return known
         message_id_bytes = len(self._ledger) + entry_id_bytes + len(self._partition)
         message_id = b"\x12" + encode_varint(message_id_bytes) + self._ledger
         body_bytes = len(self._consumer) + 2 + message_id_bytes + after_bytes
         prefix = _TYPE_AND_FIELD + encode_varint(body_bytes)
         command_bytes = len(prefix) + body_bytes
-        return command_bytes.to_bytes(4, "big") + prefix + self._consumer + message_id, command_bytes
+        made = command_bytes.to_bytes(4, "big") + prefix + self._consumer + message_id, command_bytes
+        if len(self._commands) < _COMMANDS_KEPT:
+            self._commands[entry_id_bytes, after_bytes] = made
+        return made
 
 
 def _after_message_id(

@@ -39,7 +39,10 @@ class TopicCache:
     def get(self, start: Position, entries_max: int, bytes_max: int) -> Run | None:
         """A run that begins exactly at `start`, at most so large but at least one entry; None on a miss."""
         runs = self._runs
-        at = bisect_right(runs, start, lo=self._first, key=_start) - 1
+        at = len(runs) - 1
+        # Who follows the tail asks for the newest run; the search is for those a little behind.
+        if at >= self._first and _start(runs[at]) > start:
+            at = bisect_right(runs, start, lo=self._first, hi=at, key=_start) - 1
         if at < self._first:
             return None
         run = runs[at]

@@ -38,6 +38,9 @@ TURN_BYTES_MAX: Final = 1024 * 1024
 
 SubType = CommandSubscribe.SubType
 
+_SHARED: Final = SubType.Shared
+"""Looking a name up in protobuf's enum costs as much as a frame."""
+
 
 class Subscription:
     """Delivers a topic's entries to its consumers as its type promises, and takes their acknowledgements.
@@ -119,7 +122,7 @@ class Subscription:
     def blocked_on_unacked(self) -> bool:
         """Too many unacknowledged messages: blocked at the limit, free again at half of it."""
         limit = self._config.subscription_unacked_max
-        if not limit or self.type != SubType.Shared:
+        if not limit or self.type != _SHARED:
             return False
         unacked = self.unacked_messages
         if unacked >= limit:
@@ -183,7 +186,7 @@ class Subscription:
         """Entries of one ledger are acknowledged, whoever of the subscription's consumers holds them."""
         pending = consumer.pending
         before = pending.messages
-        if self.type == SubType.Shared and pending.remove_many(ledger_id, entry_ids) != len(entry_ids):
+        if self.type == _SHARED and pending.remove_many(ledger_id, entry_ids) != len(entry_ids):
             # Some were delivered to others, or acknowledged before.
             for other in self.consumers:
                 if other is not consumer:
@@ -248,7 +251,7 @@ class Subscription:
     def _settle(self, consumer: Consumer, ledger_id: int, entry_id: int) -> int:
         """Nobody holds the entry any more; returns how many of its messages were unacknowledged."""
         messages = consumer.pending.remove(ledger_id, entry_id)
-        if messages or self.type != SubType.Shared:
+        if messages or self.type != _SHARED:
             return messages
         holder = self._holder(consumer, ledger_id, entry_id)
         return 0 if holder is None else holder.pending.remove(ledger_id, entry_id)
@@ -264,7 +267,7 @@ class Subscription:
         source = self._source
         if source is None:
             return
-        if self.type != SubType.Shared:
+        if self.type != _SHARED:
             if epoch is not None:
                 consumer.epoch = epoch
             source.rewind(self.cursor.mark_delete)
@@ -345,7 +348,7 @@ class Subscription:
     def _deliver(self, consumer: Consumer, run: Run) -> None:
         """Send a run: whole and new, or one entry with what the cursor knows of it."""
         messages = run.messages
-        shared = self.type == SubType.Shared
+        shared = self.type == _SHARED
         if len(run.entries) == 1:
             ledger_id, entry_id = run.ledger_id, run.first_entry_id
             acked = self.cursor.batch_acked(ledger_id, entry_id)
