@@ -55,6 +55,7 @@ class FakeBookie:
         self.bookie_id = bookie_id
         self.rack = rack
         self.free_bytes = free_bytes
+        self.started_ms = 1
         self.ledgers: dict[int, Held] = {}
         self.up = True
         """False: everything is unreachable at once."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -72,6 +73,8 @@ class Change:
     """By position: who gets everything from `first_entry_id` on."""
     absent: frozenset[int]
     """Positions whose bookies have a gap without end now."""
+    recorded: int
+    """Positions, as bits: what their bookies lacked below `first_entry_id` is a gap now."""
     gaps: bool
     """Auto-recovery has work."""
 
@@ -98,11 +101,14 @@ class EnsembleChange:
         self._stir = asyncio.Event()
         self._stopping = False
 
-    def start(self, bookie_id: str) -> None:
+    def failed(self, bookie_id: str) -> None:
         """A bookie of the ensemble is dead. A plain call."""
         count, _ = self._failures.get(bookie_id, (0, 0.0))
         self._failures[bookie_id] = count + 1, self._context.clock.monotonic()
-        self._absent -= {p for p, each in enumerate(self._writer.members) if each.bookie_id == bookie_id}
+        self.start()
+
+    def start(self) -> None:
+        """There is something to change, or to record. A plain call."""
         self.stir()
         if self._task is None and not self._stopping:
             self._task = self._context.tasks.spawn(self._run(), f"ensemble of {self._writer.ref.id}")
@@ -128,7 +134,9 @@ class EnsembleChange:
                 try:
                     change = self._attempt or self._propose()
                     if change is None:
-                        if not any(member.dead for member in self._writer.members):
+                        if not self._writer.adds.owed and not any(
+                            member.dead for member in self._writer.members
+                        ):
                             return
                         await self._wait(self._context.config.replace_retry_s)
                         continue
@@ -176,12 +184,14 @@ class EnsembleChange:
                 else:
                     ensemble[position] = joining[position] = found
         absent = left - self._absent if self._keep_quorum(left) else set[int]()
-        if not joining and not absent:
+        # What was let go of a bookie that is well is only recorded.
+        owing = {p for p, member in enumerate(writer.members) if member.bit in adds.owed and not member.dead}
+        if not joining and not absent and not owing:
             return None
         value = decode(LedgerMetadata, self._stored.value)
         changed = LedgerLayout.of(value)
         gaps = False
-        for position in sorted({*joining, *absent}):
+        for position in sorted({*joining, *absent, *owing}):
             bookie_id = before.bookie_ids[position]
             lacking = adds.lacking(1 << position)
             if position in joining:
@@ -197,6 +207,7 @@ class EnsembleChange:
         if too_long(value):
             raise StorageError(f"ledger {writer.ref.id} had too many changes of its ensemble; it ends here")
         bits = sum(1 << position for position in joining)
+        self._absent -= joining.keys()
         writer.await_positions(bits)
         return Change(
             self._stored,
@@ -205,6 +216,7 @@ class EnsembleChange:
             first,
             joining,
             frozenset(absent),
+            sum(1 << position for position in (*joining, *owing)),
             gaps,
         )
 
@@ -282,9 +294,9 @@ class EnsembleChange:
         before = writer.layout.last_fragment
         if change.fragment != before:
             writer.layout.change_ensemble(change.first_entry_id, change.fragment.bookie_ids)
-        self._absent = (self._absent | change.absent) - change.joining.keys()
+        self._absent |= change.absent
         writer.absent_positions(sum(1 << position for position in change.absent))
-        writer.adds.recorded(sum(1 << position for position in change.joining), change.first_entry_id)
+        writer.adds.recorded(change.recorded, change.first_entry_id)
         for position, bookie_id in change.joining.items():
             kind = "returned" if before.bookie_ids[position] == bookie_id else "replaced"
             CHANGES.labels(kind).inc()
@@ -328,13 +340,22 @@ class EnsembleChange:
         fails, MetadataError when metadata does not answer.
         """
         self.stop()
-        if self._task is not None:
-            await asyncio.wait([self._task])
-        if self._attempt is not None:  # did it happen? What newcomers lack depends on it
-            try:
-                await self._make(self._attempt)
-            except _Rebase:
-                pass
+        try:
+            if self._task is not None:
+                await asyncio.wait([self._task])
+            if self._attempt is not None:  # did it happen? What newcomers lack depends on it
+                with suppress(_Rebase):
+                    await self._make(self._attempt)
+            await self._commit_closed(closed, with_ops)
+        except BaseException:
+            if not self._writer.failed:  # the ledger stays as it was
+                self._stopping = False
+                self.start()
+            raise
+
+    async def _commit_closed(
+        self, closed: ClosedLedger, with_ops: Callable[[ClosedLedger], Sequence[Op]] | None
+    ) -> None:
         catalog, writer = self._context.catalog, self._writer
         while True:
             value = decode(LedgerMetadata, self._stored.value)

@@ -25,6 +25,9 @@ log = get_logger(__name__)
 WEIGHT_RATIO_MAX: Final = 3.0
 """A bookie counts at most so many times the median one, however much space it has."""
 
+TRIES: Final = 8
+"""Position by position can end badly, by chance; again may end better."""
+
 FALLBACKS = Counter(
     "magnetar_placement_fallbacks",
     "Ensembles that could not be chosen as wanted: in fewer racks, or with a quarantined bookie.",
@@ -45,6 +48,10 @@ class Candidate(Protocol):
 
     @property
     def free_bytes(self) -> int: ...
+    @property
+    def started_ms(self) -> int:
+        """When its process began to serve."""
+        ...
 
 
 class BookieRegistryView(Protocol):
@@ -66,9 +73,21 @@ def choose_ensemble(
 
     None when there are fewer than E candidates. Whether `racks_min` was reached tells `racks_of`.
     """
-    size = striping.ensemble_size
-    if len(candidates) < size:
+    if len(candidates) < striping.ensemble_size:
         return None
+    racks = {each.bookie_id: each.rack for each in candidates}
+    best: list[str] = []
+    for _ in range(TRIES):
+        chosen = _choose_once(candidates, striping, rng)
+        if not best or racks_of(chosen, striping, racks) > racks_of(best, striping, racks):
+            best = chosen
+        if racks_of(best, striping, racks) >= min(racks_min, striping.write_quorum):
+            break
+    return best
+
+
+def _choose_once(candidates: Sequence[Candidate], striping: Striping, rng: random.Random) -> list[str]:
+    size = striping.ensemble_size
     chosen: list[Candidate | None] = [None] * size
     weights = _weights(candidates)
     left = dict(zip((each.bookie_id for each in candidates), candidates, strict=True))
@@ -133,7 +152,7 @@ def _pick(
 class Placement:
     """Chooses among the bookies that are up, and tells when it could not choose as wanted."""
 
-    __slots__ = ("_config", "_registry", "_rng", "quarantine")
+    __slots__ = ("_config", "_registry", "_rng", "_started", "quarantine")
 
     def __init__(
         self, registry: BookieRegistryView, quarantine: Quarantine, rng: random.Random, config: QuorumConfig
@@ -142,6 +161,8 @@ class Placement:
         self._registry = registry
         self._rng = rng
         self._config = config
+        self._started = {each.bookie_id: each.started_ms for each in registry.writable()}
+        registry.on_change(self._bookies_changed)
 
     def new_ensemble(self, striping: Striping) -> list[str]:
         """For a new ledger. Raises NotEnoughBookies.
@@ -163,16 +184,11 @@ class Placement:
                 f"or lower the ensemble size and quorums"
             )
         racks = {each.bookie_id: each.rack for each in among}
-        wanted = min(config.racks_min, striping.write_quorum)
-        if config.rack_aware and racks_of(chosen, striping, racks) < wanted:
-            if config.enforce_racks_min:
-                raise NotEnoughBookies(
-                    f"the bookies that are up do not allow {wanted} racks for each entry of a ledger: start "
-                    f"bookies in other racks, or set bookkeeperClientEnforceMinNumRacksPerWriteQuorum=false"
-                )
-            if len(set(racks.values()) - {""}) > 1:
-                FALLBACKS.labels("racks").inc()
-                log.warning("a new ledger is in fewer racks than wanted", wanted=wanted, bookies=chosen)
+        if not self._spread(chosen, striping, racks, "a new ledger"):
+            raise NotEnoughBookies(
+                f"the bookies that are up do not allow {config.racks_min} racks for each entry of a ledger: "
+                f"start bookies in other racks, or set bookkeeperClientEnforceMinNumRacksPerWriteQuorum=false"
+            )
         return chosen
 
     def replacement(
@@ -192,8 +208,28 @@ class Placement:
         for among in (others, healthy):
             found = choose_replacement(among, ensemble, position, striping, racks, self._rng)
             if found is not None:
-                return found
+                after = [found if i == position else each for i, each in enumerate(ensemble)]
+                return found if self._spread(after, striping, racks, "a replacement") else None
         return None
+
+    def _spread(self, chosen: list[str], striping: Striping, racks: dict[str, str], what: str) -> bool:
+        """Whether it may be: False only when too few racks are forbidden."""
+        config = self._config
+        wanted = min(config.racks_min, striping.write_quorum)
+        if not config.rack_aware or racks_of(chosen, striping, racks) >= wanted:
+            return True
+        if config.enforce_racks_min:
+            return False
+        if len(set(racks.values()) - {""}) > 1:
+            FALLBACKS.labels("racks").inc()
+            log.warning(f"{what} puts entries in fewer racks than wanted", wanted=wanted, bookies=chosen)
+        return True
+
+    def _bookies_changed(self) -> None:
+        for each in self._registry.writable():
+            if self._started.get(each.bookie_id, each.started_ms) != each.started_ms:
+                self.quarantine.lift(each.bookie_id)
+            self._started[each.bookie_id] = each.started_ms
 
     def _candidates(self) -> Sequence[Candidate]:
         candidates = self._registry.writable()
@@ -203,10 +239,11 @@ class Placement:
 class _Anywhere:
     """A candidate whose rack does not matter."""
 
-    __slots__ = ("bookie_id", "free_bytes")
+    __slots__ = ("bookie_id", "free_bytes", "started_ms")
 
     rack: Final = ""
 
     def __init__(self, candidate: Candidate) -> None:
         self.bookie_id = candidate.bookie_id
         self.free_bytes = candidate.free_bytes
+        self.started_ms = candidate.started_ms

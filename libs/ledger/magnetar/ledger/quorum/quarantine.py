@@ -60,6 +60,11 @@ class Quarantine:
         """It fell so far behind the others that it was replaced: quarantined at once."""
         self._quarantine(bookie_id, self._clock.monotonic(), reason)
 
+    def lift(self, bookie_id: str) -> None:
+        """It was started anew: what its last life did is forgotten."""
+        self._failures.pop(bookie_id, None)
+        self._until.pop(bookie_id, None)
+
     def __contains__(self, bookie_id: str) -> bool:
         until = self._until.get(bookie_id)
         if until is None:

@@ -9,6 +9,7 @@ timers and the ledger's owner.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -24,7 +25,15 @@ from magnetar.common.errors import (
 from magnetar.common.metadata.store import Op, Versioned
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.bookie_protocol.bookie_client import BookieClient
-from magnetar.ledger.bookie_protocol.bookie_pb2 import BACKPRESSURE, BAD_RECORD, FENCED, OK, Code
+from magnetar.ledger.bookie_protocol.bookie_pb2 import (
+    BACKPRESSURE,
+    BAD_RECORD,
+    FENCED,
+    LOG_FAILED,
+    OK,
+    UNREACHABLE,
+    Code,
+)
 from magnetar.ledger.bookie_protocol.records import encode_append
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Run
 from magnetar.ledger.quorum.context import QuorumContext
@@ -39,8 +48,10 @@ WithOps = Callable[[ClosedLedger], Sequence[Op]]
 TICKS_PER_TIMEOUT = 4
 """How often within the time-out of an append the oldest one is looked at."""
 
+_ILL = frozenset({UNREACHABLE, LOG_FAILED})
+
 RESEND_AFTER_S = 0.02
-"""After a bookie's connection had no room for an append."""
+"""After a bookie, or the connection to it, had no room for an append."""
 
 
 class Member:
@@ -70,7 +81,6 @@ class QuorumLedgerWriter:
         "_advancing",
         "_change",
         "_closed",
-        "_closing",
         "_context",
         "_error",
         "_gone",
@@ -114,7 +124,7 @@ class QuorumLedgerWriter:
         self.adds = PendingAdds(striping.ack_quorum, context.budget)
         now = self._loop.time()
         self.members = [
-            Member(position, context.clients.client(bookie_id), now)
+            Member(position, context.clients.client(bookie_id), -math.inf)
             for position, bookie_id in enumerate(layout.last_fragment.bookie_ids)
         ]
         self._write_set_masks = [
@@ -130,7 +140,6 @@ class QuorumLedgerWriter:
         self._next_entry_id = 0
         self._refusal: StorageError | None = None
         self._error: StorageError | None = None
-        self._closing = False
         self._closed: ClosedLedger | None = None
         self._advancing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -147,7 +156,9 @@ class QuorumLedgerWriter:
             raise self._refusal
         adds, size = self.adds, run.byte_length
         pending, budget = adds.pending, adds.budget
-        if pending and (pending + size > self._pending_bytes_max or budget.pending + size > budget.maximum):
+        if (pending and pending + size > self._pending_bytes_max) or (
+            budget.pending and budget.pending + size > budget.maximum
+        ):
             raise Backpressure(
                 f"{pending} bytes of ledger {self.ref.id}, {budget.pending} of all ledgers, wait for bookies"
             )
@@ -178,9 +189,11 @@ class QuorumLedgerWriter:
                 member.client.append(append, partial(self._answered, member, add))
 
     def _answered(self, member: Member, add: PendingAdd, code: Code.ValueType, reason: str) -> None:
-        if member.dead:
+        if code == FENCED:  # whoever says so: another owner is at work
+            self.fenced()
+        elif member.dead:
             return
-        if code == OK:
+        elif code == OK:
             bit = member.bit
             if add.awaited & bit:
                 add.awaited ^= bit
@@ -188,15 +201,13 @@ class QuorumLedgerWriter:
                 if not self._advancing:
                     self._advancing = True
                     self._loop.call_soon(self._advance)
-        elif code == FENCED:
-            self.fail(LedgerFenced(f"ledger {self.ref.id} was fenced by another owner"))
         elif code == BACKPRESSURE:
             self._hold(member, add)
         elif code == BAD_RECORD and add.refused:
             self.fail(DataCorruption(f"bookies refuse entry {self.ref.id}:{add.first}: {reason}"))
         else:
-            add.refused = code == BAD_RECORD
-            self.lose(member, f"{Code.Name(code)}: {reason}")
+            add.refused = add.refused or code == BAD_RECORD
+            self.lose(member, f"{Code.Name(code)}: {reason}", ill=code in _ILL)
 
     def _advance(self) -> None:
         """Once for all answers of a turn of the loop."""
@@ -227,8 +238,11 @@ class QuorumLedgerWriter:
 
     # --- bookies that fail ---
 
-    def lose(self, member: Member, reason: str, *, slow: bool = False) -> None:
-        """A bookie failed this ledger: its answers count no more, and it is replaced. Once per failure."""
+    def lose(self, member: Member, reason: str, *, ill: bool = True, slow: bool = False) -> None:
+        """A bookie failed this ledger: its answers count no more, and it is replaced. Once per failure.
+
+        `ill`: the failure counts against the bookie in other ledgers, too; `slow`: at once.
+        """
         if member.dead:
             return
         member.dead = True
@@ -237,9 +251,9 @@ class QuorumLedgerWriter:
         quarantine = self._context.placement.quarantine
         if slow:
             quarantine.too_slow(member.bookie_id, reason)
-        else:
+        elif ill:
             quarantine.failed(member.bookie_id, reason)
-        self._change.start(member.bookie_id)
+        self._change.failed(member.bookie_id)
 
     def join(self, position: int, bookie_id: str, from_entry_id: int) -> None:
         """By metadata a bookie took a position: it gets what is awaited from an entry on, and counts."""
@@ -287,22 +301,29 @@ class QuorumLedgerWriter:
 
     def _relieve(self) -> None:
         """Do not let one slow bookie hold what the others have confirmed: bounded memory."""
-        adds, budget = self.adds, self.adds.budget
-        half = self._pending_bytes_max // 2
-        if adds.lagging <= half and (budget.lagging <= budget.maximum // 2 or not adds.incomplete):
+        if not self._lag_above(1 / 2):
             return
-        awaited = adds.incomplete[0].awaited
-        young_s = self._loop.time() - self._context.config.add_entry_timeout_s
-        waiting = False
+        adds, now = self.adds, self._loop.time()
+        patience_s = self._context.config.add_entry_timeout_s
+        catching_up = False
         for member in self.members:
-            if awaited & member.bit and not member.dead:
-                if member.since_s > young_s and member.since_s > 0 and adds.lagging <= half + half // 2:
-                    waiting = True  # it has just come and catches up
-                else:
-                    self.lose(member, f"{adds.lagging} confirmed bytes of the ledger wait for it", slow=True)
-        # Publishing goes on without metadata: what is confirmed need not wait in memory to be recorded.
-        while not waiting and adds.incomplete and adds.lagging > half + half // 2:
+            if not adds.incomplete[0].awaited & member.bit or member.dead:
+                continue
+            if now - member.since_s < patience_s:
+                catching_up = True  # it has just come
+            else:
+                self.lose(member, f"{adds.lagging} confirmed bytes of the ledger wait for it", slow=True)
+        # Publishing goes on without metadata: what is confirmed need not stay here until it is recorded.
+        while not catching_up and self._lag_above(3 / 4):
             adds.owe_oldest()
+            self._change.start()
+
+    def _lag_above(self, share: float) -> bool:
+        """Whether what is confirmed and still waits takes more than a share of the memory there is."""
+        adds, budget = self.adds, self.adds.budget
+        return bool(adds.incomplete) and (
+            adds.lagging > share * self._pending_bytes_max or budget.lagging > share * budget.maximum
+        )
 
     def _watch(self) -> None:
         period_s = self._context.config.add_entry_timeout_s / TICKS_PER_TIMEOUT
@@ -343,14 +364,12 @@ class QuorumLedgerWriter:
             return self._closed
         if self._refusal is None:
             self._refusal = LedgerClosed(f"ledger {self.ref.id} is closed")
-        self._closing = True
         await self._confirmed()
         await self._completed()
         closed = ClosedLedger(self.ref, self.last_confirmed, self.adds.byte_length)
         try:
             await self._change.commit_closed(closed, with_ops)
         except VersionMismatch:
-            self._closing = False
             self._refusal = self._error  # the ledger stays as it was
             raise
         except LedgerFenced:
@@ -369,7 +388,9 @@ class QuorumLedgerWriter:
         """The process ends: send and tell nothing more. The ledger stays as it is, for a recovery."""
         if self._refusal is None:
             self._refusal = LedgerClosed(f"the writer of ledger {self.ref.id} was shut down")
+        self._error = self._error or self._refusal
         self._detach()
+        self._wake()
 
     def fail(self, error: StorageError) -> None:
         """Stop at once; never called from inside `append`."""
