@@ -28,6 +28,7 @@ from magnetar.ledger.managed_ledger import (
     finish_intents,
     open_managed_ledger,
 )
+from magnetar.sim.metadata import SimMetadataServer
 
 from tests.simulation.power_loss import KEYS, Process
 
@@ -112,6 +113,7 @@ class ManagedLedgerWorkload:
     rolls: int = 0
     losses: int = 0
     ledger: ManagedLedger | None = None
+    config: ManagedLedgerConfig = CONFIG
 
     def fork(self) -> ManagedLedgerWorkload:
         twin = replace(self, ledger=None)
@@ -290,10 +292,13 @@ class ManagedLedgerWorkload:
         position = rng.choice((EARLIEST, LATEST, LATEST))
         base = self.topic._clamp(position)
         promised = self.subscriptions[name] = Promised(None, [Generation(base)])
+        topic = self.topic
         try:
-            cursor = await self.topic.create_cursor(name, position, {"of": name})
+            cursor = await topic.create_cursor(name, position, {"of": name})
         except StorageError:
             return
+        if self.ledger is not topic:
+            return  # somebody else has it now, and saw what is there
         assert cursor.mark_delete >= base
         promised.exists = True
 
@@ -302,9 +307,12 @@ class ManagedLedgerWorkload:
         if not promised.exists or name not in self.topic.cursors:
             return
         promised.exists = None
+        topic = self.topic
         try:
-            await self.topic.delete_cursor(name)
+            await topic.delete_cursor(name)
         except StorageError:
+            return
+        if self.ledger is not topic:
             return
         del self.subscriptions[name]
 
@@ -316,9 +324,12 @@ class ManagedLedgerWorkload:
         position = rng.choice([EARLIEST, LATEST, *self.confirmed])
         generation = Generation(self.topic._clamp(position))
         promised.generations.append(generation)
+        topic = self.topic
         try:
-            await self.topic.reset_cursor(cursor, position)
+            await topic.reset_cursor(cursor, position)
         except StorageError:
+            return
+        if self.ledger is not topic:
             return
         promised.sure = max(promised.sure, promised.generations.index(generation))
 
@@ -334,7 +345,7 @@ class ManagedLedgerWorkload:
             assert not self.made, "the topic is gone"
             return
         await self.verify(ctx)
-        await self.check_no_orphans(process, ctx)
+        self.check_no_orphans(process.world.metadata)
         # Life goes on, and what is promised now holds as well.
         rng = process.loop.rng
         for _ in range(3):
@@ -350,6 +361,8 @@ class ManagedLedgerWorkload:
         """Compare the topic with every promise; what is found is promised from now on."""
         ledger = self.topic
         found, indexes = await self.read_everything(ledger)
+        if self.ledger is not ledger:
+            return  # somebody else has it now, and looks for himself
         first = next(iter(found), ledger.last_confirmed)
         lost = [position for position in self.confirmed if position not in found]
         assert not any(position > first for position in lost), f"confirmed entries {lost} are gone"
@@ -412,9 +425,9 @@ class ManagedLedgerWorkload:
             cursor.mark_delete, set(acked), set(acked), dict(bits), dict(bits), dict(counts), dict(counts)
         )
 
-    async def check_no_orphans(self, process: Process, ctx: ManagedLedgerContext) -> None:
+    def check_no_orphans(self, metadata: SimMetadataServer) -> None:
         """Every ledger of the store is named by the topic, or by an intent."""
-        values = process.world.metadata.dump()
+        values = metadata.dump()
         if any(key.startswith(KEYS.intents_prefix) for key in values):
             return
         named: set[int] = set()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -132,6 +133,11 @@ class WorldLoop(SimLoop):
         handle._run()
 
 
+def current_process() -> SimProcess | None:
+    """Whose step this is; None: the world's."""
+    return _PROCESS.get()
+
+
 def run_world(loop: WorldLoop, main: Coroutine[Any, Any, T]) -> T:
     """Run `main`, in the world, to its end; then everything else is dropped as it is, and the loop closed.
 
@@ -158,12 +164,20 @@ def run_world(loop: WorldLoop, main: Coroutine[Any, Any, T]) -> T:
 
 
 def _drop_tasks(loop: WorldLoop) -> None:
-    for task in asyncio.all_tasks(loop):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        coroutine: Any = task.get_coro()
-        for _ in range(CLOSE_ATTEMPTS):
-            try:
-                coroutine.close()
-                break
-            except BaseException:  # its last words: nobody listens any more
-                continue
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of what somebody starts while he ends
+        dropped: set[asyncio.Task[Any]] = set()
+        while tasks := asyncio.all_tasks(loop) - dropped:
+            dropped |= tasks
+            for task in tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _close(task.get_coro())
+
+
+def _close(coroutine: Any) -> None:
+    for _ in range(CLOSE_ATTEMPTS):
+        try:
+            coroutine.close()
+            return
+        except BaseException:  # its last words: nobody listens any more
+            continue

@@ -1,0 +1,247 @@
+"""A cluster on one simulated loop: bookies on their own disks, clients, one metadata store, a network.
+
+Every process can die at any of its steps or stand still; bookies come back by themselves after a while, with
+what their disk kept. The cluster counts the disks that lost data: never more than the workload allows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
+from magnetar.bookie.core_config import BookieCoreConfig
+from magnetar.bookie.registration import Registration
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.values import BookieRegistration
+from magnetar.ledger.bookie_protocol.registry import BookieRegistry
+from magnetar.ledger.ledger_store import LedgerStore
+from magnetar.ledger.quorum.config import QuorumConfig
+from magnetar.ledger.quorum.quorum_store import QuorumLedgerStore
+from magnetar.ledger.quorum.reader import ReadOptions
+from magnetar.ledger.quorum.recovery import RecoveryOptions
+from magnetar.ledger.segment_log.config import SegmentLogConfig
+from magnetar.sim.disk import SimDisk
+from magnetar.sim.loop import SimClock, SimPool
+from magnetar.sim.metadata import MetadataFaults, SimMetadataServer, SimMetadataStore
+from magnetar.sim.network import NetworkFaults, SimNetwork
+from magnetar.sim.process import SimProcess, WorldLoop
+from magnetar.sim.syncer import SimSyncer
+
+from tests.simulation.quorum.bookie_service import BookieService
+from tests.simulation.quorum.checker import Checker
+from tests.simulation.quorum.sim_clients import SimBookieClients
+
+INSTANCE_ID = b"simulated-instan"
+KEYS = Keys("sim")
+SESSION_MS = 1000
+
+SMALL_SEGMENTS = SegmentLogConfig(
+    segment_size_bytes=64 << 10,
+    segment_entries_max=400,
+    fill_ahead_bytes=16 << 10,
+    group_bytes_max=64 << 10,
+    free_space_headroom_bytes=0,
+    pending_bytes_max=1 << 20,
+)
+
+
+CORE_CONFIG = BookieCoreConfig(
+    disk_usage_threshold=1.0, disk_usage_low_water_mark=1.0, disk_check_interval_ms=200
+)
+
+QUORUM_CONFIG = QuorumConfig(
+    ledger_pending_bytes_max=256 << 10,
+    pending_bytes_max=1 << 20,
+    add_entry_timeout_s=0.4,
+    no_quorum_timeout_s=1.5,
+    replace_retry_s=0.2,
+    close_wait_s=0.1,
+    explicit_lac_interval_ms=50,
+    quarantine_errors=3,
+    quarantine_interval_s=2.0,
+    quarantine_s=0.5,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How ledgers are replicated, over how many bookies."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    bookies: int
+
+    @property
+    def lost_disks_max(self) -> int:
+        """Disks that may be lost without losing an acknowledged entry."""
+        return self.ack_quorum - 1
+
+    @property
+    def unreachable_max(self) -> int:
+        """Bookies that may be away while writes go on."""
+        return self.write_quorum - self.ack_quorum
+
+
+SHAPES = (
+    Shape(3, 3, 2, 4),
+    Shape(3, 2, 2, 4),
+    Shape(5, 3, 2, 6),
+    Shape(4, 3, 3, 5),
+    Shape(3, 3, 2, 3),
+    Shape(3, 3, 1, 4),
+)
+"""The last one acknowledges a single copy: no disk may be lost, only processes."""
+
+
+class BookieNode:
+    """A bookie's machine: its disk stays, its process comes and goes."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.name = name
+        self.disk = SimDisk()
+        self.process: SimProcess | None = None
+        self.outage = "crash"
+        """What its process's next death is: 'crash' (power loss), 'kill', or 'wipe': with another disk."""
+        self.starts = 0
+        self.down_s: tuple[float, float] | None = (0.05, 0.8)
+        """How long it is away; None: until somebody starts it."""
+        self._cluster = cluster
+
+    @property
+    def up(self) -> bool:
+        return self.process is not None
+
+    def start(self) -> None:
+        """Start its process; nothing when it runs."""
+        if self.process is not None:
+            return
+        self.starts += 1
+        process = self.process = SimProcess(self._cluster.loop, self.name)
+        process.on_death(self._died)
+        disk = self.disk
+        disk.on_operation = None
+        process.spawn(self._run(process, disk))
+
+    def crash(self, outage: str) -> None:
+        """Its process ends now."""
+        self.outage = outage
+        if self.process is not None:
+            self.process.kill()
+        elif outage == "wipe":
+            self._replace_disk()
+
+    def _died(self) -> None:
+        self.process = None
+        self._replace_disk()
+        if self.down_s is not None:
+            self._cluster.later(self._cluster.rng.uniform(*self.down_s), self.start)
+
+    def _replace_disk(self) -> None:
+        outage, self.outage = self.outage, "crash"
+        dead = self.disk
+        if outage == "wipe":
+            self.disk = SimDisk(dead.capacity)
+        else:
+            self.disk = dead.kill() if outage == "kill" else dead.crash(self._cluster.rng)
+        dead.crashed = True
+
+    async def _run(self, process: SimProcess, disk: SimDisk) -> None:
+        """The bookie's main program."""
+        cluster = self._cluster
+        metadata = cluster.metadata_store(process)
+        try:
+            core = await open_core(cluster, self.name, disk, metadata)
+        except OSError:
+            process.kill()  # it starts again, as a supervisor would have it
+            return
+        cluster.network.listen(process, BookieService(core, cluster.checker))
+        describe = self._describe
+        await Registration(metadata, KEYS, describe, SESSION_MS).start()
+
+    def _describe(self) -> BookieRegistration:
+        return BookieRegistration(bookie_id=self.name, address=self.name, protocol_version=1)
+
+
+async def open_core(cluster: Cluster, name: str, disk: SimDisk, metadata: SimMetadataStore) -> BookieCore:
+    """A bookie's core on its disk, as its process opens it."""
+    return await open_bookie_core(
+        disk,
+        metadata,
+        KEYS,
+        bookie_id=name,
+        instance_id=INSTANCE_ID,
+        pool=SimPool(cluster.loop),
+        syncer=SimSyncer(cluster.loop),
+        clock=cluster.clock,
+        rng=random.Random(cluster.rng.getrandbits(64)),
+        log_config=SMALL_SEGMENTS,
+        config=CORE_CONFIG,
+        accept_empty_directory=True,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class ClientNode:
+    """A process that writes and reads ledgers."""
+
+    process: SimProcess
+    metadata: SimMetadataStore
+    clients: SimBookieClients
+    registry: BookieRegistry
+    store: LedgerStore
+
+
+class Cluster:
+    """Everything there is."""
+
+    def __init__(self, loop: WorldLoop, seed: int, shape: Shape) -> None:
+        self.loop = loop
+        self.seed = seed
+        self.shape = shape
+        self.rng = random.Random(f"cluster {seed}")
+        self.clock = SimClock(loop)
+        self.server = SimMetadataServer()
+        self.network = SimNetwork(loop, random.Random(f"network {seed}"), NetworkFaults(give_up_s=0.3))
+        self.checker = Checker(self.server, KEYS)
+        self.metadata_faults = MetadataFaults()
+        self.bookies = [BookieNode(self, f"b{number}") for number in range(shape.bookies)]
+        self.clients: list[ClientNode] = []
+        self.lost_disks: set[str] = set()
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call something in the world."""
+        self.loop.call_later(delay_s, call)
+
+    async def client(self, name: str) -> ClientNode:
+        """A new process that can write and read ledgers."""
+        process = SimProcess(self.loop, name)
+        node = await process.spawn(self._start_client(process))
+        self.clients.append(node)
+        return node
+
+    async def _start_client(self, process: SimProcess) -> ClientNode:
+        metadata = self.metadata_store(process)
+        registry = BookieRegistry(metadata, KEYS)
+        await registry.start()
+        clients = SimBookieClients(self.network, process)
+        store = QuorumLedgerStore(
+            clients,
+            registry,
+            metadata,
+            KEYS,
+            self.clock,
+            random.Random(self.rng.getrandbits(64)),
+            QUORUM_CONFIG,
+            read_options=ReadOptions(speculative_delay_s=0.05),
+            recovery_options=RecoveryOptions(batch_bytes=16 << 10, patience_s=0.1, grace_s=0.1),
+        )
+        return ClientNode(process, metadata, clients, registry, store)
+
+    def metadata_store(self, process: SimProcess) -> SimMetadataStore:
+        """A process's way to metadata."""
+        store = SimMetadataStore(self.server, random.Random(self.rng.getrandbits(64)))
+        process.on_death(store.crash)
+        return store

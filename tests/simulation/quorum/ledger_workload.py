@@ -1,0 +1,163 @@
+"""Owners of a row of ledgers: each recovers what the ones before it left open, then writes until it dies, is
+replaced or gets stuck; readers follow. In the end everything heals, and every promise must hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Final
+
+from magnetar.common.errors import MetadataError, NoSuchLedger, StorageError
+from magnetar.ledger.ledger_store import RUN_CHUNK, LedgerReader, LedgerRef, Run
+
+from tests.simulation.quorum.checker import Promises
+from tests.simulation.quorum.cluster import ClientNode, Cluster
+from tests.simulation.quorum.nemesis import Nemesis
+
+ROUNDS: Final = 4
+"""Owners, one after the other, or one beside the other."""
+
+FINAL_S: Final = 60.0
+"""Once everything is healed, every recovery is done within so much virtual time."""
+
+
+class LedgerWorkload:
+    """One run over one cluster."""
+
+    def __init__(self, cluster: Cluster, *, rounds: int = ROUNDS) -> None:
+        self.rng = random.Random(f"workload {cluster.seed}")
+        self.nemesis = Nemesis(cluster, cluster.seed)
+        self.recoveries = 0
+        self._cluster = cluster
+        self._checker = cluster.checker
+        self._rounds = rounds
+
+    async def run(self) -> None:
+        """Everything, from the first bookie's start to the last check."""
+        cluster, rng = self._cluster, self.rng
+        for bookie in cluster.bookies:
+            bookie.start()
+        await asyncio.sleep(0.1)
+        trouble = asyncio.ensure_future(self.nemesis.run())
+        reader = await cluster.client("reader")
+        reader.process.spawn(self._follow(reader))
+        for number in range(self._rounds):
+            owner = await cluster.client(f"owner{number}")
+            owner.process.spawn(self._own(owner, random.Random(rng.getrandbits(64))))
+            await asyncio.sleep(rng.choice((0.1, 0.4, 1.0)))
+            fate = rng.random()
+            if fate < 0.3:
+                owner.process.kill()
+            elif fate < 0.5:
+                owner.process.kill_after(rng.randint(1, 400))
+            self._checker.raise_broken()
+        self.nemesis.stop()
+        await trouble
+        await asyncio.sleep(0.5)
+        last = await cluster.client("last")
+        await asyncio.wait_for(last.process.spawn(self._check_everything(last)), FINAL_S)
+        self._checker.raise_broken()
+
+    # --- owners ---
+
+    async def _own(self, client: ClientNode, rng: random.Random) -> None:
+        """Take over, then write one ledger after the other."""
+        for promises in list(self._checker.ledgers.values()):
+            if promises.closed is None:
+                await self._recover(client, promises, rng)
+        while True:
+            try:
+                await self._write_ledger(client, rng)
+            except (StorageError, MetadataError):
+                await asyncio.sleep(rng.uniform(0.01, 0.1))
+
+    async def _write_ledger(self, client: ClientNode, rng: random.Random) -> None:
+        shape = self._cluster.shape
+        promises = Promises(LedgerRef(0, 0), shape.write_quorum, shape.ack_quorum)
+        writer = await client.store.create(
+            self._checker.listener(promises),
+            ensemble_size=shape.ensemble_size,
+            write_quorum=shape.write_quorum,
+            ack_quorum=shape.ack_quorum,
+            properties={},
+        )
+        self._checker.created(promises, writer)
+        for _ in range(rng.choice((1, 4, 12, 40))):
+            for _ in range(rng.choice((1, 1, 3))):
+                run = small_run(rng)
+                self._checker.appended(promises, run, writer.append(run))
+            await asyncio.sleep(rng.choice((0.001, 0.004, 0.015, 0.05)))
+            if promises.failed:
+                break
+        if rng.random() < 0.9:
+            self._checker.closed(promises, await writer.close(), by_writer=True)
+
+    async def _recover(self, client: ClientNode, promises: Promises, rng: random.Random) -> LedgerReader:
+        """Until it is done; another client may be at it too."""
+        while True:
+            try:
+                reader, closed = await client.store.recover(promises.ref)
+                self._checker.closed(promises, closed)
+                self.recoveries += 1
+                return reader
+            except (StorageError, MetadataError):
+                await asyncio.sleep(rng.uniform(0.02, 0.1))
+
+    # --- readers ---
+
+    async def _follow(self, client: ClientNode) -> None:
+        """Read what may be read of some ledger, again and again."""
+        rng = random.Random(self.rng.getrandbits(64))
+        while True:
+            await asyncio.sleep(rng.uniform(0.01, 0.1))
+            if not self._checker.ledgers:
+                continue
+            promises = rng.choice(list(self._checker.ledgers.values())[-3:])
+            try:
+                reader = await client.store.open(promises.ref)
+                last = reader.last_confirmed
+                if last >= 0:
+                    first = rng.randint(0, last)
+                    await self._read(reader, promises, first, min(last, first + 40))
+            except (StorageError, MetadataError):
+                continue
+
+    async def _read(self, reader: LedgerReader, promises: Promises, first: int, last: int) -> None:
+        while first <= last:
+            runs = await reader.read(first, last, 5_000)
+            first = self._checker.read(promises, first, reader.last_confirmed, runs)
+
+    # --- the end ---
+
+    async def _check_everything(self, client: ClientNode) -> None:
+        """Every ledger ends somewhere, and every entry up to there can be read."""
+        rng = random.Random(self.rng.getrandbits(64))
+        for ledger_id in list(self._checker.metadata):
+            promises = self._checker.ledgers.get(ledger_id)
+            if promises is None:
+                continue  # nobody was told that it was created
+            reader = await self._recover(client, promises, rng)
+            assert promises.closed is not None
+            while True:
+                try:
+                    await self._read(reader, promises, 0, promises.closed)
+                    break
+                except NoSuchLedger:
+                    raise
+                except StorageError:
+                    await asyncio.sleep(0.1)
+
+
+def small_run(rng: random.Random) -> Run:
+    """A few entries, now and then a large one, batches and flags. None looks as if it carried a checksum."""
+    count = rng.choice((1, 1, 2, 4))
+    size = rng.choice((0, 7, 60, 300)) if count > 1 else rng.choice((1, 60, 60, 60, 60, 5_000))
+    lengths = [size if rng.random() < 0.7 else rng.randrange(size + 1) for _ in range(count)]
+    return Run(
+        [(b"-" + rng.randbytes(length))[:length] for length in lengths],
+        publish_time_ms=rng.randrange(1 << 41),
+        first_index=rng.randrange(1 << 40),
+        message_counts=None if rng.random() < 0.6 else [rng.randrange(1, 9) for _ in lengths],
+        flags=rng.choice((0, 0, RUN_CHUNK)),
+    )

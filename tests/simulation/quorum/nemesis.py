@@ -1,0 +1,231 @@
+"""What goes wrong in a run: one thing after the other, by the seed, until it is told to stop.
+
+A seed has its own climate: which kinds of trouble there are, how often, how many bookies at a time. Disks are
+lost (emptied, or bits in them flipped) on as many bookies as the quorums promise to survive, and no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from magnetar.sim.network import NetworkFaults
+from magnetar.sim.process import SimProcess
+
+from tests.simulation.quorum.cluster import BookieNode, Cluster
+
+GIVE_UP_S = 0.3
+"""Without a sign of life for so long, a stream is broken."""
+
+
+class Nemesis:
+    """The trouble of one run."""
+
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        self.rng = rng = random.Random(f"nemesis {seed}")
+        self._cluster = cluster
+        self._stopped = False
+        kinds: list[tuple[Callable[[], None], int]] = [
+            (self.crash_bookie, 4),
+            (self.kill_bookie, 2),
+            (self.lose_disk, 2),
+            (self.pause_bookie, 3),
+            (self.pause_client, 3),
+            (self.isolate_bookie, 3),
+            (self.cut_paths, 4),
+            (self.heal, 6),
+            (self.fail_syncs, 2),
+            (self.fill_disk, 1),
+            (self.lose_metadata, 1),
+            (self.unsure_metadata, 2),
+        ]
+        chosen = [kind for kind in kinds if rng.random() < 0.6]
+        self._kinds = [kind for kind, _ in chosen] or [self.crash_bookie]
+        self._weights = [weight for _, weight in chosen] or [1]
+        self._pause_s = rng.choice((0.05, 0.15, 0.15, 0.4))
+        self._disturbed_max = rng.choice((1, 1, cluster.shape.unreachable_max or 1, cluster.shape.bookies))
+        self._disturbed: dict[str, float] = {}
+        self.struck: list[str] = []
+        faults = cluster.network.faults
+        faults.give_up_s = GIVE_UP_S
+        if rng.random() < 0.6:
+            faults.break_probability = rng.choice((0.0, 0.003, 0.02))
+            faults.loss_probability = rng.choice((0.0, 0.02, 0.1))
+            faults.duplicate_probability = rng.choice((0.0, 0.1))
+            faults.slow_probability = rng.choice((0.0, 0.02, 0.2))
+
+    async def run(self) -> None:
+        """Strike again and again."""
+        while not self._stopped:
+            await asyncio.sleep(self.rng.expovariate(1 / self._pause_s))
+            if not self._stopped:
+                self.rng.choices(self._kinds, self._weights)[0]()
+
+    def stop(self) -> None:
+        """Strike no more and let everything come back."""
+        self._stopped = True
+        cluster = self._cluster
+        cluster.network.faults = NetworkFaults(give_up_s=GIVE_UP_S, slow_probability=0)
+        cluster.network.heal()
+        for client in cluster.clients:
+            client.metadata.faults.unreachable = False
+            client.metadata.faults.unknown_probability = 0
+        for bookie in cluster.bookies:
+            bookie.disk.capacity = 1 << 40
+            bookie.disk.faults.sync_errors.clear()
+            bookie.down_s = (0.05, 0.1)
+            bookie.start()
+
+    # --- kinds ---
+
+    def crash_bookie(self) -> None:
+        self._end_bookie("crash")
+
+    def kill_bookie(self) -> None:
+        self._end_bookie("kill")
+
+    def lose_disk(self) -> None:
+        """An emptied disk, or bits that flipped, on a bookie that lost its data already or still may."""
+        cluster, rng = self._cluster, self.rng
+        lost = cluster.lost_disks
+        if len(lost) >= cluster.shape.lost_disks_max:
+            if not lost:
+                return
+            names = sorted(lost)
+        else:
+            names = [bookie.name for bookie in cluster.bookies]
+        name = rng.choice(names)
+        lost.add(name)
+        bookie = next(bookie for bookie in cluster.bookies if bookie.name == name)
+        if rng.random() < 0.5:
+            self._note(f"{name} loses its disk")
+            bookie.crash("wipe")
+        else:
+            self._rot(bookie)
+
+    def pause_bookie(self) -> None:
+        bookie = self._some_bookie(0.05 + self.rng.random())
+        if bookie is not None and bookie.process is not None:
+            self._pause(bookie.process, self.rng.choice((0.05, 0.2, 0.6, 1.5)))
+
+    def pause_client(self) -> None:
+        clients = [client for client in self._cluster.clients if client.process.alive]
+        if clients:
+            client = self.rng.choice(clients)
+            client.metadata.faults.silent = True
+
+            def resumed() -> None:
+                client.metadata.faults.silent = False
+
+            self._pause(client.process, self.rng.choice((0.05, 0.2, 0.6, 2.0)), resumed)
+
+    def isolate_bookie(self) -> None:
+        bookie = self._some_bookie(1.0)
+        if bookie is not None:
+            others = [name for name in self._names() if name != bookie.name]
+            self._note(f"{bookie.name} is isolated")
+            self._cluster.network.partition([bookie.name], others, symmetric=self.rng.random() < 0.5)
+            self._cluster.later(self.rng.choice((0.1, 0.5, 1.2)), self.heal)
+
+    def cut_paths(self) -> None:
+        """Some clients lose some bookies, in one direction or both."""
+        rng, cluster = self.rng, self._cluster
+        clients = [client.process.name for client in cluster.clients if client.process.alive]
+        if not clients:
+            return
+        bookies = [bookie.name for bookie in cluster.bookies]
+        some = rng.sample(bookies, rng.randint(1, min(len(bookies), self._disturbed_max + 1)))
+        some_clients = rng.sample(clients, rng.randint(1, len(clients)))
+        sides = (some_clients, some) if rng.random() < 0.5 else (some, some_clients)
+        self._note(f"{sides[0]} and {sides[1]} are parted")
+        cluster.network.partition(*sides, symmetric=rng.random() < 0.4)
+        cluster.later(rng.choice((0.1, 0.5, 1.2)), self.heal)
+
+    def heal(self) -> None:
+        self._note("the network heals")
+        self._cluster.network.heal()
+
+    def fail_syncs(self) -> None:
+        bookie = self.rng.choice(self._cluster.bookies)
+        self._note(f"syncs of {bookie.name} fail")
+        start = bookie.disk.operations + self.rng.randint(1, 20)
+        bookie.disk.faults.sync_errors.update(range(start, start + self.rng.randint(1, 6)))
+
+    def fill_disk(self) -> None:
+        """No space for a while."""
+        bookie = self.rng.choice(self._cluster.bookies)
+        self._note(f"the disk of {bookie.name} is full")
+        bookie.disk.capacity = (
+            bookie.disk.capacity - bookie.disk.free_bytes() + self.rng.choice((0, 3000, 200_000))
+        )
+
+        def empty() -> None:
+            bookie.disk.capacity = 1 << 40
+
+        self._cluster.later(self.rng.choice((0.1, 0.5)), empty)
+
+    def lose_metadata(self) -> None:
+        clients = [client for client in self._cluster.clients if client.process.alive]
+        if clients:
+            faults = self.rng.choice(clients).metadata.faults
+            faults.unreachable = True
+
+            def back() -> None:
+                faults.unreachable = False
+
+            self._cluster.later(self.rng.choice((0.05, 0.3)), back)
+
+    def unsure_metadata(self) -> None:
+        for client in self._cluster.clients:
+            client.metadata.faults.unknown_probability = self.rng.choice((0.0, 0.1, 0.3))
+
+    # --- inside ---
+
+    def _names(self) -> list[str]:
+        cluster = self._cluster
+        clients = [client.process.name for client in cluster.clients if client.process.alive]
+        return [*(bookie.name for bookie in cluster.bookies), *clients]
+
+    def _some_bookie(self, duration_s: float) -> BookieNode | None:
+        """One to be troubled now; None when enough of them are."""
+        now = self._cluster.loop.time()
+        self._disturbed = {name: end for name, end in self._disturbed.items() if end > now}
+        candidates = self._cluster.bookies
+        if len(self._disturbed) >= self._disturbed_max:
+            candidates = [bookie for bookie in candidates if bookie.name in self._disturbed]
+        bookie = self.rng.choice(candidates)
+        self._disturbed[bookie.name] = max(self._disturbed.get(bookie.name, 0.0), now + duration_s)
+        return bookie
+
+    def _end_bookie(self, outage: str) -> None:
+        bookie = self._some_bookie(1.0)
+        if bookie is None or bookie.process is None:
+            return
+        self._note(f"{bookie.name}: {outage}")
+        bookie.down_s = self.rng.choice(((0.02, 0.05), (0.05, 0.8), (0.5, 2.0)))
+        if self.rng.random() < 0.5:
+            bookie.crash(outage)
+        else:
+            bookie.outage = outage
+            bookie.process.kill_after(self.rng.randint(1, 200))
+
+    def _pause(
+        self, process: SimProcess, duration_s: float, on_end: Callable[[], None] | None = None
+    ) -> None:
+        self._note(f"{process.name} stands still for {duration_s:g} s")
+        process.pause(duration_s, on_end)
+
+    def _rot(self, bookie: BookieNode) -> None:
+        paths = [path for path in bookie.disk.paths() if path.startswith("segments/")]
+        if not paths:
+            return
+        self._note(f"bits of {bookie.name} flip")
+        path = self.rng.choice(paths)
+        used = len(bookie.disk.content(path).rstrip(b"\0"))
+        for _ in range(self.rng.randint(1, 4)):
+            bookie.disk.flip_bit(path, self.rng.randrange(max(8, used * 8)))
+
+    def _note(self, what: str) -> None:
+        self.struck.append(what)
+        self._cluster.loop.trace(what)
