@@ -1,4 +1,9 @@
-"""Fixtures of the integration tests: one server per module, unique topic names, a PyPI client per test."""
+"""Fixtures of the integration tests: one server per module, unique topic names, a PyPI client per test.
+
+Every test runs over a standalone, and a second time over a broker with bookies: those of the modules in
+OVER_BOOKIES in every run, the others in the full tier. `STANDALONE` in a module keeps it to the standalone,
+with the reason as its value.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,13 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
 
+from tests.cluster.processes import BrokerProcess, Cluster
 from tests.integration.harness import (
     SERVICE_URL_VARIABLE,
     Endpoint,
@@ -18,6 +25,14 @@ from tests.integration.harness import (
     external_endpoint,
     temporary_directory,
 )
+
+STANDALONE_KIND = "standalone"
+BOOKIES_KIND = "bookies"
+
+OVER_BOOKIES = {"test_publish_consume.py", "test_restart.py", "raw/test_acknowledgement.py"}
+"""Modules that also run over bookies outside the full tier."""
+
+Server = StandaloneServer | BrokerProcess
 
 SETTINGS = {"acknowledgmentAtBatchIndexLevelEnabled": "true"}
 """Settings of every server here that differ from the defaults."""
@@ -36,14 +51,50 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The kinds of server that a test runs over."""
+    if "_module_server" not in metafunc.fixturenames:
+        return
+    kinds = [pytest.param(STANDALONE_KIND, id=pytest.HIDDEN_PARAM)]
+    path = str(metafunc.definition.path.relative_to(Path(__file__).parent))
+    if external_endpoint() is None and not hasattr(metafunc.module, "STANDALONE"):
+        kinds.append(
+            pytest.param(
+                BOOKIES_KIND, id=BOOKIES_KIND, marks=() if path in OVER_BOOKIES else (pytest.mark.full,)
+            )
+        )
+    metafunc.parametrize("_module_server", kinds, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="session")
+def _cluster() -> Iterator[Cluster]:
+    """etcd and three bookies, shared by all modules: each has a broker of its own, one after the other."""
+    directory = temporary_directory()
+    failed_before = len(_failed_modules)
+    try:
+        with Cluster.running(directory) as cluster:
+            yield cluster
+    finally:
+        if len(_failed_modules) > failed_before:
+            print(f"kept for a look: {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
 @pytest.fixture(scope="module")
-def _module_server(request: pytest.FixtureRequest) -> Iterator[StandaloneServer | None]:
+def _module_server(request: pytest.FixtureRequest) -> Iterator[Server | None]:
     """The module's own server, or None when the environment names a service."""
     if external_endpoint() is not None:
         yield None
         return
+    settings = {**SETTINGS, **getattr(request.module, "SERVER_SETTINGS", {})}
     directory = temporary_directory()
-    server = StandaloneServer(directory, {**SETTINGS, **getattr(request.module, "SERVER_SETTINGS", {})})
+    server: Server
+    if request.param == BOOKIES_KIND:
+        cluster: Cluster = request.getfixturevalue("_cluster")
+        server = cluster.broker(settings)
+    else:
+        server = StandaloneServer(directory, settings)
     try:
         server.start()
         yield server
@@ -60,7 +111,7 @@ def _module_server(request: pytest.FixtureRequest) -> Iterator[StandaloneServer 
 
 
 @pytest.fixture
-def server(_module_server: StandaloneServer | None) -> StandaloneServer:
+def server(_module_server: Server | None) -> Server:
     """The module's server for tests that stop, kill or configure it; they skip when it is not ours."""
     if _module_server is None:
         pytest.skip(f"needs a server of its own, {SERVICE_URL_VARIABLE} names one that is not")
@@ -77,7 +128,7 @@ def our_contract() -> None:
 
 
 @pytest.fixture
-def endpoint(_module_server: StandaloneServer | None) -> Endpoint:
+def endpoint(_module_server: Server | None) -> Endpoint:
     """Where the service under test listens, be it ours or the one that the environment names."""
     external = external_endpoint()
     if external is not None:
