@@ -26,7 +26,7 @@ _READ_BACKOFF_S: Final = 0.05
 _READ_BACKOFF_MAX_S: Final = 0.5
 
 # A page of a listing and what a watch sends at once; a single value is at most 1 MiB.
-_RECEIVE_BYTES_MAX: Final = 32 << 20
+_RECEIVE_BYTES_MAX: Final = 8 << 20
 
 _CHANNEL_OPTIONS: Final = [
     ("grpc.enable_retries", 0),
@@ -124,7 +124,7 @@ class EtcdConnection:
             remaining = None if deadline is None else deadline - _now()
             if remaining is not None and remaining <= 0:
                 raise MetadataError(
-                    f"no connection to etcd at {self.addresses} within {timeout_s:g} s; nothing was sent. "
+                    f"no connection to etcd at {self.addresses} within {timeout_s:.3g} s; nothing was sent. "
                     f"Is it running and reachable?"
                 )
             await asyncio.wait([self._connecting], timeout=remaining)

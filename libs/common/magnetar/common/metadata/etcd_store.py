@@ -35,6 +35,9 @@ log = get_logger(__name__)
 TXN_OPS_MAX: Final = 128
 """etcd's own limit, --max-txn-ops; guards count."""
 
+TXN_BYTES_MAX: Final = 1536 << 10
+"""etcd's own limit, --max-request-bytes; keys and guards count."""
+
 _PAGE_KEYS: Final = 1_000
 _LISTING_ATTEMPTS: Final = 3
 _CLOSED: Final = "the metadata store is closed"
@@ -98,7 +101,7 @@ class EtcdMetadataStore:
         await self.commit([Delete(key, expected_version)])
 
     async def commit(self, ops: Sequence[Op]) -> int:
-        """At most TXN_OPS_MAX operations, more are a ValueError; etcd takes about 1.5 MiB in all."""
+        """At most TXN_OPS_MAX operations and TXN_BYTES_MAX in all; more are a ValueError."""
         return await self.commit_with_lease(ops, 0)
 
     async def commit_with_lease(self, ops: Sequence[Op], lease: int) -> int:
@@ -118,6 +121,11 @@ class EtcdMetadataStore:
                 for op in guards
             ],
         )
+        if request.ByteSize() > TXN_BYTES_MAX:
+            raise ValueError(
+                f"a metadata transaction of {request.ByteSize()} bytes: etcd takes at most {TXN_BYTES_MAX}; "
+                f"split it"
+            )
         first = ops[0].key if ops else ""
         answer = await self._connection.write(
             f"commit {len(ops)} operations from {first!r}", lambda endpoint: endpoint.kv.Txn, request

@@ -1,0 +1,163 @@
+"""What etcd adds to the contract: limits, pages, large answers, several members, leases in seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+from magnetar.common.errors import MetadataError, VersionMismatch
+from magnetar.common.metadata.etcd_store import TXN_OPS_MAX, EtcdMetadataStore
+from magnetar.common.metadata.store import ABSENT, VALUE_BYTES_MAX, Check, Put, WatchEvent
+
+from tests.etcd_server import EtcdServer, grpc_stays, grpc_streams_end
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[EtcdServer]]:
+    """Two clusters of one member each."""
+    with (
+        grpc_stays(),
+        EtcdServer.running(tmp_path_factory.mktemp("one")) as one,
+        EtcdServer.running(tmp_path_factory.mktemp("two")) as two,
+    ):
+        yield [one, two]
+
+
+@pytest.fixture
+def etcd(servers: list[EtcdServer]) -> EtcdServer:
+    servers[0].clear()
+    return servers[0]
+
+
+def with_store(
+    endpoints: list[str],
+    scenario: Callable[[EtcdMetadataStore], Awaitable[None]],
+    request_timeout_s: float = 5.0,
+) -> None:
+    async def main() -> None:
+        try:
+            store = await EtcdMetadataStore.open(
+                endpoints, request_timeout_s=request_timeout_s, page_keys=100
+            )
+            try:
+                await scenario(store)
+            finally:
+                await store.close()
+        finally:
+            await grpc_streams_end()
+
+    asyncio.run(main())
+
+
+def test_the_largest_transaction_is_taken_and_a_larger_one_refused_before_it_is_sent(
+    etcd: EtcdServer,
+) -> None:
+    async def scenario(store: EtcdMetadataStore) -> None:
+        puts = [Put(f"/{number}", b"", ABSENT) for number in range(TXN_OPS_MAX)]
+        revision = await store.commit(puts)
+        with pytest.raises(ValueError, match="at most 128"):
+            await store.commit([*puts, Check("/guard", ABSENT)])
+        with pytest.raises(VersionMismatch) as lost:
+            await store.commit([Put(put.key, b"") for put in puts[1:]] + [Check("/0", revision + 1)])
+        assert lost.value.actual == revision
+
+    with_store([etcd.endpoint], scenario)
+
+
+def test_the_first_guard_that_fails_is_the_one_that_is_named(etcd: EtcdServer) -> None:
+    async def scenario(store: EtcdMetadataStore) -> None:
+        a, b = await store.put("/a", b""), await store.put("/b", b"")
+        with pytest.raises(VersionMismatch) as lost:
+            await store.commit([Check("/a", a), Put("/c", b"", ABSENT), Check("/b", a), Check("/d", b)])
+        assert (lost.value.key, lost.value.expected, lost.value.actual) == ("/b", a, b)
+
+    with_store([etcd.endpoint], scenario)
+
+
+def test_a_transaction_larger_than_etcd_takes_is_refused_before_it_is_sent(etcd: EtcdServer) -> None:
+    async def scenario(store: EtcdMetadataStore) -> None:
+        big = bytes(VALUE_BYTES_MAX)
+        with pytest.raises(ValueError, match="bytes: etcd takes at most"):
+            await store.commit([Put("/a", big), Put("/b", big)])
+        assert (await store.children("/")).items == []
+        assert await store.put("/a", big) > 0
+
+    with_store([etcd.endpoint], scenario)
+
+
+def test_a_listing_larger_than_one_answer_is_whole_and_so_is_a_watch(etcd: EtcdServer) -> None:
+    """12 values of 1 MiB: more than a message holds."""
+
+    async def scenario(store: EtcdMetadataStore) -> None:
+        watch = store.watch("/big/")
+        expected = []
+        for number in range(12):
+            key, value = f"/big/{number:02d}", bytes([number]) * VALUE_BYTES_MAX
+            expected.append(WatchEvent(key, value, await store.put(key, value)))
+        listing = await store.children("/big/")
+        assert [(item.key, item.value, item.version) for item in listing.items] == [
+            (event.key, event.value, event.version) for event in expected
+        ]
+        assert [await asyncio.wait_for(watch.__anext__(), 20) for _ in expected] == expected
+
+    with_store([etcd.endpoint], scenario)
+
+
+def test_changes_of_another_store_after_a_listing_reach_the_watch_started_before_it(
+    etcd: EtcdServer,
+) -> None:
+    async def scenario(store: EtcdMetadataStore) -> None:
+        other = await EtcdMetadataStore.open([etcd.endpoint])
+        for round_ in range(20):
+            watch = store.watch("/w/")
+            listing = await store.children("/w/")
+            version = await other.put("/w/a", b"%d" % round_)
+            assert version == listing.revision + 1
+            assert (await asyncio.wait_for(watch.__anext__(), 20)).version == version
+            await watch.aclose()
+        await other.close()
+
+    with_store([etcd.endpoint], scenario)
+
+
+def test_a_member_that_stops_answering_is_left_for_another(servers: list[EtcdServer]) -> None:
+    """Here each is a cluster of its own, so that it shows who answered."""
+    one, two = servers
+
+    async def scenario(store: EtcdMetadataStore) -> None:
+        await store.put("/who", b"one")
+        one.pause()
+        try:
+            assert await store.get("/who") is None
+            assert await store.put("/who", b"two") > 0
+        finally:
+            one.resume()
+        found = await store.get("/who")
+        assert found is not None
+        assert found.value == b"two"
+
+    with_store([one.endpoint, two.endpoint], scenario, request_timeout_s=2.0)
+
+
+def test_a_session_time_is_in_whole_seconds_and_granted_by_etcd(etcd: EtcdServer) -> None:
+    async def scenario(store: EtcdMetadataStore) -> None:
+        assert (await store.session(2_001)).ttl_s == 3
+        assert (await store.session(1)).ttl_s >= 1
+
+    with_store([etcd.endpoint], scenario)
+
+
+def test_a_store_that_finds_no_etcd_does_not_open_and_names_the_endpoints(etcd: EtcdServer) -> None:
+    async def scenario(store: EtcdMetadataStore) -> None:
+        raise AssertionError("opened")
+
+    with pytest.raises(MetadataError, match=r"no connection to etcd at 127\.0\.0\.1:1 within 0\.5 s"):
+        with_store(["127.0.0.1:1"], scenario, request_timeout_s=0.5)
+
+
+def test_host_names_are_resolved(etcd: EtcdServer) -> None:
+    async def scenario(store: EtcdMetadataStore) -> None:
+        assert await store.put("/a", b"") > 0
+
+    with_store([f"localhost:{etcd.client_port}"], scenario)
