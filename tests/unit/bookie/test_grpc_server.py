@@ -149,6 +149,17 @@ def test_a_long_poll_is_answered_when_the_lac_advances(tmp_path: Path) -> None:
     with_bookie(tmp_path, scenario)
 
 
+def test_an_explicit_lac_covers_an_idle_tail(tmp_path: Path) -> None:
+    async def scenario(bookie: Bookie) -> None:
+        await append(bookie.client, 0, [b"a"])
+        waiting = asyncio.ensure_future(bookie.client.read_lac(LEDGER, above=-1, wait_ms=30_000))
+        bookie.client.write_lac(LedgerRef(LEDGER.id, 1), 7)  # another key: nobody's
+        bookie.client.write_lac(LEDGER, 0)
+        assert (await waiting).lac == 0
+
+    with_bookie(tmp_path, scenario)
+
+
 def test_the_largest_entry_passes_and_a_larger_one_is_refused_before_it_is_sent(tmp_path: Path) -> None:
     async def scenario(bookie: Bookie) -> None:
         entry = bytes(5 << 20)

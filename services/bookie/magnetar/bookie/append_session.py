@@ -86,6 +86,8 @@ class AppendSession:
             if first:
                 check_version(batch.protocol_version)
                 first = False
+            if batch.lacs:
+                self._core.write_lacs(batch.lacs)
             appends = batch.appends
             try:
                 counts = [record_entry_count(append.record.header) for append in appends]

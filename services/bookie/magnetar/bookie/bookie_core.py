@@ -7,7 +7,7 @@ configuration files stand around it. All calls on the loop that opened it.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -44,6 +44,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     DescribeRequest,
     Description,
     FenceRequest,
+    LacUpdate,
     LedgerList,
     LedgerState,
     ListLedgersRequest,
@@ -113,6 +114,18 @@ class BookieCore:
         nobody can say whose it is, and the stream has to end; UnsupportedFormat for one of a later release.
         """
         self._appends.append(append, answer)
+
+    def write_lacs(self, updates: Iterable[LacUpdate]) -> None:
+        """Hear of last add confirmeds that no append has carried yet; a plain call. Hints: kept in memory,
+        never lowered, and passed over for ledgers that are not here."""
+        for update in updates:
+            try:
+                ledger = self.ledgers.find(update.ledger.id, update.ledger.key)
+            except WrongKey:
+                continue
+            if ledger is not None and update.lac > ledger.lac:
+                ledger.lac = update.lac
+                self._lac_waiters.advanced((ledger,))
 
     async def read(self, request: ReadRequest) -> AsyncIterator[ReadPart]:
         """Durable entries, in order, in parts of at most 1 MiB or one entry; the last part says why it ends.
