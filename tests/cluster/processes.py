@@ -56,7 +56,7 @@ class BrokerProcess(MagnetarProcess):
     """One `magnetar broker`; healthy once it is the owner and serves."""
 
     def __init__(self, directory: Path, name: str, etcd_url: str, settings: Mapping[str, str]) -> None:
-        self.endpoint, ports = free_endpoint()
+        self.endpoint, ports = free_endpoint(CLUSTER_NAME)
         super().__init__(
             directory,
             name,

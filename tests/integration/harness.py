@@ -37,6 +37,7 @@ class Endpoint:
 
     service_url: str
     http_url: str
+    cluster: str = "standalone"
 
     @property
     def host(self) -> str:
@@ -248,10 +249,10 @@ class StandaloneServer(MagnetarProcess):
         self.arguments = ["standalone", "--data-dir", str(path)]
 
 
-def free_endpoint() -> tuple[Endpoint, dict[str, str]]:
+def free_endpoint(cluster: str = "standalone") -> tuple[Endpoint, dict[str, str]]:
     """An endpoint on free ports, and the settings that make a broker listen there."""
     binary_port, web_port = free_ports(2)
-    endpoint = Endpoint(f"pulsar://127.0.0.1:{binary_port}", f"http://127.0.0.1:{web_port}")
+    endpoint = Endpoint(f"pulsar://127.0.0.1:{binary_port}", f"http://127.0.0.1:{web_port}", cluster)
     return endpoint, {"brokerServicePort": str(binary_port), "webServicePort": str(web_port)}
 
 
