@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.common.config.settings import setting
 from magnetar.ledger.bookie_protocol.grpc_methods import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX
@@ -147,6 +148,7 @@ class BookieConfig:
     listener: ListenerConfig = field(default_factory=ListenerConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
     core: BookieCoreConfig = field(default_factory=BookieCoreConfig)
+    auto_recovery: AutoRecoveryConfig = field(default_factory=AutoRecoveryConfig)
     segment_log: SegmentLogConfig = field(default_factory=SegmentLogConfig)
 
     @property

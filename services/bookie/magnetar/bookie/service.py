@@ -12,13 +12,14 @@ import random
 from contextlib import AsyncExitStack
 from typing import Final
 
+from magnetar.bookie.autorecovery.auto_recovery import AutoRecovery
 from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
 from magnetar.bookie.config import BookieConfig
 from magnetar.bookie.grpc_server import BookieGrpcServer
 from magnetar.bookie.http_pages import HttpPages, json_page
 from magnetar.bookie.metrics import CONTENT_TYPE, BookieStats, Figures, MetricsPage
 from magnetar.bookie.registration import Registration
-from magnetar.bookie.tls import server_credentials
+from magnetar.bookie.tls import client_tls, server_credentials
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.instance import ensure_instance_id
 from magnetar.common.metadata.keys import Keys
@@ -31,6 +32,8 @@ from magnetar.common.runtime.clock import SystemClock
 from magnetar.common.runtime.posix_disk import PosixDisk
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
+from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
+from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.ledger.segment_log.kernel_syncer import system_syncer
 
 log = get_logger(__name__)
@@ -117,6 +120,7 @@ class Bookie:
         await self._server.set_serving(serving=True, writable=not self.core.read_only)
         opened.push_async_callback(self._registration.close)
         await self._registration.start()
+        await self._start_auto_recovery(metadata, keys)
         self._phase = "serving"
 
     async def _open_core(self, metadata: MetadataStore, keys: Keys) -> BookieCore:
@@ -140,6 +144,27 @@ class Bookie:
             log_config=config.segment_log,
             config=config.core,
         )
+
+    async def _start_auto_recovery(self, metadata: MetadataStore, keys: Keys) -> None:
+        config, opened = self.config, self._opened
+        registry = BookieRegistry(metadata, keys)
+        opened.push_async_callback(registry.close)
+        await registry.start()
+        clients = GrpcBookieClients(registry.address, tls=client_tls(config.tls))
+        opened.push_async_callback(clients.close)
+        recovery = AutoRecovery(
+            config.bookie_id,
+            metadata,
+            keys,
+            registry,
+            clients,
+            self._clock,
+            random.SystemRandom(),
+            config.auto_recovery,
+            set_read_only=self.core.set_read_only,
+        )
+        opened.push_async_callback(recovery.close)
+        recovery.start()
 
     async def _start_http(self) -> None:
         listener = self.config.listener

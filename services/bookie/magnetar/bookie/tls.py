@@ -1,4 +1,4 @@
-"""TLS of the bookie's gRPC port."""
+"""TLS of the bookie's gRPC port, and towards other bookies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc
 from magnetar.bookie.config import TlsConfig
-from magnetar.ledger.bookie_protocol.grpc_clients import read_pem
+from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, read_pem
 
 
 def server_credentials(config: TlsConfig) -> grpc.ServerCredentials | None:
@@ -17,4 +17,18 @@ def server_credentials(config: TlsConfig) -> grpc.ServerCredentials | None:
     trusted = read_pem(Path(config.trust_certs)) if config.client_authentication else None
     return grpc.ssl_server_credentials(
         [pair], root_certificates=trusted, require_client_auth=config.client_authentication
+    )
+
+
+def client_tls(config: TlsConfig) -> ClientTls | None:
+    """How this bookie reaches others, which are configured like itself; None without TLS.
+
+    Without `tlsTrustStore` the bookie's own certificate has to vouch for theirs.
+    """
+    if not config.enabled:
+        return None
+    return ClientTls(
+        trust_certs=Path(config.trust_certs or config.certificate),
+        certificate=Path(config.certificate),
+        key=Path(config.key),
     )

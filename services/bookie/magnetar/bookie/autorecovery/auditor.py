@@ -1,0 +1,246 @@
+"""The auditor: marks every ledger that names a lost bookie, or one that shall leave, and those with gaps.
+
+It looks at all ledgers when a bookie has been away for `lostBookieRecoveryDelay`, when an operator wants one
+gone, a while after it came into office, and every `auditorPeriodicBookieCheckInterval`. A bookie that comes
+back is lost no more; what was marked for it and not begun is dropped by the replication workers, which look
+themselves at who is up. Nothing here decides what is deleted, so a ledger that is created while a pass is
+under way, and missed by it, waits for the next one without harm.
+
+A decommissioned bookie has left when a pass, begun after it took no more fragments, finds no entry on it:
+then its cookie goes together with the operator's wish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from magnetar.bookie.autorecovery.cluster_view import ClusterView, Mark
+from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
+from magnetar.bookie.autorecovery.election import Leadership
+from magnetar.bookie.autorecovery.fragments import bookies_in_use
+from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
+from magnetar.bookie.autorecovery.lost_bookies import LostBookies
+from magnetar.bookie.autorecovery.marks import merge_mark
+from magnetar.bookie.autorecovery.metrics import AUDITS, LOST_BOOKIES, MARKED
+from magnetar.common.errors import DataCorruption, MetadataError, UnsupportedFormat, VersionMismatch
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, Delete, MetadataStore, Op, Put, Versioned
+from magnetar.common.metadata.values import Decommission, LedgerMetadata, UnderReplicated, decode, encode
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.clock import Clock
+
+log = get_logger(__name__)
+
+MARKS_AT_ONCE: Final = 64
+"""Marks in one transaction; etcd takes 128 operations by default."""
+
+LEDGERS_AT_ONCE: Final = 64
+"""Ledgers looked at before the loop gets its turn."""
+
+PAUSE_S: Final = 1.0
+"""Between two passes at least; after one that failed, too."""
+
+
+class Auditor:
+    """One term of office. `run` raises MetadataError, VersionMismatch of the office when that is lost."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        keys: Keys,
+        view: ClusterView,
+        clock: Clock,
+        config: AutoRecoveryConfig,
+        leadership: Leadership,
+    ) -> None:
+        self._metadata = metadata
+        self._keys = keys
+        self._view = view
+        self._clock = clock
+        self._config = config
+        self._leadership = leadership
+        self._lost = LostBookies(config.lost_bookie_recovery_delay_s)
+        self._wake = asyncio.Event()
+        self._looked_for: frozenset[str] = frozenset()
+        self._next_pass = clock.monotonic() + config.lost_bookie_recovery_delay_s
+        self._left: dict[str, set[int]] = {}
+        """Ledgers marked because of each bookie that shall leave, while their marks are there."""
+
+    async def run(self) -> None:
+        stop_bookies = self._view.on_bookies(self._wake.set)
+        stop_marks = self._view.on_mark(self._on_mark)
+        try:
+            while True:
+                self._wake.clear()
+                await self._look()
+                await self._wait()
+        finally:
+            stop_bookies()
+            stop_marks()
+            LOST_BOOKIES.set(0)
+
+    def _on_mark(self, ledger_id: int, mark: Mark | None) -> None:
+        if mark is not None:
+            return
+        for ledgers in self._left.values():
+            ledgers.discard(ledger_id)
+            if not ledgers:
+                self._wake.set()  # time to see whether the bookie holds nothing any more
+
+    async def _look(self) -> None:
+        """Make a pass if there is a reason for one."""
+        now = self._clock.monotonic()
+        self._lost.update(self._view.cookies, self._view.registry.bookies, now)
+        lost = self._lost.lost(now)
+        LOST_BOOKIES.set(len(lost))
+        leaving = frozenset(self._view.decommissions)
+        self._left = {bookie: ledgers for bookie, ledgers in self._left.items() if bookie in leaving}
+        wanted = lost | leaving
+        self._looked_for &= wanted
+        takes_nothing = self._taking_nothing(leaving)
+        emptied = any(not ledgers and bookie in takes_nothing for bookie, ledgers in self._left.items())
+        if wanted == self._looked_for and not emptied and now < self._next_pass:
+            return
+        for bookie in sorted(lost - self._looked_for - leaving):
+            log.warning("a bookie is lost, its ledgers will be copied", bookie=bookie)
+        try:
+            await self._pass(wanted, leaving, takes_nothing)
+        except MetadataError:
+            AUDITS.labels(outcome="failed").inc()
+            raise
+        AUDITS.labels(outcome="done").inc()
+        self._looked_for = wanted
+        interval = self._config.audit_interval_s
+        self._next_pass = self._clock.monotonic() + interval if interval else float("inf")
+
+    async def _wait(self) -> None:
+        """Until something happened or a time has come; not less than a pause."""
+        await asyncio.sleep(PAUSE_S)
+        now = self._clock.monotonic()
+        self._lost.update(self._view.cookies, self._view.registry.bookies, now)
+        next_loss = self._lost.next_loss(now)
+        due = self._next_pass if next_loss is None else min(self._next_pass, next_loss)
+        if self._lost.lost(now) - self._looked_for:
+            return  # became due in the pause
+        try:
+            async with asyncio.timeout(None if due == float("inf") else max(due - now, 0.0)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _taking_nothing(self, leaving: Collection[str]) -> set[str]:
+        """Those that leave and get no new fragments any more."""
+        up = self._view.registry.bookies
+        return {bookie for bookie in leaving if bookie not in up or up[bookie].read_only}
+
+    async def _pass(
+        self, wanted: frozenset[str], leaving: frozenset[str], takes_nothing: Collection[str]
+    ) -> None:
+        """Look at every ledger once and mark what needs it."""
+        self._left = {bookie: set() for bookie in sorted(leaving)}
+        found = dict.fromkeys(sorted(leaving), 0)
+        seen = marked = 0
+        async for page in ledger_pages(self._metadata, self._keys):
+            for start in range(0, len(page.items), LEDGERS_AT_ONCE):
+                batch = page.items[start : start + LEDGERS_AT_ONCE]
+                seen += len(batch)
+                marked += await self._mark(batch, wanted, found)
+                await asyncio.sleep(0)
+        if wanted or marked:
+            log.info("all ledgers were looked at", ledgers=seen, marked=marked, lost=sorted(wanted))
+        for bookie in found:
+            if found[bookie] or bookie not in takes_nothing:
+                await self._note_progress(bookie, found[bookie])
+            else:
+                await self._let_go(bookie)
+
+    async def _mark(self, items: Collection[Versioned], wanted: frozenset[str], found: dict[str, int]) -> int:
+        """Mark those of a few ledgers that need it; returns how many got a mark or a larger one."""
+        fresh: list[tuple[LedgerMetadata, list[str]]] = []
+        larger: list[tuple[LedgerMetadata, list[str]]] = []
+        known = self._view.cookies
+        for item in items:
+            try:
+                ledger = decode(LedgerMetadata, item.value)
+            except (DataCorruption, UnsupportedFormat) as error:
+                log.error("a ledger's metadata cannot be read", key=item.key, reason=str(error))
+                continue
+            used = bookies_in_use(ledger)
+            # A bookie without cookie and registration does not exist any more.
+            missing = sorted(
+                bookie
+                for bookie in used
+                if bookie in wanted or (bookie not in known and not self._view.is_up(bookie))
+            )
+            for bookie in missing:
+                if bookie in found:
+                    found[bookie] += 1
+                    self._left[bookie].add(ledger.ref.id)
+            if not missing and not ledger.gaps:
+                continue
+            mark = self._view.marks.get(ledger.ref.id)
+            if mark is None:
+                fresh.append((ledger, missing))
+            elif not set(missing) <= set(mark.missing):
+                larger.append((ledger, missing))
+        count = len(fresh) + len(larger)
+        for start in range(0, len(fresh), MARKS_AT_ONCE):
+            larger += await self._mark_fresh(fresh[start : start + MARKS_AT_ONCE])
+        for ledger, missing in larger:
+            now_ms = self._clock.wall_ms()
+            guards = [self._leadership.check()]
+            await merge_mark(self._metadata, self._keys, ledger.ref, missing, now_ms, guards)
+        MARKED.inc(count)
+        return count
+
+    async def _mark_fresh(
+        self, fresh: list[tuple[LedgerMetadata, list[str]]]
+    ) -> list[tuple[LedgerMetadata, list[str]]]:
+        """Write new marks in one transaction; returns them all when one of them exists already."""
+        now_ms = self._clock.wall_ms()
+        ops: list[Op] = [self._leadership.check()]
+        for ledger, missing in fresh:
+            mark = UnderReplicated(ref=ledger.ref, missing_bookie_ids=missing, created_ms=now_ms)
+            ops.append(Put(self._keys.under_replicated(ledger.ref.id), encode(mark), ABSENT))
+        try:
+            await self._metadata.commit(ops)
+        except VersionMismatch as error:
+            if error.key == self._leadership.key:
+                raise
+            return fresh
+        return []
+
+    async def _note_progress(self, bookie_id: str, ledgers: int) -> None:
+        key = self._keys.decommission(bookie_id)
+        wish = await self._metadata.get(key)
+        if wish is None:
+            return
+        value = decode(Decommission, wish.value)
+        value.ledgers = ledgers
+        value.audited_ms = self._clock.wall_ms()
+        ops: list[Op] = [self._leadership.check(), Put(key, encode(value), wish.version)]
+        await self._commit_about(bookie_id, ops)
+
+    async def _let_go(self, bookie_id: str) -> None:
+        """Nothing is left on a bookie: its identity goes together with the wish that it should."""
+        key, cookie_key = self._keys.decommission(bookie_id), self._keys.cookie(bookie_id)
+        wish, cookie = await self._metadata.get(key), await self._metadata.get(cookie_key)
+        if wish is None:
+            return
+        ops: list[Op] = [self._leadership.check(), Delete(key, wish.version)]
+        if cookie is not None:
+            ops.append(Delete(cookie_key, cookie.version))
+        if await self._commit_about(bookie_id, ops):
+            log.info("a bookie is decommissioned: no ledger has entries on it any more", bookie=bookie_id)
+
+    async def _commit_about(self, bookie_id: str, ops: list[Op]) -> bool:
+        try:
+            await self._metadata.commit(ops)
+        except VersionMismatch as error:
+            if error.key == self._leadership.key:
+                raise
+            log.info("a decommission changed meanwhile", bookie=bookie_id)
+            return False
+        return True

@@ -1,0 +1,136 @@
+"""One auditor among all bookies: an ephemeral key, and everyone else watches for its end.
+
+A session is a hint, so two may believe for a while that they lead. That does no harm: every write of the
+auditor is a transaction that also checks its key (`Leadership.check`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from magnetar.bookie.autorecovery.metrics import IS_AUDITOR
+from magnetar.bookie.autorecovery.session_holder import SessionHolder
+from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.store import ABSENT, Check, MetadataStore, Session
+from magnetar.common.metadata.values import Leader, encode
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.clock import Clock
+
+log = get_logger(__name__)
+
+RETRY_AFTER_S: Final = 0.5
+RETRY_AFTER_MAX_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """An office that was won."""
+
+    key: str
+    version: int
+    epoch: int
+    """Above those of all earlier leaders."""
+
+    def check(self) -> Check:
+        """To be part of every transaction of this leader."""
+        return Check(self.key, self.version)
+
+
+class Candidate:
+    """Stands for the office of `key` again and again; `lead` runs while it is held.
+
+    `lead` is cancelled when the session ends. It may return, or raise VersionMismatch of the office's key
+    or another MetadataError: then the office is given up, and the candidate stands again after a while.
+    """
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        key: str,
+        sessions: SessionHolder,
+        clock: Clock,
+        candidate_id: str,
+        lead: Callable[[Leadership], Awaitable[None]],
+    ) -> None:
+        self._metadata = metadata
+        self._key = key
+        self._sessions = sessions
+        self._clock = clock
+        self._id = candidate_id
+        self._lead = lead
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        wait_s = RETRY_AFTER_S
+        while True:
+            try:
+                session = await self._sessions.get()
+                leadership = await self._stand(session)
+                if leadership is not None:
+                    await self._hold(session, leadership)
+                wait_s = RETRY_AFTER_S
+            except MetadataError as error:
+                log.debug("no election now", reason=str(error))
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, RETRY_AFTER_MAX_S)
+
+    async def _stand(self, session: Session) -> Leadership | None:
+        """Try to win, or wait until whoever holds the office is gone."""
+        watch = self._metadata.watch(self._key)
+        try:
+            listing = await self._metadata.children(self._key)
+            if not any(item.key == self._key for item in listing.items):
+                # Every earlier leader's key was written above the revision that it had listed.
+                return await self._claim(session, epoch=listing.revision + 1)
+            async for event in watch:
+                if event.key == self._key and event.value is None and event.version > listing.revision:
+                    return None
+            raise MetadataError("the metadata store is closed")
+        finally:
+            await watch.aclose()
+
+    async def _claim(self, session: Session, epoch: int) -> Leadership | None:
+        value = encode(Leader(id=self._id, epoch=epoch, since_ms=self._clock.wall_ms()))
+        try:
+            version = await session.put_ephemeral(self._key, value, ABSENT)
+        except VersionMismatch:
+            return None
+        except UnknownOutcome:
+            found = await self._metadata.get(self._key)
+            if found is None or found.value != value:
+                raise
+            version = found.version
+        return Leadership(self._key, version, epoch)
+
+    async def _hold(self, session: Session, leadership: Leadership) -> None:
+        log.info("this bookie leads auto-recovery", bookie=self._id, epoch=leadership.epoch)
+        IS_AUDITOR.set(1)
+        leading = asyncio.ensure_future(self._lead(leadership))
+        expired = asyncio.ensure_future(session.expired())
+        try:
+            await asyncio.wait((leading, expired), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            IS_AUDITOR.set(0)
+            for task in (leading, expired):
+                task.cancel()
+            _, error = await asyncio.gather(expired, leading, return_exceptions=True)
+        if isinstance(error, asyncio.CancelledError):
+            log.info("the session of this auditor is over", bookie=self._id, epoch=leadership.epoch)
+            return
+        await self._resign(leadership)
+        if isinstance(error, VersionMismatch) and error.key == self._key:
+            log.info("another bookie leads auto-recovery", bookie=self._id)
+        elif isinstance(error, MetadataError):
+            raise error
+        elif isinstance(error, BaseException):
+            log.error("the auditor failed and stands again", bookie=self._id, exc_info=error)
+            raise MetadataError("the auditor failed") from error
+
+    async def _resign(self, leadership: Leadership) -> None:
+        try:
+            await self._metadata.delete(leadership.key, leadership.version)
+        except VersionMismatch:
+            pass  # it was taken away

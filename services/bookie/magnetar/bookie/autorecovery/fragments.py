@@ -1,0 +1,223 @@
+"""Which entries a ledger's metadata puts on which bookies, and what is wrong with that: no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from magnetar.common.metadata.values import LedgerMetadata
+from magnetar.ledger.quorum.ledger_metadata import OPEN_GAP_END
+from magnetar.ledger.quorum.striping import Striping
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentRange:
+    """Consecutive entries on one ensemble. `last` is final: nothing is ever added to the range."""
+
+    first: int
+    last: int
+    bookie_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A lost bookie's share of a fragment, to be copied to a bookie that takes its place."""
+
+    fragment: FragmentRange
+    lost: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Entries that a bookie of their fragment lacks, to be copied to that bookie: it is up."""
+
+    fragment: FragmentRange
+    bookie_id: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What can be mended now, and what keeps the ledger from being whole afterwards."""
+
+    moves: list[Move]
+    fills: list[Fill]
+    void_gaps: bool
+    """Some gaps are of bookies that their fragment does not name any more: only to be struck out."""
+    tail_lacks: bool
+    """The last fragment takes appends still (or is under recovery), and names a lost bookie or has a gap
+    without end: its writer's business, as long as there is one."""
+    waiting: bool
+    """There are gaps of bookies that are down but not lost."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is wrong with the ledger."""
+        return not (self.moves or self.fills or self.void_gaps or self.tail_lacks or self.waiting)
+
+
+def striping_of(metadata: LedgerMetadata) -> Striping:
+    return Striping(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+
+
+def is_closed(metadata: LedgerMetadata) -> bool:
+    return metadata.state == LedgerMetadata.CLOSED
+
+
+def settled_fragments(metadata: LedgerMetadata) -> Iterator[FragmentRange]:
+    """The fragments whose end is known, without those that hold nothing: all of a closed ledger, all but the
+    last of another."""
+    fragments = metadata.fragments
+    for number, fragment in enumerate(fragments):
+        first = fragment.first_entry_id
+        if number + 1 < len(fragments):
+            last = fragments[number + 1].first_entry_id - 1
+        elif is_closed(metadata):
+            last = metadata.last_entry_id
+        else:
+            return
+        if first <= last:
+            yield FragmentRange(first, last, tuple(fragment.bookie_ids))
+
+
+def open_fragment(metadata: LedgerMetadata) -> LedgerMetadata.Fragment | None:
+    """The fragment whose end is not known yet; None for a closed ledger and for one without fragments."""
+    return None if is_closed(metadata) or not metadata.fragments else metadata.fragments[-1]
+
+
+def bookies_in_use(metadata: LedgerMetadata) -> set[str]:
+    """Every bookie that has, or may get, entries of the ledger."""
+    used = {bookie for fragment in settled_fragments(metadata) for bookie in fragment.bookie_ids}
+    tail = open_fragment(metadata)
+    return used if tail is None else used.union(tail.bookie_ids)
+
+
+def last_of_share(metadata: LedgerMetadata, bookie_id: str) -> int:
+    """The last entry, of those whose place is final, that a bookie should have; -1: none, or it has gaps, for
+    which there is a mark."""
+    if any(gap.bookie_id == bookie_id for gap in metadata.gaps):
+        return -1
+    striping = striping_of(metadata)
+    last = -1
+    for fragment in settled_fragments(metadata):
+        if bookie_id in fragment.bookie_ids:
+            position = fragment.bookie_ids.index(bookie_id)
+            # Within the last E entries there is one of each position, unless the fragment is shorter.
+            first = max(fragment.first, fragment.last - striping.ensemble_size + 1)
+            last = max(last, *(end for _, end in striping.shares(position, first, fragment.last)), -1)
+    return last
+
+
+def plan_repair(metadata: LedgerMetadata, lost: Collection[str], up: Collection[str]) -> Plan:
+    """What to do for a ledger. A bookie that leaves on purpose is among `lost`, and maybe in `up`."""
+    moves, fills = [], []
+    settled = list(settled_fragments(metadata))
+    for fragment in settled:
+        moves += [Move(fragment, bookie) for bookie in fragment.bookie_ids if bookie in lost]
+    waiting = void = False
+    tail = open_fragment(metadata)
+    tail_lacks = tail is not None and any(bookie in lost for bookie in tail.bookie_ids)
+    for gap in metadata.gaps:
+        covered = 0
+        for fragment in settled:
+            first, last = max(gap.first_entry_id, fragment.first), min(gap.last_entry_id, fragment.last)
+            if first > last or gap.bookie_id not in fragment.bookie_ids:
+                continue
+            covered += last - first + 1
+            if gap.bookie_id in lost:
+                continue  # the move takes care of it
+            if gap.bookie_id in up:
+                fills.append(Fill(fragment, gap.bookie_id, first, last))
+            else:
+                waiting = True
+        if tail is not None and gap.last_entry_id >= tail.first_entry_id and gap.bookie_id in tail.bookie_ids:
+            first = max(gap.first_entry_id, tail.first_entry_id)
+            covered += gap.last_entry_id - first + 1
+            if gap.last_entry_id == OPEN_GAP_END:
+                tail_lacks = True
+            elif gap.bookie_id in up and gap.bookie_id not in lost:
+                # Confirmed, or it would be no gap; so it may be copied although more may follow.
+                whole = FragmentRange(tail.first_entry_id, gap.last_entry_id, tuple(tail.bookie_ids))
+                fills.append(Fill(whole, gap.bookie_id, first, gap.last_entry_id))
+            else:
+                waiting = True
+        void |= covered < gap.last_entry_id - gap.first_entry_id + 1
+    return Plan(moves, fills, void, tail_lacks, waiting)
+
+
+def with_move(metadata: LedgerMetadata, move: Move, replacement: str) -> LedgerMetadata | None:
+    """The metadata once a move is done, gaps of the lost bookie in that fragment struck out.
+
+    None when the fragment is not what it was: then nothing may be written.
+    """
+    if move.fragment not in settled_fragments(metadata) or replacement in move.fragment.bookie_ids:
+        return None
+    after = _copy(metadata)
+    for fragment in after.fragments:
+        if fragment.first_entry_id == move.fragment.first:
+            at = list(fragment.bookie_ids).index(move.lost)
+            fragment.bookie_ids[at] = replacement
+    _strike_out(after, move.lost, move.fragment.first, move.fragment.last)
+    return after
+
+
+def with_fill(metadata: LedgerMetadata, fill: Fill) -> LedgerMetadata | None:
+    """The metadata once a gap is filled; None when its entries belong to other bookies by now."""
+    if fill.bookie_id not in _ensemble_at(metadata, fill.first):
+        return None
+    after = _copy(metadata)
+    _strike_out(after, fill.bookie_id, fill.first, fill.last)
+    return after
+
+
+def without_void_gaps(metadata: LedgerMetadata) -> LedgerMetadata:
+    """The metadata without gaps of bookies that the fragment in question does not name."""
+    after = _copy(metadata)
+    ends = [f.first_entry_id - 1 for f in metadata.fragments[1:]]
+    ends.append(metadata.last_entry_id if is_closed(metadata) else OPEN_GAP_END)
+    for fragment, end in zip(metadata.fragments, ends, strict=True):
+        for bookie in {gap.bookie_id for gap in metadata.gaps}.difference(fragment.bookie_ids):
+            _strike_out(after, bookie, fragment.first_entry_id, end)
+    if is_closed(metadata):
+        for bookie in {gap.bookie_id for gap in metadata.gaps}:
+            _strike_out(after, bookie, metadata.last_entry_id + 1, OPEN_GAP_END)
+    return after
+
+
+def _ensemble_at(metadata: LedgerMetadata, entry_id: int) -> Iterable[str]:
+    found: Iterable[str] = ()
+    for fragment in metadata.fragments:
+        if fragment.first_entry_id > entry_id:
+            break
+        found = fragment.bookie_ids
+    return found
+
+
+def _strike_out(metadata: LedgerMetadata, bookie_id: str, first: int, last: int) -> None:
+    """Take a range out of a bookie's gaps."""
+    kept = []
+    for gap in metadata.gaps:
+        if gap.bookie_id != bookie_id or gap.last_entry_id < first or gap.first_entry_id > last:
+            kept.append(gap)
+            continue
+        if gap.first_entry_id < first:
+            kept.append(
+                LedgerMetadata.Gap(
+                    bookie_id=bookie_id, first_entry_id=gap.first_entry_id, last_entry_id=first - 1
+                )
+            )
+        if gap.last_entry_id > last:
+            kept.append(
+                LedgerMetadata.Gap(
+                    bookie_id=bookie_id, first_entry_id=last + 1, last_entry_id=gap.last_entry_id
+                )
+            )
+    del metadata.gaps[:]
+    metadata.gaps.extend(kept)
+
+
+def _copy(metadata: LedgerMetadata) -> LedgerMetadata:
+    after = LedgerMetadata()
+    after.CopyFrom(metadata)
+    return after

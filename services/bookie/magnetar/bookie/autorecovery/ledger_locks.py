@@ -1,0 +1,52 @@
+"""One replication worker for a ledger at a time: an ephemeral key.
+
+Only work is saved by it. When a session ends unseen two may copy the same ledger: the copies are equal, and
+the compare-and-set of the ledger's metadata takes the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from magnetar.bookie.autorecovery.session_holder import SessionHolder
+from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, MetadataStore
+from magnetar.common.metadata.values import Leader, encode
+from magnetar.common.runtime.clock import Clock
+
+
+class LedgerLocks:
+    """The locks of one bookie's workers. A lock is the version of its key."""
+
+    def __init__(
+        self, metadata: MetadataStore, keys: Keys, sessions: SessionHolder, clock: Clock, bookie_id: str
+    ) -> None:
+        self._metadata = metadata
+        self._keys = keys
+        self._sessions = sessions
+        self._clock = clock
+        self._bookie_id = bookie_id
+        self._taken = 0
+
+    async def acquire(self, ledger_id: int) -> int | None:
+        """A lock, or None: another worker has it. Raises MetadataError."""
+        key = self._keys.replication_lock(ledger_id)
+        self._taken += 1
+        holder = Leader(id=self._bookie_id, epoch=self._taken, since_ms=self._clock.wall_ms())
+        value = encode(holder)
+        session = await self._sessions.get()
+        try:
+            return await session.put_ephemeral(key, value, ABSENT)
+        except VersionMismatch:
+            return None
+        except UnknownOutcome:
+            found = await self._metadata.get(key)
+            if found is None or found.value != value:
+                return None
+            return found.version
+
+    async def release(self, ledger_id: int, lock: int) -> None:
+        """Give a lock back; whatever does not work is done by the end of the session."""
+        with contextlib.suppress(MetadataError):
+            await self._metadata.delete(self._keys.replication_lock(ledger_id), lock)

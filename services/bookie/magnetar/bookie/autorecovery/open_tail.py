@@ -1,0 +1,91 @@
+"""The last fragment of a ledger that is not closed, on a lost bookie: whose business is it?
+
+Its writer's, first of all. A writer that appends meets the lost bookie at once and replaces it, and one that
+finds no replacement records gaps, which are filled like any others. So what is left here are ledgers that
+nobody appends to: idle ones, and those of writers that are gone and whose topics nobody has loaded since.
+They lack a copy for as long as nobody closes them, and a second loss could make them impossible to recover.
+
+So, as in BookKeeper, such a ledger is recovered (fenced, completed, closed) after
+`openLedgerRereplicationGracePeriod`. Other than in BookKeeper this happens only
+
+- when nothing at all moved in that time: not its metadata, not the last entry or last add confirmed that its
+  bookies report. A writer that still appends, with or without the lost bookie, is never fenced;
+- when enough writable bookies are there to take the lost one's place: as long as they are not, a new ledger
+  could not be had either, and fencing would turn a ledger with one copy less into a topic without service.
+
+A living writer that is idle learns of the fence at its next append: its topic is loaded again, and nothing
+is lost. A recovery that somebody began and nobody finished is finished after the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from magnetar.bookie.autorecovery.cluster_view import ClusterView
+from magnetar.common.metadata.values import LedgerMetadata
+from magnetar.ledger.bookie_protocol.bookie_client import BookieClients, BookieUnreachable
+from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, LedgerState
+from magnetar.ledger.ledger_store import LedgerRef
+
+Recover = Callable[[LedgerRef], Awaitable[object]]
+"""Fence a ledger, find its end, close it (`LedgerRecovery.recover`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """How a ledger stood: its metadata's version, and what its bookies said."""
+
+    version: int
+    last_entry_id: int
+    lac: int
+    since_s: float
+
+
+class OpenTails:
+    """Remembers, for ledgers that wait, since when nothing moved."""
+
+    def __init__(self, view: ClusterView, clients: BookieClients, grace_s: float) -> None:
+        self._view = view
+        self._clients = clients
+        self.grace_s = grace_s
+        self._seen: dict[int, _Seen] = {}
+
+    def forget(self, ledger_id: int) -> None:
+        self._seen.pop(ledger_id, None)
+
+    async def is_abandoned(self, metadata: LedgerMetadata, version: int) -> bool:
+        """Whether nothing moved for the grace period and the ledger may be recovered now.
+
+        To be asked again after a grace period.
+        """
+        if metadata.state == LedgerMetadata.OPEN and not self._has_room(metadata):
+            return False
+        ref = LedgerRef(metadata.ref.id, metadata.ref.key)
+        answers = await asyncio.gather(
+            *(
+                self._ask(bookie, ref)
+                for bookie in metadata.fragments[-1].bookie_ids
+                if self._view.is_up(bookie)
+            )
+        )
+        heard = [answer for answer in answers if answer is not None]
+        now = asyncio.get_running_loop().time()
+        last = max((answer.last_entry_id for answer in heard if answer.code == OK), default=-1)
+        lac = max((answer.lac for answer in heard if answer.code == OK), default=-1)
+        seen = self._seen.get(ref.id)
+        if not heard or seen is None or (seen.version, seen.last_entry_id, seen.lac) != (version, last, lac):
+            self._seen[ref.id] = _Seen(version, last, lac, now)
+            return False
+        return now >= seen.since_s + self.grace_s
+
+    def _has_room(self, metadata: LedgerMetadata) -> bool:
+        able = [info for info in self._view.registry.writable() if not self._view.leaves(info.bookie_id)]
+        return len(able) >= metadata.ensemble_size
+
+    async def _ask(self, bookie_id: str, ref: LedgerRef) -> LedgerState | None:
+        try:
+            return await self._clients.client(bookie_id).read_lac(ref)
+        except BookieUnreachable:
+            return None

@@ -1,0 +1,328 @@
+"""The replication worker of a bookie: takes an under-replicated ledger, copies what is missing, says so.
+
+For each lost bookie in a fragment whose end is known its share is copied to a replacement, durably, and then
+the ledger's metadata names the replacement, by compare-and-set with the version that was read. A gap is
+filled on its own bookie, and struck out. When nothing is wrong any more the mark goes. A crash at any point
+leaves copies that nobody reads, and the mark; whoever comes next begins where the metadata stands.
+
+What cannot be mended now (no replica answers, no replacement is to be had) rests and is tried again later, or
+as soon as something changes among the bookies. Nothing here ever removes an entry, or names a bookie that
+does not have all that it should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from magnetar.bookie.autorecovery.cluster_view import ClusterView, Mark
+from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
+from magnetar.bookie.autorecovery.entry_copier import CopyFailed, EntryCopier, TargetFailed
+from magnetar.bookie.autorecovery.fragments import (
+    Fill,
+    FragmentRange,
+    Move,
+    Plan,
+    plan_repair,
+    striping_of,
+    with_fill,
+    with_move,
+    without_void_gaps,
+)
+from magnetar.bookie.autorecovery.ledger_locks import LedgerLocks
+from magnetar.bookie.autorecovery.marks import remove_mark
+from magnetar.bookie.autorecovery.metrics import COPYING, LEDGERS
+from magnetar.bookie.autorecovery.open_tail import OpenTails, Recover
+from magnetar.bookie.autorecovery.repair_queue import RepairQueue
+from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, decode, encode
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.quorum.striping import Striping
+
+log = get_logger(__name__)
+
+ATTEMPTS_MAX: Final = 20
+"""Compare-and-sets that one attempt at a ledger may lose before the ledger rests."""
+
+ChooseReplacement = Callable[[Sequence[str], int, Striping, Collection[str]], str | None]
+"""(ensemble, position, striping, bookies out of the question) -> another bookie for the position, or None."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attempt at one ledger."""
+
+    ref: LedgerRef
+    copied: dict[tuple[int, int, str], str] = field(default_factory=dict)
+    """(first entry, last entry, lost bookie) -> the bookie that has its share now."""
+    stuck: dict[tuple[int, int, str], str] = field(default_factory=dict)
+    """What could not be copied in this attempt, and why."""
+    unfit: set[str] = field(default_factory=set)
+    """Bookies that did not take copies in this attempt."""
+    lost_sets: int = 0
+
+
+class ReplicationWorker:
+    """Runs `copied_ledgers_max` attempts at a time, from `start` to `close`."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        keys: Keys,
+        view: ClusterView,
+        locks: LedgerLocks,
+        copier: EntryCopier,
+        tails: OpenTails,
+        rng: random.Random,
+        config: AutoRecoveryConfig,
+        choose_replacement: ChooseReplacement,
+        recover: Recover,
+    ) -> None:
+        self._metadata = metadata
+        self._keys = keys
+        self._view = view
+        self._locks = locks
+        self._copier = copier
+        self._tails = tails
+        self._config = config
+        self._choose_replacement = choose_replacement
+        self._recover = recover
+        self._queue = RepairQueue(rng, config.retry_after_ms / 1000)
+        self._news = asyncio.Event()
+        self._tasks = TaskOwner("replication worker")
+        self._stops: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for ledger_id in self._view.marks:
+            self._queue.add(ledger_id, now)
+        self._stops = [self._view.on_mark(self._on_mark), self._view.on_bookies(self._on_bookies)]
+        for number in range(self._config.copied_ledgers_max):
+            self._tasks.spawn(self._run(), f"worker {number}")
+
+    async def close(self) -> None:
+        """Stop where it is; idempotent."""
+        for stop in self._stops:
+            stop()
+        await self._tasks.close()
+
+    def _on_mark(self, ledger_id: int, mark: Mark | None) -> None:
+        if mark is None:
+            self._queue.remove(ledger_id)
+            self._tails.forget(ledger_id)
+        else:
+            self._queue.add(ledger_id, asyncio.get_running_loop().time())
+            self._news.set()
+
+    def _on_bookies(self) -> None:
+        self._queue.wake_all(asyncio.get_running_loop().time())
+        self._news.set()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            ledger_id = self._queue.take(loop.time())
+            if ledger_id is None:
+                await self._wait_for_news()
+                continue
+            COPYING.inc()
+            try:
+                await self._attempt(ledger_id)
+            except asyncio.CancelledError:
+                raise
+            except MagnetarError as error:
+                LEDGERS.labels(outcome="failed").inc()
+                log.warning("an under-replicated ledger has to wait", ledger=ledger_id, reason=str(error))
+                self._queue.rest(ledger_id, loop.time())
+            except Exception:
+                LEDGERS.labels(outcome="failed").inc()
+                log.exception("an under-replicated ledger could not be mended", ledger=ledger_id)
+                self._queue.rest(ledger_id, loop.time())
+            finally:
+                COPYING.dec()
+
+    async def _wait_for_news(self) -> None:
+        self._news.clear()
+        due = self._queue.next_due()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(due):
+                await self._news.wait()
+
+    async def _attempt(self, ledger_id: int) -> None:
+        """Do for one ledger what can be done now, and tell the queue what is left."""
+        loop = asyncio.get_running_loop()
+        lock = await self._locks.acquire(ledger_id)
+        if lock is None:
+            LEDGERS.labels(outcome="locked").inc()
+            self._queue.rest(ledger_id, loop.time())
+            return
+        try:
+            rest_s = await self._mend(ledger_id)
+        finally:
+            await self._locks.release(ledger_id, lock)
+        if rest_s is None:
+            LEDGERS.labels(outcome="done").inc()
+            self._queue.done(ledger_id, loop.time())
+        else:
+            LEDGERS.labels(outcome="waiting").inc()
+            self._queue.rest(ledger_id, loop.time(), rest_s if rest_s > 0 else None)
+
+    async def _mend(self, ledger_id: int) -> float | None:
+        """Mend a ledger as far as possible; None: nothing is left to do. Otherwise it is to be tried again
+        after so many seconds, 0: when a failure is tried again."""
+        mark_at = await self._metadata.get(self._keys.under_replicated(ledger_id))
+        if mark_at is None:
+            return None
+        mark = decode(UnderReplicated, mark_at.value)
+        attempt = _Attempt(LedgerRef(mark.ref.id, mark.ref.key))
+        while True:
+            found = await self._metadata.get(self._keys.ledger(ledger_id))
+            ledger = None if found is None else decode(LedgerMetadata, found.value)
+            if found is None or ledger is None or ledger.ref.key != attempt.ref.key:
+                log.info("an under-replicated ledger was deleted", ledger=ledger_id)
+                return None if await self._unmark(ledger_id, mark_at.version) else 0.0
+            lost = {bookie for bookie in mark.missing_bookie_ids if self._is_lost(bookie)}
+            plan = plan_repair(ledger, lost, self._view.registry.bookies)
+            if plan.is_empty:
+                return None if await self._unmark(ledger_id, mark_at.version) else 0.0
+            if ledger.state == LedgerMetadata.IN_RECOVERY:
+                # Its recovery ends with a compare-and-set that ours would spoil.
+                if not await self._tails.is_abandoned(ledger, found.version):
+                    return self._tails.grace_s
+                await self._recover_abandoned(attempt.ref)
+                continue
+            if await self._mend_once(attempt, ledger, found.version, plan):
+                continue
+            if plan.tail_lacks and await self._tails.is_abandoned(ledger, found.version):
+                await self._recover_abandoned(attempt.ref)
+                continue
+            if attempt.stuck:
+                raise CopyFailed("; ".join(dict.fromkeys(attempt.stuck.values())))
+            return self._tails.grace_s if plan.tail_lacks else 0.0
+
+    def _is_lost(self, bookie_id: str) -> bool:
+        return self._view.leaves(bookie_id) or not self._view.is_up(bookie_id)
+
+    async def _mend_once(self, attempt: _Attempt, ledger: LedgerMetadata, version: int, plan: Plan) -> bool:
+        """Do one thing of a plan; False: none is left that has not failed in this attempt."""
+        for move in plan.moves:
+            step = (move.fragment.first, move.fragment.last, move.lost)
+            if step not in attempt.stuck and await self._move(attempt, ledger, version, move, step):
+                return True
+        for fill in plan.fills:
+            step = (fill.first, fill.last, fill.bookie_id)
+            if step not in attempt.stuck and await self._fill(attempt, ledger, version, fill, step):
+                return True
+        if plan.void_gaps:
+            await self._write(attempt, without_void_gaps(ledger), version)
+            return True
+        return False
+
+    async def _move(
+        self,
+        attempt: _Attempt,
+        ledger: LedgerMetadata,
+        version: int,
+        move: Move,
+        step: tuple[int, int, str],
+    ) -> bool:
+        ensemble = move.fragment.bookie_ids
+        target = attempt.copied.get(step)
+        if target is None or target in ensemble:
+            unfit = attempt.unfit.union(self._view.decommissions, (move.lost,))
+            position = ensemble.index(move.lost)
+            target = self._choose_replacement(ensemble, position, striping_of(ledger), unfit)
+            if target is None:
+                attempt.stuck[step] = f"no other bookie can take the place of {move.lost}"
+                return False
+            try:
+                await self._copy(attempt.ref, ledger, move.fragment, step, target)
+            except TargetFailed as error:
+                log.info("another bookie has to take the copies", ledger=attempt.ref.id, reason=str(error))
+                attempt.unfit.add(target)
+                return True
+            except CopyFailed as error:
+                attempt.stuck[step] = str(error)
+                return False
+            attempt.copied[step] = target
+        after = with_move(ledger, move, target)
+        assert after is not None, "the plan was made of this metadata"
+        if await self._write(attempt, after, version):
+            log.info(
+                "a lost bookie's entries have a new place",
+                ledger=attempt.ref.id,
+                first=move.fragment.first,
+                last=move.fragment.last,
+                lost=move.lost,
+                bookie=target,
+            )
+        return True
+
+    async def _fill(
+        self,
+        attempt: _Attempt,
+        ledger: LedgerMetadata,
+        version: int,
+        fill: Fill,
+        step: tuple[int, int, str],
+    ) -> bool:
+        if step not in attempt.copied:
+            try:
+                await self._copy(attempt.ref, ledger, fill.fragment, step, fill.bookie_id)
+            except CopyFailed as error:
+                attempt.stuck[step] = str(error)
+                return False
+            attempt.copied[step] = fill.bookie_id
+        after = with_fill(ledger, fill)
+        assert after is not None, "the plan was made of this metadata"
+        if await self._write(attempt, after, version):
+            log.info(
+                "a gap is filled",
+                ledger=attempt.ref.id,
+                first=fill.first,
+                last=fill.last,
+                bookie=fill.bookie_id,
+            )
+        return True
+
+    async def _copy(
+        self,
+        ref: LedgerRef,
+        ledger: LedgerMetadata,
+        fragment: FragmentRange,
+        step: tuple[int, int, str],
+        target: str,
+    ) -> None:
+        """Copy what a bookie should have of a range to `target`. Raises CopyFailed."""
+        first, last, bookie = step
+        ensemble = fragment.bookie_ids
+        position = ensemble.index(bookie)
+        await self._copier.copy_share(ref, striping_of(ledger), ensemble, position, first, last, target)
+
+    async def _write(self, attempt: _Attempt, after: LedgerMetadata, version: int) -> bool:
+        """Compare-and-set of a ledger's metadata; False: it changed meanwhile and has to be read again."""
+        try:
+            await self._metadata.put(self._keys.ledger(attempt.ref.id), encode(after), version)
+        except (VersionMismatch, UnknownOutcome) as error:
+            attempt.lost_sets += 1
+            if attempt.lost_sets > ATTEMPTS_MAX:
+                raise MetadataError(f"metadata of ledger {attempt.ref.id} changes too often") from error
+            return False
+        return True
+
+    async def _unmark(self, ledger_id: int, version: int) -> bool:
+        self._tails.forget(ledger_id)
+        return await remove_mark(self._metadata, self._keys, ledger_id, version)
+
+    async def _recover_abandoned(self, ref: LedgerRef) -> None:
+        log.warning("a ledger that nobody writes to lacks a bookie: it is recovered", ledger=ref.id)
+        await self._recover(ref)
+        self._tails.forget(ref.id)

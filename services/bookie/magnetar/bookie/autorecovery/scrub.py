@@ -1,0 +1,157 @@
+"""The scrub: a bookie reads all that it should have back, in the background, and mends what is not sound.
+
+It goes by metadata, not by what the log happens to hold: an entry that is missing is found as surely as one
+whose bytes rot. The last fragment of an open ledger is left out, since its entries may be under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
+from magnetar.bookie.autorecovery.fragments import last_of_share, settled_fragments
+from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
+from magnetar.bookie.autorecovery.metrics import SCRUB_FINDINGS, SCRUB_REPAIRED, SCRUBBED_BYTES, SCRUBS
+from magnetar.bookie.autorecovery.own_copies import Finding, OwnCopies
+from magnetar.common.errors import DataCorruption, MagnetarError, UnsupportedFormat
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import LedgerMetadata, decode
+from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.bookie_protocol.bookie_client import BookieClients
+
+log = get_logger(__name__)
+
+LEDGERS_AT_ONCE: Final = 1_000
+
+PRESENCE_RETRY_S: Final = 10.0
+PRESENCE_RETRY_MAX_S: Final = 1_800.0
+"""Between attempts to have at the start everything that should be there; doubling."""
+
+
+class Scrub:
+    """Of one bookie. `run` for ever, or `scrub` once."""
+
+    def __init__(
+        self,
+        bookie_id: str,
+        metadata: MetadataStore,
+        keys: Keys,
+        clients: BookieClients,
+        copies: OwnCopies,
+        rng: random.Random,
+        config: AutoRecoveryConfig,
+    ) -> None:
+        self._bookie_id = bookie_id
+        self._metadata = metadata
+        self._keys = keys
+        self._own = clients.client(bookie_id)
+        self._copies = copies
+        self._rng = rng
+        self._config = config
+
+    async def run(self) -> None:
+        """At once a look at what is there at all; a pass each interval, the first after a random part of it,
+        so that bookies that start together do not scrub together. Without an interval only the former."""
+        wait_s = PRESENCE_RETRY_S
+        while True:
+            if await self._attempt(self.check_presence):
+                break
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, PRESENCE_RETRY_MAX_S)
+        interval_s = self._config.scrub_interval_s
+        if interval_s:
+            await asyncio.sleep(interval_s * self._rng.random())
+            while True:
+                await self._attempt(self.scrub)
+                await asyncio.sleep(interval_s)
+
+    async def _attempt(self, look: Callable[[], Awaitable[bool]]) -> bool:
+        try:
+            return await look()
+        except MagnetarError as error:
+            log.warning("the scrub was broken off", bookie=self._bookie_id, reason=str(error))
+            return False
+
+    async def scrub(self) -> bool:
+        """One pass; whether all that this bookie should have is sound after it. Raises MetadataError,
+        or BookieUnreachable when the bookie itself does not answer."""
+        sound, ledgers = True, 0
+        async for page in ledger_pages(self._metadata, self._keys):
+            for item in page.items:
+                try:
+                    ledger = decode(LedgerMetadata, item.value)
+                except (DataCorruption, UnsupportedFormat):
+                    continue  # the auditor reports it
+                if any(self._bookie_id in fragment.bookie_ids for fragment in ledger.fragments):
+                    ledgers += 1
+                    sound &= await self._scrub_ledger(ledger.ref.id)
+                await asyncio.sleep(0)
+        SCRUBS.inc()
+        log.info("scrubbed", bookie=self._bookie_id, ledgers=ledgers, sound=sound)
+        return sound
+
+    async def check_presence(self) -> bool:
+        """Look for ledgers of which this bookie lacks all or the end, without reading the rest back: what an
+        emptied disk or a restored image lacks. Whether everything is there after it; raises as `scrub`."""
+        sound = True
+        async for page in ledger_pages(self._metadata, self._keys):
+            ledgers = {}
+            for item in page.items:
+                with contextlib.suppress(DataCorruption, UnsupportedFormat):
+                    ledger = decode(LedgerMetadata, item.value)
+                    last = last_of_share(ledger, self._bookie_id)
+                    if last >= 0:
+                        ledgers[ledger.ref.id] = last
+            if ledgers:
+                have = await self._last_entries(min(ledgers), max(ledgers))
+                for ledger_id, last in ledgers.items():
+                    if have.get(ledger_id, -1) < last:
+                        sound &= await self._scrub_ledger(ledger_id)
+            await asyncio.sleep(0)
+        return sound
+
+    async def _last_entries(self, first_id: int, last_id: int) -> dict[int, int]:
+        """The last entry here of every ledger in a range of ids."""
+        found: dict[int, int] = {}
+        after = first_id - 1
+        while after < last_id:
+            page = await self._own.list_ledgers(after_ledger_id=after, limit=LEDGERS_AT_ONCE)
+            for state in page.ledgers:
+                found[state.ledger.id] = state.last_entry_id
+            if not page.more or not page.ledgers:
+                break
+            after = page.ledgers[-1].ledger.id
+        return found
+
+    async def _scrub_ledger(self, ledger_id: int) -> bool:
+        # The page may be hours old by now.
+        found = await self._metadata.get(self._keys.ledger(ledger_id))
+        if found is None:
+            return True
+        ledger = decode(LedgerMetadata, found.value)
+        sound = True
+        for fragment in settled_fragments(ledger):
+            if self._bookie_id in fragment.bookie_ids:
+                sound &= await self._copies.check(
+                    ledger, fragment, SCRUBBED_BYTES.inc, lambda finding: self._report(ledger, finding)
+                )
+        return sound
+
+    def _report(self, ledger: LedgerMetadata, finding: Finding) -> None:
+        SCRUB_FINDINGS.labels(finding=finding.kind).inc()
+        SCRUB_REPAIRED.inc(finding.repaired)
+        log.warning(
+            "the scrub found entries that this bookie should have and lacks",
+            bookie=self._bookie_id,
+            ledger=ledger.ref.id,
+            finding=finding.kind,
+            first=finding.first,
+            last=finding.last,
+            repaired=finding.repaired,
+            reason=finding.reason or None,
+        )
