@@ -1,0 +1,92 @@
+"""The bookie's HTTP port answers what it knows and outlives what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from magnetar.bookie.http_pages import REQUEST_BYTES_MAX, HttpPages, json_page
+from magnetar.bookie.metrics import BookieStats, Figures, MetricsPage
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def answers(*requests: bytes) -> list[bytes]:
+    async def main() -> list[bytes]:
+        def broken() -> tuple[int, str, bytes]:
+            raise ValueError("a page's own mistake")
+
+        pages = HttpPages({"/health": lambda: json_page(200, {"up": True}), "/broken": broken})
+        port = await pages.start("127.0.0.1", 0)
+        found = []
+        for request in requests:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            try:
+                found.append(await reader.read())
+            except ConnectionError:
+                found.append(b"")
+            writer.close()
+        await pages.close()
+        await pages.close()
+        return found
+
+    return asyncio.run(main())
+
+
+def test_a_page_comes_with_its_length() -> None:
+    (answer,) = answers(b"GET /health?x=1 HTTP/1.1\r\nHost: a\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    assert f"Content-Length: {len(body)}".encode() in head
+    assert body == b'{"up": true}\n'
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /none HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /health HTTP/1.1\r\n\r\n", b"405"),
+        (b"\x16\x03\x01\r\n\r\n", b"400"),
+        (b"GET /broken HTTP/1.1\r\n\r\n", b"503"),
+        (b"x" * (2 * REQUEST_BYTES_MAX), b""),
+    ],
+)
+def test_other_requests_are_answered_or_dropped_and_the_next_is_served(
+    request_bytes: bytes, status: bytes
+) -> None:
+    first, second = answers(request_bytes, b"GET /health HTTP/1.0\r\n\r\n")
+    assert first[9:12] == status
+    assert second.startswith(b"HTTP/1.1 200")
+
+
+def test_the_metrics_page_is_what_prometheus_reads() -> None:
+    stats, now = BookieStats(), 100.0
+    stats.add_requests.observe(now, 0.002, count=99)
+    stats.add_requests.observe(now, 0.5)
+    stats.read_requests.observe(now, 0.001, success=False)
+    stats.written_bytes = 12
+    page = MetricsPage(stats, Figures(lambda: 3, lambda: True), lambda: now).render().decode()
+    samples = {
+        (sample.name, sample.labels.get("quantile"), sample.labels.get("success")): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    name = "bookkeeper_server_ADD_ENTRY_REQUEST"
+    assert samples[f"{name}_count", None, "true"] == 100
+    assert samples[f"{name}_sum", None, "true"] == pytest.approx(698)
+    assert 2 <= samples[name, "0.5", "true"] <= 2.4
+    assert 500 <= samples[name, "0.999", "true"] <= 600
+    assert samples["bookkeeper_server_READ_ENTRY_REQUEST_count", None, "false"] == 1
+    assert "\nbookie_WRITE_BYTES 12\n" in page  # the parser gives counters another name
+    assert samples["bookie_ledgers_count", None, None] == 3
+    assert any(key.startswith("process_") for key, *_ in samples)
+
+
+def test_quantiles_forget_after_a_minute_and_counts_do_not() -> None:
+    stats = BookieStats()
+    stats.add_requests.observe(1000.0, 1.0)
+    assert dict(stats.add_requests.quantiles_ms(1029.0, success=True))[1.0] >= 1000
+    assert dict(stats.add_requests.quantiles_ms(1045.0, success=True))[1.0] >= 1000
+    gone = dict(stats.add_requests.quantiles_ms(1200.0, success=True))[1.0]
+    assert gone != gone
+    assert stats.add_requests.count[True] == 1
