@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.registration import Registration
+from magnetar.common.errors import MetadataError, StorageError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.values import BookieRegistration
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
@@ -154,7 +155,7 @@ class BookieNode:
         metadata = cluster.metadata_store(process)
         try:
             core = await open_core(cluster, self.name, disk, metadata)
-        except OSError:
+        except (OSError, StorageError, MetadataError):
             process.kill()  # it starts again, as a supervisor would have it
             return
         cluster.network.listen(process, BookieService(core, cluster.checker))

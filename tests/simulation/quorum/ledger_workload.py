@@ -15,11 +15,13 @@ from tests.simulation.quorum.checker import Promises
 from tests.simulation.quorum.cluster import ClientNode, Cluster
 from tests.simulation.quorum.nemesis import Nemesis
 
-ROUNDS: Final = 4
+ROUNDS: Final = 3
 """Owners, one after the other, or one beside the other."""
 
 FINAL_S: Final = 60.0
 """Once everything is healed, every recovery is done within so much virtual time."""
+
+READ_BYTES: Final = 20_000
 
 
 class LedgerWorkload:
@@ -83,11 +85,11 @@ class LedgerWorkload:
             properties={},
         )
         self._checker.created(promises, writer)
-        for _ in range(rng.choice((1, 4, 12, 40))):
+        for _ in range(rng.choice((1, 4, 12))):
             for _ in range(rng.choice((1, 1, 3))):
                 run = small_run(rng)
                 self._checker.appended(promises, run, writer.append(run))
-            await asyncio.sleep(rng.choice((0.001, 0.004, 0.015, 0.05)))
+            await asyncio.sleep(rng.choice((0.001, 0.005, 0.02, 0.1)))
             if promises.failed:
                 break
         if rng.random() < 0.9:
@@ -110,7 +112,7 @@ class LedgerWorkload:
         """Read what may be read of some ledger, again and again."""
         rng = random.Random(self.rng.getrandbits(64))
         while True:
-            await asyncio.sleep(rng.uniform(0.01, 0.1))
+            await asyncio.sleep(rng.uniform(0.05, 0.2))
             if not self._checker.ledgers:
                 continue
             promises = rng.choice(list(self._checker.ledgers.values())[-3:])
@@ -119,13 +121,13 @@ class LedgerWorkload:
                 last = reader.last_confirmed
                 if last >= 0:
                     first = rng.randint(0, last)
-                    await self._read(reader, promises, first, min(last, first + 40))
+                    await self._read(reader, promises, first, min(last, first + 20))
             except (StorageError, MetadataError):
                 continue
 
     async def _read(self, reader: LedgerReader, promises: Promises, first: int, last: int) -> None:
         while first <= last:
-            runs = await reader.read(first, last, 5_000)
+            runs = await reader.read(first, last, READ_BYTES)
             first = self._checker.read(promises, first, reader.last_confirmed, runs)
 
     # --- the end ---

@@ -220,6 +220,24 @@ def test_the_death_of_a_service_breaks_its_streams_and_a_restart_knows_nothing_o
     assert told == {True, False}, "the end comes at once, or only when somebody is there again"
 
 
+def test_a_stream_that_was_refused_stays_refused() -> None:
+    async def main(world: World) -> None:
+        world.server.kill()
+        stream = world.connect()
+        await asyncio.sleep(0.0005)
+        stream.send(b"1")
+        world.network.loop.call_later(0.0005, world.restart)
+        for message in MESSAGES:
+            stream.send(message)
+            await asyncio.sleep(0.0001)
+        await asyncio.sleep(2)
+        assert len(world.broken) == 1
+        assert world.echo.streams in ([], [[b"1", *MESSAGES][: len(world.heard)]])
+
+    for seed in SEEDS:
+        in_world(main, seed=seed)
+
+
 def test_nobody_hears_of_a_call_to_a_dead_client_and_it_hears_no_answer() -> None:
     async def main(world: World) -> None:
         answered: list[object] = []

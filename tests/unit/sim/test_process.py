@@ -74,6 +74,21 @@ def test_a_process_that_stood_still_does_everything_at_once_and_in_order() -> No
     in_world(main)
 
 
+def test_what_comes_as_a_pause_ends_waits_for_what_came_before() -> None:
+    async def main(loop: WorldLoop) -> None:
+        heard: list[int] = []
+        process = SimProcess(loop, "a")
+        process.pause(1)
+        process.post(heard.append, 1)
+        loop.call_later(1, process.post, heard.append, 3)
+        process.call(loop.call_later, 1, heard.append, 2)
+        await asyncio.sleep(2)
+        assert heard[0] == 1
+        assert sorted(heard) == [1, 2, 3]
+
+    in_world(main)
+
+
 def test_what_a_process_starts_belongs_to_it() -> None:
     async def main(loop: WorldLoop) -> None:
         steps: list[str] = []

@@ -320,8 +320,8 @@ class SimStream:
 
     def _at_server(self, message: bytes | None) -> None:
         if self._listener is None:
-            if message is None:
-                return  # it broke before it was open
+            if message != b"":
+                return  # it broke, or was refused, before it was open
             self._listener = self._network.listener(self._target)
             if self._listener is None:
                 self._to_client.cut()

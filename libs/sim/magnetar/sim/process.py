@@ -86,8 +86,7 @@ class SimProcess:
     def _resume(self, on_end: Callable[[], None] | None) -> None:
         self.paused = False
         held, self._held = self._held, []
-        for handle in held:
-            self._loop._ready.append(handle)
+        self._loop._ready.extendleft(reversed(held))  # before what has come at this very moment
         if on_end is not None and self.alive:
             on_end()
 
