@@ -60,12 +60,13 @@ class QuorumLedgerStore:
         config = config or QuorumConfig()
         quarantine = Quarantine(clock, config)
         catalog = LedgerCatalog(metadata, keys, clock, rng)
+        self.placement = Placement(registry, quarantine, rng, config)
         self._context = QuorumContext(
             clients=clients,
             metadata=metadata,
             keys=keys,
             catalog=catalog,
-            placement=Placement(registry, quarantine, rng, config),
+            placement=self.placement,
             clock=clock,
             config=config,
             budget=AppendBudget(config.pending_bytes_max),
