@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +77,10 @@ class ReplicaBookie:
     silence_ends_s: float = NEVER_S
     """When clients give up on a silent bookie."""
     takes_appends: bool = True
+    refusals: list[Code.ValueType] = field(default_factory=list)
+    """Answers to the next appends, which are not taken."""
+    fence_code: Code.ValueType = OK
+    ignores_fences: bool = False
     delay_s: float = 0.001
     damaged: set[int] = field(default_factory=set)
     lying: bool = False
@@ -103,7 +107,9 @@ class ReplicaBookie:
             return
 
         def take() -> None:
-            if self.down:
+            if self.refusals:
+                done(self.refusals.pop(), "as told")
+            elif self.down:
                 done(UNREACHABLE, "down")
             elif not self.takes_appends:
                 done(LOG_FAILED, "no disk")
@@ -179,10 +185,12 @@ class ReplicaBookie:
         return self.state()
 
     async def fence(self, ref: LedgerRef) -> LedgerState:
-        if not self.down and not self.silent:
+        if not self.down and not self.silent and not self.ignores_fences:
             self.fenced = True
         await self._answer()
-        return self.state()
+        state = self.state()
+        state.code = self.fence_code
+        return state
 
     async def list_ledgers(
         self, *, after_ledger_id: int = -1, limit: int = 0, only_limbo: bool = False
@@ -263,8 +271,10 @@ class ReplicaWorld:
         for bookie_id in bookie_ids or self.ensemble:
             self.bookies[bookie_id].lac = lac
 
-    def replace(self, ensemble: Sequence[str], position: int, striping: Striping) -> str | None:
-        free = [each for each in self.spares if each not in ensemble and not self.bookies[each].down]
+    def replace(
+        self, ensemble: Sequence[str], position: int, striping: Striping, *, excluded: Collection[str] = ()
+    ) -> str | None:
+        free = [each for each in self.spares if each not in ensemble and each not in excluded]
         return free[0] if free else None
 
     def recovery(self, **options: Any) -> LedgerRecovery:
@@ -278,11 +288,11 @@ class ReplicaWorld:
             RecoveryOptions(**options),
         )
 
-    async def _now(self) -> LedgerMetadata:
+    async def now(self) -> LedgerMetadata:
         return (await self.catalog.get(REF))[1]
 
     def reader(self, **options: Any) -> QuorumLedgerReader:
-        return QuorumLedgerReader(REF, self.layout(), self.context, reload=self._now, **options)
+        return QuorumLedgerReader(REF, self.layout(), self.context, reload=self.now, **options)
 
     def has_everywhere(self, entry_ids: range) -> bool:
         """Every entry is on all of its write set, as metadata says."""

@@ -11,7 +11,7 @@ from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.quorum.reader import EntryUnavailable, QuorumLedgerReader
 from magnetar.ledger.quorum.striping import Fragment
 
-from tests.unit.ledger.quorum.replica_world import ReplicaWorld, entry, in_world
+from tests.unit.ledger.quorum.replica_world import REF, ReplicaWorld, entry, in_world
 
 SIZE_MAX = 1 << 20
 
@@ -266,6 +266,29 @@ def test_an_entry_that_was_moved_to_other_bookies_is_found_there() -> None:
         for old, new in zip("abc", "def", strict=True):
             world.bookies[new].held, world.bookies[old].held = world.bookies[old].held, {}
         await reads(reader, 0, 9)
+
+    in_world(scenario, spares=3)
+
+
+def test_a_reader_beside_its_writer_follows_moves_of_earlier_fragments() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        world.put(range(10))
+        world.set_fragments(world.stored(), Fragment(0, ("a", "b", "c")), Fragment(5, ("b", "a", "c")))
+        layout = world.layout()  # the writer's, which changes only what it writes to
+        reader = QuorumLedgerReader(
+            REF,
+            layout,
+            world.context,
+            reload=world.now,
+            confirmed=lambda: layout.last_fragment.first_entry_id + 4,
+        )
+        world.set_fragments(world.stored(), Fragment(0, ("d", "e", "f")), Fragment(5, ("b", "a", "c")))
+        for old, new in zip("abc", "def", strict=True):
+            world.bookies[new].held = {n: world.bookies[old].held.pop(n) for n in range(5)}
+        await reads(reader, 0, 9)
+        layout.change_ensemble(9, ("b", "a", "d"))
+        world.bookies["d"].held |= {n: entry(n) for n in range(9, 14)}
+        await reads(reader, 9, 13)
 
     in_world(scenario, spares=3)
 

@@ -49,7 +49,7 @@ async def fence_ensemble(
                 except BookieUnreachable as error:
                     reasons[bookie_id] = str(error)
                     continue
-                if state.code == OK:
+                if state.code == OK and state.fenced:
                     states[position] = state
                 else:
                     reasons[bookie_id] = f"{Code.Name(state.code)} {state.reason}"

@@ -193,10 +193,10 @@ class QuorumLedgerReader:
         verdicts = await self._ask_replicas(layout, first, last, max_bytes)
         if isinstance(verdicts, list):
             return verdicts
-        if self._layout is layout and not await self._reload_layout():
+        now = await self._reload_layout()
+        if now.fragment_of(first) == layout.fragment_of(first):
             raise self._undecided(first, verdicts)
-        last = self._layout.fragment_end(first, last)
-        verdicts = await self._ask_replicas(self._layout, first, last, max_bytes)
+        verdicts = await self._ask_replicas(now, first, now.fragment_end(first, last), max_bytes)
         if isinstance(verdicts, list):
             return verdicts
         raise self._undecided(first, verdicts)
@@ -250,18 +250,15 @@ class QuorumLedgerReader:
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
 
-    async def _reload_layout(self) -> bool:
-        """Take the ledger's metadata as it is now; whether that changed where entries are."""
+    async def _reload_layout(self) -> LedgerLayout:
+        """Where entries are by now, as metadata says; kept, unless the writer's own is shared."""
         value = await self._reload()
         layout = LedgerLayout.of(value)
         if value.state == LedgerMetadata.CLOSED:
             self._end = value.last_entry_id
-        elif self._confirmed is not None:
-            return False  # the writer's layout, which it keeps up to date, is shared
-        if layout.fragments == self._layout.fragments:
-            return False
-        self._layout = layout
-        return True
+        if self._end is not None or self._confirmed is None:
+            self._layout = layout
+        return layout
 
     def _undecided(self, first: int, verdicts: Mapping[str, CheckedRead]) -> EntryUnknown | EntryUnreadable:
         said = {each: f"{Code.Name(v.code)} {v.reason}".strip() for each, v in verdicts.items()}

@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from magnetar.common.errors import UnknownOutcome, VersionMismatch
+from magnetar.common.errors import NotEnoughBookies, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, MetadataStore, Op, Put, Versioned
 from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, encode
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 from magnetar.ledger.ledger_catalog import LedgerCatalog
@@ -33,8 +34,17 @@ from magnetar.ledger.quorum.ledger_metadata import add_gap, end_gaps
 from magnetar.ledger.quorum.reader import QuorumLedgerReader, ReadContext
 from magnetar.ledger.quorum.rewriting import Gap, Replace, Rewriter
 from magnetar.ledger.quorum.striping import LedgerLayout
+from prometheus_client import Counter
 
 log = get_logger(__name__)
+
+RECOVERIES = Counter(
+    "magnetar_ledger_recoveries",
+    "Recoveries of ledgers. result: closed (this one decided), found_closed, stopped (too few bookies "
+    "answered with certainty, it may be tried again).",
+    ["result"],
+    registry=REGISTRY,
+)
 
 WithOps = Callable[[ClosedLedger], Sequence[Op]]
 
@@ -104,11 +114,17 @@ class LedgerRecovery:
                 closed = ClosedLedger(ref, value.last_entry_id, value.byte_length)
                 if ops := _ops(with_ops, closed):
                     await self._metadata.commit(ops)
+                RECOVERIES.labels("found_closed").inc()
                 return value, closed
             if value.state == LedgerMetadata.OPEN:
                 await self._enter(found, value)
                 continue
-            end = await self._find_end(ref, value)
+            try:
+                end = await self._find_end(ref, value)
+            except NotEnoughBookies as error:
+                RECOVERIES.labels("stopped").inc()
+                log.warning("recovery stopped", ledger=ref.id, reason=str(error))
+                raise
             end.layout.write_to(value)
             for gap in end.gaps:
                 add_gap(value, gap.bookie_id, gap.first_entry_id, gap.last_entry_id)
@@ -127,6 +143,7 @@ class LedgerRecovery:
                 if after.version == found.version:
                     raise
                 continue
+            RECOVERIES.labels("closed").inc()
             log.info("ledger recovered", ledger=ref.id, last=closed.last_entry_id, bytes=closed.byte_length)
             return value, closed
         raise UnknownOutcome(f"ledger {ref.id} changed {ATTEMPTS_MAX} times while it was recovered")

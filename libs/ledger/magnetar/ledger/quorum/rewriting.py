@@ -9,9 +9,9 @@ each write set have it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from magnetar.common.errors import NotEnoughBookies
 from magnetar.common.obs.logs import get_logger
@@ -23,9 +23,6 @@ from magnetar.ledger.quorum.striping import LedgerLayout, Striping
 
 log = get_logger(__name__)
 
-Replace = Callable[[Sequence[str], int, Striping], str | None]
-"""(ensemble, position, striping) -> a bookie for the position, None when there is none (`Placement`)."""
-
 RETRY_AFTER_S: Final = 0.1
 """Before what failed is sent to the same bookie again."""
 
@@ -34,8 +31,13 @@ RETRIES_MAX: Final = 2
 
 BACKPRESSURE_RETRIES_MAX: Final = 50
 
-CHOICES_MAX: Final = 4
-"""Tries to be given a bookie that has not failed in this recovery."""
+
+class Replace(Protocol):
+    """Who else could be had (`Placement.replacement`)."""
+
+    def __call__(
+        self, ensemble: Sequence[str], position: int, striping: Striping, *, excluded: Collection[str] = ()
+    ) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Rewriter:
             replaced = False
             ensemble = list(self.layout.last_fragment.bookie_ids)
             for position in await self._send(parts, todo, written, first, last):
-                bookie_id = self._replacement(ensemble, position)
+                bookie_id = self.replace(ensemble, position, striping, excluded=self._failed)
                 if bookie_id is None:
                     self._given_up[position] = first
                 else:
@@ -158,15 +160,6 @@ class Rewriter:
             sum(position in written for position in striping.write_set(entry_id)) >= striping.ack_quorum
             for entry_id in starts
         )
-
-    def _replacement(self, ensemble: Sequence[str], position: int) -> str | None:
-        for _ in range(CHOICES_MAX):
-            bookie_id = self.replace(ensemble, position, self.layout.striping)
-            if bookie_id is None:
-                return None
-            if bookie_id not in self._failed and bookie_id not in ensemble:
-                return bookie_id
-        return None
 
 
 class _Parts:
