@@ -50,6 +50,8 @@ class Bench:
     core: BookieCore = field(init=False)
     metadata: SimMetadataStore = field(init=False)
     results: list[AppendResult] = field(default_factory=list)
+    dead: list[BookieCore] = field(default_factory=list)
+    """Cores whose process died: kept, so that their tasks are not collected but stand still."""
 
     async def open(self, *, accept_empty_directory: bool = False) -> BookieCore:
         self.metadata = SimMetadataStore(self.server, self.loop.rng)
@@ -79,6 +81,7 @@ class Bench:
         self.core.mode.stop()
         self.core.garbage._stop.set()
         self.core.garbage._wake.set()
+        self.dead.append(self.core)
         return await self.open()
 
     def append(
@@ -158,7 +161,7 @@ def append_of(
     ref: LedgerRef, first: int, entries: Sequence[bytes], *, lac: int = -1, recovery: bool = False
 ) -> Append:
     return Append(
-        record=encode_run(Run(list(entries), 1000 + first, first, first_entry_id=first), ref, lac),
+        record=encode_run(Run(list(entries), 1000, first, first_entry_id=first), ref, lac),
         recovery=recovery,
     )
 

@@ -7,6 +7,7 @@ entries are written once, a damaged one anew, and one that differs is refused, f
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -128,6 +129,7 @@ class Appends:
         self._garbage = garbage
         self._comparisons: dict[int, deque[_Comparison]] = {}
         self._compared_bytes = 0
+        self._comparing: set[asyncio.Task[None]] = set()
         self._tasks = TaskOwner("appends")
         self._closing = False
 
@@ -193,11 +195,15 @@ class Appends:
         if error is not None:
             REFUSED_APPENDS.labels(code=Code.Name(code)).inc()
 
+    async def drained(self) -> None:
+        """Wait until everything that is being compared was written or answered."""
+        while self._comparing:
+            await asyncio.wait(self._comparing)
+
     async def close(self) -> None:
-        """Answer what is being compared; take no more. Idempotent."""
+        """Let what is being compared end; take no more. Idempotent."""
         self._closing = True
-        for queue in self._comparisons.values():
-            queue.clear()  # never answered: unknown, as when the stream breaks
+        await self.drained()
         await self._tasks.close()
 
     def _problem(self, header: RecordHeader, recovery: bool) -> str:
@@ -244,7 +250,9 @@ class Appends:
         queue = self._comparisons.get(ledger_id)
         if queue is None:
             queue = self._comparisons[ledger_id] = deque()
-            self._tasks.spawn(self._compare_all(ledger_id, queue), f"ledger {ledger_id}")
+            task = self._tasks.spawn(self._compare_all(ledger_id, queue), f"ledger {ledger_id}")
+            self._comparing.add(task)
+            task.add_done_callback(self._comparing.discard)
         queue.append(comparison)
 
     async def _compare_all(self, ledger_id: int, queue: deque[_Comparison]) -> None:

@@ -141,8 +141,6 @@ class BookieCore:
             ledger = self.ledgers.find(request.ledger.id, request.ledger.key)
             if request.fence:
                 ledger = await self._fence(request.ledger)
-            elif ledger is not None and request.last_entry_id > ledger.last_entry_id:
-                await ledger.settled()  # on its way is not absent
         except WrongKey as error:
             yield ReadPart(code=WRONG_KEY, stopped_at=request.first_entry_id, reason=str(error))
             return

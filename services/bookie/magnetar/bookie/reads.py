@@ -29,7 +29,7 @@ async def read_parts(
     bookie is in doubt about the ledger."""
     at, last = request.first_entry_id, request.last_entry_id
     budget = request.max_bytes
-    begun = False
+    begun = settled = False
     while at <= last and (budget > 0 or not begun):
         if ledger is None:
             reason = f"ledger {request.ledger.id} was never heard of here"
@@ -41,6 +41,10 @@ async def read_parts(
             yield ReadPart(code=ENTRY_UNREADABLE, stopped_at=at, reason=str(error))
             return
         except NoSuchEntry as error:
+            if ledger.pending and not settled:
+                await ledger.settled()  # on its way is not absent
+                settled = True
+                continue
             if ledger.limbo:
                 reason = f"this bookie is in doubt about ledger {ledger.ref.id}: it may have held entry {at}"
                 yield ReadPart(code=ENTRY_UNKNOWN, stopped_at=at, reason=reason)

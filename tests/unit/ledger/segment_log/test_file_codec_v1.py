@@ -58,7 +58,7 @@ def test_the_golden_files_are_still_understood() -> None:
     directory = data[FOOTER_HEADER_SIZE : FOOTER_HEADER_SIZE + 2 * SUMMARY_SIZE]
     summaries = decode_footer_directory(directory, header, HEADER.salt)
     assert summaries is not None
-    for summary, (wanted, firsts, offsets) in zip(summaries, LEDGERS, strict=True):
+    for summary, (wanted, firsts, offsets) in zip(summaries.values(), LEDGERS, strict=True):
         assert (summary.ledger_id, summary.ledger_key, summary.base) == (
             wanted.ledger_id,
             wanted.ledger_key,
@@ -108,7 +108,7 @@ def test_no_flipped_bit_of_a_footer_or_trailer_goes_unnoticed(data: st.DataObjec
         assert header is not None
         summaries = decode_footer_directory(bad[FOOTER_HEADER_SIZE:end], header, HEADER.salt)
         assert summaries is not None
-        assert decode_footer_arrays(bad[end:], summaries[0], HEADER.salt) is None
+        assert decode_footer_arrays(bad[end:], next(iter(summaries.values())), HEADER.salt) is None
     trailer = bytearray(encode_trailer(HEADER, 8192, 300))
     bit %= 8 * TRAILER_SIZE
     trailer[bit // 8] ^= 1 << bit % 8

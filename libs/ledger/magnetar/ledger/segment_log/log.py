@@ -374,17 +374,22 @@ class SegmentLog:
 
     def _learn(self, segment: Segment) -> None:
         """Take in what a recovered segment holds of each ledger."""
-        lines = dict(segment.summaries)
-        lines.update((ref, index.summary(ref.id, ref.key)) for ref, index in segment.indexes.items())
-        for ref, line in lines.items():
-            ledger = self.ledger(ref)
-            ledger.stored_in(segment)
-            ledger.last_entry_id = max(ledger.last_entry_id, line.last_entry_id)
-            ledger.lac = max(ledger.lac, line.lac)
+        lines = segment.summaries.lines() if segment.sealed else iter(segment.lines.values())
+        ledgers = self._ledgers
+        for line in lines:
+            ref = LedgerRef(line.ledger_id, line.ledger_key)
+            ledger = ledgers.get(ref)
+            if ledger is None:
+                ledger = ledgers[ref] = LogLedger(ref)
+            ledger.segments.append(segment)
+            if line.last_entry_id > ledger.last_entry_id:
+                ledger.last_entry_id = ledger.last_taken = line.last_entry_id
+            if line.lac > ledger.lac:
+                ledger.lac = line.lac
             ledger.byte_length += line.byte_length
-            ledger.last_taken = ledger.last_entry_id
-            ledger.fenced = ledger.fence_durable = ledger.fenced or bool(line.marks & MARK_FENCED)
-            ledger.doubt = max(ledger.doubt, doubt_of(line.marks))
+            if line.marks:
+                ledger.fenced = ledger.fence_durable = ledger.fenced or bool(line.marks & MARK_FENCED)
+                ledger.doubt = max(ledger.doubt, doubt_of(line.marks))
 
     def _enter_group(self, group: Group) -> None:
         """Index a group that has just become durable."""

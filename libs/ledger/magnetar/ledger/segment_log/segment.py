@@ -23,6 +23,7 @@ from magnetar.ledger.segment_log.file_codec_v1 import (
     FOOTER_HEADER_SIZE,
     SUMMARY_SIZE,
     TRAILER_SIZE,
+    FooterDirectory,
     LedgerSummary,
     SegmentHeader,
     Trailer,
@@ -99,7 +100,7 @@ class Segment:
         self._unread: asyncio.Future[None] | None = None
         self.footer_offset = 0
         self.indexes: dict[LedgerRef, LedgerIndex] = {}
-        self.summaries: dict[LedgerRef, LedgerSummary] = {}
+        self.summaries = FooterDirectory()
         # A descriptor of its own: an error of the fill's sync must not be reported there instead of to the
         # writer (Linux tells each open file of it once).
         self._fill_file: DiskFile | None = None
@@ -209,7 +210,7 @@ class Segment:
         summaries = decode_footer_directory(data, header, salt)
         if summaries is None:
             return False
-        self.summaries = {LedgerRef(each.ledger_id, each.ledger_key): each for each in summaries}
+        self.summaries = summaries
         self.footer_offset = offset
         self.last_group_sequence = header.last_group_sequence
         self.end = self.durable_end = offset

@@ -1,0 +1,197 @@
+"""Entries that come with gaps, in any order, again, damaged, too large: what a bookie makes of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from magnetar.bookie.appends import CONFLICTS
+from magnetar.bookie.core_config import BookieCoreConfig
+from magnetar.common.errors import DataCorruption
+from magnetar.ledger.bookie_protocol.bookie_pb2 import (
+    BACKPRESSURE,
+    BAD_RECORD,
+    ENTRY_UNREADABLE,
+    LOG_FAILED,
+    NO_SUCH_ENTRY,
+    OK,
+    READ_ONLY,
+)
+
+from tests.simulation.power_loss import SMALL_SEGMENTS
+from tests.unit.bookie.core_harness import A, Bench, append_of, on_a_bookie
+
+
+def test_striped_entries_are_read_where_they_are_and_denied_where_they_are_not() -> None:
+    async def act(bench: Bench) -> None:
+        for entry in range(0, 300, 3):
+            bench.append(A, entry, [b"%d" % entry])
+            bench.append(A, entry + 1, [b"%d" % (entry + 1)])
+        for outage in ("none", "crash", "close"):
+            if outage == "none":
+                await bench.fence(A)
+            else:
+                await bench.restart(outage)
+            for entry in range(0, 300, 3):
+                entries, part = await bench.read(A, entry, entry + 2)
+                assert entries == [b"%d" % entry, b"%d" % (entry + 1)]
+                assert (part.code, part.stopped_at) == (NO_SUCH_ENTRY, entry + 2)
+
+    on_a_bookie(act)
+
+
+def test_entries_in_any_order_and_again_in_other_runs_are_stored_once() -> None:
+    async def act(bench: Bench) -> None:
+        rng = bench.loop.rng
+        wanted: dict[int, bytes] = {}
+        for _ in range(60):
+            first, count = rng.randrange(100), rng.randrange(1, 12)
+            entries = [b"entry %d" % entry for entry in range(first, first + count)]
+            wanted.update(zip(range(first, first + count), entries, strict=True))
+            bench.append(A, first, entries, recovery=True)
+            if rng.random() < 0.1:
+                await bench.restart(rng.choice(("close", "kill", "crash")), random.Random(1))
+                wanted = {}
+                entry = 0
+                while entry < 120:
+                    found, _ = await bench.read(A, entry, 119)
+                    wanted.update(zip(range(entry, entry + len(found)), found, strict=True))
+                    entry += len(found) + 1
+        await bench.core._appends.drained()
+        for entry in range(120):
+            found, part = await bench.read(A, entry, entry)
+            assert found == ([wanted[entry]] if entry in wanted else [])
+            assert part.code == (OK if entry in wanted else NO_SUCH_ENTRY)
+        assert all(result.code == OK for result in bench.results)
+        assert (await bench.state(A)).byte_length == sum(map(len, wanted.values()))
+
+    for seed in range(10):
+        on_a_bookie(act, seed)
+
+
+def test_an_entry_on_its_way_to_the_disk_is_waited_for_and_not_denied() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.appended(A, 5, [b"five"])
+        bench.append(A, 3, [b"three"], recovery=True)
+        await bench.core._appends.drained()
+        assert not bench.results, "it is not durable yet"
+        assert (await bench.read(A, 3, 3))[0] == [b"three"]
+
+    on_a_bookie(act)
+
+
+def test_an_entry_that_comes_again_with_other_bytes_is_refused_and_the_first_kept() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.appended(A, 0, [b"zero", b"one", b"two"])
+        before = CONFLICTS._value.get()
+        result = await bench.appended(A, 1, [b"ONE"], recovery=True)
+        assert (result.code, CONFLICTS._value.get()) == (BAD_RECORD, before + 1)
+        assert (await bench.appended(A, 1, [b"one", b"two"], recovery=True)).code == OK
+        assert (await bench.read(A, 0, 2))[0] == [b"zero", b"one", b"two"]
+
+    on_a_bookie(act)
+
+
+def test_a_damaged_entry_is_unreadable_until_it_is_written_again() -> None:
+    async def act(bench: Bench) -> None:
+        entries = [b"%d" % entry * 50 for entry in range(10)]
+        await bench.appended(A, 0, entries)
+        await bench.appended(A, 10, [b"later"])
+        segment = bench.core.log.segments[0]
+        at = bench.disk.content(segment.path).index(entries[3])
+        bench.disk.overwrite(segment.path, b"?", at)
+        assert (await bench.read(A, 3, 3))[1].code == ENTRY_UNREADABLE
+        for again in range(10):
+            assert (await bench.appended(A, again, [entries[again]], recovery=True)).code == OK
+        assert (await bench.read(A, 0, 10))[0] == [*entries, b"later"]
+        for outage in ("kill", "close"):
+            await bench.restart(outage)
+            assert (await bench.read(A, 0, 10))[0] == [*entries, b"later"]
+        log = bench.core.log
+        await log.space._rewrite(log.finished_segments(), set())
+        assert (await bench.read(A, 0, 10))[0] == [*entries, b"later"]
+
+    on_a_bookie(act)
+
+
+def test_a_damaged_body_is_refused_by_name_and_a_damaged_header_ends_the_stream() -> None:
+    async def act(bench: Bench) -> None:
+        append = append_of(A, 7, [b"entry"])
+        append.record.body = b"ENTRY"
+        bench.core.append(append, bench.results.append)
+        [result] = bench.results
+        assert (result.code, result.first_entry_id) == (BAD_RECORD, 7)
+        append.record.header = bytes(84)
+        with pytest.raises(DataCorruption):
+            bench.core.append(append, bench.results.append)
+
+    on_a_bookie(act)
+
+
+def test_an_entry_over_the_limit_is_refused() -> None:
+    async def act(bench: Bench) -> None:
+        assert (await bench.appended(A, 0, [bytes(1024)])).code == OK
+        assert (await bench.appended(A, 1, [b"x", bytes(1025)])).code == BAD_RECORD
+
+    on_a_bookie(act, config=BookieCoreConfig(entry_bytes_max=1024))
+
+
+def test_a_record_that_claims_its_own_entries_confirmed_is_refused() -> None:
+    async def act(bench: Bench) -> None:
+        assert (await bench.appended(A, 5, [b"x"], lac=5)).code == BAD_RECORD
+        assert (await bench.appended(A, 5, [b"x"], lac=4)).code == OK
+        assert (await bench.state(A)).lac == 4
+
+    on_a_bookie(act)
+
+
+def test_too_much_at_once_is_refused_and_what_was_taken_is_confirmed() -> None:
+    async def act(bench: Bench) -> None:
+        for entry in range(20):
+            bench.append(A, entry, [bytes(100 << 10)])
+        refused = len([each for each in bench.results if each.code == BACKPRESSURE])
+        await bench.fence(A)
+        taken = sum(each.entry_count for each in bench.results if each.code == OK)
+        assert refused > 0
+        assert taken + refused == 20
+
+    on_a_bookie(
+        act, log_config=replace(SMALL_SEGMENTS, pending_bytes_max=1 << 20, segment_size_bytes=4 << 20)
+    )
+
+
+def test_after_a_failed_sync_a_ledger_takes_no_more_from_its_writer_but_from_a_recovery() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.appended(A, 0, [b"one"])
+        bench.disk.faults.sync_errors = {bench.disk.operations + 2}
+        assert (await bench.appended(A, 1, [b"two"])).code == LOG_FAILED
+        assert (await bench.appended(A, 2, [b"three"])).code == LOG_FAILED
+        assert (await bench.read(A, 1, 1))[1].code == NO_SUCH_ENTRY
+        assert (await bench.appended(A, 1, [b"two"], recovery=True)).code == OK
+        assert (await bench.read(A, 0, 1))[0] == [b"one", b"two"]
+
+    on_a_bookie(act)
+
+
+def test_read_only_refuses_writers_not_recoveries_and_ends_by_itself() -> None:
+    async def act(bench: Bench) -> None:
+        told: list[bool] = []
+        bench.core.on_mode_change(lambda: told.append(bench.core.read_only))
+        disk, mode = bench.disk, bench.core.mode
+        await bench.appended(A, 0, [b"one"])
+        used = disk.total_bytes() - disk.free_bytes()
+        for share, expected in ((0.94, False), (0.96, True), (0.92, True), (0.89, False), (0.94, False)):
+            disk.capacity = int(used / share)
+            mode.check()
+            assert bench.core.read_only is expected, share
+        assert told == [True, False]
+        bench.core.set_read_only(True)
+        assert (await bench.appended(A, 1, [b"two"])).code == READ_ONLY
+        assert (await bench.read(A, 0, 0))[0] == [b"one"]
+        disk.capacity = 1 << 40
+        assert (await bench.appended(A, 1, [b"two"], recovery=True)).code == OK
+        bench.core.set_read_only(False)
+        assert (await bench.appended(A, 2, [b"three"])).code == OK
+
+    on_a_bookie(act, log_config=replace(SMALL_SEGMENTS, segment_size_bytes=1 << 16))
