@@ -74,6 +74,8 @@ class TopicPromises(ManagedLedgerWorkload):
     """The promises of the topic, and its present owner."""
 
     owner: Owner | None = None
+    epoch: int = 0
+    """Of the present owner."""
     verified: ManagedLedger | None = None
     """The topic as its present owner found it, once that was compared with the promises."""
     late: dict[Position, int] = field(default_factory=dict)
@@ -121,6 +123,7 @@ class TopicWorkload:
                 ack_quorum=shape.ack_quorum,
             ),
         )
+        self._ending = False
         self._cluster = cluster
         self._rounds = rounds
 
@@ -141,6 +144,7 @@ class TopicWorkload:
             elif fate < 0.5:
                 client.process.kill_after(rng.randint(1, 400))
             self._raise_broken()
+        self._ending = True
         self.nemesis.stop()
         await trouble
         await asyncio.sleep(0.5)
@@ -168,6 +172,7 @@ class TopicWorkload:
                 await asyncio.sleep(rng.choice((0, 0.001, 0.003, 0.01, 0.03)))
             if owner.former:
                 await self._haunt(owner, rng)
+            if self._ending or rng.random() < 0.5:
                 return
             await asyncio.sleep(0.05)
 
@@ -196,9 +201,11 @@ class TopicWorkload:
             except (StorageError, MetadataError):
                 await asyncio.sleep(rng.uniform(0.02, 0.1))
                 continue
-            if owner.lost:
-                continue
             promises.made = True
+            epoch = owner.ledger._head.decode().owner_epoch
+            if owner.lost or epoch <= promises.epoch:
+                continue  # somebody took it over while this one was still loading
+            promises.epoch = epoch
             promises.owner, promises.ledger = owner, owner.ledger
             return owner, ctx
 
