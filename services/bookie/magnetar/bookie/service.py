@@ -172,12 +172,11 @@ class Bookie:
             return
         figures = Figures(lambda: len(self.core.ledgers), lambda: not self.core.read_only)
         metrics = MetricsPage(self.stats, figures, asyncio.get_running_loop().time)
-        alive = (200, "text/plain", b"OK\n")
         pages = HttpPages(
             {
                 "/metrics": lambda: (200, CONTENT_TYPE, metrics.render()),
-                "/health": lambda: alive,
-                "/heartbeat": lambda: alive,
+                "/health": self._ready_page,
+                "/heartbeat": lambda: (200, "text/plain", b"OK\n"),
                 "/api/v1/bookie/is_ready": self._ready_page,
                 "/api/v1/bookie/state": self._state_page,
             }
