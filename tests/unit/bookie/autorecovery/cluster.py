@@ -19,6 +19,7 @@ from magnetar.common.metadata.values import (
     BookieRegistration,
     Counter,
     Decommission,
+    Leader,
     LedgerMetadata,
     UnderReplicated,
     decode,
@@ -335,6 +336,11 @@ class Cluster:
         found = await self.metadata.get(KEYS.ledger(ledger_id))
         assert found is not None
         return decode(LedgerMetadata, found.value)
+
+    def auditor(self) -> str | None:
+        """Who leads auto-recovery."""
+        value = self.server.dump().get(KEYS.auditor)
+        return None if value is None else decode(Leader, value).id
 
     def named(self, ledger_id: int) -> set[str]:
         """The bookies in a ledger's metadata."""

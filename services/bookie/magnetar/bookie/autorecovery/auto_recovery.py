@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from magnetar.bookie.autorecovery.auditor import Auditor
 from magnetar.bookie.autorecovery.cluster_view import ClusterView
@@ -34,6 +34,7 @@ from magnetar.ledger.quorum.quarantine import Quarantine
 from magnetar.ledger.quorum.reader import ReadContext, ReadOptions
 from magnetar.ledger.quorum.recovery import LedgerRecovery
 from magnetar.ledger.quorum.replica_order import ReplicaOrder
+from magnetar.ledger.quorum.striping import Striping
 
 
 class AutoRecovery:
@@ -63,14 +64,20 @@ class AutoRecovery:
         self._config = config
         quorum = QuorumConfig() if quorum is None else quorum
         placement = Placement(registry, Quarantine(clock, quorum), rng, quorum)
+
+        def replacement(
+            ensemble: Sequence[str], position: int, striping: Striping, *, excluded: Collection[str] = ()
+        ) -> str | None:
+            return placement.replacement(
+                ensemble, position, striping, excluded={*excluded, *self.view.decommissions}
+            )
+
         recovery = LedgerRecovery(
             LedgerCatalog(metadata, keys, clock, rng),
             metadata,
             keys,
             ReadContext(clients, ReplicaOrder(clock), ReadOptions()),
-            lambda ensemble, position, striping: placement.replacement(
-                ensemble, position, striping, excluded=tuple(self.view.decommissions)
-            ),
+            replacement,
             clock,
         )
         self._tasks = TaskOwner("auto-recovery")
@@ -88,9 +95,7 @@ class AutoRecovery:
             tails,
             rng,
             config,
-            lambda ensemble, position, striping, excluded: placement.replacement(
-                ensemble, position, striping, excluded=excluded
-            ),
+            replacement,
             recovery.recover,
         )
         copies = OwnCopies(bookie_id, clients, copier, Throttle(config.scrub_bytes_per_s))

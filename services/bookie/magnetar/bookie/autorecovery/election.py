@@ -13,9 +13,15 @@ from typing import Final
 
 from magnetar.bookie.autorecovery.metrics import IS_AUDITOR
 from magnetar.bookie.autorecovery.session_holder import SessionHolder
-from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatch
+from magnetar.common.errors import (
+    DataCorruption,
+    MetadataError,
+    UnknownOutcome,
+    UnsupportedFormat,
+    VersionMismatch,
+)
 from magnetar.common.metadata.store import ABSENT, Check, MetadataStore, Session
-from magnetar.common.metadata.values import Leader, encode
+from magnetar.common.metadata.values import Leader, decode, encode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock
 
@@ -82,7 +88,12 @@ class Candidate:
         watch = self._metadata.watch(self._key)
         try:
             listing = await self._metadata.children(self._key)
-            if not any(item.key == self._key for item in listing.items):
+            holder = next((item for item in listing.items if item.key == self._key), None)
+            if holder is not None and self._is_ours(holder.value):
+                # Of an earlier life, or a claim that came through after nobody believed in it any more.
+                await self._metadata.delete(self._key, holder.version)
+                return None
+            if holder is None:
                 # Every earlier leader's key was written above the revision that it had listed.
                 return await self._claim(session, epoch=listing.revision + 1)
             async for event in watch:
@@ -91,6 +102,13 @@ class Candidate:
             raise MetadataError("the metadata store is closed")
         finally:
             await watch.aclose()
+
+    def _is_ours(self, value: bytes) -> bool:
+        try:
+            return decode(Leader, value).id == self._id
+        except (DataCorruption, UnsupportedFormat) as error:
+            log.error("the holder of an office cannot be read", key=self._key, reason=str(error))
+            return False
 
     async def _claim(self, session: Session, epoch: int) -> Leadership | None:
         value = encode(Leader(id=self._id, epoch=epoch, since_ms=self._clock.wall_ms()))

@@ -12,12 +12,12 @@ from magnetar.bookie.autorecovery.session_holder import SessionHolder
 from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, MetadataStore
-from magnetar.common.metadata.values import Leader, encode
+from magnetar.common.metadata.values import Leader, decode, encode
 from magnetar.common.runtime.clock import Clock
 
 
 class LedgerLocks:
-    """The locks of one bookie's workers. A lock is the version of its key."""
+    """The locks of one bookie's workers, who never want the same one. A lock is the version of its key."""
 
     def __init__(
         self, metadata: MetadataStore, keys: Keys, sessions: SessionHolder, clock: Clock, bookie_id: str
@@ -27,24 +27,20 @@ class LedgerLocks:
         self._sessions = sessions
         self._clock = clock
         self._bookie_id = bookie_id
-        self._taken = 0
 
     async def acquire(self, ledger_id: int) -> int | None:
         """A lock, or None: another worker has it. Raises MetadataError."""
         key = self._keys.replication_lock(ledger_id)
-        self._taken += 1
-        holder = Leader(id=self._bookie_id, epoch=self._taken, since_ms=self._clock.wall_ms())
-        value = encode(holder)
+        value = encode(Leader(id=self._bookie_id, since_ms=self._clock.wall_ms()))
         session = await self._sessions.get()
         try:
             return await session.put_ephemeral(key, value, ABSENT)
-        except VersionMismatch:
-            return None
-        except UnknownOutcome:
+        except (VersionMismatch, UnknownOutcome):
             found = await self._metadata.get(key)
-            if found is None or found.value != value:
-                return None
-            return found.version
+        if found is None or decode(Leader, found.value).id != self._bookie_id:
+            return None
+        # Ours: written now, or left over when giving it back did not work. Nobody else here has it.
+        return found.version
 
     async def release(self, ledger_id: int, lock: int) -> None:
         """Give a lock back; whatever does not work is done by the end of the session."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,15 +45,12 @@ from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, dec
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.ledger_store import LedgerRef
-from magnetar.ledger.quorum.striping import Striping
+from magnetar.ledger.quorum.rewriting import Replace
 
 log = get_logger(__name__)
 
 ATTEMPTS_MAX: Final = 20
 """Compare-and-sets that one attempt at a ledger may lose before the ledger rests."""
-
-ChooseReplacement = Callable[[Sequence[str], int, Striping, Collection[str]], str | None]
-"""(ensemble, position, striping, bookies out of the question) -> another bookie for the position, or None."""
 
 
 @dataclass(slots=True)
@@ -83,7 +80,7 @@ class ReplicationWorker:
         tails: OpenTails,
         rng: random.Random,
         config: AutoRecoveryConfig,
-        choose_replacement: ChooseReplacement,
+        replacement: Replace,
         recover: Recover,
     ) -> None:
         self._metadata = metadata
@@ -93,7 +90,7 @@ class ReplicationWorker:
         self._copier = copier
         self._tails = tails
         self._config = config
-        self._choose_replacement = choose_replacement
+        self._replacement = replacement
         self._recover = recover
         self._queue = RepairQueue(rng, config.retry_after_ms / 1000)
         self._news = asyncio.Event()
@@ -237,9 +234,9 @@ class ReplicationWorker:
         ensemble = move.fragment.bookie_ids
         target = attempt.copied.get(step)
         if target is None or target in ensemble:
-            unfit = attempt.unfit.union(self._view.decommissions, (move.lost,))
+            unfit = {*attempt.unfit, move.lost}
             position = ensemble.index(move.lost)
-            target = self._choose_replacement(ensemble, position, striping_of(ledger), unfit)
+            target = self._replacement(ensemble, position, striping_of(ledger), excluded=unfit)
             if target is None:
                 attempt.stuck[step] = f"no other bookie can take the place of {move.lost}"
                 return False
