@@ -14,7 +14,7 @@ from magnetar.common.errors import (
 )
 from magnetar.common.metadata.store import Check, Put
 from magnetar.common.metadata.values import LedgerMetadata
-from magnetar.ledger.bookie_protocol.bookie_pb2 import BACKPRESSURE, BAD_RECORD
+from magnetar.ledger.bookie_protocol.bookie_pb2 import BACKPRESSURE, BAD_RECORD, OK
 from magnetar.ledger.ledger_store import Run
 
 from tests.unit.ledger.ledger_store_contract import Heard
@@ -94,10 +94,10 @@ def test_a_striped_entry_is_on_its_write_set_only() -> None:
             assert held == [n for n in range(13) if (position - n) % 5 < 3]
         closed = await writer.close()
         reader = await cluster.store.open(writer.ref)
-        runs = []
-        while sum(len(each.entries) for each in runs) < 13:
-            runs += await reader.read(sum(len(each.entries) for each in runs), 12, 1 << 20)
-        assert [e for each in runs for e in each.entries] == entries(0, 13).entries
+        found: list[bytes] = []
+        while len(found) < 13:
+            found += [e for each in await reader.read(len(found), 12, 1 << 20) for e in each.entries]
+        assert found == entries(0, 13).entries
         assert closed.byte_length == entries(0, 13).byte_length
 
     simulate(act, "b1", "b2", "b3", "b4", "b5")
@@ -160,7 +160,7 @@ def test_a_bookie_without_room_gets_the_appends_again_in_order() -> None:
         for entry_id in range(5):
             writer.append(entries(entry_id))
         await asyncio.sleep(0.005)
-        full.refusing = 0
+        full.refusing = OK
         full.appends.clear()
         writer.append(entries(5))
         assert full.appends == [], "nothing overtakes what waits"
