@@ -23,7 +23,7 @@ BOOKIES_MAX: Final = 10_000
 """Bookies remembered; the one heard of longest ago is forgotten first."""
 
 QUARANTINED = Counter(
-    "bookkeeper_client_bookie_quarantine",
+    "magnetar_bookie_quarantines",
     "Bookies that were given no new fragments for a while, because they failed too often or were too slow.",
     ["bookie"],
     registry=REGISTRY,
