@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from magnetar.standalone.admin import admin
 from magnetar.standalone.command_options import load_structlog_without_rich, run_service, service_options
 
 
@@ -65,3 +66,6 @@ def bookie(**options: Any) -> None:
     from magnetar.standalone.bookie import BookieProcess
 
     run_service("bookie", BookieConfig, BookieProcess, options)
+
+
+main.add_command(admin)

@@ -1,4 +1,4 @@
-"""The parts without a cluster: who is lost, what comes next, how fast, pages, marks, and views that follow."""
+"""The parts without a cluster: who is lost, what comes next, how fast, pages, marks, views that follow."""
 
 from __future__ import annotations
 
