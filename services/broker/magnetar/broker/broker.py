@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
@@ -13,6 +13,7 @@ from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import RateSampler
+from magnetar.broker.topics.ownership_proof import OwnershipProof
 from magnetar.broker.topics.producer_names import ProducerNames
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.topic_registry import TopicRegistry
@@ -111,6 +112,11 @@ class Broker:
                 await finish_intents(self._ledgers, age_min_ms=int(INTENTS_INTERVAL_S * 1000))
             except MagnetarError as error:
                 log.warning("deletions not finished, trying again", error=str(error))
+
+    def prove_ownership(self, heard_s: Callable[[], float], patience_s: float) -> None:
+        """From now on, when metadata was not heard for `patience_s`, have topics prove that they are ours."""
+        proof = OwnershipProof(self._registry, self._clock, heard_s, patience_s)
+        self._tasks.spawn(proof.run(), "ownership proof")
 
     def abandon(self, reason: str) -> None:
         """Stop serving at once: another broker owns the topics. Nothing more is confirmed or delivered.

@@ -168,6 +168,7 @@ class ClusterBroker:
 
             await owner.acquire(on_standby)
             await front.open()
+            front.broker.prove_ownership(lambda: owner.heard_s, config.metadata.session_timeout_ms / 1000)
         except BaseException:
             await opened.aclose()
             raise

@@ -6,7 +6,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from magnetar.common.errors import EntryUnreadable, LedgerClosed, LogFailed, NoSuchEntry, NoSuchLedger
+from magnetar.common.errors import (
+    EntryUnreadable,
+    LedgerClosed,
+    LogFailed,
+    NoSuchEntry,
+    NoSuchLedger,
+    StorageError,
+)
 from magnetar.common.metadata.store import MetadataStore, Op
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Run
 
@@ -65,7 +72,10 @@ class ScriptedLedger:
 
 
 class ScriptedLedgers:
-    """`ledgers` by id, in the order they were made; closing waits while `open_gate` is not set."""
+    """`ledgers` by id, in the order they were made; closing waits while `open_gate` is not set.
+
+    Creating raises `refusal`, if there is one.
+    """
 
     def __init__(self, metadata: MetadataStore) -> None:
         self.metadata = metadata
@@ -73,6 +83,7 @@ class ScriptedLedgers:
         self.made = 0
         self.open_gate = asyncio.Event()
         self.open_gate.set()
+        self.refusal: StorageError | None = None
 
     async def commit(self, ops: Sequence[Op]) -> None:
         if ops:
@@ -88,6 +99,8 @@ class ScriptedLedgers:
         properties: dict[str, str],
         with_ops: Callable[[LedgerRef], Sequence[Op]] | None = None,
     ) -> ScriptedLedger:
+        if self.refusal is not None:
+            raise self.refusal
         self.made += 1
         ref = LedgerRef(self.made, 7)
         await self.commit(with_ops(ref) if with_ops is not None else ())

@@ -15,18 +15,16 @@ from dataclasses import dataclass
 
 from magnetar.common.errors import (
     Backpressure,
-    LogFailed,
+    LedgerFenced,
     LogFull,
     MagnetarError,
+    NotEnoughBookies,
     OwnershipLost,
     StorageError,
-    VersionMismatch,
 )
-from magnetar.common.metadata.keys import delete_ledger_intent_id
-from magnetar.common.metadata.store import ABSENT, Check, Delete, Op
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
-from magnetar.ledger.ledger_store import LedgerListener, LedgerRef, LedgerWriter, Run
+from magnetar.ledger.ledger_store import LedgerWriter, Run
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.cursor import Cursor
@@ -35,12 +33,14 @@ from magnetar.ledger.managed_ledger.cursor_records import (
     change_entries,
     create_change,
     delete_change,
+    encode_entry,
     reset_change,
     snapshot_entries,
 )
 from magnetar.ledger.managed_ledger.deduplication import DeduplicationRecord
-from magnetar.ledger.managed_ledger.intents import delete_ledger_intent, finish_quietly
-from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref, ref_value
+from magnetar.ledger.managed_ledger.intents import finish_quietly
+from magnetar.ledger.managed_ledger.new_cursor_ledger import NewCursorLedger
+from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
 
 log = get_logger(__name__)
 
@@ -49,7 +49,6 @@ Done = Callable[[StorageError | None], None]
 _Mark = tuple[Cursor | DeduplicationRecord, Position]
 
 _RETRY_S = 0.05
-_SNAPSHOT_RUN_BYTES = 1024 * 1024
 _SNAPSHOT_ID = 1
 
 
@@ -60,6 +59,7 @@ class _Flush:
     run: Run
     waiting: list[Done]
     marks: list[_Mark]
+    proofs: list[Done]
     last_entry_id: int = -1
 
 
@@ -72,10 +72,12 @@ class CursorLedger:
         "_cursors",
         "_dirty",
         "_entries",
+        "_fenced",
         "_flush",
         "_flush_wanted",
         "_head",
         "_on_flushed",
+        "_proofs",
         "_records",
         "_rolling",
         "_snapshot_bytes",
@@ -118,6 +120,8 @@ class CursorLedger:
         self._touched: list[Cursor] = []
         self._waiting: list[Done] = []
         self._flush: _Flush | None = None
+        self._proofs: list[Done] = []
+        self._fenced: LedgerFenced | None = None
         self._rolling = self._flush_wanted = False
         self._behind = False  # true while changes are neither on disk nor in a delta: only a snapshot helps
         self._timer: asyncio.TimerHandle | None = None
@@ -173,12 +177,37 @@ class CursorLedger:
         if self._flush is None and not self._rolling:
             self._start()
 
+    def prove(self, done: Done) -> bool:
+        """Append something, an empty record if need be; `done` hears of its fate, never from inside.
+
+        Unlike `flush` it is not tried again in another ledger. False while no ledger is open, unless the last
+        one was fenced.
+        """
+        if self._fenced is not None:
+            asyncio.get_running_loop().call_soon(done, self._fenced)
+            return True
+        if self.writer is None or self._behind or self._rolling:
+            return False
+        self._proofs.append(done)
+        if self._flush is None:
+            self._start()
+        return True
+
     def fail(self, error: StorageError) -> None:
         """Nothing will be confirmed any more: tell everyone who waits."""
         self.stop()
-        waiting = self._waiting + (self._flush.waiting if self._flush is not None else [])
+        waiting = self._waiting + self._take_proofs()
+        if self._flush is not None:
+            waiting += self._flush.waiting
         self._waiting, self._flush, self.writer = [], None, None
         _answer(waiting, error)
+
+    def _take_proofs(self) -> list[Done]:
+        """Those that a ledger that is given up leaves unanswered."""
+        proofs, self._proofs = self._proofs, []
+        if self._flush is not None:
+            proofs, self._flush.proofs = self._flush.proofs + proofs, []
+        return proofs
 
     def stop(self) -> None:
         """No more flushes by time."""
@@ -188,7 +217,7 @@ class CursorLedger:
 
     def _start(self) -> None:
         self._flush_wanted = False
-        if not (self._records or self._dirty or self._behind or self._deduplication_due):
+        if not (self._records or self._dirty or self._behind or self._deduplication_due or self._proofs):
             if self._waiting:
                 waiting, self._waiting = self._waiting, []
                 asyncio.get_running_loop().call_soon(_answer, waiting, None)
@@ -235,8 +264,11 @@ class CursorLedger:
             state, mark = self.deduplication.take()
             entries += state
             marks.append((self.deduplication, mark))
+        proofs, self._proofs = self._proofs, []
+        if proofs and not entries:
+            entries = [encode_entry(pb.Entry(changes=pb.Changes()))]
         run = Run(entries, publish_time_ms=self.ctx.clock.wall_ms())
-        self._flush = _Flush(run, waiting, marks)
+        self._flush = _Flush(run, waiting, marks, proofs)
         if run.entries:
             self._append()
         else:
@@ -274,8 +306,9 @@ class CursorLedger:
         if self._flush is not flush:
             return
         self._flush = None
+        _answer(flush.proofs, None)
         self._confirmed(flush.marks, flush.waiting)
-        if not self._rolling and (self._waiting or self._records or self._flush_wanted):
+        if not self._rolling and (self._waiting or self._records or self._flush_wanted or self._proofs):
             self._start()
 
     def _confirmed(self, marks: Sequence[_Mark], waiting: list[Done]) -> None:
@@ -290,11 +323,15 @@ class CursorLedger:
             return
         log.warning("cursor ledger failed", topic=self.topic, ledger=writer.ref.id, error=str(error))
         self.writer = None
+        if isinstance(error, LedgerFenced):
+            self._fenced = error
+        proofs = self._take_proofs()
         if self._flush is not None:
             self._waiting[:0] = self._flush.waiting
             self._flush = None
             self._behind = True
             self._want_roll()
+        _answer(proofs, error)
 
     # Rolling
 
@@ -304,8 +341,12 @@ class CursorLedger:
         Raises OwnershipLost, or a retriable error: then the old ledger, if any, is still the topic's.
         """
         await self._head.sync()
-        new = _NewLedger(self)
-        await new.create()
+        new = NewCursorLedger(self.ctx, self.topic, self._head, self._on_confirmed, self._on_failed)
+        try:
+            await new.create()
+        except NotEnoughBookies as error:
+            self._tell_waiting(error)
+            raise
         self._rolling = True
         cursors = list(self._cursors())
         for cursor in cursors:
@@ -326,6 +367,7 @@ class CursorLedger:
         # What was taken is in the snapshot only: from here on the old ledger cannot go on.
         self._behind = True
         self.writer = None
+        waiting += self._take_proofs()
         if self._flush is not None:
             waiting += self._flush.waiting
             self._flush = None
@@ -334,14 +376,14 @@ class CursorLedger:
             old = await new.adopt()
         except BaseException as error:
             self._waiting[:0] = waiting
-            if isinstance(error, LogFull):
+            if isinstance(error, LogFull | NotEnoughBookies):
                 self._tell_waiting(error)
             if isinstance(error, MagnetarError) and not isinstance(error, OwnershipLost):
                 await new.abandon()
             raise
         finally:
             self._rolling = False
-        self.writer = new.writer
+        self.writer, self._fenced = new.writer, None
         self.roll_wanted = self._behind = False
         self._entries = len(entries)
         self._byte_length = self._snapshot_bytes = sum(map(len, entries))
@@ -354,118 +396,6 @@ class CursorLedger:
     def _tell_waiting(self, error: StorageError) -> None:
         waiting, self._waiting = self._waiting, []
         asyncio.get_running_loop().call_soon(_answer, waiting, error)
-
-
-class _NewLedger:
-    """A cursor ledger in the making."""
-
-    __slots__ = ("_confirmed", "_failed", "_intent_version", "_owner", "_wake", "writer")
-
-    def __init__(self, owner: CursorLedger) -> None:
-        self._owner = owner
-        self._confirmed = -1
-        self._failed: StorageError | None = None
-        self._wake: asyncio.Future[None] | None = None
-        self._intent_version = ABSENT
-        self.writer: LedgerWriter | None = None
-
-    async def create(self) -> None:
-        """Make the ledger, with an intent to delete it."""
-        owner = self._owner
-        ctx, head = owner.ctx, owner._head
-        listener = LedgerListener(on_confirmed=self._on_confirmed, on_failed=self._on_failed)
-
-        def with_ops(ref: LedgerRef) -> Sequence[Op]:
-            return [Check(head.key, head.version), delete_ledger_intent(ctx, ref, expected_version=ABSENT)]
-
-        try:
-            self.writer = await ctx.ledgers.create(
-                listener,
-                ensemble_size=ctx.config.ensemble_size,
-                write_quorum=ctx.config.write_quorum,
-                ack_quorum=ctx.config.ack_quorum,
-                properties={"topic": owner.topic, "kind": "cursors"},
-                with_ops=with_ops,
-            )
-        except VersionMismatch as error:
-            raise head.explain(error) from error
-        intent = await ctx.metadata.get(self._intent_key)
-        self._intent_version = ABSENT if intent is None else intent.version
-
-    async def append(self, entries: list[bytes]) -> None:
-        """Write the snapshot; returns once it is confirmed. Raises LogFailed and the like."""
-        assert self.writer is not None
-        last = -1
-        for run in _runs(entries, self._owner.ctx.clock.wall_ms()):
-            while True:
-                try:
-                    last = self.writer.append(run) + len(run.entries) - 1
-                except Backpressure:
-                    await asyncio.sleep(_RETRY_S)
-                else:
-                    break
-        while self._confirmed < last:
-            if self._failed is not None:
-                raise LogFailed(f"cursor ledger {self.writer.ref.id} failed: {self._failed}")
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake
-
-    async def adopt(self) -> LedgerRef | None:
-        """Let the head name this ledger; returns the one it named before, which has an intent now."""
-        owner = self._owner
-        assert self.writer is not None
-        if self._intent_version == ABSENT:
-            raise LogFailed(f"cursor ledger {self.writer.ref.id} was cleaned up before it was used")
-        head = owner._head.decode()
-        old = read_ref(head.cursor_ledger) if head.HasField("cursor_ledger") else None
-        head.cursor_ledger.CopyFrom(ref_value(self.writer.ref))
-        ops: list[Op] = [Delete(self._intent_key, self._intent_version)]
-        if old is not None:
-            ops.append(delete_ledger_intent(owner.ctx, old))
-        try:
-            await owner._head.commit(head, ops)
-        except VersionMismatch as error:
-            raise LogFailed(
-                f"cursor ledger {self.writer.ref.id} was cleaned up before it was used"
-            ) from error
-        return old
-
-    async def abandon(self) -> None:
-        """The ledger is of no use; its intent stays when it cannot be deleted now."""
-        if self.writer is not None:
-            await finish_quietly(self._owner.ctx, self.writer.ref)
-
-    @property
-    def _intent_key(self) -> str:
-        assert self.writer is not None
-        return self._owner.ctx.keys.intent(delete_ledger_intent_id(self.writer.ref.id))
-
-    def _on_confirmed(self, last_confirmed: int) -> None:
-        self._confirmed = last_confirmed
-        self._notify()
-        if self.writer is not None:
-            self._owner._on_confirmed(self.writer, last_confirmed)
-
-    def _on_failed(self, error: StorageError, last_confirmed: int) -> None:
-        self._confirmed = max(self._confirmed, last_confirmed)
-        self._failed = error
-        self._notify()
-        if self.writer is not None:
-            self._owner._on_failed(self.writer, error)
-
-    def _notify(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
-
-
-def _runs(entries: list[bytes], now_ms: int) -> Iterable[Run]:
-    """A snapshot in runs of bounded size."""
-    start = size = 0
-    for at, entry in enumerate(entries):
-        size += len(entry)
-        if size >= _SNAPSHOT_RUN_BYTES or at == len(entries) - 1:
-            yield Run(entries[start : at + 1], publish_time_ms=now_ms)
-            start, size = at + 1, 0
 
 
 def _answer(waiting: Iterable[Done], error: StorageError | None) -> None:

@@ -31,7 +31,7 @@ from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger, Done
 from magnetar.ledger.managed_ledger.entry_cache import TopicCache
 from magnetar.ledger.managed_ledger.intents import finish_quietly
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
-from magnetar.ledger.managed_ledger.takeover import TakenOver, take_over
+from magnetar.ledger.managed_ledger.takeover import TakenOver
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors, resolve
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
 
@@ -195,10 +195,18 @@ class ManagedLedger:
     async def read(self, start: Position, entries_max: int, bytes_max: int) -> ReadResult:
         """Entries from the first existing one at or after `start` up to the read limit, across ledgers.
 
-        At least one entry when there is one, however large. Raises NoSuchLedger, EntryUnknown, LogFailed.
+        At least one entry when there is one, however large. Raises NoSuchLedger, EntryUnknown, LogFailed;
+        EntryUnreadable only where entries have several copies, on one of which it may come back.
         """
         return await reading.read(
-            self._ctx.ledgers, self._spans, self.name, start, self.read_limit(), entries_max, bytes_max
+            self._ctx.ledgers,
+            self._spans,
+            self.name,
+            start,
+            self.read_limit(),
+            entries_max,
+            bytes_max,
+            only_copy=self._ctx.config.write_quorum == 1,
         )
 
     async def find_before_publish_time(self, publish_time_ms: int) -> Position:
@@ -265,6 +273,13 @@ class ManagedLedger:
                 asyncio.get_running_loop().call_soon(done, self._lost)
             return
         self._cursor_ledger.flush(done)
+
+    def prove_ownership(self, done: Done) -> bool:
+        """Append to the cursor ledger, which only its owner can: `done` hears that it is durable, or why not.
+
+        False, and `done` is not called, while no cursor ledger is open.
+        """
+        return self._lost is None and self._cursor_ledger.prove(done)
 
     def _clamp(self, position: Position) -> Position:
         last = self._appender.last_confirmed
@@ -478,21 +493,3 @@ class ManagedLedger:
             raise type(self._lost)(*self._lost.args)
         if self._closing:
             raise LedgerClosed(f"{self.name} is closing")
-
-
-async def open_managed_ledger(
-    ctx: ManagedLedgerContext,
-    name: str,
-    listener: ManagedLedgerListener,
-    *,
-    create: bool,
-    properties: dict[str, str],
-) -> ManagedLedger:
-    """Take a topic over and load it. `properties` are those of a topic that is made by this.
-
-    Raises TopicNotFound when there is none and `create` is False, CursorLedgerMissing or DataCorruption when
-    its cursors cannot be known, OwnershipLost when another owner took it meanwhile.
-    """
-    return ManagedLedger(
-        ctx, name, listener, await take_over(ctx, name, create=create, properties=properties)
-    )

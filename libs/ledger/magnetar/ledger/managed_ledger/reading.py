@@ -1,7 +1,8 @@
 """Reads of a managed ledger that go to storage: catching up, and finding a position by time.
 
 In lots, ledger by ledger. What is damaged on the only copy is skipped and reported, so that it stays a
-visible hole and does not stop a subscription.
+visible hole and does not stop a subscription. Where an entry has several copies it is never skipped: reading
+waits until one of them is repaired or comes back (storage contract, section 4).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ async def read(
     limit: Position,
     entries_max: int,
     bytes_max: int,
+    *,
+    only_copy: bool,
 ) -> ReadResult:
     """See `ManagedLedger.read`; `limit` is the last position that may be read."""
     runs: list[Run] = []
@@ -53,8 +56,10 @@ async def read(
         except (NoSuchLedger, EntryUnreadable, NoSuchEntry) as error:
             if spans.by_id.get(at.ledger_id) is not span:
                 continue  # trimmed while it was read: go on with what exists
-            if isinstance(error, NoSuchLedger):
+            if isinstance(error, NoSuchLedger) or (not only_copy and not runs):
                 raise
+            if not only_copy:
+                break  # the next read begins there, and says so
             # An entry that was confirmed and is not there is damage as well.
             UNREADABLE.inc()
             log.error("entry unreadable, skipped", topic=topic, position=str(at), error=str(error))

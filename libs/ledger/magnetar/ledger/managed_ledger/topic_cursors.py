@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from magnetar.common.errors import LogFull, StorageError, SubscriptionNotFound
+from magnetar.common.errors import LogFull, NotEnoughBookies, StorageError, SubscriptionNotFound
 from magnetar.common.naming.position import Position
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger
@@ -82,8 +82,8 @@ class TopicCursors:
     def _deleted(self, cursor: Cursor, error: StorageError | None) -> None:
         if error is None:
             self._deleting = [other for other in self._deleting or () if other is not cursor] or None
-        elif isinstance(error, LogFull):
-            # The record goes out when there is room.
+        elif isinstance(error, LogFull | NotEnoughBookies):
+            # The record goes out when there is room, or bookies.
             self._ledger.flush(lambda error: self._deleted(cursor, error))
 
     async def reset(self, cursor: Cursor, position: Position) -> None:

@@ -14,7 +14,7 @@ from magnetar.broker.subscriptions.membership import check_supported
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
-from magnetar.common.errors import ConsumerBusy
+from magnetar.common.errors import ConsumerBusy, OwnershipLost
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire.events import SendRun
@@ -88,6 +88,10 @@ class NonPersistentTopic(Topic):
     async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
         close_consumers(subscription)
         self._subscriptions.pop(subscription.name, None)
+
+    def prove_ownership(self) -> None:
+        # It has no ledger that says whose it is.
+        self.abandon(OwnershipLost(f"{self.name}: metadata has not said for too long that it is ours"))
 
     async def close(self) -> None:
         self.disconnect_clients()

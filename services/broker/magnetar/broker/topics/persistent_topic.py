@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
@@ -41,6 +42,9 @@ from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 log = get_logger(__name__)
 
+PROOF_TIMEOUT_S: Final = 2.0
+"""How long a proof of ownership may take; then the topic's clients are closed (docs/cluster.md)."""
+
 
 class PersistentTopic(Topic):
     """Publishing, subscriptions and consumers of one persistent topic. Listens to its managed ledger."""
@@ -51,6 +55,7 @@ class PersistentTopic(Topic):
         "_config",
         "_deduplication",
         "_on_gone",
+        "_proving_since",
         "_spawn",
         "_subscriptions",
         "_subscriptions_lock",
@@ -77,6 +82,7 @@ class PersistentTopic(Topic):
         self._subscriptions: dict[str, Subscription] = {}
         self._subscriptions_lock = asyncio.Lock()
         self._deduplication: DeduplicatedPublishing | None = None
+        self._proving_since: float | None = None
 
     async def attach(self, ledger: ManagedLedger) -> None:
         """Serve from this managed ledger, which was opened with the topic as its listener.
@@ -358,6 +364,28 @@ class PersistentTopic(Topic):
         if run is None or (run.ledger_id, run.first_entry_id) != position:
             return 1
         return run.messages
+
+    def prove_ownership(self) -> None:
+        """By an append to the cursor ledger, which is fenced before another owner delivers anything.
+
+        A topic without one proves it by its next data append.
+        """
+        now = self._clock.monotonic()
+        if self._proving_since is not None:
+            if now - self._proving_since >= PROOF_TIMEOUT_S:
+                self.abandon(
+                    OwnershipLost(
+                        f"{self.name}: neither metadata nor a quorum of bookies has confirmed for "
+                        f"{PROOF_TIMEOUT_S:g} s that it is ours"
+                    )
+                )
+        elif self.ledger.prove_ownership(self._proven):
+            self._proving_since = now
+
+    def _proven(self, error: StorageError | None) -> None:
+        self._proving_since = None
+        if error is not None:
+            self.abandon(OwnershipLost(f"{self.name}: cannot be proven to be ours: {error}"))
 
     def abandon(self, error: OwnershipLost) -> None:
         self.closing = True

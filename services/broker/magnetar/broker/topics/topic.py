@@ -197,6 +197,15 @@ class Topic(ABC):
         """Another broker serves the topic from now on: stop at once, without a word to its storage."""
         self.disconnect_clients()
 
+    @property
+    def has_clients(self) -> bool:
+        """True while a producer or a consumer is connected."""
+        return bool(self.producers) or any(each.consumers for each in self.subscriptions.values())
+
+    @abstractmethod
+    def prove_ownership(self) -> None:
+        """Metadata does not say whose the topic is: see to it that it is still ours, or `abandon` it."""
+
     @abstractmethod
     async def close(self) -> None:
         """Tell the clients, wait until everything taken is confirmed, flush cursors, release the ledgers."""

@@ -33,7 +33,7 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_topic
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
-from magnetar.ledger.managed_ledger.managed_ledger import open_managed_ledger
+from magnetar.ledger.managed_ledger.opening import open_managed_ledger
 
 log = get_logger(__name__)
 
@@ -69,6 +69,11 @@ class TopicRegistry:
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
         self._closing = False
+        self._no_loads: ServiceNotReady | None = None
+
+    def refuse_loads(self, error: ServiceNotReady | None) -> None:
+        """Load nothing from now on, or load again; what is loaded is served."""
+        self._no_loads = error
 
     @property
     def loaded(self) -> Mapping[str, Topic]:
@@ -98,6 +103,8 @@ class TopicRegistry:
     def _start_loading(self, name: TopicName, create: bool) -> _Loading:
         if self._closing:
             raise ServiceNotReady("the broker is shutting down")
+        if self._no_loads is not None:
+            raise ServiceNotReady(*self._no_loads.args)
         if len(self._loading) >= self._config.topics.loads_max:
             raise TooManyRequests(
                 f"{len(self._loading)} topics are loading already (maxConcurrentTopicLoadRequest)"
@@ -183,6 +190,14 @@ class TopicRegistry:
     def _forget(self, topic: Topic) -> None:
         if self._topics.get(topic.name.full) is topic:
             del self._topics[topic.name.full]
+
+    def prove_ownership(self) -> None:
+        """Let every topic with clients prove that it is ours, or go."""
+        for topic in list(self._topics.values()):
+            if topic.has_clients:
+                topic.prove_ownership()
+            if topic.closing:
+                self._forget(topic)
 
     def abandon(self, error: OwnershipLost) -> None:
         """Another broker owns the topics: those that are loaded are lost, the others are not loaded."""

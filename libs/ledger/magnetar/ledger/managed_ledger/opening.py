@@ -1,0 +1,25 @@
+"""Loading a topic: taking it over, and the object that serves it from then on."""
+
+from __future__ import annotations
+
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, ManagedLedgerListener
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.ledger.managed_ledger.takeover import take_over
+
+
+async def open_managed_ledger(
+    ctx: ManagedLedgerContext,
+    name: str,
+    listener: ManagedLedgerListener,
+    *,
+    create: bool,
+    properties: dict[str, str],
+) -> ManagedLedger:
+    """Take a topic over and load it. `properties` are those of a topic that is made by this.
+
+    Raises TopicNotFound when there is none and `create` is False, CursorLedgerMissing or DataCorruption when
+    its cursors cannot be known, OwnershipLost when another owner took it meanwhile.
+    """
+    return ManagedLedger(
+        ctx, name, listener, await take_over(ctx, name, create=create, properties=properties)
+    )

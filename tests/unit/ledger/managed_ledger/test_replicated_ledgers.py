@@ -1,0 +1,167 @@
+"""Where ledgers on bookies differ from those in this process: copies, too few bookies, other owners."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from magnetar.common.errors import EntryUnreadable, LedgerFenced, NotEnoughBookies, StorageError
+from magnetar.common.naming.position import EARLIEST, Position
+from magnetar.ledger.managed_ledger import EntryCache, ManagedLedgerContext
+
+from tests.simulation.power_loss import KEYS, Process
+from tests.unit.ledger.managed_ledger.harness import (
+    ROLL_AT_10,
+    Topic,
+    load,
+    load_again,
+    simulated,
+    until,
+)
+from tests.unit.ledger.managed_ledger.scripted_ledgers import ScriptedLedgers
+
+REPLICATED = replace(ROLL_AT_10, ensemble_size=3, write_quorum=3, ack_quorum=2)
+NOBODY = NotEnoughBookies("a ledger needs 3 bookies and 1 are up")
+
+
+def scripted(scenario: Callable[[ScriptedLedgers, Topic], Awaitable[None]]) -> None:
+    """Run a scenario on a fresh topic over three copies of everything."""
+
+    async def main(process: Process) -> None:
+        ledgers = ScriptedLedgers(process.metadata)
+        ctx = ManagedLedgerContext(ledgers, process.metadata, KEYS, process.clock, REPLICATED, EntryCache(0))
+        await scenario(ledgers, await load_again(ctx, create=True))
+
+    simulated(main)
+
+
+def test_reading_waits_at_an_entry_that_no_replica_can_give_and_does_not_skip_it() -> None:
+    async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
+        topic.publish(1)
+        await until(lambda: 1 in ledgers.ledgers)
+        for _ in range(4):
+            topic.publish(1)
+        ledgers.ledgers[1].confirm()
+        await until(lambda: len(topic.listener.confirmed) == 5)
+        ledgers.ledgers[1].unreadable = {3}
+
+        found = await topic.ledger.read(Position(1, 0), 100, 10_000)
+        assert [data for run in found.runs for data in run.entries] == [b"0", b"1", b"2"]
+        assert found.next == Position(1, 3)
+        assert not found.unreadable
+        with pytest.raises(EntryUnreadable):
+            await topic.ledger.read(found.next, 100, 10_000)
+
+        ledgers.ledgers[1].unreadable = set()
+        found = await topic.ledger.read(found.next, 100, 10_000)
+        assert [data for run in found.runs for data in run.entries] == [b"3", b"4"]
+
+    scripted(scenario)
+
+
+def test_who_subscribes_while_there_are_too_few_bookies_is_told_so() -> None:
+    async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
+        ledgers.refusal = NOBODY
+        with pytest.raises(NotEnoughBookies):
+            async with asyncio.timeout(3):
+                await topic.ledger.create_cursor("sub", EARLIEST, {})
+        assert not topic.ledger.cursors
+
+        ledgers.refusal = None
+        creating = asyncio.ensure_future(topic.ledger.create_cursor("sub", EARLIEST, {}))
+        await until(lambda: bool(ledgers.ledgers) and bool(ledgers.ledgers[1].runs))
+        ledgers.ledgers[1].confirm()
+        assert await creating is topic.ledger.cursors["sub"]
+
+    scripted(scenario)
+
+
+def test_what_is_published_while_there_are_too_few_bookies_is_held_and_then_refused() -> None:
+    async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
+        ledgers.refusal = NOBODY
+        topic.publish(2)
+        await asyncio.sleep(1)
+        assert not topic.listener.refused
+        await until(lambda: bool(topic.listener.refused), 5)
+        assert topic.listener.refused == [b"0", b"1"]
+
+        ledgers.refusal = None
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 10
+        while not ledgers.ledgers:
+            assert loop.time() < end, "publishing does not resume"
+            with suppress(StorageError):
+                topic.publish(1)
+            await asyncio.sleep(0.1)
+        await until(lambda: bool(ledgers.ledgers[1].runs))
+        ledgers.ledgers[1].confirm()
+        await until(lambda: bool(topic.listener.confirmed))
+        assert not topic.listener.lost
+
+    scripted(scenario)
+
+
+def test_an_owner_proves_itself_by_an_append_to_its_cursor_ledger() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        told: list[StorageError | None] = []
+        assert not topic.ledger.prove_ownership(told.append), "there is no cursor ledger yet"
+        await topic.ledger.create_cursor("sub", EARLIEST, {})
+        for count in range(1, 4):
+            assert topic.ledger.prove_ownership(told.append)
+            assert len(told) < count, "never from inside"
+            await until(lambda count=count: len(told) == count)
+        assert told == [None] * 3
+        again = await load_again(topic.ctx)
+        assert list(again.ledger.cursors) == ["sub"]
+
+    simulated(scenario)
+
+
+def test_a_proof_goes_with_what_is_flushed_anyway() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        cursor = await topic.ledger.create_cursor("sub", EARLIEST, {})
+        [position] = await topic.publish_confirmed(1)
+        cursor.ack(*position)
+        told: list[str] = []
+        topic.ledger.flush_cursors(lambda error: told.append(f"flushed {error}"))
+        assert topic.ledger.prove_ownership(lambda error: told.append(f"proven {error}"))
+        await until(lambda: len(told) == 2)
+        assert sorted(told) == ["flushed None", "proven None"]
+
+    simulated(scenario)
+
+
+def test_a_former_owner_cannot_prove_itself() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        await topic.ledger.create_cursor("sub", EARLIEST, {})
+        await load_again(topic.ctx)
+        told: list[StorageError | None] = []
+        assert topic.ledger.prove_ownership(told.append)
+        await until(lambda: bool(told))
+        assert isinstance(told[0], LedgerFenced)
+        assert topic.ledger.prove_ownership(told.append), "it was fenced, and knows it"
+        await until(lambda: len(told) == 2)
+        assert isinstance(told[1], LedgerFenced)
+
+    simulated(scenario)
+
+
+def test_a_proof_that_is_pending_when_the_topic_is_lost_is_answered() -> None:
+    async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
+        creating = asyncio.ensure_future(topic.ledger.create_cursor("sub", EARLIEST, {}))
+        await until(lambda: bool(ledgers.ledgers) and bool(ledgers.ledgers[1].runs))
+        ledgers.ledgers[1].confirm()
+        await creating
+        told: list[StorageError | None] = []
+        assert topic.ledger.prove_ownership(told.append)
+        topic.ledger.lose(NOBODY)
+        await until(lambda: bool(told))
+        assert told == [NOBODY]
+
+    scripted(scenario)
