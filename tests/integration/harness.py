@@ -166,17 +166,17 @@ class MagnetarProcess:
         """SIGCONT."""
         self._signal(signal.SIGCONT)
 
-    def stop(self) -> None:
+    def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
         """SIGTERM, the clean way; fails when the server does not end with status 0 in time."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGTERM)
         try:
-            status = self._process.wait(STOP_SECONDS_MAX)
+            status = self._process.wait(seconds_max)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(
-                f"still running {STOP_SECONDS_MAX:g} s after SIGTERM\n{self.log_tail()}"
+                f"still running {seconds_max:g} s after SIGTERM\n{self.log_tail()}"
             ) from None
         assert status == 0, f"{self.name} ended with status {status} after SIGTERM\n{self.log_tail()}"
 
