@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from crc32c import crc32c
 from magnetar.bookie.appends import CONFLICTS
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.common.errors import DataCorruption
@@ -113,6 +114,56 @@ def test_a_damaged_entry_is_unreadable_until_it_is_written_again() -> None:
         assert (await bench.read(A, 0, 10))[0] == [*entries, b"later"]
 
     on_a_bookie(act)
+
+
+def test_a_repair_of_one_entry_leaves_its_neighbors_in_the_damaged_record_readable() -> None:
+    async def act(bench: Bench) -> None:
+        entries = [with_checksum(b"%d" % entry * 50) for entry in range(10)]
+        await bench.appended(A, 0, entries)
+        await bench.appended(A, 10, [b"later"])
+        segment = bench.core.log.segments[0]
+        bench.disk.overwrite(segment.path, b"?", bench.disk.content(segment.path).index(entries[3]) + 20)
+        assert (await bench.read(A, 3, 3))[1].code == ENTRY_UNREADABLE
+        assert (await bench.appended(A, 3, [entries[3]], recovery=True)).code == OK
+        for outage in ("none", "kill", "close"):
+            if outage != "none":
+                await bench.restart(outage)
+            assert (await bench.read(A, 0, 10))[0] == [*entries, b"later"]
+        log = bench.core.log
+        await log.space._rewrite(log.finished_segments(), set())
+        for restart in (False, True):
+            if restart:
+                await bench.restart("close")
+            assert (await bench.read(A, 0, 10))[0] == [*entries, b"later"]
+
+    on_a_bookie(act)
+
+
+def test_compaction_keeps_a_damaged_record_beside_a_shorter_repair_of_its_first_entries() -> None:
+    async def act(bench: Bench) -> None:
+        entries = [with_checksum(b"%d" % entry * 50) for entry in range(10)]
+        await bench.appended(A, 0, entries)
+        await bench.restart("close")
+        segment = bench.core.log.segments[0]
+        bench.disk.overwrite(segment.path, b"?", bench.disk.content(segment.path).index(entries[0]) + 20)
+        assert (await bench.appended(A, 0, entries[:2], recovery=True)).code == OK
+        await bench.restart("close")
+        assert (await bench.read(A, 0, 9))[0] == entries
+        log = bench.core.log
+        inputs = log.finished_segments()
+        assert len(inputs) == 2
+        await log.space._rewrite(inputs, set())
+        assert len(log.finished_segments()) == 1
+        assert (await bench.read(A, 0, 9))[0] == entries
+        await bench.restart("close")
+        assert (await bench.read(A, 0, 9))[0] == entries
+
+    on_a_bookie(act)
+
+
+def with_checksum(payload: bytes) -> bytes:
+    """An entry as clients make them: magic, CRC32-C, what it covers."""
+    return b"\x0e\x01" + crc32c(payload).to_bytes(4, "big") + payload
 
 
 def test_a_damaged_body_is_refused_by_name_and_a_damaged_header_ends_the_stream() -> None:

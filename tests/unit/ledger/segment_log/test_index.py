@@ -57,3 +57,26 @@ def test_an_index_survives_its_footer_line() -> None:
     again = LedgerIndex.from_footer(index.summary(1, 2), index.firsts, index.offsets)
     assert again.summary(1, 2) == index.summary(1, 2)
     assert again.find(8) == index.find(8)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), min_size=1, max_size=40), st.booleans())
+def test_whatever_overlaps_every_run_with_an_entry_is_a_candidate(
+    runs: list[tuple[int, int]], sealed: bool
+) -> None:
+    index = LedgerIndex()
+    for number, (first, count) in enumerate(runs):
+        index.add_run(first, count, 16 * number, 1, -1)
+    if sealed:
+        index = LedgerIndex.from_footer(index.summary(1, 2), index.firsts, index.offsets)
+    for entry in range(75):
+        offsets = {index.offset(place) // 16 for place in index.candidates(entry)}
+        holders = [number for number, (first, count) in enumerate(runs) if first <= entry < first + count]
+        # A run gives way to a later one that begins where it does and is no shorter.
+        replaced = {
+            number
+            for number in holders
+            if any(f == runs[number][0] and c >= runs[number][1] for f, c in runs[number + 1 :])
+        }
+        assert set(holders) - replaced <= offsets
+        later = [first for first, _ in runs if first > entry]
+        assert index.next_after(entry) == min(later, default=None)

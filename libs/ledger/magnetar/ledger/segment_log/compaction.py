@@ -43,7 +43,7 @@ from magnetar.ledger.segment_log.file_codec_v1 import (
     doubt_of,
     encode_segment_header,
 )
-from magnetar.ledger.segment_log.index import NO_RUN, LedgerIndex
+from magnetar.ledger.segment_log.index import LedgerIndex
 from magnetar.ledger.segment_log.recovery import rebuild_indexes
 from magnetar.ledger.segment_log.segment import Segment, compaction_path
 
@@ -69,8 +69,9 @@ class _Copy:
 
     @property
     def identity(self) -> bytes:
-        """Everything but the header's own CRC, which differs by segment; the body by its CRC."""
-        return self.raw[: RECORD_HEADER_SIZE - 4] + self.raw[RECORD_HEADER_SIZE:]
+        """Everything but the header's own CRC, which differs by segment, and the last add confirmed, which
+        differs when a recovery wrote the entries again; the body by its CRC."""
+        return self.raw[:32] + self.raw[40 : RECORD_HEADER_SIZE - 4] + self.raw[RECORD_HEADER_SIZE:]
 
 
 class Rewrite:
@@ -191,17 +192,40 @@ class Rewrite:
         for first, same in groupby(runs, key=itemgetter(0)):
             places = list(same)
             self.duplicates += len(places) - 1
-            copies = [self._read(inputs[order][0], ref, offset) for _, order, _, offset in places]
-            for segment, index in others:
-                place = index.find(first)
-                if place != NO_RUN and index.first_entry_id(place) == first:
-                    copy = self._read(segment, ref, index.offset(place))
-                    if copy.sound:
+            by_count: dict[int, list[_Copy]] = {}
+            for _, order, end, offset in places:
+                copy = self._read(inputs[order][0], ref, offset)
+                count = end - first if copy.header is None else copy.header.entry_count
+                by_count.setdefault(count, []).append(copy)
+            # A repair may hold fewer entries than the damaged record it begins with: both are needed then.
+            for count in sorted(by_count, reverse=True):
+                copies = by_count[count]
+                if self._is_elsewhere(ref, first, count, copies, others):
+                    break
+                yield self._encoded(ref, first, first + count, copies)
+                if any(copy.sound for copy in copies):
+                    break
+
+    def _is_elsewhere(
+        self,
+        ref: LedgerRef,
+        first: int,
+        count: int,
+        copies: list[_Copy],
+        others: Sequence[tuple[Segment, LedgerIndex]],
+    ) -> bool:
+        """Whether a segment that is not rewritten holds these entries sound."""
+        for segment, index in others:
+            for place in index.candidates(first):
+                if index.first_entry_id(place) != first:
+                    break
+                copy = self._read(segment, ref, index.offset(place))
+                if copy.sound and copy.header is not None and copy.header.entry_count >= count:
+                    if copy.header.entry_count == count:
                         self._choose(ref, first, [*copies, copy])  # they must be equal
-                        self.duplicates += 1
-                        break
-            else:
-                yield self._encoded(ref, first, max(end for _, _, end, _ in places), copies)
+                    self.duplicates += 1
+                    return True
+        return False
 
     def _choose(self, ref: LedgerRef, first: int, copies: list[_Copy]) -> _Copy:
         sound = [copy for copy in copies if copy.sound]
@@ -261,10 +285,8 @@ class Rewrite:
 
 def _runs(order: int, index: LedgerIndex) -> Iterator[tuple[int, int, int, int]]:
     """(first entry id, order, first entry id after it, offset) of each run."""
-    last = len(index) - 1
     for place in range(len(index)):
-        end = index.first_entry_id(place + 1) if place < last else index.last_entry_id + 1
-        yield index.first_entry_id(place), order, end, index.offset(place)
+        yield index.first_entry_id(place), order, index.end_after(place), index.offset(place)
 
 
 def _unreadable(header: RecordHeader, body: bytes) -> int:
