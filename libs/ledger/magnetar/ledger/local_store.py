@@ -47,6 +47,9 @@ class LocalLedgerStore:
         self._catalog = LedgerCatalog(metadata, keys, clock, rng)
         self._lock = lock
         self._writers: dict[LedgerRef, LocalLedgerWriter] = {}
+        # One bound method each for all writers: every idle topic would pay for its own.
+        self._commit_closed = self._catalog.commit_closed
+        self._writer_gone = self._gone
 
     async def create(
         self,
@@ -72,13 +75,13 @@ class LocalLedgerStore:
         self.log.ledger(ref).uses_reserve = properties.get("kind") == "cursors"
         writer = LocalLedgerWriter(
             self.log,
-            self._catalog.commit_closed,
+            self._commit_closed,
             ref,
             created.key,
             created.value,
             created.version,
             listener,
-            self._gone,
+            self._writer_gone,
         )
         self._writers[ref] = writer
         return writer

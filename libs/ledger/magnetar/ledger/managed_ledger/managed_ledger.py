@@ -91,6 +91,7 @@ class ManagedLedger:
         self._closing = False
         self._maintenance: asyncio.Task[None] | None = None
         self._waiting_for_drain: asyncio.Future[None] | None = None
+        kick = self._kick  # one bound method for both: every idle topic pays for it
         self._appender = Appender(
             ctx,
             name,
@@ -99,7 +100,7 @@ class ManagedLedger:
             creation_id=head.creation_id,
             next_index=topic.next_index,
             last_confirmed=topic.last_position,
-            kick=self._kick,
+            kick=kick,
             on_confirmed=self._on_confirmed,
             on_refused=listener.on_refused,
             on_closed=self._check_trim,
@@ -111,7 +112,7 @@ class ManagedLedger:
             topic.head,
             next_cursor_id=topic.next_cursor_id,
             cursors=self._cursors.durable,
-            kick=self._kick,
+            kick=kick,
             on_flushed=self._on_flushed,
         )
         self.deduplication = TopicDeduplication(self._cursor_ledger, topic.deduplication)

@@ -106,6 +106,7 @@ class NewCursorLedger:
                 raise LogFailed(f"cursor ledger {self.writer.ref.id} failed: {self._failed}")
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
+        self._wake = None
 
     async def adopt(self) -> LedgerRef | None:
         """Let the head name this ledger; returns the one it named before, which has an intent now."""
