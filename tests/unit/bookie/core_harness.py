@@ -66,8 +66,7 @@ class Bench:
             clock=SimClock(self.loop),
             rng=random.Random(self.loop.rng.getrandbits(64)),
             log_config=self.log_config,
-            config=self.config,
-            accept_empty_directory=accept_empty_directory,
+            config=replace(self.config, accept_empty_directory=accept_empty_directory),
         )
         return self.core
 

@@ -45,6 +45,12 @@ class BookieCoreConfig:
         key="magnetarBookieMovedGraceSeconds",
         minimum=0,
     )
+    accept_empty_directory: bool = setting(
+        False,
+        "Start with an empty data directory although this bookie had data: it is lost for good. For one start; "
+        "what it held is copied back from other bookies.",
+        key="magnetarBookieAcceptEmptyDirectory",
+    )
     lac_waiters_max: int = setting(
         10_000,
         "How many requests may wait for a ledger's last add confirmed to advance; more are answered at once.",
