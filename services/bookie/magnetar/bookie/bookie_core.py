@@ -266,6 +266,7 @@ async def open_bookie_core(
     rng: random.Random,
     log_config: SegmentLogConfig,
     config: BookieCoreConfig,
+    accept_empty_directory: bool = False,
 ) -> BookieCore:
     """Lock the data directory (the root of `disk`), check whose it is, recover the log, answer the core.
 
@@ -287,7 +288,7 @@ async def open_bookie_core(
             instance_id=instance_id,
             rng=rng,
             now_ms=clock.wall_ms(),
-            accept_empty_directory=config.accept_empty_directory,
+            accept_empty_directory=accept_empty_directory or config.accept_empty_directory,
             note_doubt=doubt,
         )
         log = await SegmentLog.open(disk, pool, syncer, clock, rng, log_config, replica=True, on_doubt=doubt)

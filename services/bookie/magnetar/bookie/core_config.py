@@ -47,8 +47,8 @@ class BookieCoreConfig:
     )
     accept_empty_directory: bool = setting(
         False,
-        "Start with an empty data directory although this bookie had data: it is lost for good. For one start; "
-        "what it held is copied back from other bookies.",
+        "Start with an empty data directory although this bookie had data: it is lost for good; for one "
+        "start. What it held is copied back from other bookies.",
         key="magnetarBookieAcceptEmptyDirectory",
     )
     lac_waiters_max: int = setting(
