@@ -39,10 +39,10 @@ KEYS = Keys("sim")
 SESSION_MS = 1000
 
 SMALL_SEGMENTS = SegmentLogConfig(
-    segment_size_bytes=64 << 10,
-    segment_entries_max=400,
-    fill_ahead_bytes=16 << 10,
-    group_bytes_max=64 << 10,
+    segment_size_bytes=24 << 10,
+    segment_entries_max=200,
+    fill_ahead_bytes=12 << 10,
+    group_bytes_max=12 << 10,
     free_space_headroom_bytes=0,
     pending_bytes_max=1 << 20,
 )

@@ -1,5 +1,5 @@
-"""Owners of a row of ledgers: each recovers what the ones before it left open, then writes until it dies, is
-replaced or gets stuck; readers follow. In the end everything heals, and every promise must hold.
+"""Writers of ledgers, and others that recover these under their hands, with the paths between them and the
+bookies cut here and there; readers follow. In the end everything heals, and every promise must hold.
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ from tests.simulation.quorum.checker import Promises
 from tests.simulation.quorum.cluster import ClientNode, Cluster
 from tests.simulation.quorum.nemesis import Nemesis
 
-ROUNDS: Final = 3
-"""Owners, one after the other, or one beside the other."""
+FIGHTS: Final = 9
+"""How often somebody takes a ledger from its writer."""
+
+WRITERS: Final = 2
+
+ATTEMPTS: Final = 4
+"""How often a recovery is tried while the trouble goes on."""
 
 FINAL_S: Final = 60.0
 """Once everything is healed, every recovery is done within so much virtual time."""
@@ -27,48 +32,76 @@ READ_BYTES: Final = 20_000
 class LedgerWorkload:
     """One run over one cluster."""
 
-    def __init__(self, cluster: Cluster, *, rounds: int = ROUNDS) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.rng = random.Random(f"workload {cluster.seed}")
         self.nemesis = Nemesis(cluster, cluster.seed)
         self.recoveries = 0
+        self._writers: list[ClientNode] = []
+        self._clients = 0
+        self._hindrance: Exception | None = None
+        self._ending = False
         self._cluster = cluster
         self._checker = cluster.checker
-        self._rounds = rounds
 
     async def run(self) -> None:
         """Everything, from the first bookie's start to the last check."""
         cluster, rng = self._cluster, self.rng
         for bookie in cluster.bookies:
             bookie.start()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.05)
         trouble = asyncio.ensure_future(self.nemesis.run())
         reader = await cluster.client("reader")
         reader.process.spawn(self._follow(reader))
-        for number in range(self._rounds):
-            owner = await cluster.client(f"owner{number}")
-            owner.process.spawn(self._own(owner, random.Random(rng.getrandbits(64))))
-            await asyncio.sleep(rng.choice((0.1, 0.4, 1.0)))
-            fate = rng.random()
-            if fate < 0.3:
-                owner.process.kill()
-            elif fate < 0.5:
-                owner.process.kill_after(rng.randint(1, 400))
+        self._writers = [await self._new_writer() for _ in range(WRITERS)]
+        for _ in range(FIGHTS):
+            await asyncio.sleep(rng.choice((0.01, 0.05, 0.15)))
+            await self._fight(reader)
             self._checker.raise_broken()
+        self._ending = True
         self.nemesis.stop()
         await trouble
         await asyncio.sleep(0.5)
         last = await cluster.client("last")
-        await asyncio.wait_for(last.process.spawn(self._check_everything(last)), FINAL_S)
+        try:
+            await asyncio.wait_for(last.process.spawn(self._check_everything(last)), FINAL_S)
+        except TimeoutError:
+            raise AssertionError(f"after everything healed: {self._hindrance}") from None
         self._checker.raise_broken()
 
-    # --- owners ---
+    # --- those who fight ---
+
+    async def _fight(self, reader: ClientNode) -> None:
+        """Somebody recovers a ledger while it is written, and neither reaches every bookie."""
+        rng = self.rng
+        open_ones = [each for each in self._checker.ledgers.values() if each.closed is None]
+        if open_ones:
+            promises = rng.choice(open_ones[-4:])
+            others = [reader, *self._writers]
+            if rng.random() < 0.7:
+                self.nemesis.part_clients(others)
+                await asyncio.sleep(rng.choice((0, 0.001, 0.005, 0.02)))
+            if rng.random() < 0.4:
+                self.nemesis.surprise()
+            for client in rng.sample(others, rng.choice((1, 1, 2))):
+                if client.process.alive:
+                    seed = rng.getrandbits(64)
+                    client.process.spawn(self._recover(client, promises, random.Random(seed), ATTEMPTS))
+        if rng.random() < 0.5:
+            place = rng.randrange(WRITERS)
+            former = self._writers[place]
+            if rng.random() < 0.7:
+                former.process.kill_after(rng.randint(1, 200))
+            self._writers[place] = await self._new_writer()
+
+    async def _new_writer(self) -> ClientNode:
+        self._clients += 1
+        client = await self._cluster.client(f"writer{self._clients}")
+        client.process.spawn(self._own(client, random.Random(self.rng.getrandbits(64))))
+        return client
 
     async def _own(self, client: ClientNode, rng: random.Random) -> None:
-        """Take over, then write one ledger after the other."""
-        for promises in list(self._checker.ledgers.values()):
-            if promises.closed is None:
-                await self._recover(client, promises, rng)
-        while True:
+        """Write one ledger after the other."""
+        while not self._ending:
             try:
                 await self._write_ledger(client, rng)
             except (StorageError, MetadataError):
@@ -85,26 +118,30 @@ class LedgerWorkload:
             properties={},
         )
         self._checker.created(promises, writer)
-        for _ in range(rng.choice((1, 4, 12))):
+        for _ in range(rng.choice((1, 4, 12, 30))):
             for _ in range(rng.choice((1, 1, 3))):
                 run = small_run(rng)
                 self._checker.appended(promises, run, writer.append(run))
-            await asyncio.sleep(rng.choice((0.001, 0.005, 0.02, 0.1)))
+            await asyncio.sleep(rng.choice((0.001, 0.003, 0.01, 0.03)))
             if promises.failed:
                 break
         if rng.random() < 0.9:
             self._checker.closed(promises, await writer.close(), by_writer=True)
 
-    async def _recover(self, client: ClientNode, promises: Promises, rng: random.Random) -> LedgerReader:
-        """Until it is done; another client may be at it too."""
-        while True:
+    async def _recover(
+        self, client: ClientNode, promises: Promises, rng: random.Random, attempts: int
+    ) -> LedgerReader | None:
+        """Recover a ledger; others may be at it too."""
+        for _ in range(attempts):
             try:
                 reader, closed = await client.store.recover(promises.ref)
                 self._checker.closed(promises, closed)
                 self.recoveries += 1
                 return reader
-            except (StorageError, MetadataError):
+            except (StorageError, MetadataError) as error:
+                self._hindrance = error
                 await asyncio.sleep(rng.uniform(0.02, 0.1))
+        return None
 
     # --- readers ---
 
@@ -139,7 +176,8 @@ class LedgerWorkload:
             promises = self._checker.ledgers.get(ledger_id)
             if promises is None:
                 continue  # nobody was told that it was created
-            reader = await self._recover(client, promises, rng)
+            reader = await self._recover(client, promises, rng, 1000)
+            assert reader is not None
             assert promises.closed is not None
             while True:
                 try:
@@ -147,7 +185,8 @@ class LedgerWorkload:
                     break
                 except NoSuchLedger:
                     raise
-                except StorageError:
+                except StorageError as error:
+                    self._hindrance = error
                     await asyncio.sleep(0.1)
 
 

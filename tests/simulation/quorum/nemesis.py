@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from magnetar.sim.network import NetworkFaults
 from magnetar.sim.process import SimProcess
 
-from tests.simulation.quorum.cluster import BookieNode, Cluster
+from tests.simulation.quorum.cluster import BookieNode, ClientNode, Cluster
 
 GIVE_UP_S = 0.3
 """Without a sign of life for so long, a stream is broken."""
@@ -29,6 +29,7 @@ class Nemesis:
         kinds: list[tuple[Callable[[], None], int]] = [
             (self.crash_bookie, 4),
             (self.kill_bookie, 2),
+            (self.black_out, 2),
             (self.lose_disk, 2),
             (self.pause_bookie, 3),
             (self.pause_client, 3),
@@ -85,6 +86,18 @@ class Nemesis:
     def kill_bookie(self) -> None:
         self._end_bookie("kill")
 
+    def black_out(self) -> None:
+        """The power goes for several bookies at the same moment."""
+        if self._stopped:
+            return
+        names = [bookie.name for bookie in self._cluster.bookies]
+        chosen = self.rng.sample(names, self.rng.randint(2, len(names)))
+        self._note(f"the power goes for {chosen}")
+        for bookie in self._cluster.bookies:
+            if bookie.name in chosen and bookie.process is not None:
+                bookie.down_s = self.rng.choice(((0.02, 0.05), (0.05, 0.3)))
+                bookie.crash("crash")
+
     def lose_disk(self) -> None:
         """An emptied disk, or bits that flipped, on a bookie that lost its data already or still may."""
         cluster, rng = self._cluster, self.rng
@@ -100,6 +113,7 @@ class Nemesis:
         bookie = next(bookie for bookie in cluster.bookies if bookie.name == name)
         if rng.random() < 0.5:
             self._note(f"{name} loses its disk")
+            bookie.down_s = self.rng.choice(((0.005, 0.02), (0.05, 0.8)))
             bookie.crash("wipe")
         else:
             self._rot(bookie)
@@ -128,6 +142,46 @@ class Nemesis:
             self._cluster.network.partition([bookie.name], others, symmetric=self.rng.random() < 0.5)
             self._cluster.later(self.rng.choice((0.1, 0.5, 1.2)), self.heal)
 
+    def part_clients(self, clients: Sequence[ClientNode]) -> None:
+        """Each client loses about half of its paths to bookies and back, then finds some and loses others."""
+        rng = self.rng
+        self._note("the clients are parted")
+        for at_s in (0.0, rng.uniform(0, 0.02), rng.uniform(0, 0.06)):
+            self._cluster.later(at_s, lambda: self._flip_paths(clients))
+        self._cluster.later(rng.choice((0.03, 0.1, 0.3)), self.heal)
+
+    def _flip_paths(self, clients: Sequence[ClientNode]) -> None:
+        network, share = self._cluster.network, self.rng.choice((0.2, 0.5))
+        if self._stopped:
+            return
+        network.heal()
+        for client in clients:
+            name = client.process.name
+            for bookie in self._cluster.bookies:
+                if self.rng.random() < share:
+                    network.block(name, bookie.name)
+                if self.rng.random() < share:
+                    network.block(bookie.name, name)
+
+    def surprise(self) -> None:
+        """Something that hurts most in the middle of a recovery."""
+        rng, bookies = self.rng, self._cluster.bookies
+        kind = rng.randrange(4)
+        if kind == 0:
+            self.lose_disk()
+        elif kind == 1:
+            self._cluster.later(rng.uniform(0, 0.05), self.black_out)
+        elif kind == 2:
+            for bookie in rng.sample(bookies, rng.randint(1, len(bookies))):
+                self._end_one(bookie, rng.choice(("crash", "kill")), rng.randint(1, 60))
+        else:
+            # What is only in the page cache survives the first and not the second.
+            self._note("every bookie is killed, and then loses power")
+            for bookie in bookies:
+                bookie.down_s = (0.005, 0.02)
+                bookie.crash("kill")
+            self._cluster.later(rng.uniform(0.03, 0.2), self.black_out)
+
     def cut_paths(self) -> None:
         """Some clients lose some bookies, in one direction or both."""
         rng, cluster = self.rng, self._cluster
@@ -143,7 +197,6 @@ class Nemesis:
         cluster.later(rng.choice((0.1, 0.5, 1.2)), self.heal)
 
     def heal(self) -> None:
-        self._note("the network heals")
         self._cluster.network.heal()
 
     def fail_syncs(self) -> None:
@@ -202,13 +255,16 @@ class Nemesis:
         bookie = self._some_bookie(1.0)
         if bookie is None or bookie.process is None:
             return
-        self._note(f"{bookie.name}: {outage}")
         bookie.down_s = self.rng.choice(((0.02, 0.05), (0.05, 0.8), (0.5, 2.0)))
-        if self.rng.random() < 0.5:
+        self._end_one(bookie, outage, self.rng.choice((0, self.rng.randint(1, 200))))
+
+    def _end_one(self, bookie: BookieNode, outage: str, after_steps: int) -> None:
+        self._note(f"{bookie.name}: {outage} after {after_steps} steps")
+        if not after_steps:
             bookie.crash(outage)
-        else:
+        elif bookie.process is not None:
             bookie.outage = outage
-            bookie.process.kill_after(self.rng.randint(1, 200))
+            bookie.process.kill_after(after_steps)
 
     def _pause(
         self, process: SimProcess, duration_s: float, on_end: Callable[[], None] | None = None

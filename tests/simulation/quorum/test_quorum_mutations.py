@@ -1,0 +1,211 @@
+"""Known mistakes of replicated storage are planted; the runs find each within the stated number of seeds.
+
+The style is that of tests/simulation/test_mutations.py: a mutation patches one function for one test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from magnetar.bookie import appends, bookie_core, reads
+from magnetar.bookie.appends import Appends
+from magnetar.common.metadata.store import ANY_VERSION, Listing
+from magnetar.ledger.bookie_protocol.bookie_pb2 import FENCED, NO_SUCH_ENTRY, OK
+from magnetar.ledger.garbage_collector import GarbageCollector
+from magnetar.ledger.ledger_catalog import LedgerCatalog
+from magnetar.ledger.quorum import forward_read
+from magnetar.ledger.quorum.ensemble_change import EnsembleChange
+from magnetar.ledger.quorum.pending_adds import PendingAdds
+from magnetar.ledger.quorum.rewriting import Rewriter
+from magnetar.ledger.quorum.striping import Striping
+from magnetar.ledger.quorum.writer import QuorumLedgerWriter
+from magnetar.ledger.segment_log import log, recovery
+
+from tests.simulation.quorum.test_quorum import run_ledgers
+
+Patch = pytest.MonkeyPatch
+Mutation = Callable[[Patch], None]
+
+
+# --- the writer ---
+
+
+def confirmed_by_one_bookie_too_few(patch: Patch) -> None:
+    """Acknowledged at Qa - 1."""
+    init = PendingAdds.__init__
+
+    def mutant(self: PendingAdds, ack_quorum: int, *args: Any) -> None:
+        init(self, max(1, ack_quorum - 1), *args)
+
+    patch.setattr(PendingAdds, "__init__", mutant)
+
+
+def a_new_bookie_counts_before_the_compare_and_set(patch: Patch) -> None:
+    make = EnsembleChange._make
+
+    async def mutant(self: EnsembleChange, change: Any) -> None:
+        for position, bookie_id in change.joining.items():
+            self._writer.join(position, bookie_id, change.first_entry_id)
+        await make(self, change)
+
+    patch.setattr(EnsembleChange, "_make", mutant)
+
+
+def a_refusal_counts_as_an_acknowledgement(patch: Patch) -> None:
+    answered = QuorumLedgerWriter._answered
+
+    def mutant(self: QuorumLedgerWriter, member: Any, add: Any, code: Any, reason: str) -> None:
+        answered(self, member, add, OK if code == FENCED else code, reason)
+
+    patch.setattr(QuorumLedgerWriter, "_answered", mutant)
+
+
+# --- the recovery ---
+
+
+def what_a_recovery_found_is_not_rewritten(patch: Patch) -> None:
+    async def mutant(self: Rewriter, runs: Any) -> None:
+        return
+
+    patch.setattr(Rewriter, "write", mutant)
+
+
+def recovery_reads_do_not_fence(patch: Patch) -> None:
+    read = forward_read.read_checked
+
+    async def mutant(*args: Any, fence: bool) -> Any:
+        return await read(*args, fence=False)
+
+    patch.setattr(forward_read, "read_checked", mutant)
+
+
+def one_bookie_without_an_entry_ends_a_ledger(patch: Patch) -> None:
+    patch.setattr(Striping, "absences_needed", property(lambda self: 1))
+
+
+def too_few_bookies_are_fenced(patch: Patch) -> None:
+    patch.setattr(Striping, "leaves_no_ack_quorum", lambda self, positions: bool(positions))
+
+
+def a_ledger_is_closed_without_compare_and_set(patch: Patch) -> None:
+    commit = LedgerCatalog.commit_closed
+
+    async def mutant(self: Any, value: Any, version: int, *args: Any) -> None:
+        await commit(self, value, ANY_VERSION, *args)
+
+    patch.setattr(LedgerCatalog, "commit_closed", mutant)
+
+
+# --- the bookie ---
+
+
+def no_such_entry_is_answered_in_doubt(patch: Patch) -> None:
+    patch.setattr(reads, "ENTRY_UNKNOWN", NO_SUCH_ENTRY)
+
+
+def an_emptied_disk_raises_no_doubt(patch: Patch) -> None:
+    patch.setattr(bookie_core, "note_doubt", lambda disk, reason: None)
+
+
+def a_bookie_in_doubt_takes_appends(patch: Patch) -> None:
+    refusal = Appends._refusal
+
+    def mutant(self: Appends, ledger: Any, recovery: bool) -> Any:
+        return None if ledger is not None and ledger.limbo else refusal(self, ledger, recovery)
+
+    patch.setattr(Appends, "_refusal", mutant)
+
+
+def a_fence_is_not_looked_at(patch: Patch) -> None:
+    refusal = Appends._refusal
+
+    def mutant(self: Appends, ledger: Any, recovery: bool) -> Any:
+        found = refusal(self, ledger, recovery)
+        return None if found is not None and found[0] == appends.FENCED else found
+
+    patch.setattr(Appends, "_refusal", mutant)
+
+
+def appended_is_answered_before_it_is_durable(patch: Patch) -> None:
+    append = log.SegmentLog.append_record
+
+    def mutant(self: log.SegmentLog, ledger: Any, header: Any, raw: Any, body: Any, answer: Any) -> None:
+        append(self, ledger, header, raw, body, lambda result: None)
+        answer(appends._result(header, appends.OK, ""))
+
+    patch.setattr(log.SegmentLog, "append_record", mutant)
+
+
+def an_unsynced_tail_is_trusted(patch: Patch) -> None:
+    find = recovery._find_durable_ends
+
+    def mutant(tails: list[Any], sealed: list[Any]) -> None:
+        find(tails, sealed)
+        for tail in tails:
+            tail.durable_end = tail.segment.end = tail.segment.durable_end = tail.scan.content_end
+
+    patch.setattr(recovery, "_find_durable_ends", mutant)
+
+
+def garbage_is_collected_on_a_stale_listing(patch: Patch) -> None:
+    """What was listed a while ago is taken for what there is, and nobody is asked again."""
+    judge = GarbageCollector._judge
+
+    async def mutant(self: Any, segments: Any) -> bool:
+        real = self._metadata
+        if not hasattr(self, "_stale"):
+            self._stale = await real.children(self._keys.ledgers_prefix)
+
+        class Stale:
+            async def children(self_, prefix: str) -> Listing:
+                return Listing(self._revision, [x for x in self._stale.items if x.version <= self._revision])
+
+        self._metadata = Stale()
+        try:
+            return await judge(self, segments)
+        finally:
+            self._metadata = real
+
+    async def unasked(self: Any, replica: Any, dead: Any) -> Any:
+        return dead
+
+    patch.setattr(GarbageCollector, "_judge", mutant)
+    patch.setattr(GarbageCollector, "_confirmed", unasked)
+
+
+def _one(mutation: Mutation, seeds: int, first: int = 0) -> Any:
+    """It must be caught within `seeds` seeds from `first` on."""
+    return pytest.param(mutation, range(first, first + seeds), id=mutation.__name__)
+
+
+MUTATIONS = [
+    _one(confirmed_by_one_bookie_too_few, 3),
+    _one(a_new_bookie_counts_before_the_compare_and_set, 20),
+    _one(a_refusal_counts_as_an_acknowledgement, 20),
+    _one(what_a_recovery_found_is_not_rewritten, 20),
+    _one(recovery_reads_do_not_fence, 20),
+    _one(one_bookie_without_an_entry_ends_a_ledger, 20),
+    _one(too_few_bookies_are_fenced, 20),
+    _one(a_ledger_is_closed_without_compare_and_set, 20),
+    _one(no_such_entry_is_answered_in_doubt, 20),
+    _one(an_emptied_disk_raises_no_doubt, 20),
+    _one(a_bookie_in_doubt_takes_appends, 20),
+    _one(a_fence_is_not_looked_at, 20),
+    _one(appended_is_answered_before_it_is_durable, 20),
+    _one(an_unsynced_tail_is_trusted, 20),
+    _one(garbage_is_collected_on_a_stale_listing, 20),
+]
+
+
+@pytest.mark.parametrize(("mutation", "seeds"), MUTATIONS)
+def test_the_runs_find(mutation: Mutation, seeds: range, monkeypatch: Patch) -> None:
+    mutation(monkeypatch)
+    for tried, seed in enumerate(seeds, 1):
+        try:
+            run_ledgers(seed)
+        except Exception as error:
+            print(f"found by seed {seed}, the {tried}. of {len(seeds)}: {type(error).__name__}: {error}")
+            return
+    pytest.fail(f"{mutation.__name__} survived {len(seeds)} seeds")
