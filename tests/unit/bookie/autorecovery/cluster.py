@@ -13,7 +13,7 @@ from magnetar.bookie.autorecovery.auto_recovery import AutoRecovery
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
 from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
 from magnetar.bookie.core_config import BookieCoreConfig
-from magnetar.common.metadata.store import ANY_VERSION, Session
+from magnetar.bookie.registration import Registration
 from magnetar.common.metadata.values import (
     BookieCookie,
     BookieRegistration,
@@ -70,7 +70,9 @@ QUICK = AutoRecoveryConfig(
 )
 """Short delays; the scrub runs only when a test says so."""
 
-CORE = BookieCoreConfig(disk_usage_threshold=1.0, disk_usage_low_water_mark=1.0)
+CORE = BookieCoreConfig(
+    disk_usage_threshold=1.0, disk_usage_low_water_mark=1.0, accept_empty_directory=True
+)
 
 
 def payload(ledger_id: int, entry_id: int) -> bytes:
@@ -167,7 +169,7 @@ class Node:
     unreachable: bool = False
     """It runs, and nobody gets an answer."""
     metadata: SimMetadataStore | None = None
-    registration: Session | None = None
+    registration: Registration | None = None
     registry: BookieRegistry | None = None
     recovery: AutoRecovery | None = None
 
@@ -186,14 +188,13 @@ class Node:
             rng=random.Random(cluster.loop.rng.random()),
             log_config=SMALL_SEGMENTS,
             config=CORE,
-            accept_empty_directory=True,
         )
-        self.core.on_mode_change(lambda: cluster.background(self.register()))
         cookie = BookieCookie(bookie_id=self.bookie_id, created_ms=1)
         if await self.metadata.get(KEYS.cookie(self.bookie_id)) is None:
             await self.metadata.put(KEYS.cookie(self.bookie_id), encode(cookie))
-        self.registration = await self.metadata.session(SESSION_MS)
-        await self.register()
+        self.registration = Registration(self.metadata, KEYS, self.describe, SESSION_MS)
+        self.core.on_mode_change(self.registration.changed)
+        await self.registration.start()
         self.registry = BookieRegistry(self.metadata, KEYS)
         await self.registry.start()
         self.recovery = AutoRecovery(
@@ -209,10 +210,9 @@ class Node:
         )
         self.recovery.start()
 
-    async def register(self) -> None:
+    def describe(self) -> BookieRegistration:
         assert self.core is not None
-        assert self.registration is not None
-        value = BookieRegistration(
+        return BookieRegistration(
             bookie_id=self.bookie_id,
             address=self.bookie_id,
             rack=self.rack,
@@ -220,7 +220,6 @@ class Node:
             protocol_version=1,
             free_bytes=1 << 30,
         )
-        await self.registration.put_ephemeral(KEYS.bookie(self.bookie_id), encode(value), ANY_VERSION)
 
     async def stop(self) -> None:
         """In good order; its disk stays."""
@@ -277,9 +276,25 @@ class Cluster:
         """The process dies: nothing returns to it any more, its sessions end when their time is over."""
         node = self.nodes.pop(bookie_id)
         assert node.metadata is not None
+        assert node.core is not None
+        assert node.recovery is not None
+        assert node.registry is not None
+        assert node.registration is not None
         node.metadata.crash()
+        node.core.mode.stop()
         node.core = None
+        node.disk.crashed = True
+        node.disk = node.disk.kill()
+        self.background(node.recovery.close())
+        self.background(node.registry.close())
+        self.background(node.registration.close())
         self.killed.append(node)
+
+    async def revive(self, node: Node) -> None:
+        """Start what was killed again, with what its disk kept."""
+        self.killed.remove(node)
+        self.nodes[node.bookie_id] = node
+        await node.start()
 
     # --- ledgers ---
 
