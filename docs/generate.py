@@ -25,6 +25,7 @@ from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.common.config.reference import reference
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.standalone.cluster_config import ClusterBrokerConfig
 from magnetar.standalone.config import StandaloneConfig
 
 DOCS = Path(__file__).resolve().parent
@@ -49,6 +50,14 @@ all problems at once and names the nearest valid key. So does a switch that turn
 this version does not have. `magnetar standalone --print-config` prints every value and where it came from.
 
 ## Standalone
+
+"""
+
+BROKER_CONFIGURATION = """
+## Broker
+
+`magnetar broker`; [cluster.md](cluster.md) is about running it. Settings with the same meaning and default as
+a standalone's are listed again, so that this is all of them.
 
 """
 
@@ -164,6 +173,8 @@ def main() -> None:
     pages = {
         "configuration.md": CONFIGURATION
         + reference(StandaloneConfig)
+        + BROKER_CONFIGURATION
+        + reference(ClusterBrokerConfig)
         + BOOKIE_CONFIGURATION
         + reference(BookieConfig),
         "metrics.md": metrics(),

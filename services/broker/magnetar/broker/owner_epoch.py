@@ -19,9 +19,17 @@ from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, MetadataStore, Session, Versioned, Watch
 from magnetar.common.metadata.values import Leader, decode, encode
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
+from prometheus_client import Gauge
 
 log = get_logger(__name__)
+
+OWNER: Final = Gauge(
+    "magnetar_broker_owner",
+    "1 while this broker of a cluster is the owner of every topic, 0 while it stands by.",
+    registry=REGISTRY,
+)
 
 RETRY_AFTER_S: Final = 0.2
 RETRY_AFTER_MAX_S: Final = 5.0
@@ -93,6 +101,7 @@ class OwnerEpoch:
                 wait_s = min(2 * wait_s, RETRY_AFTER_MAX_S)
             finally:
                 await watch.aclose()
+        OWNER.set(1)
         log.info("this broker is the owner of every topic", broker=self._broker_id, epoch=self.epoch)
 
     async def lost(self) -> str:
@@ -102,6 +111,7 @@ class OwnerEpoch:
         replaced = asyncio.create_task(self._replaced(), name="owner's key")
         try:
             await asyncio.wait({expired, replaced}, return_when=asyncio.FIRST_COMPLETED)
+            OWNER.set(0)
             if replaced.done():
                 return replaced.result()
             return "its session in metadata has ended"
@@ -112,6 +122,7 @@ class OwnerEpoch:
 
     async def release(self) -> None:
         """Give the ownership up, so that another broker need not wait for the session's end; idempotent."""
+        OWNER.set(0)
         await self._forget_session()
 
     async def _take(self, session: Session) -> None:

@@ -1,0 +1,249 @@
+"""Brokers over bookies as real processes: one owner at a time, and what each loss stops and does not stop."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.cluster.conftest import NewCluster
+from tests.cluster.processes import BrokerProcess, Cluster
+from tests.faults.traffic import Publisher, assert_promises_kept, keep, read_topic
+from tests.integration.harness import eventually
+from tests.integration.raw.transcript import ConnectionEnded, line, numbered, payload_frame
+
+SESSION_S = 2.0
+SHORT_SESSION = {"metadataStoreSessionTimeoutMillis": str(int(SESSION_S * 1000))}
+QUICK_TIMEOUTS = {
+    "magnetarAddEntryTimeoutSeconds": "1",
+    "magnetarNoQuorumTimeoutSeconds": "2",
+    "bookkeeperClientTimeoutInSeconds": "1",
+}
+TAKEOVER_SECONDS_MAX = 30.0
+
+
+def health(broker: BrokerProcess) -> tuple[int, str]:
+    """Status and text of /health; status 0 when nobody answers."""
+    try:
+        with urllib.request.urlopen(broker.health_url, timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except (urllib.error.URLError, OSError):
+        return 0, ""
+
+
+def events(broker: BrokerProcess, event: str) -> list[dict[str, object]]:
+    """The broker's log lines of an event."""
+    lines = [one for one in broker.log_path.read_text().splitlines() if one.startswith("{")]
+    return [one for one in map(json.loads, lines) if one.get("event") == event]
+
+
+def standing_by(cluster: Cluster, **settings: str) -> BrokerProcess:
+    """One more broker, that waits for the owner."""
+    broker = cluster.broker({**SHORT_SESSION, **settings})
+    broker.launch()
+    eventually(lambda: health(broker)[0] == 503 and "standing by" in health(broker)[1], "it stands by")
+    return broker
+
+
+@pytest.fixture
+def cluster(new_cluster: NewCluster) -> Cluster:
+    return new_cluster()
+
+
+def test_a_second_broker_stands_by_until_the_owner_stops_and_then_has_all_its_topics(
+    cluster: Cluster, topic: str
+) -> None:
+    first = cluster.broker(SHORT_SESSION)
+    first.start()
+    second = standing_by(cluster)
+    assert events(second, "standing by")
+    with line(first.endpoint) as c:
+        c.subscribe(topic)
+        c.open_producer(topic)
+        positions = c.publish(*numbered(100))
+        c.flow(10)
+        c.expect_messages(10)
+        c.ack(positions[9], cumulative=True)
+    assert health(second)[0] == 503
+    first.stop()
+    eventually(lambda: health(second)[0] == 200, "the other takes over", TAKEOVER_SECONDS_MAX)
+    with line(second.endpoint) as c:
+        c.subscribe(topic)
+        c.flow(1_000)
+        assert [m.payload for m in c.expect_messages(90)] == numbered(90, 10)
+        c.open_producer(topic)
+        assert c.publish(b"more")[0] > positions[-1]
+    second.stop()
+
+
+def test_an_owner_that_stood_still_for_too_long_confirms_nothing_more_and_stands_by(
+    cluster: Cluster, topic: str
+) -> None:
+    first = cluster.broker(SHORT_SESSION)
+    first.start()
+    keep(first.endpoint, topic)
+    second = standing_by(cluster)
+    with line(first.endpoint) as c:
+        c.open_producer(topic)
+        positions = c.publish(*numbered(10))
+        first.pause()
+        try:
+            c.send_bytes(b"".join(payload_frame(1, n, b"late %d" % n) for n in range(10, 20)))
+            eventually(lambda: health(second)[0] == 200, "the other takes over", TAKEOVER_SECONDS_MAX)
+            with line(second.endpoint) as d:
+                d.open_producer(topic)
+                d.publish(b"from the new owner")
+        finally:
+            first.resume()
+        told = c.expect_closed(30.0)
+        assert not [frame for frame in told if frame.name == "send_receipt"]
+    eventually(lambda: "standing by" in health(first)[1], "the former owner stands by")
+    there = read_topic(second.endpoint, topic)
+    assert list(there.values()) == [*numbered(10), b"from the new owner"]
+    assert list(there)[:10] == positions
+    second.stop()
+    eventually(lambda: health(first)[0] == 200, "it is the owner again", TAKEOVER_SECONDS_MAX)
+    assert read_topic(first.endpoint, topic) == there
+    first.stop()
+
+
+@pytest.mark.parametrize("loss", ["killed", pytest.param("paused", marks=pytest.mark.full)])
+def test_losing_etcd_for_longer_than_the_session_stops_neither_publishing_nor_consuming(
+    cluster: Cluster, topic: str, loss: str
+) -> None:
+    broker = cluster.broker(SHORT_SESSION)
+    broker.start()
+    keep(broker.endpoint, topic)
+    lose, regain = {
+        "killed": (cluster.etcd.kill, cluster.etcd.start),
+        "paused": (cluster.etcd.pause, cluster.etcd.resume),
+    }[loss]
+    with line(broker.endpoint) as c:
+        c.subscribe(topic)
+        c.open_producer(topic)
+        c.flow(1_000_000)
+
+        def publish_and_receive(first: int) -> None:
+            c.send_bytes(b"".join(payload_frame(1, n, b"%d" % n) for n in range(first, first + 10)))
+            frames = [c.receive() for _ in range(20)]
+            receipts = [frame for frame in frames if frame.name == "send_receipt"]
+            messages = [frame for frame in frames if frame.name == "message"]
+            assert [frame.payload for frame in messages] == numbered(10, first)
+            c.ack(receipts[-1].position, cumulative=True)
+
+        publish_and_receive(0)
+        sent = 10
+        lose()
+        try:
+            until = time.monotonic() + 3 * SESSION_S
+            while time.monotonic() < until:
+                publish_and_receive(sent)
+                sent += 10
+                time.sleep(0.05)
+            assert events(broker, "metadata is silent: topics prove on the bookies that they are ours")
+        finally:
+            regain()
+        if loss == "killed":
+            # An etcd that starts again gives sessions their time anew. One that stood still says that the
+            # session has ended: then the broker gives everything up, and takes it again.
+            eventually(lambda: bool(events(broker, "metadata is heard again")), "metadata is heard again")
+            publish_and_receive(sent)
+            sent += 10
+    eventually(lambda: health(broker)[0] == 200, "it serves", TAKEOVER_SECONDS_MAX)
+    eventually(lambda: can_make(broker, topic + "-new"), "topics can be made again")
+    assert list(read_topic(broker.endpoint, topic).values()) == numbered(sent)
+    broker.stop()
+
+
+def can_make(broker: BrokerProcess, topic: str) -> bool:
+    """Whether a topic can be made, now."""
+    try:
+        with line(broker.endpoint) as c:
+            c.open_producer(topic)
+            c.publish(b"made when etcd was back")
+    except (AssertionError, ConnectionEnded, OSError):
+        return False
+    return True
+
+
+def test_without_etcd_and_without_a_quorum_clients_are_closed(cluster: Cluster, topic: str) -> None:
+    broker = cluster.broker(SHORT_SESSION)
+    broker.start()
+    with line(broker.endpoint) as c:
+        c.subscribe(topic)
+        c.open_producer(topic)
+        c.publish(*numbered(10))
+        cluster.etcd.pause()
+        for bookie in cluster.bookies[:2]:
+            bookie.pause()
+        try:
+            c.expect_closed(30.0)
+        finally:
+            for bookie in cluster.bookies[:2]:
+                bookie.resume()
+            cluster.etcd.resume()
+    eventually(lambda: health(broker)[0] == 200, "it serves again", TAKEOVER_SECONDS_MAX)
+    with line(broker.endpoint) as c:
+        c.subscribe(topic)
+        c.flow(100)
+        assert [m.payload for m in c.expect_messages(10)] == numbered(10)
+    broker.stop()
+
+
+def test_losing_one_bookie_of_three_stops_neither_publishing_nor_reading(
+    cluster: Cluster, topic: str
+) -> None:
+    broker = cluster.broker(QUICK_TIMEOUTS)
+    broker.start()
+    keep(broker.endpoint, topic)
+    publisher = Publisher(broker.endpoint, topic, "steady", in_flight=50)
+    publisher.start()
+    publisher.more_receipts(200)
+    cluster.bookies[0].kill()
+    publisher.more_receipts(1_000)
+    publisher.finish()
+    got = read_topic(broker.endpoint, topic)
+    assert not publisher.refused
+    assert_promises_kept(publisher, got)
+    broker.kill_and_start()  # recovery, with one bookie gone
+    assert read_topic(broker.endpoint, topic) == got
+    cluster.bookies[0].start()
+    broker.stop()
+
+
+def test_too_few_bookies_are_told_to_clients_and_all_goes_on_when_they_are_back(
+    cluster: Cluster, topic: str
+) -> None:
+    broker = cluster.broker(QUICK_TIMEOUTS)
+    broker.start()
+    for bookie in cluster.bookies[1:]:
+        bookie.stop()
+    with line(broker.endpoint) as c:
+        c.open_producer(topic)
+        c.send_bytes(payload_frame(1, 0, b"nowhere to go"))
+        refused = c.receive(30.0)
+        assert refused.name == "send_error"
+        assert "needs 3 bookies" in refused.command.message
+        request_id = c.ask_subscribe(topic)
+        assert "needs 3 bookies" in c.expect_error(request_id, "PersistenceError")
+    for bookie in cluster.bookies[1:]:
+        bookie.start()
+
+    def works() -> bool:
+        with line(broker.endpoint) as c:
+            c.open_producer(topic)
+            c.send_bytes(payload_frame(1, 0, b"hello"))
+            return c.receive().name == "send_receipt"
+
+    eventually(works, "publishing works again")
+    with line(broker.endpoint) as c:
+        c.subscribe(topic)
+        c.flow(10)
+        assert c.expect("message").payload == b"hello"
+    broker.stop()
