@@ -6,9 +6,11 @@ import json
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
+from tests.certificates import Authority
 from tests.cluster.conftest import NewCluster
 from tests.cluster.processes import BrokerProcess, Cluster
 from tests.faults.traffic import Publisher, assert_promises_kept, keep, read_topic
@@ -247,3 +249,41 @@ def test_too_few_bookies_are_told_to_clients_and_all_goes_on_when_they_are_back(
         c.flow(10)
         assert c.expect("message").payload == b"hello"
     broker.stop()
+
+
+@pytest.mark.full
+def test_a_broker_and_its_bookies_speak_mutual_tls_when_told_to(
+    new_cluster: NewCluster, tmp_path: Path, topic: str
+) -> None:
+    authority = Authority(tmp_path)
+    bookie, broker_pair = authority.issue("bookie"), authority.issue("broker")
+    cluster = new_cluster(
+        bookie_settings={
+            "tlsCertificatePath": str(bookie.certificate),
+            "tlsKeyStore": str(bookie.key),
+            "tlsTrustStore": str(authority.certificate),
+            "tlsClientAuthentication": "true",
+        }
+    )
+    trusting = {"bookkeeperTLSTrustCertsFilePath": str(authority.certificate), **QUICK_TIMEOUTS}
+    known = {
+        "bookkeeperTLSClientAuthentication": "true",
+        "bookkeeperTLSCertificateFilePath": str(broker_pair.certificate),
+        "bookkeeperTLSKeyFilePath": str(broker_pair.key),
+    }
+    broker = cluster.broker({**trusting, **known})
+    broker.start()
+    with line(broker.endpoint) as c:
+        c.subscribe(topic)
+        c.open_producer(topic)
+        c.publish(*numbered(100))
+        c.flow(100)
+        assert [m.payload for m in c.expect_messages(100)] == numbered(100)
+    broker.stop()
+    stranger = cluster.broker(trusting)
+    stranger.start()
+    with line(stranger.endpoint) as c:
+        c.open_producer(topic + "-new")
+        c.send_bytes(payload_frame(1, 0, b"from nobody they know"))
+        assert c.receive(30.0).name == "send_error"
+    stranger.kill()

@@ -1,6 +1,6 @@
 """Fixtures of the integration tests: one server per module, unique topic names, a PyPI client per test.
 
-Every test runs over a standalone, and a second time over a broker with bookies: those of the modules in
+Every test runs over a standalone, and a second time over a broker with bookies: those in
 OVER_BOOKIES in every run, the others in the full tier. `STANDALONE` in a module keeps it to the standalone,
 with the reason as its value.
 """
@@ -29,8 +29,14 @@ from tests.integration.harness import (
 STANDALONE_KIND = "standalone"
 BOOKIES_KIND = "bookies"
 
-OVER_BOOKIES = {"test_publish_consume.py", "test_restart.py", "raw/test_acknowledgement.py"}
-"""Modules that also run over bookies outside the full tier."""
+OVER_BOOKIES = {
+    "test_publish_consume.py",
+    "raw/test_acknowledgement.py",
+    "test_restart.py::test_acknowledged_messages_are_there_after_a_restart",
+    "test_restart.py::test_nothing_whose_acknowledgement_was_confirmed_is_delivered_again",
+    "test_restart.py::test_a_client_library_goes_on_by_itself",
+}
+"""Modules, and tests of others, that also run over bookies outside the full tier."""
 
 Server = StandaloneServer | BrokerProcess
 
@@ -56,13 +62,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "_module_server" not in metafunc.fixturenames:
         return
     kinds = [pytest.param(STANDALONE_KIND, id=pytest.HIDDEN_PARAM)]
-    path = str(metafunc.definition.path.relative_to(Path(__file__).parent))
+    module = str(metafunc.definition.path.relative_to(Path(__file__).parent))
+    always = bool(OVER_BOOKIES & {module, f"{module}::{metafunc.definition.originalname}"})
     if external_endpoint() is None and not hasattr(metafunc.module, "STANDALONE"):
-        kinds.append(
-            pytest.param(
-                BOOKIES_KIND, id=BOOKIES_KIND, marks=() if path in OVER_BOOKIES else (pytest.mark.full,)
-            )
-        )
+        kinds.append(pytest.param(BOOKIES_KIND, id=BOOKIES_KIND, marks=() if always else pytest.mark.full))
     metafunc.parametrize("_module_server", kinds, indirect=True, scope="module")
 
 
