@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from magnetar.bookie.autorecovery.auto_recovery import AutoRecovery
@@ -70,9 +70,7 @@ QUICK = AutoRecoveryConfig(
 )
 """Short delays; the scrub runs only when a test says so."""
 
-CORE = BookieCoreConfig(
-    disk_usage_threshold=1.0, disk_usage_low_water_mark=1.0, accept_empty_directory=True
-)
+CORE = BookieCoreConfig(disk_usage_threshold=1.0, disk_usage_low_water_mark=1.0, accept_empty_directory=True)
 
 
 def payload(ledger_id: int, entry_id: int) -> bytes:
@@ -283,8 +281,7 @@ class Cluster:
         node.metadata.crash()
         node.core.mode.stop()
         node.core = None
-        node.disk.crashed = True
-        node.disk = node.disk.kill()
+        node.disk = node.disk.kill()  # what the dead core still does happens to nobody's disk
         self.background(node.recovery.close())
         self.background(node.registry.close())
         self.background(node.registration.close())
@@ -391,12 +388,18 @@ class Cluster:
                 found.append(entry)
         return found
 
-    async def fully_replicated(self, *ledger_ids: int) -> None:
-        """Every bookie that metadata names is up and has every entry of its share; nothing is marked."""
+    async def fully_replicated(self, *ledger_ids: int, open_ends: Mapping[int, int] | None = None) -> None:
+        """Every bookie that metadata names is up and has every entry of its share; nothing is marked.
+
+        Ledgers are closed, but for those in `open_ends`, which may end there and be open.
+        """
         for ledger_id in ledger_ids:
             value = await self.metadata_of(ledger_id)
-            assert value.state == LedgerMetadata.CLOSED
             assert not value.gaps
+            if value.state != LedgerMetadata.CLOSED:
+                assert value.state == LedgerMetadata.OPEN
+                assert ledger_id in (open_ends or {})
+                value.last_entry_id = (open_ends or {})[ledger_id]
             striping = Striping(value.ensemble_size, value.write_quorum, value.ack_quorum)
             ends = [f.first_entry_id - 1 for f in value.fragments[1:]] + [value.last_entry_id]
             for fragment, end in zip(value.fragments, ends, strict=True):
