@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 from magnetar.common.errors import MetadataError, VersionMismatch
-from magnetar.common.metadata.etcd_store import TXN_OPS_MAX, EtcdMetadataStore
-from magnetar.common.metadata.store import ABSENT, VALUE_BYTES_MAX, Check, Put, WatchEvent
+from magnetar.common.metadata.etcd_store import EtcdMetadataStore
+from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, VALUE_BYTES_MAX, Check, Put, WatchEvent
 
 from tests.etcd_server import EtcdServer, grpc_stays, grpc_streams_end
 

@@ -14,6 +14,7 @@ from magnetar.common.metadata.etcd_store import EtcdMetadataStore
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.store import (
     ABSENT,
+    TXN_OPS_MAX,
     VALUE_BYTES_MAX,
     Check,
     Delete,
@@ -210,7 +211,13 @@ def test_a_transaction_that_only_checks_changes_no_revision(run: Run[None]) -> N
 
 
 @pytest.mark.parametrize(
-    "ops", [[Put("/a", b""), Delete("/a")], [Put("/a", b"x" * (VALUE_BYTES_MAX + 1))]], ids=["twice", "long"]
+    "ops",
+    [
+        [Put("/a", b""), Delete("/a")],
+        [Put("/a", b"x" * (VALUE_BYTES_MAX + 1))],
+        [Put("/a", b""), *(Check(f"/{number}", ABSENT) for number in range(TXN_OPS_MAX))],
+    ],
+    ids=["twice", "long", "many"],
 )
 def test_what_no_store_accepts_is_refused(run: Run[None], ops: list[Op]) -> None:
     async def scenario(open_store: Open) -> None:

@@ -12,6 +12,7 @@ from magnetar.common.errors import (
     StorageError,
     SubscriptionNotFound,
 )
+from magnetar.common.metadata.store import TXN_OPS_MAX
 from magnetar.common.naming.position import EARLIEST, LATEST, Position
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.segment_log.config import SegmentLogConfig
@@ -241,6 +242,28 @@ def test_ledgers_go_once_every_durable_cursor_is_past_them_on_disk() -> None:
         assert slow.mark_delete == positions[21]
         await topic.ledger.delete_cursor("slow")
         await until(lambda: ledger_ids(topic) == [])
+
+    simulated(scenario)
+
+
+def test_more_ledgers_than_one_transaction_holds_are_trimmed_one_transaction_after_another() -> None:
+    """A subscription of old goes, and hundreds of ledgers with it; a store takes 128 operations at once."""
+
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        slow = await topic.ledger.create_cursor("slow", EARLIEST, {})
+        for _ in range(TXN_OPS_MAX + 10):
+            await topic.publish_confirmed(11)
+            await asyncio.sleep(0.05)
+        assert len(ledger_ids(topic)) > TXN_OPS_MAX
+        assert slow.backlog() == topic.published
+        await topic.ledger.delete_cursor("slow")
+        # What stays is the store's: the cursor ledger and the open one.
+        await until(lambda: len(keys_of(process.world, "ledgers")) == 2)
+        assert not ledger_ids(topic)
+        assert not keys_of(process.world, "intents")
+        await topic.publish_confirmed(1)
+        assert not topic.listener.lost
 
     simulated(scenario)
 

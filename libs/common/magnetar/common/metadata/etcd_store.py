@@ -32,9 +32,6 @@ from magnetar.common.runtime.task_owner import TaskOwner
 
 log = get_logger(__name__)
 
-TXN_OPS_MAX: Final = 128
-"""etcd's own limit, --max-txn-ops; guards count."""
-
 TXN_BYTES_MAX: Final = 1536 << 10
 """etcd's own limit, --max-request-bytes; keys and guards count."""
 
@@ -101,16 +98,12 @@ class EtcdMetadataStore:
         await self.commit([Delete(key, expected_version)])
 
     async def commit(self, ops: Sequence[Op]) -> int:
-        """At most TXN_OPS_MAX operations and TXN_BYTES_MAX in all; more are a ValueError."""
+        """At most TXN_BYTES_MAX in all; more are a ValueError."""
         return await self.commit_with_lease(ops, 0)
 
     async def commit_with_lease(self, ops: Sequence[Op], lease: int) -> int:
         """As `commit`; what is put goes with the lease."""
         check_ops(ops)
-        if len(ops) > TXN_OPS_MAX:
-            raise ValueError(
-                f"a metadata transaction of {len(ops)} operations: etcd takes at most {TXN_OPS_MAX}; split it"
-            )
         await self._ready()
         guards = [op for op in ops if op.expected_version != ANY_VERSION]
         request = etcd.TxnRequest(

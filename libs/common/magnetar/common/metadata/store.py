@@ -21,6 +21,10 @@ ABSENT: Final = 0
 VALUE_BYTES_MAX: Final = 1 << 20
 """Longest value; nothing that grows without bound lives in one key. A longer one is a ValueError."""
 
+TXN_OPS_MAX: Final = 128
+"""Most operations of a transaction, guards among them: etcd's --max-txn-ops. More are a ValueError, of every
+store, so that what works on one works on all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
@@ -149,7 +153,14 @@ class MetadataStore(Protocol):
 
 
 def check_ops(ops: Sequence[Op]) -> None:
-    """Refuse with ValueError what no store accepts: a key written twice, a value that is too long."""
+    """Refuse with ValueError what no store accepts: too many operations, a key written twice, a value that is
+    too long.
+    """
+    if len(ops) > TXN_OPS_MAX:
+        raise ValueError(
+            f"a metadata transaction of {len(ops)} operations from {ops[0].key!r}: at most {TXN_OPS_MAX} fit; "
+            "split it"
+        )
     written = set()
     for op in ops:
         if isinstance(op, Check):
