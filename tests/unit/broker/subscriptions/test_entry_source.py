@@ -10,6 +10,7 @@ from magnetar.broker.config import DispatchConfig, MemoryConfig
 from magnetar.broker.subscriptions import entry_source
 from magnetar.broker.subscriptions.entry_source import EntrySource
 from magnetar.common.naming.position import Position
+from magnetar.ledger.ledger_store import RUN_CHUNK
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 
 from tests.unit.broker.subscriptions.fakes import FakeCursor, FakeLedger
@@ -61,6 +62,44 @@ def test_every_entry_comes_once_in_order_from_cache_storage_or_both(cached_from:
         reader = Reader(FakeLedger(20, cached_from=cached_from), FakeCursor())
         assert await reader.pull(20) == fresh(*range(20))
         assert reader.source.peek(5) is None
+
+    asyncio.run(main())
+
+
+def test_runs_are_taken_whole_and_only_as_many_as_fit() -> None:
+    async def main() -> None:
+        reader = Reader(FakeLedger(8, cached_from=100), FakeCursor())
+        assert await reader.pull(1) == fresh(0)  # the read brought 0 to 4, each a run of its own
+        assert [run.first_entry_id for run in reader.source.take_runs(2, 1_000)] == [1, 2]
+        assert [run.first_entry_id for run in reader.source.take_runs(9, 1)] == [3], "one may pass the bound"
+        assert await reader.pull(4) == fresh(4, 5, 6, 7)
+        assert reader.source.take_runs(9, 1_000) == []
+        assert reader.budget.reads == 0, "what was taken is settled"
+
+    asyncio.run(main())
+
+
+def test_no_run_is_taken_before_what_is_to_be_replayed_or_beyond_a_chunk() -> None:
+    async def main() -> None:
+        reader = Reader(FakeLedger(8, cached_from=100), FakeCursor())
+        assert await reader.pull(2) == fresh(0, 1)
+        reader.source.replay(5, 0)
+        assert reader.source.take_runs(9, 1_000) == []
+        assert await reader.pull(1) == [(0, True)]
+        reader.source._fresh[1].flags = RUN_CHUNK
+        assert [run.first_entry_id for run in reader.source.take_runs(9, 1_000)] == [2]
+        assert reader.source.take_runs(9, 1_000) == []
+
+    asyncio.run(main())
+
+
+def test_a_run_with_more_messages_than_permits_is_not_taken_whole() -> None:
+    async def main() -> None:
+        reader = Reader(FakeLedger(8, cached_from=0), FakeCursor())
+        assert reader.source.peek(9) is not None
+        reader.source._fresh[0].message_counts = [3]
+        assert reader.source.take_runs(2, 1_000) == []
+        assert [run.messages for run in reader.source.take_runs(4, 1_000)] == [3, 1]
 
     asyncio.run(main())
 

@@ -143,6 +143,24 @@ class Consumer:
         self.stats.messages_out += messages
         self.stats.bytes_out += run.byte_length
 
+    def deliver_runs(self, runs: Sequence[Run], messages: int, byte_length: int) -> None:
+        """Send new entries, whole; `messages` and `byte_length` are those of all the runs."""
+        out: list[bytes] = []
+        frames = self._framer.frames
+        for run in runs:
+            frames(
+                out,
+                run.ledger_id,
+                run.first_entry_id,
+                run.entries,
+                consumer_epoch=self.epoch,
+                entry_metadata=self._entry_metadata(run) if self.sends_entry_metadata else None,
+            )
+        self.peer.write_parts(out)
+        self.permits -= messages
+        self.stats.messages_out += messages
+        self.stats.bytes_out += byte_length
+
     @staticmethod
     def _entry_metadata(run: Run) -> list[bytes]:
         return run_entry_metadata(run.publish_time_ms, run.first_index, len(run.entries), run.message_counts)

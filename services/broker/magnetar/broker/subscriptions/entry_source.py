@@ -153,8 +153,33 @@ class EntrySource:
         else:
             runs[0] = run.slice(run.first_entry_id + entries, run.last_entry_id)
             delivered -= runs[0].byte_length
+        self._delivered(delivered)
+
+    def take_runs(self, messages_max: int, bytes_max: int) -> list[Run]:
+        """Whole runs in memory that fit, as if `peek` had given and `advance` had taken them one by one.
+
+        Only what is new and ordinary: none while something is to be delivered again, and none from a chunk
+        or a marker on. `bytes_max` may be passed by one run.
+        """
+        taken: list[Run] = []
+        if self._replay or self._replayed:
+            return taken
+        fresh = self._fresh
+        size = 0
+        while fresh and size < bytes_max:
+            run = fresh[0]
+            messages_max -= run.messages
+            if run.flags or messages_max < 0:
+                break
+            taken.append(fresh.popleft())
+            size += run.byte_length
+        if taken:
+            self._delivered(size)
+        return taken
+
+    def _delivered(self, byte_count: int) -> None:
         if self._held_bytes:
-            self._release(min(delivered, self._held_bytes))
+            self._release(min(byte_count, self._held_bytes))
         if self._catching_up and not self._reading and self._held_bytes < self._config.read_bytes_max // 2:
             self._read_on()
 

@@ -315,6 +315,14 @@ class Subscription:
             if peeked is None:
                 return
             run, replayed = peeked
+            if not replayed and self._in_whole_runs:
+                room = min(messages_max, TURN_ENTRIES_MAX - entries)
+                runs = source.take_runs(room, TURN_BYTES_MAX - size)
+                if runs:
+                    run_entries, run_bytes = self._deliver_runs(consumer, runs)
+                    entries += run_entries
+                    size += run_bytes
+                    continue
             if run.flags & RUN_MARKER:
                 # Bookkeeping between brokers: acknowledged unseen, for every subscription.
                 self.cursor.ack_range(run.ledger_id, run.first_entry_id, run.last_entry_id)
@@ -341,6 +349,30 @@ class Subscription:
             size += run.byte_length
         self.wake()
 
+    @property
+    def _in_whole_runs(self) -> bool:
+        """True while entries go to one consumer in order, and none has bits or counts of its own."""
+        return self.type != _SHARED and not self.cursor.has_entry_state
+
+    def _deliver_runs(self, consumer: Consumer, runs: list[Run]) -> tuple[int, int]:
+        """Send runs as they are; returns (entries, bytes)."""
+        entries = messages = size = 0
+        for run in runs:
+            entries += len(run.entries)
+            messages += run.messages
+            size += run.byte_length
+        consumer.deliver_runs(runs, messages, size)
+        last = runs[-1]
+        self._delivered_until = max(self._delivered_until, Position(last.ledger_id, last.last_entry_id))
+        self._count_delivered(messages, size)
+        return entries, size
+
+    def _count_delivered(self, messages: int, byte_count: int) -> None:
+        self.stats.messages_out += messages
+        self.stats.bytes_out += byte_count
+        self._topic_stats.messages_out += messages
+        self._topic_stats.bytes_out += byte_count
+
     def _may_have_entry_state(self, run: Run) -> bool:
         """True when an entry of the run may have been delivered before and carry acked bits or a count."""
         return self.cursor.has_entry_state and (run.ledger_id, run.first_entry_id) <= self._delivered_until
@@ -366,10 +398,7 @@ class Subscription:
             if shared:
                 consumer.pending.add_run(run)
         self._delivered_until = max(self._delivered_until, Position(run.ledger_id, run.last_entry_id))
-        self.stats.messages_out += messages
-        self.stats.bytes_out += run.byte_length
-        self._topic_stats.messages_out += messages
-        self._topic_stats.bytes_out += run.byte_length
+        self._count_delivered(messages, run.byte_length)
 
     def _deliver_chunk(self, candidate: Consumer, run: Run) -> None:
         """Give one chunk to the consumer that has its message's first one, or park it until that one can."""
