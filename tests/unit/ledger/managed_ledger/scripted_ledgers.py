@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from magnetar.common.errors import (
+    Backpressure,
     EntryUnreadable,
     LedgerClosed,
     LogFailed,
@@ -29,6 +30,8 @@ class ScriptedLedger:
     last_confirmed: int = -1
     end: int | None = None
     unreadable: set[int] = field(default_factory=set)
+    room: int = 1 << 40
+    """Unconfirmed entries that it takes."""
 
     @property
     def appended(self) -> int:
@@ -37,6 +40,8 @@ class ScriptedLedger:
     def append(self, run: Run) -> int:
         if self.end is not None:
             raise LedgerClosed(f"ledger {self.ref.id} is closed")
+        if self.appended - self.last_confirmed + len(run.entries) > self.room:
+            raise Backpressure(f"ledger {self.ref.id} takes {self.room} unconfirmed entries")
         first = self.appended + 1
         run.ledger_id, run.first_entry_id = self.ref.id, first
         self.runs.append(replace(run))

@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from magnetar.common.errors import EntryUnreadable, LedgerFenced, NotEnoughBookies, StorageError
+from magnetar.common.errors import Backpressure, EntryUnreadable, LedgerFenced, NotEnoughBookies, StorageError
 from magnetar.common.naming.position import EARLIEST, Position
+from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger import EntryCache, ManagedLedgerContext
 
 from tests.simulation.power_loss import KEYS, Process
@@ -100,6 +101,31 @@ def test_what_is_published_while_there_are_too_few_bookies_is_held_and_then_refu
         ledgers.ledgers[1].confirm()
         await until(lambda: bool(topic.listener.confirmed))
         assert not topic.listener.lost
+
+    scripted(scenario)
+
+
+def test_what_slow_bookies_have_no_room_for_waits_within_a_bound_and_goes_out_in_order() -> None:
+    async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
+        topic.publish(1)
+        await until(lambda: 1 in ledgers.ledgers and bool(ledgers.ledgers[1].runs))
+        ledgers.ledgers[1].confirm()
+        ledgers.ledgers[1].room = 2
+        for _ in range(5):
+            topic.publish(1)
+        await asyncio.sleep(5)
+        assert ledgers.ledgers[1].appended == 2
+        assert not topic.listener.refused
+        for _ in range(3):
+            ledgers.ledgers[1].confirm()
+        await until(lambda: len(topic.listener.confirmed) == 6)
+        assert [data for _, data in topic.listener.confirmed] == [b"%d" % n for n in range(6)]
+
+        half = topic.ctx.config.queued_bytes_max // 2 + 1
+        for _ in range(2 + 1):  # two in the ledger, one that waits
+            topic.ledger.append(Run([bytes(half)]), None)
+        with pytest.raises(Backpressure):
+            topic.ledger.append(Run([bytes(half)]), None)
 
     scripted(scenario)
 

@@ -23,9 +23,7 @@ from typing import Final
 
 from magnetar.common.errors import (
     Backpressure,
-    LedgerClosed,
     LedgerFenced,
-    LogFailed,
     LogFull,
     OwnershipLost,
     StorageError,
@@ -149,7 +147,13 @@ class Appender:
         else:
             try:
                 current.writer.append(run)
-            except (LedgerFenced, LedgerClosed, LogFailed) as error:
+            except LogFull:
+                raise
+            except Backpressure:
+                # Confirmations make room; until then it waits here, within a bound.
+                self._enqueue(run, context)
+                self._retry_soon()
+            except StorageError as error:
                 self._failed(current, error, current.confirmed)
                 self._enqueue(run, context)
             else:
@@ -185,9 +189,9 @@ class Appender:
             try:
                 current.writer.append(run)
             except (Backpressure, LogFull) as error:
-                self.block(error)
-                if self._retry_timer is None:
-                    self._retry_timer = asyncio.get_running_loop().call_later(_RETRY_S, self._retry)
+                if isinstance(error, LogFull):
+                    self.block(error)
+                self._retry_soon()
                 return
             except StorageError as error:
                 self._failed(current, error, current.confirmed)
@@ -215,6 +219,10 @@ class Appender:
         log.warning("waiting publishes refused", topic=self._topic, runs=len(queue), error=str(error))
         self._on_refused(list(queue), error)
         self._kick()
+
+    def _retry_soon(self) -> None:
+        if self._retry_timer is None:
+            self._retry_timer = asyncio.get_running_loop().call_later(_RETRY_S, self._retry)
 
     def _retry(self) -> None:
         self._retry_timer = None
