@@ -158,8 +158,8 @@ def check_ops(ops: Sequence[Op]) -> None:
     """
     if len(ops) > TXN_OPS_MAX:
         raise ValueError(
-            f"a metadata transaction of {len(ops)} operations from {ops[0].key!r}: at most {TXN_OPS_MAX} fit; "
-            "split it"
+            f"a metadata transaction of {len(ops)} operations from {ops[0].key!r}: "
+            f"at most {TXN_OPS_MAX} fit; split it"
         )
     written = set()
     for op in ops:
