@@ -73,6 +73,7 @@ class FakeLedger:
     stored: list[bytes] = field(default_factory=list)
     refusing: StorageError | None = None
     saves: int = 0
+    name: str = "topic"
 
     @property
     def deduplication(self) -> FakeLedger:

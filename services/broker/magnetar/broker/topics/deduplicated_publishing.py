@@ -25,10 +25,9 @@ from magnetar.broker.topics.deduplication import (
     counted_ids_of,
 )
 from magnetar.broker.topics.producer import Answer, Producer
-from magnetar.broker.topics.publishing import PendingPublish, run_of, send_errors
+from magnetar.broker.topics.publishing import PendingPublish, Refusals, run_of, send_errors
 from magnetar.common.errors import DataCorruption, LogFailed, StorageError
 from magnetar.common.naming.position import Position
-from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire.batch import parse_metadata
@@ -39,8 +38,6 @@ from magnetar.ledger.ledger_store import RUN_MARKER, Run
 from magnetar.ledger.managed_ledger.deduplication import DeduplicationSnapshot
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from prometheus_client import Counter
-
-log = get_logger(__name__)
 
 DUPLICATES = Counter(
     "magnetar_duplicate_messages_total",
@@ -77,6 +74,7 @@ class DeduplicatedPublishing:
         "_config",
         "_held",
         "_ledger",
+        "_refusals",
         "_state",
         "_stats",
         "_timer",
@@ -97,6 +95,7 @@ class DeduplicatedPublishing:
         self._state = state
         self._stats = stats
         self._clock = clock
+        self._refusals = Refusals(ledger.name, clock)
         self._held: dict[str, deque[_Held]] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._unsaved_entries = 0
@@ -149,7 +148,7 @@ class DeduplicatedPublishing:
         try:
             self._ledger.append(run, stored)
         except StorageError as error:
-            log.warning("publish refused", producer=producer.name, error=str(error))
+            self._refusals.note(producer.name, len(run.entries), error)
             self._refuse(producer, sends, error, answer)
             return
         self._state.push(producer.name, highest, run.publish_time_ms)

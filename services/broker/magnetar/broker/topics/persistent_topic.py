@@ -18,7 +18,7 @@ from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.deduplicated_publishing import DeduplicatedPublishing, open_deduplication
 from magnetar.broker.topics.deduplication import deduplicates
 from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publishing import PendingPublish, run_of, send_errors
+from magnetar.broker.topics.publishing import PendingPublish, Refusals, run_of, send_errors
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
 from magnetar.common.errors import (
     ConsumerBusy,
@@ -56,6 +56,7 @@ class PersistentTopic(Topic):
         "_deduplication",
         "_on_gone",
         "_proving_since",
+        "_refusals",
         "_spawn",
         "_subscriptions",
         "_subscriptions_lock",
@@ -83,6 +84,7 @@ class PersistentTopic(Topic):
         self._subscriptions_lock = asyncio.Lock()
         self._deduplication: DeduplicatedPublishing | None = None
         self._proving_since: float | None = None
+        self._refusals: Refusals | None = None
 
     async def attach(self, ledger: ManagedLedger) -> None:
         """Serve from this managed ledger, which was opened with the topic as its listener.
@@ -130,7 +132,9 @@ class PersistentTopic(Topic):
         try:
             self.ledger.append(run, pending)
         except StorageError as error:
-            log.warning("publish refused", topic=self.name.full, producer=producer.name, error=str(error))
+            if self._refusals is None:
+                self._refusals = Refusals(self.name.full, self._clock)
+            self._refusals.note(producer.name, len(run.entries), error)
             producer.peer.write(send_errors(producer, sends, error))
             return
         producer.pending_runs += 1

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from magnetar.broker.error_codes import code_of
 from magnetar.broker.topics.producer import Producer
 from magnetar.common.errors import StorageError
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire import commands
 from magnetar.common.wire.events import SendRun
 from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER, Run
+
+log = get_logger(__name__)
+
+REFUSALS_TOLD_EVERY_S: Final = 1.0
+"""Between two log lines about what one topic refused."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,3 +43,35 @@ def send_errors(producer: Producer, sends: SendRun, error: StorageError) -> byte
         commands.send_error(producer.producer_id, sequence_id, code, reason)
         for sequence_id in sends.sequence_ids()
     )
+
+
+class Refusals:
+    """Logs what a topic refuses: a line at once, and no more than one a second.
+
+    A client sends again what was refused, so a full disk would fill with log lines as well. Each line has the
+    number of entries since the line before; the metric of refused messages has them all.
+    """
+
+    __slots__ = ("_clock", "_entries", "_quiet_until", "_topic")
+
+    def __init__(self, topic: str, clock: Clock) -> None:
+        self._topic = topic
+        self._clock = clock
+        self._entries = 0
+        self._quiet_until = float("-inf")
+
+    def note(self, producer: str, entries: int, error: StorageError) -> None:
+        """So many entries of a producer were refused."""
+        self._entries += entries
+        now = self._clock.monotonic()
+        if now < self._quiet_until:
+            return
+        self._quiet_until = now + REFUSALS_TOLD_EVERY_S
+        log.warning(
+            "publish refused",
+            topic=self._topic,
+            producer=producer,
+            entries=self._entries,
+            error=str(error),
+        )
+        self._entries = 0
