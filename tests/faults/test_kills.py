@@ -14,14 +14,14 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import pulsar
 import pytest
 
 from tests.faults.conftest import NewServer
 from tests.faults.traffic import Position, Publisher, Traffic, keep, numbers_of, read_frames, read_topic
-from tests.integration.harness import Endpoint, StandaloneServer, eventually
+from tests.integration.harness import Endpoint, eventually
 from tests.integration.raw.transcript import Frame, Line, batch_messages, line, message_id
 
 SEED = 20261121
@@ -179,7 +179,23 @@ class PypiPublisher:
         assert expected == self.sent
 
 
-def kill_and_recover(server: StandaloneServer, randomness: random.Random) -> None:
+class Server(Protocol):
+    """What is killed: a standalone, or a broker and what it stands on."""
+
+    @property
+    def endpoint(self) -> Endpoint: ...
+
+    @property
+    def starts(self) -> int: ...
+
+    def start(self) -> None: ...
+
+    def launch(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def kill_and_recover(server: Server, randomness: random.Random) -> None:
     """One kill; at times another one while the server recovers from it."""
     server.kill()
     while randomness.random() < 0.2:
@@ -189,7 +205,7 @@ def kill_and_recover(server: StandaloneServer, randomness: random.Random) -> Non
     server.start()
 
 
-def run_cycles(server: StandaloneServer, topic: str, cycles: int, seed: int) -> None:
+def run_cycles(server: Server, topic: str, cycles: int, seed: int) -> None:
     print(f"seed {seed}")
     randomness = random.Random(seed)
     server.start()
@@ -254,9 +270,7 @@ def messages_of(frame: Frame) -> list[bytes]:
     return batch_messages(frame.payload) if batch else [frame.payload]
 
 
-def drain(
-    server: StandaloneServer, topic: str, subscription: str, last: Position, **fields: Any
-) -> set[Position]:
+def drain(server: Server, topic: str, subscription: str, last: Position, **fields: Any) -> set[Position]:
     """Every position that a subscription still has to deliver, up to `last`, which nobody acknowledged."""
     with line(server.endpoint) as c:
         c.open_producer(topic)
