@@ -1,8 +1,7 @@
 """Fixtures of the integration tests: one server per module, unique topic names, a PyPI client per test.
 
-Every test runs over a standalone, and a second time over a broker with bookies: those in
-OVER_BOOKIES in every run, the others in the full tier. `STANDALONE` in a module keeps it to the standalone,
-with the reason as its value.
+Every test runs over a standalone, and a second time over a broker with bookies: those in OVER_BOOKIES in each
+run, the others in the full tier.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     kinds = [pytest.param(STANDALONE_KIND, id=pytest.HIDDEN_PARAM)]
     module = str(metafunc.definition.path.relative_to(Path(__file__).parent))
     always = bool(OVER_BOOKIES & {module, f"{module}::{metafunc.definition.originalname}"})
-    if external_endpoint() is None and not hasattr(metafunc.module, "STANDALONE"):
+    if external_endpoint() is None:
         kinds.append(pytest.param(BOOKIES_KIND, id=BOOKIES_KIND, marks=() if always else pytest.mark.full))
     metafunc.parametrize("_module_server", kinds, indirect=True, scope="module")
 

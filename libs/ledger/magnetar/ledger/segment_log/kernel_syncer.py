@@ -92,6 +92,9 @@ class KernelSyncer:
         while self._done is not None:
             self._context.process_events(_REQUESTS_MAX, 1, -1)
             self._finish()
+        # Its eventfd stays open for as long as it lives, and who closed a log may still hold it.
+        if hasattr(self, "_context"):
+            del self._context
 
     def _note(self, result: int) -> None:
         # The extension that calls this swallows what is raised here: nothing but a note is made.
