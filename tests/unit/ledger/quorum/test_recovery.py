@@ -259,6 +259,25 @@ def test_confirmed_entries_that_a_slow_bookie_lacks_are_recorded() -> None:
     in_world(scenario)
 
 
+@pytest.mark.parametrize("spares", [0, 1])
+def test_a_bookie_that_cannot_be_asked_may_lack_confirmed_entries_and_that_is_recorded(spares: int) -> None:
+    """It died, the writer confirmed more by the others, and died before it could record that."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        world.put(range(8), positions=[0, 1])
+        world.put(range(3), positions=[2])
+        world.lac(5)
+        world.bookies["c"].down = True
+        await recovered(world, 7)
+        [gap] = world.stored().gaps
+        assert gap.bookie_id == "c"
+        assert gap.first_entry_id <= 3
+        assert gap.last_entry_id >= 5
+        assert world.server.get(world.keys.under_replicated(REF.id)) is not None
+
+    in_world(scenario, spares=spares)
+
+
 def test_a_long_tail_takes_round_trips_by_batch_not_by_entry() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         world.put(range(20_000))

@@ -228,10 +228,14 @@ async def _rewrite_all(reads: ForwardRead, rewriter: Rewriter, length: KnownLeng
 def _lagging(
     first: int, bookie_ids: Sequence[str], states: Mapping[int, LedgerState], last_confirmed: int
 ) -> list[Gap]:
-    """What fenced bookies of the last fragment lack of the confirmed entries: the old writer waited for the
-    slowest no longer. Nobody else would know."""
+    """What bookies of the last fragment lack of the confirmed entries, or may lack: the old writer waited for
+    the slowest no longer, and who does not answer may have died before. Nobody else would know. Of a bookie
+    that was not fenced it is all of the fragment, which auto-recovery compares when it is back."""
+    lasts = [
+        states[position].last_entry_id if position in states else -1 for position in range(len(bookie_ids))
+    ]
     return [
-        Gap(bookie_ids[position], max(first, state.last_entry_id + 1), last_confirmed)
-        for position, state in sorted(states.items())
-        if state.last_entry_id < last_confirmed
+        Gap(bookie_id, max(first, last + 1), last_confirmed)
+        for bookie_id, last in zip(bookie_ids, lasts, strict=True)
+        if max(first, last + 1) <= last_confirmed
     ]
