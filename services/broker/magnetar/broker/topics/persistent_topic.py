@@ -379,7 +379,7 @@ class PersistentTopic(Topic):
             if now - self._proving_since >= PROOF_TIMEOUT_S:
                 self.abandon(
                     OwnershipLost(
-                        f"{self.name}: neither metadata nor a quorum of bookies has confirmed for "
+                        "neither metadata nor a quorum of bookies has confirmed for "
                         f"{PROOF_TIMEOUT_S:g} s that it is ours"
                     )
                 )
@@ -389,7 +389,7 @@ class PersistentTopic(Topic):
     def _proven(self, error: StorageError | None) -> None:
         self._proving_since = None
         if error is not None:
-            self.abandon(OwnershipLost(f"{self.name}: cannot be proven to be ours: {error}"))
+            self.abandon(OwnershipLost(f"it cannot be proven to be ours: {error}"))
 
     def abandon(self, error: OwnershipLost) -> None:
         self.closing = True
