@@ -64,6 +64,45 @@ def test_it_listens_where_it_says_and_can_start_again(tmp_path: Path) -> None:
     assert open_descriptors() == before
 
 
+async def health(url: str) -> bytes:
+    host, port = url.rpartition("//")[2].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /health HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+def test_health_says_that_it_stops_for_as_long_as_that_takes(tmp_path: Path) -> None:
+    """Whoever routes clients by health must hear of it before they are disconnected, not after."""
+
+    async def run() -> None:
+        made = standalone(tmp_path)
+        await made.start()
+        assert (await health(made.http_url)).startswith(b"HTTP/1.1 200 ")
+        assert made.broker is not None
+        topics, held = made.broker.registry, asyncio.Event()
+        close = topics.close
+
+        async def close_when_allowed() -> None:
+            await held.wait()
+            await close()
+
+        topics.close = close_when_allowed  # type: ignore[method-assign]
+        closing = asyncio.create_task(made.close())
+        await asyncio.sleep(0)
+        try:
+            answer = await health(made.http_url)
+        finally:
+            held.set()
+            await closing
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"the broker is shutting down" in answer
+
+    asyncio.run(run())
+
+
 def test_a_data_directory_in_use_and_both_ports_are_reported_at_once(tmp_path: Path) -> None:
     async def run() -> None:
         first = standalone(tmp_path)

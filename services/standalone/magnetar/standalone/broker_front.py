@@ -39,7 +39,10 @@ class BrokerFront:
         return self.broker.urls.http_url
 
     def open_http(self) -> None:
-        """Listen for HTTP, before or after `open`: health says which. Raises OSError."""
+        """Listen for HTTP; before `open`, so that health says 'not ready' then and while the broker closes.
+
+        Raises OSError.
+        """
         listener = self.config.listener
         self._opened.push_async_callback(self._http.close)
         port = self._http.start(listener.bind_address, listener.web_service_port)

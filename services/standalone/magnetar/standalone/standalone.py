@@ -1,8 +1,8 @@
 """The composition: metadata, storage, broker and HTTP in one process, started and stopped in order.
 
-Start: the metadata file, the log (recovered), then the sockets, last of all, so that nobody is accepted who
-cannot be served. Stop is the reverse: clients are told, what was taken is confirmed, cursors are flushed,
-then storage is closed.
+Start: the metadata file, the log (recovered), then HTTP, whose health says 'not ready' before and behind it,
+and last of all the clients' socket, so that nobody is accepted who cannot be served. Stop is the reverse:
+clients are told, what was taken is confirmed, cursors are flushed, HTTP goes, then storage is closed.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class Standalone:
     async def _open_sockets(self, ledgers: ManagedLedgerContext) -> None:
         watch_process(self._opened)
         front = BrokerFront(self._opened, self.config.broker, ledgers, self._pool)
-        await front.open()
         front.open_http()
+        await front.open()
         self.broker, self.broker_url, self.http_url = front.broker, front.broker_url, front.http_url
 
 
