@@ -64,6 +64,7 @@ def test_the_metrics_page_is_what_prometheus_reads() -> None:
     stats.add_requests.observe(now, 0.002, count=99)
     stats.add_requests.observe(now, 0.5)
     stats.read_requests.observe(now, 0.001, success=False)
+    stats.journal_syncs.observe(now, 0.003)
     stats.written_bytes = 12
     page = MetricsPage(stats, Figures(lambda: 3, lambda: True), lambda: now).render().decode()
     samples = {
@@ -77,6 +78,7 @@ def test_the_metrics_page_is_what_prometheus_reads() -> None:
     assert 2 <= samples[name, "0.5", "true"] <= 2.4
     assert 500 <= samples[name, "0.999", "true"] <= 600
     assert samples["bookkeeper_server_READ_ENTRY_REQUEST_count", None, "false"] == 1
+    assert samples["bookie_journal_JOURNAL_SYNC_sum", None, "true"] == pytest.approx(3)
     assert "\nbookie_WRITE_BYTES 12\n" in page  # the parser gives counters another name
     assert samples["bookie_ledgers_count", None, None] == 3
     assert any(key.startswith("process_") for key, *_ in samples)

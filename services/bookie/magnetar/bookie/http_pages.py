@@ -1,8 +1,9 @@
 """The bookie's HTTP port: metrics for Prometheus, health for whoever restarts it. GET only, no framework.
 
 /metrics                       the Prometheus page
-/health, /heartbeat            200 while the process serves
-/api/v1/bookie/is_ready        200 when it takes requests, 503 before and while it stops
+/heartbeat                     200 while the process answers
+/health                        200 when it takes requests, 503 before and while it stops
+/api/v1/bookie/is_ready        the same
 /api/v1/bookie/state           running, read-only, shutting down, as in BookKeeper
 """
 

@@ -16,12 +16,14 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(slots=True, eq=False)
 class BookieStats:
-    """What the gRPC edge counts; plain attributes, rendered when somebody looks."""
+    """What is counted and timed; plain attributes, rendered when somebody looks."""
 
     add_requests: Latency = field(default_factory=Latency)
     """From the arrival of an entry to its confirmation handed to the network."""
     journal_adds: Latency = field(default_factory=Latency)
     """From the arrival of an entry to its fate: durable, or refused."""
+    journal_syncs: Latency = field(default_factory=Latency)
+    """Groups of the log: write and sync."""
     read_requests: Latency = field(default_factory=Latency)
     written_bytes: int = 0
     """Of append messages, as they came."""
@@ -56,6 +58,7 @@ class MetricsPage:
         for name, text, latency in (
             ("bookkeeper_server_ADD_ENTRY_REQUEST", "Entries added, ms until confirmed.", stats.add_requests),
             ("bookie_journal_JOURNAL_ADD_ENTRY", "Entries added, ms until durable.", stats.journal_adds),
+            ("bookie_journal_JOURNAL_SYNC", "Groups of the log, ms to write and sync.", stats.journal_syncs),
             ("bookkeeper_server_READ_ENTRY_REQUEST", "Reads, ms until answered.", stats.read_requests),
         ):
             yield f"# HELP {name} {text}\n# TYPE {name} summary\n"

@@ -19,6 +19,7 @@ from magnetar.bookie.grpc_server import BookieGrpcServer
 from magnetar.bookie.http_pages import HttpPages, json_page
 from magnetar.bookie.metrics import CONTENT_TYPE, BookieStats, Figures, MetricsPage
 from magnetar.bookie.registration import Registration
+from magnetar.bookie.timed_syncer import TimedSyncer
 from magnetar.bookie.tls import client_tls, server_credentials
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.instance import ensure_instance_id
@@ -138,7 +139,9 @@ class Bookie:
             bookie_id=config.bookie_id,
             instance_id=instance_id,
             pool=pool,
-            syncer=system_syncer(asyncio.get_running_loop(), str(root)),
+            syncer=TimedSyncer(
+                system_syncer(asyncio.get_running_loop(), str(root)), self.stats.journal_syncs, self._clock
+            ),
             clock=self._clock,
             rng=rng,
             log_config=config.segment_log,
@@ -162,6 +165,7 @@ class Bookie:
             random.SystemRandom(),
             config.auto_recovery,
             set_read_only=self.core.set_read_only,
+            data_check=self.core.data_check,
         )
         opened.push_async_callback(recovery.close)
         recovery.start()
