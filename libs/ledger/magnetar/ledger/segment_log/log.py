@@ -41,7 +41,6 @@ from magnetar.ledger.segment_log.reader import Build, P, RecordSlice, build_run,
 from magnetar.ledger.segment_log.recovery import OnDoubt, RecoveredLog, recover_log
 from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY, Segment
 from magnetar.ledger.segment_log.segment_chain import SegmentChain
-from magnetar.ledger.segment_log.shared_blocks import SharedBlocks
 from magnetar.ledger.segment_log.space import SpaceKeeper
 from magnetar.ledger.segment_log.syncer import Syncer
 
@@ -73,7 +72,6 @@ class SegmentLog:
         self._segments = {segment.sequence: segment for segment in (*recovered.sealed, recovered.open)}
         self._ledgers: dict[LedgerRef, LogLedger] = {}
         self._indexes = IndexCache(pool, config.index_cache_bytes)
-        self._blocks = SharedBlocks()
         for segment in sorted(self._segments.values(), key=lambda segment: segment.sequence):
             segment.sealed_at = clock.monotonic()
             segment.unsealable = not segment.sealed and segment is not recovered.open
@@ -179,7 +177,6 @@ class SegmentLog:
                 if ledger is not None and segment in ledger.segments:
                     ledger.segments.remove(segment)
             self._indexes.dropped(segment)
-            self._blocks.forget(segment)
 
     async def discard(self, segment: Segment) -> None:
         """Remove or recycle the file of a replaced segment that nobody reads any more. Raises OSError."""
@@ -476,7 +473,7 @@ class SegmentLog:
                     if index is None:
                         continue
                     pieces = await read_segment(
-                        self._pool, self._blocks, segment, index, ledger.ref, first, last, max_bytes, build
+                        self._pool, segment, index, ledger.ref, first, last, max_bytes, build
                     )
             except EntryUnreadable as error:
                 damage = error

@@ -30,7 +30,6 @@ from magnetar.ledger.segment_log.codec_v1 import (
 )
 from magnetar.ledger.segment_log.index import LedgerIndex
 from magnetar.ledger.segment_log.segment import Segment
-from magnetar.ledger.segment_log.shared_blocks import SharedBlocks
 from prometheus_client import Counter
 
 READ_BYTES_MIN: Final = 4096
@@ -139,7 +138,6 @@ def build_slice(
 
 async def read_segment(
     pool: BlockingPool,
-    blocks: SharedBlocks,
     segment: Segment,
     index: LedgerIndex,
     ref: LedgerRef,
@@ -161,7 +159,7 @@ async def read_segment(
         piece = None
         record_end = first
         for place in index.candidates(first):
-            record = await _read_record(pool, blocks, segment, ahead, index, place, budget)
+            record = await _read_record(pool, segment, ahead, index, place, budget)
             if record is None or (record[0].ledger_id, record[0].ledger_key) != (ref.id, ref.key):
                 damaged = True
                 continue
@@ -194,7 +192,6 @@ async def read_segment(
 
 async def _read_record(
     pool: BlockingPool,
-    blocks: SharedBlocks,
     segment: Segment,
     ahead: _Ahead,
     index: LedgerIndex,
@@ -205,7 +202,7 @@ async def _read_record(
     offset = index.offset(place)
     fixed = ahead.slice(offset, RECORD_HEADER_SIZE)
     if fixed is None:
-        await _begin(pool, blocks, segment, ahead, offset, bytes_ahead(index, place, budget))
+        await _fill(pool, segment, ahead, offset, bytes_ahead(index, place, budget))
         fixed = ahead.slice(offset, RECORD_HEADER_SIZE)
     length = -1 if fixed is None else record_header_length(fixed)
     if length < 0 or offset + length > segment.durable_end:
@@ -239,21 +236,6 @@ def bytes_ahead(index: LedgerIndex, place: int, budget: int) -> int:
         if here - begin >= limit:
             return limit
     return min(limit, here - begin + READ_BYTES_MIN)
-
-
-async def _begin(
-    pool: BlockingPool, blocks: SharedBlocks, segment: Segment, ahead: _Ahead, offset: int, length: int
-) -> None:
-    """Read from a record's beginning on: what lies scattered, from the blocks that readers share."""
-    if length <= READ_BYTES_MIN:
-        try:
-            found = blocks.find(segment, offset, RECORD_HEADER_SIZE)
-        except OSError:
-            found = None  # the read of just this record says what is wrong
-        if found is not None:
-            ahead.start, ahead.data = found
-            return
-    await _fill(pool, segment, ahead, offset, length)
 
 
 async def _fill(pool: BlockingPool, segment: Segment, ahead: _Ahead, offset: int, length: int) -> None:
