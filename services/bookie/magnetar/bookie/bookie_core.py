@@ -13,6 +13,7 @@ from typing import Final
 
 from magnetar.bookie.appends import Answer, Appends
 from magnetar.bookie.core_config import BookieCoreConfig
+from magnetar.bookie.data_check import DataCheck
 from magnetar.bookie.garbage import is_moved_away
 from magnetar.bookie.identity import claim_directory
 from magnetar.bookie.lac_waiters import LacWaiters
@@ -95,6 +96,7 @@ class BookieCore:
             self.ledgers.refs_with_appends,
             Replica(partial(is_moved_away, bookie_id), config.moved_grace_s, self._dead),
         )
+        self.data_check = DataCheck(disk, pool)
         self.mode = ReadOnlyMode(disk, config, segment_log.is_full)
         self._config = config
         self._instance_id = instance_id

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from magnetar.bookie.data_check import note_unchecked
 from magnetar.bookie.ledger_storage import LedgerStorage, WrongKey
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import Listing, MetadataStore
@@ -107,5 +108,6 @@ def _sort_out(listing: Listing, keys: Keys, bookie_id: str) -> tuple[set[LedgerR
 
 
 def _forget(disk: Disk) -> None:
+    note_unchecked(disk)
     disk.unlink(DOUBT)
     disk.sync_dir("")

@@ -205,6 +205,7 @@ class Node:
             random.Random(cluster.loop.rng.random()),
             self.config,
             set_read_only=self.core.set_read_only,
+            data_check=self.core.data_check,
         )
         self.recovery.start()
 

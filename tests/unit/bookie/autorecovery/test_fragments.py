@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from magnetar.bookie.autorecovery.fragments import (
-    last_of_share,
     plan_repair,
     with_fill,
     with_move,
@@ -97,14 +96,6 @@ def test_a_plan_is_empty_only_when_nothing_is_lacking(
     plan = plan_repair(value, lost, up)
     if plan.is_empty:
         assert lacking(value, lost) == set()
-
-
-@given(ledgers(), st.sampled_from(BOOKIES))
-def test_the_last_of_a_share_is_what_counting_gives(value: LedgerMetadata, bookie: str) -> None:
-    del value.gaps[:]
-    assert last_of_share(value, bookie) == max(
-        (entry for entry, each in lacking(value, {bookie}) if each == bookie), default=-1
-    )
 
 
 def test_a_step_that_does_not_fit_the_metadata_any_more_is_none() -> None:

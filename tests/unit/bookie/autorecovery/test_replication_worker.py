@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from magnetar.common.metadata.values import Leader, LedgerMetadata, decode, encode
+from magnetar.sim.disk import SimDisk
 
 from tests.simulation.power_loss import KEYS
 from tests.unit.bookie.autorecovery.cluster import Cluster, on_a_cluster, ref_of
@@ -224,6 +225,39 @@ def test_the_mark_of_a_deleted_ledger_goes() -> None:
         await cluster.until(lambda: not cluster.marks())
 
     on_a_cluster(act)
+
+
+def test_a_bookie_that_was_started_anew_while_it_was_copied_to_is_not_believed_to_have_the_copies() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ABC)], 100)
+        wiped = asyncio.Event()
+        node = cluster.nodes["b4"]
+
+        async def wipe() -> None:
+            await node.stop()
+            node.disk = SimDisk()
+            await node.start()
+            wiped.set()
+
+        def last_append(count: int) -> None:
+            if count == 25 and not wiped.is_set():
+                # Its answer is on its way; before the ledger names it, it comes back with nothing.
+                for each in cluster.nodes.values():
+                    if each.metadata is not None and each is not node:
+                        each.metadata.faults.delay_max_s = 20.0
+                cluster.background(wipe())
+
+        await cluster.nodes["b2"].stop()
+        cluster.on_append = last_append
+        await cluster.mark(1, "b2")
+        await cluster.until(wiped.is_set, 2_000)
+        for each in cluster.nodes.values():
+            if each.metadata is not None:
+                each.metadata.faults.delay_max_s = 0.002
+        await cluster.until(lambda: cluster.named(1) == {"b1", "b4", "b3"}, 2_000)
+        assert await cluster.entries_at("b4", 1, 0, 99) == list(range(100))
+
+    on_a_cluster(act, 4)
 
 
 @pytest.mark.parametrize("append", [1, 2, 13, 25, 26, 40, 50])

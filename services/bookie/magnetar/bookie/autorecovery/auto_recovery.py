@@ -20,6 +20,7 @@ from magnetar.bookie.autorecovery.replication_worker import ReplicationWorker
 from magnetar.bookie.autorecovery.scrub import Scrub
 from magnetar.bookie.autorecovery.session_holder import SessionHolder
 from magnetar.bookie.autorecovery.throttle import Throttle
+from magnetar.bookie.data_check import DataCheck
 from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
@@ -42,6 +43,7 @@ class AutoRecovery:
 
     `clients.client(bookie_id)` has to reach this bookie too. `set_read_only(True)` is called when an operator
     wants the bookie gone, `set_read_only(False)` when he thinks better of it; both are plain calls.
+    `data_check` says whether everything has to be looked through after a doubt.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class AutoRecovery:
         config: AutoRecoveryConfig,
         *,
         set_read_only: Callable[[bool], None],
+        data_check: DataCheck,
         quorum: QuorumConfig | None = None,
     ) -> None:
         self._metadata = metadata
@@ -102,7 +105,7 @@ class AutoRecovery:
         self.limbo_repair = LimboRepair(
             bookie_id, metadata, keys, clients, copies, tails, recovery.recover, rng
         )
-        self.scrub = Scrub(bookie_id, metadata, keys, clients, copies, rng, config)
+        self.scrub = Scrub(bookie_id, metadata, keys, copies, data_check, rng, config)
         self._decommission = DecommissionFollower(bookie_id, metadata, keys, self.view, set_read_only)
 
     def start(self) -> None:

@@ -93,22 +93,6 @@ def bookies_in_use(metadata: LedgerMetadata) -> set[str]:
     return used if tail is None else used.union(tail.bookie_ids)
 
 
-def last_of_share(metadata: LedgerMetadata, bookie_id: str) -> int:
-    """The last entry, of those whose place is final, that a bookie should have; -1: none, or it has gaps, for
-    which there is a mark."""
-    if any(gap.bookie_id == bookie_id for gap in metadata.gaps):
-        return -1
-    striping = striping_of(metadata)
-    last = -1
-    for fragment in settled_fragments(metadata):
-        if bookie_id in fragment.bookie_ids:
-            position = fragment.bookie_ids.index(bookie_id)
-            # Within the last E entries there is one of each position, unless the fragment is shorter.
-            first = max(fragment.first, fragment.last - striping.ensemble_size + 1)
-            last = max(last, *(end for _, end in striping.shares(position, first, fragment.last)), -1)
-    return last
-
-
 def plan_repair(metadata: LedgerMetadata, lost: Collection[str], up: Collection[str]) -> Plan:
     """What to do for a ledger. A bookie that leaves on purpose is among `lost`, and maybe in `up`."""
     moves, fills = [], []

@@ -18,6 +18,8 @@ log = get_logger(__name__)
 RETRY_AFTER_S: Final = 0.2
 RETRY_AFTER_MAX_S: Final = 5.0
 
+ITEMS_AT_ONCE: Final = 256
+
 
 class PrefixView(Generic[K, V]):
     """What `parse(key, value, version)` makes of each key under `prefix`.
@@ -74,10 +76,12 @@ class PrefixView(Generic[K, V]):
         try:
             listing = await self._metadata.children(self._prefix)
             gone = dict.fromkeys(self._items)
-            for item in listing.items:
+            for number, item in enumerate(listing.items, 1):
                 key = self._key_of(item.key)
                 gone.pop(key, None)
                 self._apply(key, item.key, item.value, item.version)
+                if number % ITEMS_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # there may be very many
             for key in gone:
                 self._apply(key, "", None, 0)
             self.listed.set()

@@ -40,7 +40,7 @@ from magnetar.bookie.autorecovery.open_tail import OpenTails, Recover
 from magnetar.bookie.autorecovery.repair_queue import RepairQueue
 from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.store import Check, MetadataStore, Op, Put
 from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, decode, encode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.task_owner import TaskOwner
@@ -58,8 +58,9 @@ class _Attempt:
     """One attempt at one ledger."""
 
     ref: LedgerRef
-    copied: dict[tuple[int, int, str], str] = field(default_factory=dict)
-    """(first entry, last entry, lost bookie) -> the bookie that has its share now."""
+    copied: dict[tuple[int, int, str], tuple[str, Check]] = field(default_factory=dict)
+    """(first entry, last entry, bookie) -> who has that bookie's share now, provided that it was not started
+    again since (with an emptied disk, perhaps): a start writes its cookie."""
     stuck: dict[tuple[int, int, str], str] = field(default_factory=dict)
     """What could not be copied in this attempt, and why."""
     unfit: set[str] = field(default_factory=set)
@@ -232,8 +233,8 @@ class ReplicationWorker:
         step: tuple[int, int, str],
     ) -> bool:
         ensemble = move.fragment.bookie_ids
-        target = attempt.copied.get(step)
-        if target is None or target in ensemble:
+        target, guard = attempt.copied.get(step, (None, None))
+        if target is None or guard is None or target in ensemble:
             unfit = {*attempt.unfit, move.lost}
             position = ensemble.index(move.lost)
             target = self._replacement(ensemble, position, striping_of(ledger), excluded=unfit)
@@ -241,7 +242,7 @@ class ReplicationWorker:
                 attempt.stuck[step] = f"no other bookie can take the place of {move.lost}"
                 return False
             try:
-                await self._copy(attempt.ref, ledger, move.fragment, step, target)
+                guard = await self._copy(attempt.ref, ledger, move.fragment, step, target)
             except TargetFailed as error:
                 log.info("another bookie has to take the copies", ledger=attempt.ref.id, reason=str(error))
                 attempt.unfit.add(target)
@@ -249,10 +250,10 @@ class ReplicationWorker:
             except CopyFailed as error:
                 attempt.stuck[step] = str(error)
                 return False
-            attempt.copied[step] = target
+            attempt.copied[step] = target, guard
         after = with_move(ledger, move, target)
         assert after is not None, "the plan was made of this metadata"
-        if await self._write(attempt, after, version):
+        if await self._write(attempt, after, version, guard):
             log.info(
                 "a lost bookie's entries have a new place",
                 ledger=attempt.ref.id,
@@ -271,16 +272,17 @@ class ReplicationWorker:
         fill: Fill,
         step: tuple[int, int, str],
     ) -> bool:
-        if step not in attempt.copied:
+        _, guard = attempt.copied.get(step, (None, None))
+        if guard is None:
             try:
-                await self._copy(attempt.ref, ledger, fill.fragment, step, fill.bookie_id)
+                guard = await self._copy(attempt.ref, ledger, fill.fragment, step, fill.bookie_id)
             except CopyFailed as error:
                 attempt.stuck[step] = str(error)
                 return False
-            attempt.copied[step] = fill.bookie_id
+            attempt.copied[step] = fill.bookie_id, guard
         after = with_fill(ledger, fill)
         assert after is not None, "the plan was made of this metadata"
-        if await self._write(attempt, after, version):
+        if await self._write(attempt, after, version, guard):
             log.info(
                 "a gap is filled",
                 ledger=attempt.ref.id,
@@ -297,19 +299,31 @@ class ReplicationWorker:
         fragment: FragmentRange,
         step: tuple[int, int, str],
         target: str,
-    ) -> None:
-        """Copy what a bookie should have of a range to `target`. Raises CopyFailed."""
+    ) -> Check:
+        """Copy what a bookie should have of a range to `target`; returns what holds for as long as `target`
+        has not been started again. Raises CopyFailed."""
         first, last, bookie = step
+        cookie = await self._metadata.get(self._keys.cookie(target))
+        if cookie is None:
+            raise TargetFailed(f"bookie {target} has no identity: it was decommissioned")
         ensemble = fragment.bookie_ids
         position = ensemble.index(bookie)
         await self._copier.copy_share(ref, striping_of(ledger), ensemble, position, first, last, target)
+        return Check(cookie.key, cookie.version)
 
-    async def _write(self, attempt: _Attempt, after: LedgerMetadata, version: int) -> bool:
+    async def _write(
+        self, attempt: _Attempt, after: LedgerMetadata, version: int, guard: Check | None = None
+    ) -> bool:
         """Compare-and-set of a ledger's metadata; False: it changed meanwhile and has to be read again."""
+        ops: list[Op] = [Put(self._keys.ledger(attempt.ref.id), encode(after), version)]
+        if guard is not None:
+            ops.append(guard)
         try:
-            await self._metadata.put(self._keys.ledger(attempt.ref.id), encode(after), version)
+            await self._metadata.commit(ops)
         except (VersionMismatch, UnknownOutcome) as error:
             attempt.lost_sets += 1
+            if guard is not None and isinstance(error, VersionMismatch) and error.key == guard.key:
+                attempt.copied = {step: each for step, each in attempt.copied.items() if each[1] != guard}
             if attempt.lost_sets > ATTEMPTS_MAX:
                 raise MetadataError(f"metadata of ledger {attempt.ref.id} changes too often") from error
             return False

@@ -7,30 +7,27 @@ whose bytes rot. The last fragment of an open ledger is left out, since its entr
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
-from magnetar.bookie.autorecovery.fragments import last_of_share, settled_fragments
+from magnetar.bookie.autorecovery.fragments import settled_fragments
 from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
 from magnetar.bookie.autorecovery.metrics import SCRUB_FINDINGS, SCRUB_REPAIRED, SCRUBBED_BYTES, SCRUBS
 from magnetar.bookie.autorecovery.own_copies import Finding, OwnCopies
+from magnetar.bookie.data_check import DataCheck
 from magnetar.common.errors import DataCorruption, MagnetarError, UnsupportedFormat
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.common.obs.logs import get_logger
-from magnetar.ledger.bookie_protocol.bookie_client import BookieClients
 
 log = get_logger(__name__)
 
-LEDGERS_AT_ONCE: Final = 1_000
-
-PRESENCE_RETRY_S: Final = 10.0
-PRESENCE_RETRY_MAX_S: Final = 1_800.0
-"""Between attempts to have at the start everything that should be there; doubling."""
+RETRY_AFTER_S: Final = 10.0
+RETRY_AFTER_MAX_S: Final = 1_800.0
+"""Between passes after a doubt, while something could not be mended; doubling."""
 
 
 class Scrub:
@@ -41,28 +38,26 @@ class Scrub:
         bookie_id: str,
         metadata: MetadataStore,
         keys: Keys,
-        clients: BookieClients,
         copies: OwnCopies,
+        data_check: DataCheck,
         rng: random.Random,
         config: AutoRecoveryConfig,
     ) -> None:
         self._bookie_id = bookie_id
         self._metadata = metadata
         self._keys = keys
-        self._own = clients.client(bookie_id)
         self._copies = copies
+        self._data_check = data_check
         self._rng = rng
         self._config = config
 
     async def run(self) -> None:
-        """At once a look at what is there at all; a pass each interval, the first after a random part of it,
-        so that bookies that start together do not scrub together. Without an interval only the former."""
-        wait_s = PRESENCE_RETRY_S
-        while True:
-            if await self._attempt(self.check_presence):
-                break
+        """After a doubt at once and until everything is sound. Then a pass each interval, the first after a
+        random part of it, so that bookies that start together do not scrub together."""
+        wait_s = RETRY_AFTER_S
+        while not await self._attempt(self._resolve_doubt):
             await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, PRESENCE_RETRY_MAX_S)
+            wait_s = min(2 * wait_s, RETRY_AFTER_MAX_S)
         interval_s = self._config.scrub_interval_s
         if interval_s:
             await asyncio.sleep(interval_s * self._rng.random())
@@ -70,10 +65,19 @@ class Scrub:
                 await self._attempt(self.scrub)
                 await asyncio.sleep(interval_s)
 
+    async def _resolve_doubt(self) -> bool:
+        if not await self._data_check.is_needed():
+            return True
+        log.warning("data may be missing: everything is compared with metadata", bookie=self._bookie_id)
+        if not await self.scrub():
+            return False
+        await self._data_check.done()
+        return True
+
     async def _attempt(self, look: Callable[[], Awaitable[bool]]) -> bool:
         try:
             return await look()
-        except MagnetarError as error:
+        except (MagnetarError, OSError) as error:
             log.warning("the scrub was broken off", bookie=self._bookie_id, reason=str(error))
             return False
 
@@ -94,39 +98,6 @@ class Scrub:
         SCRUBS.inc()
         log.info("scrubbed", bookie=self._bookie_id, ledgers=ledgers, sound=sound)
         return sound
-
-    async def check_presence(self) -> bool:
-        """Look for ledgers of which this bookie lacks all or the end, without reading the rest back: what an
-        emptied disk or a restored image lacks. Whether everything is there after it; raises as `scrub`."""
-        sound = True
-        async for page in ledger_pages(self._metadata, self._keys):
-            ledgers = {}
-            for item in page.items:
-                with contextlib.suppress(DataCorruption, UnsupportedFormat):
-                    ledger = decode(LedgerMetadata, item.value)
-                    last = last_of_share(ledger, self._bookie_id)
-                    if last >= 0:
-                        ledgers[ledger.ref.id] = last
-            if ledgers:
-                have = await self._last_entries(min(ledgers), max(ledgers))
-                for ledger_id, last in ledgers.items():
-                    if have.get(ledger_id, -1) < last:
-                        sound &= await self._scrub_ledger(ledger_id)
-            await asyncio.sleep(0)
-        return sound
-
-    async def _last_entries(self, first_id: int, last_id: int) -> dict[int, int]:
-        """The last entry here of every ledger in a range of ids."""
-        found: dict[int, int] = {}
-        after = first_id - 1
-        while after < last_id:
-            page = await self._own.list_ledgers(after_ledger_id=after, limit=LEDGERS_AT_ONCE)
-            for state in page.ledgers:
-                found[state.ledger.id] = state.last_entry_id
-            if not page.more or not page.ledgers:
-                break
-            after = page.ledgers[-1].ledger.id
-        return found
 
     async def _scrub_ledger(self, ledger_id: int) -> bool:
         # The page may be hours old by now.
