@@ -12,7 +12,7 @@ SOURCES := $(wildcard libs services bench proto/generate.py docs/generate.py too
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast test-full lint fmt proto docs lock bench sim check clean distclean
+.PHONY: help setup run test test-fast test-full lint fmt proto docs lock bench bench-storage sim check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -60,6 +60,9 @@ lock: setup ## resolve the packages anew and pin them with hashes in requirement
 bench: setup ## beside Apache Pulsar, 20 minutes: make bench ARGS="--quick", ARGS="--help"
 	@$(PYTHON) tools/setup.py bench
 	$(BIN)/python -m bench $(ARGS)
+
+bench-storage: setup ## the local log and bookies, 5 minutes: make bench-storage ARGS="--help"
+	$(BIN)/python -m bench.storage $(ARGS)
 
 sim: setup ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17
 	MAGNETAR_SIM_SEEDS="$(SEEDS)" MAGNETAR_SIM_SEED="$(SEED)" $(PYTEST) -m seeds --timeout 0 tests $(ARGS)
