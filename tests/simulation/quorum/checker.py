@@ -118,8 +118,14 @@ class Checker:
             range(first, first + count)
         )
 
+    def holders(self, promises: Promises, entry_id: int) -> list[str]:
+        """Who should have an entry by metadata, and said to have it."""
+        stored = self._stored.get(promises.ref.id, {})
+        names = write_set(self.metadata[promises.ref.id], entry_id)
+        return [name for name in names if entry_id in stored.get(name, ())]
+
     def _require_quorum(self, promises: Promises, value: LedgerMetadata, entries: range) -> None:
-        """Confirmed is what Qa have of those that should have it by metadata."""
+        """Confirmed is what Qa said to have of those that should have it by metadata."""
         stored = self._stored.get(promises.ref.id, {})
         for entry_id in entries:
             holders = [name for name in write_set(value, entry_id) if entry_id in stored.get(name, ())]
@@ -196,6 +202,7 @@ class Checker:
                 f"{name}: closed at {last}, and {promises.readable} was confirmed",
             )
             self._require(last < len(promises.appended), f"{name}: closed at {last}, never appended")
+            self._require_quorum(promises, after, range(last + 1))
             promises.closed = last
             promises.confirmed = max(promises.confirmed, last)
         elif before.state == LedgerMetadata.OPEN == after.state:

@@ -45,6 +45,8 @@ SMALL_SEGMENTS = SegmentLogConfig(
     group_bytes_max=12 << 10,
     free_space_headroom_bytes=0,
     pending_bytes_max=1 << 20,
+    gc_wait_ms=300,
+    gc_grace_s=0.2,
 )
 
 

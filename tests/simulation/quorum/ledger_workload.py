@@ -9,16 +9,12 @@ import random
 from typing import Final
 
 from magnetar.common.errors import MetadataError, NoSuchLedger, StorageError
-from magnetar.ledger.ledger_store import RUN_CHUNK, LedgerReader, LedgerRef, Run
+from magnetar.ledger.bookie_protocol.bookie_client import BookieUnreachable
+from magnetar.ledger.ledger_store import RUN_CHUNK, LedgerReader, LedgerRef, LedgerWriter, Run
 
 from tests.simulation.quorum.checker import Promises
 from tests.simulation.quorum.cluster import ClientNode, Cluster
 from tests.simulation.quorum.nemesis import Nemesis
-
-FIGHTS: Final = 9
-"""How often somebody takes a ledger from its writer."""
-
-WRITERS: Final = 2
 
 ATTEMPTS: Final = 4
 """How often a recovery is tried while the trouble goes on."""
@@ -32,12 +28,21 @@ READ_BYTES: Final = 20_000
 class LedgerWorkload:
     """One run over one cluster."""
 
+    fights: int = 9
+    """How often somebody takes a ledger from its writer."""
+    writers: int = 2
+    runs: tuple[int, ...] = (1, 4, 12, 30)
+    """Of a ledger, each followed by one of these pauses."""
+    pauses_s: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
+
     def __init__(self, cluster: Cluster) -> None:
         self.rng = random.Random(f"workload {cluster.seed}")
         self.nemesis = Nemesis(cluster, cluster.seed)
         self.recoveries = 0
         self._writers: list[ClientNode] = []
         self._clients = 0
+        self.undecided = 0
+        """Ledgers whose end nobody could tell, since several bookies are in doubt."""
         self._hindrance: Exception | None = None
         self._ending = False
         self._cluster = cluster
@@ -49,11 +54,11 @@ class LedgerWorkload:
         for bookie in cluster.bookies:
             bookie.start()
         await asyncio.sleep(0.05)
-        trouble = asyncio.ensure_future(self.nemesis.run())
+        trouble = asyncio.ensure_future(self._trouble())
         reader = await cluster.client("reader")
         reader.process.spawn(self._follow(reader))
-        self._writers = [await self._new_writer() for _ in range(WRITERS)]
-        for _ in range(FIGHTS):
+        self._writers = [await self._new_writer() for _ in range(self.writers)]
+        for _ in range(self.fights):
             await asyncio.sleep(rng.choice((0.01, 0.05, 0.15)))
             await self._fight(reader)
             self._checker.raise_broken()
@@ -61,12 +66,19 @@ class LedgerWorkload:
         self.nemesis.stop()
         await trouble
         await asyncio.sleep(0.5)
-        last = await cluster.client("last")
+        await self._finish()
+
+    async def _finish(self) -> None:
+        """With everything healed: every recovery ends, every promise is kept."""
+        last = await self._cluster.client("last")
         try:
             await asyncio.wait_for(last.process.spawn(self._check_everything(last)), FINAL_S)
         except TimeoutError:
             raise AssertionError(f"after everything healed: {self._hindrance}") from None
         self._checker.raise_broken()
+
+    async def _trouble(self) -> None:
+        await self.nemesis.run()
 
     # --- those who fight ---
 
@@ -87,7 +99,7 @@ class LedgerWorkload:
                     seed = rng.getrandbits(64)
                     client.process.spawn(self._recover(client, promises, random.Random(seed), ATTEMPTS))
         if rng.random() < 0.5:
-            place = rng.randrange(WRITERS)
+            place = rng.randrange(self.writers)
             former = self._writers[place]
             if rng.random() < 0.7:
                 former.process.kill_after(rng.randint(1, 200))
@@ -110,6 +122,19 @@ class LedgerWorkload:
     async def _write_ledger(self, client: ClientNode, rng: random.Random) -> None:
         shape = self._cluster.shape
         promises = Promises(LedgerRef(0, 0), shape.write_quorum, shape.ack_quorum)
+        writer = await self._create(client, promises)
+        for _ in range(rng.choice(self.runs)):
+            for _ in range(rng.choice((1, 1, 3))):
+                run = small_run(rng)
+                self._checker.appended(promises, run, writer.append(run))
+            await asyncio.sleep(rng.choice(self.pauses_s))
+            if promises.failed:
+                break
+        if rng.random() < 0.9:
+            self._checker.closed(promises, await writer.close(), by_writer=True)
+
+    async def _create(self, client: ClientNode, promises: Promises) -> LedgerWriter:
+        shape = self._cluster.shape
         writer = await client.store.create(
             self._checker.listener(promises),
             ensemble_size=shape.ensemble_size,
@@ -118,15 +143,7 @@ class LedgerWorkload:
             properties={},
         )
         self._checker.created(promises, writer)
-        for _ in range(rng.choice((1, 4, 12, 30))):
-            for _ in range(rng.choice((1, 1, 3))):
-                run = small_run(rng)
-                self._checker.appended(promises, run, writer.append(run))
-            await asyncio.sleep(rng.choice((0.001, 0.003, 0.01, 0.03)))
-            if promises.failed:
-                break
-        if rng.random() < 0.9:
-            self._checker.closed(promises, await writer.close(), by_writer=True)
+        return writer
 
     async def _recover(
         self, client: ClientNode, promises: Promises, rng: random.Random, attempts: int
@@ -140,6 +157,8 @@ class LedgerWorkload:
                 return reader
             except (StorageError, MetadataError) as error:
                 self._hindrance = error
+                if attempts > ATTEMPTS and "in doubt" in str(error):
+                    return None  # nobody can tell where it ends, until auto-recovery has looked
                 await asyncio.sleep(rng.uniform(0.02, 0.1))
         return None
 
@@ -174,10 +193,12 @@ class LedgerWorkload:
         rng = random.Random(self.rng.getrandbits(64))
         for ledger_id in list(self._checker.metadata):
             promises = self._checker.ledgers.get(ledger_id)
-            if promises is None:
+            if promises is None or promises.deleted:
                 continue  # nobody was told that it was created
             reader = await self._recover(client, promises, rng, 1000)
-            assert reader is not None
+            if reader is None:
+                self.undecided += 1
+                continue
             assert promises.closed is not None
             while True:
                 try:
@@ -188,6 +209,59 @@ class LedgerWorkload:
                 except StorageError as error:
                     self._hindrance = error
                     await asyncio.sleep(0.1)
+            await self._check_copies(client, promises)
+
+    async def _check_copies(self, client: ClientNode, promises: Promises) -> None:
+        """Of the last entry: a bookie that kept its disk has what it said to have."""
+        last = promises.closed
+        if last is None or last < 0:
+            return
+        for name in self._checker.holders(promises, last):
+            if name in self._cluster.lost_disks:
+                continue
+            while True:
+                try:
+                    answer = await client.clients.client(name).read(promises.ref, last, last, 1)
+                    break
+                except BookieUnreachable as error:
+                    self._hindrance = error
+                    await asyncio.sleep(0.1)
+            assert answer.records, f"{promises}: {name} said to have entry {last}, and says {answer.reason}"
+
+
+class Duel(LedgerWorkload):
+    """A few short ledgers, each fought for at once; what goes wrong does so in the fight."""
+
+    fights = 4
+    writers = 1
+    runs = (2, 6)
+    pauses_s = (0.0005, 0.001, 0.002)
+
+    async def _trouble(self) -> None:
+        pass
+
+    async def _follow(self, client: ClientNode) -> None:
+        pass
+
+    async def _fight(self, reader: ClientNode) -> None:
+        rng, nemesis = self.rng, self.nemesis
+        writer = self._writers[0]
+        await asyncio.sleep(rng.choice((0, 0.002, 0.005)))
+        open_ones = [each for each in self._checker.ledgers.values() if each.closed is None]
+        nemesis.part_clients([reader, writer])
+        await asyncio.sleep(rng.choice((0, 0.001, 0.003, 0.01)))
+        if rng.random() < 0.6:
+            nemesis.surprise()
+        seeds = [random.Random(rng.getrandbits(64)) for _ in range(2)]
+        if open_ones:
+            fighting = [reader.process.spawn(self._recover(reader, open_ones[-1], seeds[0], 2))]
+            if rng.random() < 0.3:
+                writer.process.spawn(self._recover(writer, open_ones[-1], seeds[1], 2))
+            await asyncio.wait(fighting, timeout=rng.choice((0.05, 0.3, 0.6)))
+        if rng.random() < 0.3:
+            writer.process.kill()
+        if not writer.process.alive:
+            self._writers[0] = await self._new_writer()
 
 
 def small_run(rng: random.Random) -> Run:

@@ -46,7 +46,7 @@ from magnetar.sim.process import SimProcess
 
 Answer = TypeVar("Answer", bound=Message)
 
-TIMEOUT_S: Final = 1.0
+TIMEOUT_S: Final = 0.3
 """For any answer; a stream with an append that waits longer is given up."""
 
 REOPEN_AFTER_S: Final = 0.05

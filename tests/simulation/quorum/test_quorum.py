@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.simulation.quorum.cluster import SHAPES
-from tests.simulation.quorum.ledger_workload import LedgerWorkload
+from tests.simulation.quorum.directed import (
+    THREE,
+    EmptiedDisk,
+    Garbage,
+    KillThenPowerLoss,
+    LateAppend,
+    Staged,
+    staged,
+)
+from tests.simulation.quorum.ledger_workload import Duel, LedgerWorkload
 from tests.simulation.quorum.running import Outcome, run_cluster
 
 
@@ -14,7 +25,28 @@ def run_ledgers(seed: int) -> Outcome:
     return run_cluster(seed, lambda cluster: LedgerWorkload(cluster).run())
 
 
-@pytest.mark.seeds(24, full=1300)
+def run_duel(seed: int) -> Outcome:
+    """One run of short fights over ledgers."""
+    return run_cluster(seed, lambda cluster: Duel(cluster).run())
+
+
+@pytest.mark.seeds(40, full=1300)
+def test_every_promise_holds_in_short_fights(seed: int) -> None:
+    run_duel(seed)
+
+
+def run_staged(kind: type[Staged]) -> Callable[[int], Outcome]:
+    """Runs of staged trouble on three bookies."""
+    return lambda seed: run_cluster(seed, lambda cluster: staged(cluster, kind).run(), shape=THREE)
+
+
+@pytest.mark.parametrize("kind", [LateAppend, EmptiedDisk, KillThenPowerLoss, Garbage])
+@pytest.mark.seeds(6, full=40)
+def test_every_promise_holds_under_staged_trouble(seed: int, kind: type[Staged]) -> None:
+    run_staged(kind)(seed)
+
+
+@pytest.mark.seeds(16, full=500)
 def test_every_promise_of_ledgers_on_bookies_holds(seed: int) -> None:
     run_ledgers(seed)
 

@@ -15,18 +15,21 @@ from magnetar.common.metadata.store import ANY_VERSION, Listing
 from magnetar.ledger.bookie_protocol.bookie_pb2 import FENCED, NO_SUCH_ENTRY, OK
 from magnetar.ledger.garbage_collector import GarbageCollector
 from magnetar.ledger.ledger_catalog import LedgerCatalog
-from magnetar.ledger.quorum import forward_read
+from magnetar.ledger.quorum import checked_read
 from magnetar.ledger.quorum.ensemble_change import EnsembleChange
 from magnetar.ledger.quorum.pending_adds import PendingAdds
 from magnetar.ledger.quorum.rewriting import Rewriter
 from magnetar.ledger.quorum.striping import Striping
 from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 from magnetar.ledger.segment_log import log, recovery
+from magnetar.sim.disk import SimFile
 
-from tests.simulation.quorum.test_quorum import run_ledgers
+from tests.simulation.quorum.directed import EmptiedDisk, Garbage, KillThenPowerLoss, LateAppend
+from tests.simulation.quorum.test_quorum import run_duel, run_ledgers, run_staged
 
 Patch = pytest.MonkeyPatch
 Mutation = Callable[[Patch], None]
+Run = Callable[[int], object]
 
 
 # --- the writer ---
@@ -73,20 +76,16 @@ def what_a_recovery_found_is_not_rewritten(patch: Patch) -> None:
 
 
 def recovery_reads_do_not_fence(patch: Patch) -> None:
-    read = forward_read.read_checked
+    read = checked_read.read_checked
 
     async def mutant(*args: Any, fence: bool) -> Any:
         return await read(*args, fence=False)
 
-    patch.setattr(forward_read, "read_checked", mutant)
+    patch.setattr("magnetar.ledger.quorum.forward_read.read_checked", mutant)
 
 
 def one_bookie_without_an_entry_ends_a_ledger(patch: Patch) -> None:
     patch.setattr(Striping, "absences_needed", property(lambda self: 1))
-
-
-def too_few_bookies_are_fenced(patch: Patch) -> None:
-    patch.setattr(Striping, "leaves_no_ack_quorum", lambda self, positions: bool(positions))
 
 
 def a_ledger_is_closed_without_compare_and_set(patch: Patch) -> None:
@@ -109,21 +108,12 @@ def an_emptied_disk_raises_no_doubt(patch: Patch) -> None:
     patch.setattr(bookie_core, "note_doubt", lambda disk, reason: None)
 
 
-def a_bookie_in_doubt_takes_appends(patch: Patch) -> None:
-    refusal = Appends._refusal
-
-    def mutant(self: Appends, ledger: Any, recovery: bool) -> Any:
-        return None if ledger is not None and ledger.limbo else refusal(self, ledger, recovery)
-
-    patch.setattr(Appends, "_refusal", mutant)
-
-
 def a_fence_is_not_looked_at(patch: Patch) -> None:
     refusal = Appends._refusal
 
     def mutant(self: Appends, ledger: Any, recovery: bool) -> Any:
         found = refusal(self, ledger, recovery)
-        return None if found is not None and found[0] == appends.FENCED else found
+        return None if found is not None and found[0] == FENCED else found
 
     patch.setattr(Appends, "_refusal", mutant)
 
@@ -133,20 +123,27 @@ def appended_is_answered_before_it_is_durable(patch: Patch) -> None:
 
     def mutant(self: log.SegmentLog, ledger: Any, header: Any, raw: Any, body: Any, answer: Any) -> None:
         append(self, ledger, header, raw, body, lambda result: None)
-        answer(appends._result(header, appends.OK, ""))
+        answer(appends._result(header, OK, ""))
 
     patch.setattr(log.SegmentLog, "append_record", mutant)
 
 
 def an_unsynced_tail_is_trusted(patch: Patch) -> None:
-    find = recovery._find_durable_ends
+    """A start believes what the page cache shows, and syncs nothing of it."""
+    find, recover = recovery._find_durable_ends, recovery.recover_log
 
-    def mutant(tails: list[Any], sealed: list[Any]) -> None:
+    def believe(tails: list[Any], sealed: list[Any]) -> None:
         find(tails, sealed)
         for tail in tails:
             tail.durable_end = tail.segment.end = tail.segment.durable_end = tail.scan.content_end
 
-    patch.setattr(recovery, "_find_durable_ends", mutant)
+    def mutant(*args: Any, **kwargs: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(SimFile, "fdatasync", lambda self: None)
+            return recover(*args, **kwargs)
+
+    patch.setattr(recovery, "_find_durable_ends", believe)
+    patch.setattr("magnetar.ledger.segment_log.log.recover_log", mutant)
 
 
 def garbage_is_collected_on_a_stale_listing(patch: Patch) -> None:
@@ -155,12 +152,12 @@ def garbage_is_collected_on_a_stale_listing(patch: Patch) -> None:
 
     async def mutant(self: Any, segments: Any) -> bool:
         real = self._metadata
-        if not hasattr(self, "_stale"):
-            self._stale = await real.children(self._keys.ledgers_prefix)
+        if not getattr(self, "_stale", None):
+            self._stale = (await real.children(self._keys.ledgers_prefix)).items
 
         class Stale:
             async def children(self_, prefix: str) -> Listing:
-                return Listing(self._revision, [x for x in self._stale.items if x.version <= self._revision])
+                return Listing(max([self._revision, *(item.version for item in self._stale)]), self._stale)
 
         self._metadata = Stale()
         try:
@@ -175,36 +172,34 @@ def garbage_is_collected_on_a_stale_listing(patch: Patch) -> None:
     patch.setattr(GarbageCollector, "_confirmed", unasked)
 
 
-def _one(mutation: Mutation, seeds: int, first: int = 0) -> Any:
-    """It must be caught within `seeds` seeds from `first` on."""
-    return pytest.param(mutation, range(first, first + seeds), id=mutation.__name__)
+def _one(mutation: Mutation, seeds: int, run: Run = run_duel) -> Any:
+    """It must be found within so many seeds."""
+    return pytest.param(mutation, run, range(seeds), id=mutation.__name__)
 
 
 MUTATIONS = [
-    _one(confirmed_by_one_bookie_too_few, 3),
-    _one(a_new_bookie_counts_before_the_compare_and_set, 20),
-    _one(a_refusal_counts_as_an_acknowledgement, 20),
-    _one(what_a_recovery_found_is_not_rewritten, 20),
-    _one(recovery_reads_do_not_fence, 20),
-    _one(one_bookie_without_an_entry_ends_a_ledger, 20),
-    _one(too_few_bookies_are_fenced, 20),
-    _one(a_ledger_is_closed_without_compare_and_set, 20),
-    _one(no_such_entry_is_answered_in_doubt, 20),
-    _one(an_emptied_disk_raises_no_doubt, 20),
-    _one(a_bookie_in_doubt_takes_appends, 20),
-    _one(a_fence_is_not_looked_at, 20),
-    _one(appended_is_answered_before_it_is_durable, 20),
-    _one(an_unsynced_tail_is_trusted, 20),
-    _one(garbage_is_collected_on_a_stale_listing, 20),
+    _one(confirmed_by_one_bookie_too_few, 4),
+    _one(a_new_bookie_counts_before_the_compare_and_set, 60),
+    _one(a_refusal_counts_as_an_acknowledgement, 8),
+    _one(what_a_recovery_found_is_not_rewritten, 6),
+    _one(recovery_reads_do_not_fence, 20, run_staged(LateAppend)),
+    _one(one_bookie_without_an_entry_ends_a_ledger, 60),
+    _one(a_ledger_is_closed_without_compare_and_set, 10),
+    _one(no_such_entry_is_answered_in_doubt, 4, run_staged(EmptiedDisk)),
+    _one(an_emptied_disk_raises_no_doubt, 4, run_staged(EmptiedDisk)),
+    _one(a_fence_is_not_looked_at, 20, run_ledgers),
+    _one(appended_is_answered_before_it_is_durable, 40),
+    _one(an_unsynced_tail_is_trusted, 20, run_staged(KillThenPowerLoss)),
+    _one(garbage_is_collected_on_a_stale_listing, 20, run_staged(Garbage)),
 ]
 
 
-@pytest.mark.parametrize(("mutation", "seeds"), MUTATIONS)
-def test_the_runs_find(mutation: Mutation, seeds: range, monkeypatch: Patch) -> None:
+@pytest.mark.parametrize(("mutation", "run", "seeds"), MUTATIONS)
+def test_the_runs_find(mutation: Mutation, run: Run, seeds: range, monkeypatch: Patch) -> None:
     mutation(monkeypatch)
     for tried, seed in enumerate(seeds, 1):
         try:
-            run_ledgers(seed)
+            run(seed)
         except Exception as error:
             print(f"found by seed {seed}, the {tried}. of {len(seeds)}: {type(error).__name__}: {error}")
             return

@@ -93,6 +93,12 @@ class SimNetwork:
         self.loop.trace(f"blocked: {source} to {target}")
         self._blocked.add((source, target))
 
+    def unblock(self, source: str, target: str) -> None:
+        """A path is open again, and what waited at it arrives."""
+        self._blocked.discard((source, target))
+        for arrive in self._waiting.pop((source, target), []):
+            self.later(arrive)
+
     def partition(self, side: Sequence[str], other: Sequence[str], *, symmetric: bool = True) -> None:
         """Block every path from one side to the other."""
         for source in side:
@@ -142,6 +148,8 @@ class SimNetwork:
         faults, rng = self.faults, self.rng
 
         def requested() -> None:
+            if answer.cancelled() and rng.random() < 0.5:
+                return  # withdrawn while it was on its way
             listener = self.listener(target)
             if listener is None:
                 self._send(target, process.name, returned, None)

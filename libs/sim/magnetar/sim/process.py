@@ -145,6 +145,7 @@ def run_world(loop: WorldLoop, main: Coroutine[Any, Any, T]) -> T:
     """
     collecting = gc.isenabled()
     gc.disable()
+    gc.freeze()
     try:
         try:
             result = loop.run_until_complete(main)
@@ -156,8 +157,17 @@ def run_world(loop: WorldLoop, main: Coroutine[Any, Any, T]) -> T:
             raise loop.errors[0]
         return result
     finally:
-        _drop_tasks(loop)
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(loop)  # for what somebody starts while he ends
+        try:
+            _drop_tasks(loop)
+        finally:
+            asyncio._set_running_loop(outer)
         loop.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            gc.collect()
+        gc.unfreeze()
         if collecting:
             gc.enable()
 

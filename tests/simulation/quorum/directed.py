@@ -1,0 +1,149 @@
+"""Runs whose trouble is staged: what chance alone would bring about too rarely. Moments vary by the seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from magnetar.common.errors import StorageError
+from magnetar.ledger.ledger_store import LedgerRef, LedgerWriter, Run
+from magnetar.sim.network import NetworkFaults
+
+from tests.simulation.quorum.checker import Promises
+from tests.simulation.quorum.cluster import ClientNode, Cluster, Shape
+from tests.simulation.quorum.ledger_workload import LedgerWorkload
+
+THREE = Shape(3, 3, 2, 3)
+
+
+class Staged(LedgerWorkload):
+    """A cluster without trouble but what `stage` makes."""
+
+    async def run(self) -> None:
+        self._cluster.network.faults = NetworkFaults(give_up_s=2.0)
+        for bookie in self._cluster.bookies:
+            bookie.down_s = (0.005, 0.02)
+            bookie.start()
+        await asyncio.sleep(0.1)
+        await self.stage()
+        self._cluster.network.heal()
+        await asyncio.sleep(0.5)
+        await self._finish()
+
+    async def stage(self) -> None:
+        raise NotImplementedError
+
+    async def create(self, client: ClientNode) -> tuple[Promises, LedgerWriter]:
+        """A new ledger."""
+        shape = self._cluster.shape
+        promises = Promises(LedgerRef(0, 0), shape.write_quorum, shape.ack_quorum)
+        writer = await client.process.spawn(self._create(client, promises))
+        return promises, writer
+
+    def append(self, client: ClientNode, promises: Promises, writer: LedgerWriter, entry: bytes) -> None:
+        """One entry; what a failed ledger refuses was not promised."""
+        run = Run([entry])
+        try:
+            self._checker.appended(promises, run, client.process.call(writer.append, run))
+        except StorageError:
+            pass
+
+
+class LateAppend(Staged):
+    """An entry is on one bookie, which goes; another one, that missed the fence, gets it after the recovery's
+    read."""
+
+    async def stage(self) -> None:
+        cluster, network, rng = self._cluster, self._cluster.network, self.rng
+        writing, recovering = await cluster.client("writer"), await cluster.client("recoverer")
+        promises, writer = await self.create(writing)
+        for number in range(3):
+            self.append(writing, promises, writer, b"entry %d" % number)
+        await asyncio.sleep(0.1)
+        has, fenced, late = rng.sample([bookie.name for bookie in cluster.bookies], 3)
+        for path in (("writer", fenced), ("writer", late), (fenced, "writer"), ("recoverer", late)):
+            network.block(*path)
+        self.append(writing, promises, writer, b"the late one")
+        await asyncio.sleep(0.01)
+        recovery = recovering.process.spawn(self._recover(recovering, promises, rng, 1))
+        await asyncio.sleep(rng.uniform(0.02, 0.04))  # it waits for the third one's fence
+        network.partition(["recoverer"], [has])
+        await asyncio.sleep(rng.uniform(0.13, 0.16))  # it has given up the fence, and asks everybody
+        network.unblock("recoverer", late)
+        await asyncio.sleep(rng.uniform(0.01, 0.03))
+        network.unblock("writer", late)
+        await asyncio.wait([recovery], timeout=1)
+        await asyncio.sleep(0.05)
+
+
+class EmptiedDisk(Staged):
+    """Of the two bookies with the last entries one comes back with an empty disk, the other is out of reach;
+    the third one never had them."""
+
+    async def stage(self) -> None:
+        cluster, network, rng = self._cluster, self._cluster.network, self.rng
+        writing, recovering = await cluster.client("writer"), await cluster.client("recoverer")
+        promises, writer = await self.create(writing)
+        lost, away, lacking = rng.sample(cluster.bookies, 3)
+        network.block("writer", lacking.name)
+        for number in range(rng.randint(1, 5)):
+            self.append(writing, promises, writer, b"entry %d" % number)
+            await asyncio.sleep(rng.uniform(0, 0.01))
+        await asyncio.sleep(0.02)
+        writing.process.kill()
+        network.partition(["recoverer"], [away.name])
+        cluster.lost_disks.add(lost.name)
+        lost.crash("wipe")
+        await asyncio.sleep(rng.uniform(0, 0.1))
+        recovery = recovering.process.spawn(self._recover(recovering, promises, rng, 3))
+        await asyncio.wait([recovery], timeout=1)
+
+
+class KillThenPowerLoss(Staged):
+    """Every bookie is killed in the middle of its writes, comes back, a ledger is recovered; then the power
+    goes."""
+
+    async def stage(self) -> None:
+        cluster, rng = self._cluster, self.rng
+        writing = await cluster.client("writer")
+        recovering = await cluster.client("recoverer")
+        promises, writer = await self.create(writing)
+        for number in range(rng.randint(3, 10)):
+            self.append(writing, promises, writer, b"entry %d" % number)
+            await asyncio.sleep(0.002)
+        await asyncio.sleep(rng.uniform(0, 0.004))
+        for bookie in cluster.bookies:
+            bookie.crash("kill")
+        writing.process.kill()
+        await asyncio.sleep(0.1)
+        await asyncio.wait([recovering.process.spawn(self._recover(recovering, promises, rng, 4))], timeout=2)
+        for bookie in cluster.bookies:
+            bookie.crash("crash")
+        await asyncio.sleep(0.1)
+
+
+class Garbage(Staged):
+    """Ledgers come, and some go again, while the bookies give back the space of those that are gone."""
+
+    async def stage(self) -> None:
+        cluster, rng = self._cluster, self.rng
+        client = await cluster.client("writer")
+        for _ in range(8):
+            promises, writer = await self.create(client)
+            for number in range(25):
+                self.append(client, promises, writer, b"entry %d" % number + bytes(rng.randrange(2000)))
+                await asyncio.sleep(0.003)
+            closed = await client.process.spawn(writer.close())
+            self._checker.closed(promises, closed, by_writer=True)
+            if rng.random() < 0.4:
+                promises.deleted = True
+                await client.process.spawn(client.store.delete(promises.ref))
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(2)
+
+
+def staged(cluster: Cluster, kind: type[Staged]) -> Staged:
+    """One of them for a cluster; its chances differ from those of the others."""
+    workload = kind(cluster)
+    workload.rng = random.Random(f"{kind.__name__} {cluster.seed}")
+    return workload
