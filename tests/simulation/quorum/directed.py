@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Final
 
 from magnetar.common.errors import StorageError
 from magnetar.ledger.ledger_store import LedgerRef, LedgerWriter, Run
 from magnetar.sim.network import NetworkFaults
 
 from tests.simulation.quorum.checker import Promises
-from tests.simulation.quorum.cluster import ClientNode, Cluster, Shape
+from tests.simulation.quorum.cluster import BookieNode, ClientNode, Cluster, Shape
 from tests.simulation.quorum.ledger_workload import LedgerWorkload
 
 THREE = Shape(3, 3, 2, 3)
+
+CONFIRMED_WITHIN_S: Final = 2.0
+"""Five times the time after which a bookie that does not answer is given up."""
 
 
 class Staged(LedgerWorkload):
@@ -47,6 +51,35 @@ class Staged(LedgerWorkload):
             self._checker.appended(promises, run, client.process.call(writer.append, run))
         except StorageError:
             pass
+
+
+class WritesGoOn(Staged):
+    """As many bookies as the quorums can spare go away in the middle of writing, in one way or another."""
+
+    async def stage(self) -> None:
+        cluster, rng = self._cluster, self.rng
+        client = await cluster.client("writer")
+        promises, writer = await self.create(client)
+        gone = rng.sample(cluster.bookies, cluster.shape.unreachable_max)
+        at = rng.randrange(20)
+        for number in range(30):
+            if number == at:
+                self.lose(client, gone, rng.randrange(3))
+            self.append(client, promises, writer, b"entry %d" % number)
+            await asyncio.sleep(rng.uniform(0, 0.005))
+        await asyncio.sleep(CONFIRMED_WITHIN_S)
+        assert not promises.failed, f"{promises} failed without {[bookie.name for bookie in gone]}"
+        assert promises.told == 29, f"{promises}: confirmed up to {promises.told} without {gone[0].name}"
+
+    def lose(self, client: ClientNode, gone: list[BookieNode], how: int) -> None:
+        for bookie in gone:
+            if how == 0:
+                bookie.down_s = (3.0, 4.0)
+                bookie.crash("crash")
+            elif how == 1 and bookie.process is not None:
+                bookie.process.pause(3.0)
+            else:
+                self._cluster.network.partition([bookie.name], [client.process.name])
 
 
 class LateAppend(Staged):

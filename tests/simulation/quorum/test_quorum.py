@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.quorum.cluster import SHAPES
+from tests.simulation.quorum.cluster import SHAPES, Shape
 from tests.simulation.quorum.directed import (
     THREE,
     EmptiedDisk,
@@ -14,6 +14,7 @@ from tests.simulation.quorum.directed import (
     KillThenPowerLoss,
     LateAppend,
     Staged,
+    WritesGoOn,
     staged,
 )
 from tests.simulation.quorum.ledger_workload import Duel, LedgerWorkload
@@ -44,6 +45,12 @@ def run_staged(kind: type[Staged]) -> Callable[[int], Outcome]:
 @pytest.mark.seeds(6, full=40)
 def test_every_promise_holds_under_staged_trouble(seed: int, kind: type[Staged]) -> None:
     run_staged(kind)(seed)
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.unreachable_max])
+@pytest.mark.seeds(4, full=20)
+def test_writes_go_on_without_as_many_bookies_as_the_quorums_spare(seed: int, shape: Shape) -> None:
+    run_cluster(seed, lambda cluster: staged(cluster, WritesGoOn).run(), shape=shape)
 
 
 @pytest.mark.seeds(16, full=500)
