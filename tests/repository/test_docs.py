@@ -41,6 +41,16 @@ def test_documented_make_targets_exist() -> None:
     assert len(named) > 10
 
 
+def test_the_tests_and_mutations_that_the_storage_page_names_exist() -> None:
+    """A promise whose test was renamed or taken away is a promise that nothing shows any more."""
+    page = (ROOT / "docs/storage.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+){2,})`", page))
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    there = set(re.findall(r"def (?:test_)?([a-z0-9_]+)\(", sources))
+    assert named - there == set()
+    assert len(named) > 100
+
+
 def test_every_decision_is_in_the_list() -> None:
     decisions = ROOT / "docs/decisions"
     listed = set(re.findall(r"\]\(([\w-]+\.md)\)", (decisions / "README.md").read_text(encoding="utf-8")))
