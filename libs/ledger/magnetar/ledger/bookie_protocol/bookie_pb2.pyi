@@ -395,7 +395,7 @@ class LedgerState(_message.Message):
     """OK, WRONG_KEY, LOG_FAILED; NO_SUCH_ENTRY: never heard of it (not after Fence)"""
     reason: _builtins.str
     lac: _builtins.int
-    """highest that a durable record carries; -1: none"""
+    """highest heard of, by a durable record or by itself; -1: none"""
     last_entry_id: _builtins.int
     """highest durable entry here; -1: none"""
     fenced: _builtins.bool

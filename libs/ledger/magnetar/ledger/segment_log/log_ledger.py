@@ -23,7 +23,7 @@ class LogLedger:
     last_taken: int = -1
     """Highest entry of a record that the log took, durable or not (`append_record` only)."""
     lac: int = -1
-    """Highest last add confirmed that a durable record carries."""
+    """Highest last add confirmed that a durable record carries, or that was told since without one."""
     byte_length: int = 0
     """Bytes of its durable entries."""
     fenced: bool = False
