@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from magnetar.bookie.autorecovery.auto_recovery import AutoRecovery
+from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
 from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.registration import Registration
@@ -52,6 +54,17 @@ SMALL_SEGMENTS = SegmentLogConfig(
 
 CORE_CONFIG = BookieCoreConfig(
     disk_usage_threshold=1.0, disk_usage_low_water_mark=1.0, disk_check_interval_ms=200
+)
+
+AUTO_RECOVERY_CONFIG = AutoRecoveryConfig(
+    lost_bookie_recovery_delay_s=1,
+    audit_interval_s=2,
+    open_ledger_grace_ms=200,
+    retry_after_ms=200,
+    copy_bytes_per_s=0,
+    scrub_interval_s=2,
+    scrub_bytes_per_s=0,
+    session_timeout_ms=1000,
 )
 
 QUORUM_CONFIG = QuorumConfig(
@@ -109,6 +122,8 @@ class BookieNode:
         self.outage = "crash"
         """What its process's next death is: 'crash' (power loss), 'kill', or 'wipe': with another disk."""
         self.starts = 0
+        self.core: BookieCore | None = None
+        self.metadata: SimMetadataStore | None = None
         self.down_s: tuple[float, float] | None = (0.05, 0.8)
         """How long it is away; None: until somebody starts it."""
         self._cluster = cluster
@@ -160,9 +175,37 @@ class BookieNode:
         except (OSError, StorageError, MetadataError):
             process.kill()  # it starts again, as a supervisor would have it
             return
+        self.core, self.metadata = core, metadata
         cluster.network.listen(process, BookieService(core, cluster.checker))
         describe = self._describe
         await Registration(metadata, KEYS, describe, SESSION_MS).start()
+
+    async def recover_others(self) -> None:
+        """Begin auto-recovery in its process."""
+        process, cluster = self.process, self._cluster
+        assert process is not None, f"{self.name} is up"
+        assert self.core is not None, f"{self.name} serves"
+        assert self.metadata is not None, f"{self.name} serves"
+        await process.spawn(self._start_auto_recovery(process, cluster, self.core, self.metadata))
+
+    async def _start_auto_recovery(
+        self, process: SimProcess, cluster: Cluster, core: BookieCore, metadata: SimMetadataStore
+    ) -> None:
+        registry = BookieRegistry(metadata, KEYS)
+        await registry.start()
+        AutoRecovery(
+            self.name,
+            metadata,
+            KEYS,
+            registry,
+            SimBookieClients(cluster.network, process),
+            cluster.clock,
+            random.Random(cluster.rng.getrandbits(64)),
+            AUTO_RECOVERY_CONFIG,
+            set_read_only=core.set_read_only,
+            data_check=core.data_check,
+            quorum=QUORUM_CONFIG,
+        ).start()
 
     def _describe(self) -> BookieRegistration:
         return BookieRegistration(bookie_id=self.name, address=self.name, protocol_version=1)

@@ -9,12 +9,16 @@ import random
 from typing import Final
 
 from magnetar.common.errors import MetadataError, NoSuchLedger, StorageError
+from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_client import BookieUnreachable
 from magnetar.ledger.ledger_store import RUN_CHUNK, LedgerReader, LedgerRef, LedgerWriter, Run
 
-from tests.simulation.quorum.checker import Promises
+from tests.simulation.quorum.checker import Promises, write_set
 from tests.simulation.quorum.cluster import ClientNode, Cluster
 from tests.simulation.quorum.nemesis import Nemesis
+
+REPLICATED_S: Final = 60.0
+"""Auto-recovery is done within so much virtual time."""
 
 ATTEMPTS: Final = 4
 """How often a recovery is tried while the trouble goes on."""
@@ -33,6 +37,8 @@ class LedgerWorkload:
     writers: int = 2
     runs: tuple[int, ...] = (1, 4, 12, 30)
     """Of a ledger, each followed by one of these pauses."""
+    replicate: bool = False
+    """In the end auto-recovery has to bring every entry to all of its write set."""
     pauses_s: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
 
     def __init__(self, cluster: Cluster) -> None:
@@ -75,6 +81,8 @@ class LedgerWorkload:
             await asyncio.wait_for(last.process.spawn(self._check_everything(last)), FINAL_S)
         except TimeoutError:
             raise AssertionError(f"after everything healed: {self._hindrance}") from None
+        if self.replicate:
+            await self._replicate(last)
         self._checker.raise_broken()
 
     async def _trouble(self) -> None:
@@ -211,6 +219,41 @@ class LedgerWorkload:
                     await asyncio.sleep(0.1)
             await self._check_copies(client, promises)
 
+    async def _replicate(self, client: ClientNode) -> None:
+        """Auto-recovery begins; after a while every entry is on all that should have it."""
+        for bookie in self._cluster.bookies:
+            await bookie.recover_others()
+        lacking = ["?"]
+        deadline = self._cluster.loop.time() + REPLICATED_S
+        while lacking and self._cluster.loop.time() < deadline:
+            await asyncio.sleep(1.0)
+            lacking = await client.process.spawn(self._lacking(client))
+        assert not lacking, f"after auto-recovery: {lacking[:3]}"
+
+    async def _lacking(self, client: ClientNode) -> list[str]:
+        """Entries of closed ledgers that a bookie of their write set does not have, and ledgers left open."""
+        lacking = []
+        for ledger_id, value in list(self._checker.metadata.items()):
+            promises = self._checker.ledgers.get(ledger_id)
+            if promises is None or promises.deleted:
+                continue
+            if value.state != LedgerMetadata.CLOSED:
+                lacking.append(f"{promises} is not closed")
+                continue
+            for entry_id in range(value.last_entry_id + 1):
+                for name in write_set(value, entry_id):
+                    try:
+                        answer = await client.clients.client(name).read(promises.ref, entry_id, entry_id, 1)
+                        reason = "" if answer.records else answer.reason
+                    except BookieUnreachable as error:
+                        reason = str(error)
+                    if reason:
+                        lacking.append(f"{promises}: {name} lacks entry {entry_id}: {reason}")
+                        break
+                if lacking:
+                    return lacking
+        return lacking
+
     async def _check_copies(self, client: ClientNode, promises: Promises) -> None:
         """Of the last entry: a bookie that kept its disk has what it said to have."""
         last = promises.closed
@@ -262,6 +305,13 @@ class Duel(LedgerWorkload):
             writer.process.kill()
         if not writer.process.alive:
             self._writers[0] = await self._new_writer()
+
+
+class ReplicatedDuel(Duel):
+    """Afterwards everything is replicated again."""
+
+    fights = 2
+    replicate = True
 
 
 def small_run(rng: random.Random) -> Run:

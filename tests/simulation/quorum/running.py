@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,9 @@ from tests.simulation.quorum.cluster import SHAPES, Cluster, Shape
 
 TIME_MAX_S: Final = 300.0
 """Virtual seconds after which a run is stuck."""
+
+SPENT: Final = {"seeds": 0, "cpu_s": 0.0}
+"""By all runs of this process, for the report at its end."""
 
 TALK: Final = bool(os.environ.get("MAGNETAR_SIM_LOG"))
 """Print what every process logs, with its virtual time."""
@@ -41,6 +45,7 @@ def run_cluster(
     """Run `main` on a new cluster; the seed decides everything, the shape of its ledgers too."""
     loop = WorldLoop(seed, time_max_s=TIME_MAX_S)
     cluster = Cluster(loop, seed, shape or SHAPES[seed % len(SHAPES)])
+    started_s = time.process_time()
     before = structlog.get_config()
     structlog.configure(
         processors=[lambda _logger, method, event: _hear(loop, method, event)],
@@ -52,6 +57,8 @@ def run_cluster(
         run_world(loop, _start(cluster, main))
     finally:
         structlog.configure(**before)
+        SPENT["seeds"] += 1
+        SPENT["cpu_s"] += time.process_time() - started_s
     checker = cluster.checker
     return Outcome(
         trace=loop.trace_hash(),

@@ -17,7 +17,7 @@ from tests.simulation.quorum.directed import (
     WritesGoOn,
     staged,
 )
-from tests.simulation.quorum.ledger_workload import Duel, LedgerWorkload
+from tests.simulation.quorum.ledger_workload import Duel, LedgerWorkload, ReplicatedDuel
 from tests.simulation.quorum.running import Outcome, run_cluster
 
 
@@ -41,6 +41,11 @@ def run_staged(kind: type[Staged]) -> Callable[[int], Outcome]:
     return lambda seed: run_cluster(seed, lambda cluster: staged(cluster, kind).run(), shape=THREE)
 
 
+@pytest.mark.seeds(8, full=100)
+def test_after_healing_everything_is_replicated_again(seed: int) -> None:
+    run_cluster(seed, lambda cluster: ReplicatedDuel(cluster).run())
+
+
 @pytest.mark.parametrize("kind", [LateAppend, EmptiedDisk, KillThenPowerLoss, Garbage])
 @pytest.mark.seeds(6, full=40)
 def test_every_promise_holds_under_staged_trouble(seed: int, kind: type[Staged]) -> None:
@@ -53,7 +58,7 @@ def test_writes_go_on_without_as_many_bookies_as_the_quorums_spare(seed: int, sh
     run_cluster(seed, lambda cluster: staged(cluster, WritesGoOn).run(), shape=shape)
 
 
-@pytest.mark.seeds(16, full=500)
+@pytest.mark.seeds(16, full=300)
 def test_every_promise_of_ledgers_on_bookies_holds(seed: int) -> None:
     run_ledgers(seed)
 
