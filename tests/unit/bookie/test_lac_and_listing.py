@@ -92,9 +92,7 @@ def test_a_long_answer_comes_in_parts_and_respects_its_limit() -> None:
         for first in range(0, 10, 2):
             assert (await bench.appended(A, first, entries[first : first + 2])).code == OK
         request = ReadRequest(ledger=wire(A), first_entry_id=1, last_entry_id=9, max_bytes=1 << 30)
-        sizes = [
-            sum(len(record.body) for record in part.records) async for part in bench.core.read(request)
-        ]
+        sizes = [sum(len(record.body) for record in part.records) async for part in bench.core.read(request)]
         assert sum(sizes) == 9 * 300_000
         assert max(sizes) <= 1 << 20
         assert (await bench.read(A, 1, 9, 700_000))[0] == entries[1:3]
