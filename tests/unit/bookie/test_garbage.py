@@ -9,6 +9,7 @@ from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.garbage import is_moved_away
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_pb2 import FENCED, NO_SUCH_ENTRY, OK, DeleteHintRequest
+from magnetar.ledger.garbage_collector import SMALL_NUMBER
 from magnetar.ledger.ledger_store import LedgerRef
 
 from tests.simulation.power_loss import KEYS, SMALL_SEGMENTS
@@ -166,6 +167,28 @@ def test_a_hint_is_no_reason_to_delete_but_to_look() -> None:
         await asyncio.sleep(30)
         assert not held(bench, A)
         assert held(bench, B)
+
+    on_a_bookie(act, log_config=LOG, config=CONFIG)
+
+
+def test_deletions_that_a_bookie_was_told_of_are_not_taken_for_lost_metadata() -> None:
+    """A topic with most of a bookie's ledgers goes: the bookie must not wait for an operator."""
+    deleted = [LedgerRef(100 + number, number) for number in range(3 * SMALL_NUMBER)]
+
+    async def act(bench: Bench) -> None:
+        for ref in (A, *deleted):
+            await bench.put_metadata(ref, CLOSED)
+            await filled(bench, ref, entries=1)
+        await in_sealed_segments(bench)
+        for ref in deleted:
+            await bench.metadata.delete(KEYS.ledger(ref.id))
+        await collect_over(bench, 30)
+        assert all(held(bench, ref) for ref in deleted), "so many that nobody told of are suspicious"
+        told = [wire(ref) for ref in (A, *deleted)]
+        await bench.core.delete_hint(DeleteHintRequest(ledgers=told))
+        await collect_over(bench, 30)
+        assert not any(held(bench, ref) for ref in deleted)
+        assert held(bench, A), "a hint is no reason to delete"
 
     on_a_bookie(act, log_config=LOG, config=CONFIG)
 

@@ -3,9 +3,9 @@
 A pass lists the ledgers at one revision, which must not be older than anything this store has seen. A ledger
 that the log holds and the listing lacks is gone; after the grace period its bytes are dead. Nothing is
 deleted, and an alarm is raised (log, `magnetar_log_gc_paused`), when the listing fails, is not of one
-revision or is stale, and when the ledgers that it lacks, and that nobody here deleted, are more than a fifth
-of all: that is what lost or restored metadata looks like. Up to `SMALL_NUMBER` may always be missing, unless
-no ledger is left at all.
+revision or is stale, and when the ledgers that it lacks, and of whose deletion nothing was heard here, are
+more than a fifth of all: that is what lost or restored metadata looks like. Up to `SMALL_NUMBER` may always
+be missing, unless no ledger is left at all.
 
 A bookie (`Replica`) also lets go of closed ledgers that exist and are kept by other bookies alone, after a
 grace of its own; it asks metadata for each ledger once more before its bytes are dead; and a ledger may come
@@ -121,7 +121,7 @@ class GarbageCollector:
         self._revision = max(self._revision, revision)
 
     def deleted(self, ref: LedgerRef) -> None:
-        """This store deleted a ledger: it is missed on purpose."""
+        """This store, or who tells a bookie so, deleted a ledger: once it is missing, it is so on purpose."""
         self._ordered.add(ref)
         self._news = True
 

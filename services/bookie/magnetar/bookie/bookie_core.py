@@ -178,7 +178,14 @@ class BookieCore:
         return self.ledgers.page(request)
 
     async def delete_hint(self, request: DeleteHintRequest) -> DeleteHintResponse:
-        """Look sooner whether ledgers are gone from metadata."""
+        """Look sooner whether ledgers are gone from metadata: those that are were deleted on purpose."""
+        for named in request.ledgers:
+            try:
+                ledger = self.ledgers.find(named.id, named.key)
+            except WrongKey:
+                continue
+            if ledger is not None:
+                self.garbage.deleted(ledger.ref)
         self.garbage.hint()
         return DeleteHintResponse()
 
