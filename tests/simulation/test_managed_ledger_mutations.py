@@ -16,10 +16,10 @@ from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import ClosedLedger
 from magnetar.ledger.managed_ledger import (
     appender,
-    cursor_ledger,
     cursor_loader,
     directory,
     intents,
+    new_cursor_ledger,
     open_ledger,
     takeover,
     trimming,
@@ -29,6 +29,7 @@ from magnetar.ledger.managed_ledger.ack_state import AckState
 from magnetar.ledger.managed_ledger.appender import Appender
 from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger
 from magnetar.ledger.managed_ledger.cursor_loader import CursorLoader
+from magnetar.ledger.managed_ledger.new_cursor_ledger import NewCursorLedger
 from magnetar.ledger.managed_ledger.open_ledger import OpenLedger
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
@@ -177,14 +178,14 @@ def no_checksum_of_records(patch: Patch) -> None:
 
 
 def the_head_names_an_unconfirmed_snapshot(patch: Patch) -> None:
-    append = cursor_ledger._NewLedger.append
+    append = NewCursorLedger.append
 
     async def mutant(self: Any, entries: list[bytes]) -> None:
         task = asyncio.ensure_future(append(self, entries))
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.sleep(0)
 
-    patch.setattr(cursor_ledger._NewLedger, "append", mutant)
+    patch.setattr(NewCursorLedger, "append", mutant)
 
 
 def flushes_are_confirmed_when_appended(patch: Patch) -> None:
@@ -260,7 +261,7 @@ def cursor_ledgers_replaced_without_intents(patch: Patch) -> None:
         # The new ledger's own intent stays: its key is what the head's transaction is guarded by.
         return intent(ctx, ref, **expected) if expected else _no_intent(ctx, ref)
 
-    patch.setattr(cursor_ledger, "delete_ledger_intent", mutant)
+    patch.setattr(new_cursor_ledger, "delete_ledger_intent", mutant)
 
 
 def topics_deleted_without_an_intent(patch: Patch) -> None:
