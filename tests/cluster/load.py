@@ -27,15 +27,17 @@ from magnetar.common.errors import (
     NotEnoughBookies,
     StorageError,
 )
+from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.ledger_store import LedgerListener, LedgerReader, LedgerRef, Run
+from magnetar.ledger.quorum.ledger_metadata import OPEN_GAP_END
 from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 
 from tests.cluster.ledger_client import LedgerClient, entry_bytes
 
 TOPICS: Final = 3
-ENTRIES_A_RUN: Final = 10
-ENTRIES_IN_FLIGHT_MAX: Final = 500
-ENTRIES_A_LEDGER: Final = 1_500
+ENTRIES_A_RUN: Final = 5
+ENTRIES_IN_FLIGHT_MAX: Final = 250
+ENTRIES_A_LEDGER: Final = 500
 PAUSE_S: Final = 0.01
 WAIT_SECONDS_MAX: Final = 60.0
 
@@ -59,9 +61,14 @@ class Gaps:
 
     writes: list[float] = field(default_factory=list)
     reads: list[float] = field(default_factory=list)
+    undisturbed: list[float] = field(default_factory=list)
+    """Between confirmations before any fault, for comparison."""
 
     def told(self, what: str) -> str:
-        return f"{what}: write gap {_spread(self.writes)}, read gap {_spread(self.reads)}"
+        return (
+            f"{what}: write gap {_spread(self.writes)} (before: {_spread(self.undisturbed)}), "
+            f"read gap {_spread(self.reads)}"
+        )
 
 
 def _spread(values: list[float]) -> str:
@@ -227,6 +234,7 @@ class Load:
 
     def __init__(self, client: LedgerClient) -> None:
         self.topics = [Topic(client) for _ in range(TOPICS)]
+        self._client = client
         self._loop = asyncio.get_running_loop()
 
     @staticmethod
@@ -264,7 +272,7 @@ class Load:
     def reads_failed(self) -> list[str]:
         return [each for topic in self.topics for each in topic.reads_failed]
 
-    async def confirms(self, entries: int = 150) -> None:
+    async def confirms(self, entries: int = 100) -> None:
         """Wait until each topic has that many entries more confirmed, and has read some."""
         targets = [(topic, topic.confirmed + entries, len(topic.read_at)) for topic in self.topics]
         await self.until(
@@ -280,13 +288,47 @@ class Load:
             assert self._loop.time() < deadline, f"not within {WAIT_SECONDS_MAX:g} s: {what}"
             await asyncio.sleep(0.02)
 
+    async def goes_around(self, bookie_id: str) -> None:
+        """Wait until metadata says of each topic's newest ledger that it goes on without a bookie: another
+        one is in its place, or it has a gap."""
+        await self._newest(
+            lambda value: (
+                bookie_id not in value.fragments[-1].bookie_ids
+                or bookie_id in {gap.bookie_id for gap in value.gaps}
+            )
+        )
+
+    async def takes_back(self, bookie_id: str) -> None:
+        """Wait until each topic's newest ledger is written to a bookie again, or to others in its place."""
+        await self._newest(
+            lambda value: (
+                (bookie_id, OPEN_GAP_END) not in {(gap.bookie_id, gap.last_entry_id) for gap in value.gaps}
+            )
+        )
+
+    async def _newest(self, condition: Callable[[LedgerMetadata], bool]) -> None:
+        """Wait until the metadata of each topic's newest ledger is like this."""
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while True:
+                newest = [topic.ledgers[-1].ref for topic in self.topics]
+                if all([condition(await self._client.metadata_of(ref)) for ref in newest]):
+                    return
+                await asyncio.sleep(0.02)
+
     def measure(self, gaps: Gaps, since: float) -> None:
         """Add each topic's longest gap since a moment of the loop's time."""
         for topic in self.topics:
             gaps.writes.append(self._longest(topic.confirmed_at, since))
             gaps.reads.append(self._longest(topic.read_at, since))
 
+    async def measure_undisturbed(self, gaps: Gaps, seconds: float = 1.0) -> None:
+        """Add each topic's longest gap of that time, without a fault."""
+        since = self._loop.time()
+        await asyncio.sleep(seconds)
+        gaps.undisturbed += [self._longest(topic.confirmed_at, since) for topic in self.topics]
+
     def _longest(self, times: list[float], since: float) -> float:
+        """From the moment to the first, between any two, from the last one to now."""
         after = [*(each for each in times if each > since), self._loop.time()]
         return max(late - early for early, late in zip([since, *after], after, strict=False))
 

@@ -63,7 +63,7 @@ def new_topic() -> str:
     return f"persistent://public/default/faults-{uuid.uuid4().hex[:8]}"
 
 
-@pytest.mark.parametrize("cycles", [2, pytest.param(12, marks=pytest.mark.full)])
+@pytest.mark.parametrize("cycles", [1, pytest.param(8, marks=pytest.mark.full)])
 @pytest.mark.timeout(600)
 def test_kills_of_the_broker_and_of_bookies_lose_nothing_and_bring_back_nothing(
     tmp_path: Path, cycles: int
@@ -77,7 +77,8 @@ def test_kills_of_the_broker_and_of_bookies_lose_nothing_and_bring_back_nothing(
             raise
 
 
-@pytest.mark.parametrize("bookies", [3, pytest.param(4, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("bookies", [3, 4])
 def test_publishing_goes_on_while_each_bookie_is_killed_in_turn(tmp_path: Path, bookies: int) -> None:
     gaps = []
     with Cluster.running(tmp_path, bookies=bookies, bookie_settings=QUICK) as cluster:

@@ -24,7 +24,6 @@ def test_open_ledgers_are_written_and_read_on_without_etcd_even_when_a_bookie_di
         await load.confirms()
         await asyncio.to_thread(cluster.bookies[0].kill)
         await load.confirms()
-        await asyncio.sleep(1)
         load.measure(gaps, since)
         await asyncio.to_thread(cluster.etcd.start)
         await asyncio.to_thread(cluster.bookies[0].start)
@@ -36,6 +35,7 @@ def test_open_ledgers_are_written_and_read_on_without_etcd_even_when_a_bookie_di
     under_load(cluster, f"kill -9 of etcd, then of one of {bookies} bookies", scenario)
 
 
+@pytest.mark.full
 def test_etcd_stands_still_for_longer_than_sessions_and_writing_and_reading_go_on(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster, load: Load, gaps: Gaps) -> None:
         since = asyncio.get_running_loop().time()
