@@ -40,7 +40,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     Code,
 )
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerRef as WireRef
-from magnetar.ledger.bookie_protocol.records import WIRE_SALT, check_record
+from magnetar.ledger.bookie_protocol.records import WIRE_SALT, read_record
 from magnetar.ledger.garbage_collector import GarbageCollector
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.codec_v1 import RecordHeader, decode_record_header
@@ -137,7 +137,7 @@ class Appends:
         """See `BookieCore.append`."""
         record = append.record
         try:
-            header = check_record(record)
+            header, raw, body = read_record(record)
         except DataCorruption as error:
             damaged = decode_record_header(record.header, WIRE_SALT)
             if damaged is None:
@@ -164,10 +164,10 @@ class Appends:
             ledger = self._make_ledger(ref)
         self._garbage.touched(ledger.ref)
         if header.first_entry_id <= ledger.last_taken:
-            self._compare_first(_Comparison(header, record.header, record.body, recovery, answer))
+            self._compare_first(_Comparison(header, raw, body, recovery, answer))
             return
         try:
-            self._log.append_record(ledger, header, record.header, record.body, answer)
+            self._log.append_record(ledger, header, raw, body, answer)
         except StorageError as error:
             self._refuse(header, answer, *_code_of(error))
             if not ledger.segments and not ledger.pending:

@@ -54,25 +54,38 @@ def encode_lac(ref: LedgerRef, lac: int) -> bytes:
     return AppendBatch(lacs=[LacUpdate(ledger=WireRef(id=ref.id, key=ref.key), lac=lac)]).SerializeToString()
 
 
-def check_record(record: Record) -> RecordHeader:
-    """A record's header. Raises DataCorruption unless header and body are what their writer checksummed,
-    UnsupportedFormat for a record of a later release."""
-    header = decode_record_header(record.header, WIRE_SALT)
+def read_record(record: Record) -> tuple[RecordHeader, bytes, bytes]:
+    """A record's header, its bytes and the body, checked, each taken out of the message once: that copies it.
+
+    Raises DataCorruption unless header and body are what their writer checksummed, UnsupportedFormat for a
+    record of a later release.
+    """
+    raw, body = record.header, record.body
+    header = decode_record_header(raw, WIRE_SALT)
     if header is None or header.kind != KIND_ENTRIES or header.first_entry_id < 0 or not header.entry_count:
         raise DataCorruption("a record's header is damaged")
-    if len(record.body) != header.body_length or not body_intact(record.body, header.body_crc):
+    if len(body) != header.body_length or not body_intact(body, header.body_crc):
         raise DataCorruption(
             f"the body of entries {header.ledger_id}:{header.first_entry_id} to "
             f"{header.last_entry_id} does not match its checksum"
         )
-    return header
+    return header, raw, body
+
+
+def check_record(record: Record) -> RecordHeader:
+    """A record's header; raises as `read_record`."""
+    return read_record(record)[0]
 
 
 def decode_run(record: Record) -> Run:
-    """The run in a record, checked; raises as `check_record`."""
-    header = check_record(record)
+    """The run in a record, checked; raises as `read_record`."""
+    header, _, body = read_record(record)
+    return run_of(header, body)
+
+
+def run_of(header: RecordHeader, body: bytes) -> Run:
+    """The run of a sound record's header and body."""
     bounds = header.entry_bounds()
-    body = record.body
     return Run(
         entries=[body[bounds[i] : bounds[i + 1]] for i in range(header.entry_count)],
         publish_time_ms=header.publish_time_ms,

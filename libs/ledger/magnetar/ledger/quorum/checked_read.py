@@ -14,7 +14,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     UNREACHABLE,
     Code,
 )
-from magnetar.ledger.bookie_protocol.records import check_record, decode_run
+from magnetar.ledger.bookie_protocol.records import read_record, run_of
 from magnetar.ledger.ledger_store import LedgerRef, Run
 
 
@@ -51,14 +51,14 @@ def check_answer(answer: ReadAnswer, ref: LedgerRef, first: int, last: int) -> C
         if at > last:
             break
         try:
-            header = check_record(record)
+            header, _, body = read_record(record)
             if (header.ledger_id, header.ledger_key) != (ref.id, ref.key):
                 raise DataCorruption(f"the record is of ledger {header.ledger_id}")
             if not header.first_entry_id <= at <= header.last_entry_id:
                 raise DataCorruption(f"the record begins at {header.first_entry_id}")
-            run = decode_run(record)
         except DataCorruption as error:
             return CheckedRead(runs, at, ENTRY_UNREADABLE, str(error))
+        run = run_of(header, body)
         runs.append(run.slice(at, min(last, run.last_entry_id)))
         at = runs[-1].last_entry_id + 1
     code, reason = answer.code, answer.reason
