@@ -27,6 +27,8 @@ from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.syncer import ThreadSyncer
 
+from tests.etcd_server import grpc_streams_end
+
 LEDGER = LedgerRef(7, 2**63 + 5)
 UNCONFIRMED_MAX = 1 << 20
 CALLS_MAX = 4
@@ -51,6 +53,7 @@ async def running(
     tls: ClientTls | None = None,
 ) -> AsyncIterator[Bookie]:
     async with AsyncExitStack() as opened:
+        opened.push_async_callback(grpc_streams_end)
         metadata = await SqliteMetadataStore.open(directory / "metadata.sqlite")
         opened.push_async_callback(metadata.close)
         pool = ThreadPool(2, "read")
