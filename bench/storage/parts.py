@@ -20,8 +20,11 @@ from bench.storage.figures import (
     ONE_IN_FLIGHT,
     READ_BOOKIE,
     READ_LOCAL,
+    READ_RUNS,
     RESTART,
     loads,
+    one_in_flight,
+    read_group,
 )
 from bench.storage.footprint import bookie_over, memory_figures, restart_seconds
 from bench.storage.results import StorageResults
@@ -34,6 +37,7 @@ from tests.integration.harness import ROOT
 STARTS_MAX: Final = 5
 WORKER_SECONDS_MAX: Final = 120
 BACKLOG_BYTES: Final = 128 << 20
+BACKLOG_BYTES_MIN: Final = 16 << 20
 READ_PASSES: Final = 5
 SEGMENTS_10_GB: Final = 40
 SEGMENTS_50_GB: Final = 200
@@ -133,9 +137,8 @@ def latency(run: Run) -> None:
     try:
         start(cluster)
         for _ in range(run.rounds):
-            for batch, title in ((1, "1 entry"), (100, "100 entries")):
-                load = AppendLoad(size=100, batch=batch, window=1, seconds=run.seconds)
-                run.results.add(f"{ONE_IN_FLIGHT}, {title}", append_on(cluster, load))
+            for title, load in one_in_flight(run.seconds).items():
+                run.results.add(f"{ONE_IN_FLIGHT}, {title}: {KIND_BOOKIES}", append_on(cluster, load))
     finally:
         cluster.kill()
         shutil.rmtree(cluster.directory, ignore_errors=True)
@@ -143,29 +146,38 @@ def latency(run: Run) -> None:
 
 def reads(run: Run) -> None:
     """Catching up, in this process's log and from a bookie, each after compaction."""
-    byte_length = int(BACKLOG_BYTES * run.scale)
+    for run_entries in READ_RUNS:
+        _local_reads(run, run_entries)
+        _bookie_reads(run, run_entries)
+
+
+def backlog_bytes(run: Run) -> int:
+    """With fewer a segment has too few records for compaction to sort it."""
+    return max(int(BACKLOG_BYTES * run.scale), BACKLOG_BYTES_MIN)
+
+
+def _local_reads(run: Run, run_entries: int) -> None:
+    directory = run.directory / "local"
+    task = {"do": "read local", "directory": str(directory), "passes": READ_PASSES}
+    length = backlog_bytes(run)
     run.results.add(
-        READ_LOCAL,
-        worker(
-            {
-                "do": "read local",
-                "directory": str(run.directory / "local"),
-                "bytes": byte_length,
-                "passes": READ_PASSES,
-            }
-        ),
+        read_group(READ_LOCAL, run_entries), worker({**task, "bytes": length, "run": run_entries})
     )
-    shutil.rmtree(run.directory / "local")
+    shutil.rmtree(directory)
+
+
+def _bookie_reads(run: Run, run_entries: int) -> None:
     cluster = run.cluster("reads", 1, COMPACTS_SOON)
     try:
         start(cluster)
         bookie = cluster.bookies[0]
-        task = {"etcd": cluster.etcd.url, "pids": [bookie.pid]}
-        ledger = worker({"do": "write backlog", "bytes": byte_length, **task})
+        length = backlog_bytes(run)
+        task = {"etcd": cluster.etcd.url, "passes": READ_PASSES}
+        ledger = worker({"do": "write backlog", "bytes": length, "run": run_entries, **task})
         bookie.restart()  # seals the open segment
         _await_compaction(bookie)
-        task = {"ledger": ledger, "passes": READ_PASSES, "etcd": cluster.etcd.url, "pids": [bookie.pid]}
-        run.results.add(READ_BOOKIE, worker({"do": "read bookie", **task}))
+        figures = worker({"do": "read bookie", "ledger": ledger, "pids": [bookie.pid], **task})
+        run.results.add(read_group(READ_BOOKIE, run_entries), figures)
     finally:
         cluster.kill()
         shutil.rmtree(cluster.directory, ignore_errors=True)

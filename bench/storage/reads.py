@@ -14,7 +14,14 @@ from statistics import median
 from typing import Any
 
 from magnetar.common.errors import StorageError
-from magnetar.ledger.ledger_store import LedgerListener, LedgerReader, LedgerRef, LedgerStore, Run
+from magnetar.ledger.ledger_store import (
+    LedgerListener,
+    LedgerReader,
+    LedgerRef,
+    LedgerStore,
+    LedgerWriter,
+    Run,
+)
 from magnetar.ledger.quorum.quorum_store import QuorumLedgerStore
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.file_codec_v1 import FLAG_SORTED
@@ -23,12 +30,11 @@ from bench.storage.procfs import cpu_seconds
 from bench.storage.stores import local_store
 
 ENTRY_BYTES = 1024
-RUN_ENTRIES = 10
 NEIGHBORS = 15
 """Other ledgers that are written in turn with the one that is read, a tenth as much each."""
 READ_BYTES = 4 << 20
 """Asked for at a time, one read after the other."""
-IN_FLIGHT_RUNS = 1_000
+IN_FLIGHT_ENTRIES = 10_000
 
 
 class _Watermark:
@@ -47,18 +53,23 @@ class _Watermark:
         self.news.set()
 
 
-async def write_backlog(store: LedgerStore, byte_length: int) -> LedgerRef:
+async def write_backlog(store: LedgerStore, byte_length: int, run_entries: int) -> LedgerRef:
     """Write a ledger of so many bytes, and its neighbors in turn with it, one copy each, and close them."""
-    one = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
+
+    async def create(listener: LedgerListener) -> LedgerWriter:
+        return await store.create(
+            listener, ensemble_size=1, write_quorum=1, ack_quorum=1, properties={"kind": "bench"}
+        )
+
     mark = _Watermark()
-    writer = await store.create(mark.listener, **one, properties={"kind": "bench"})
+    writer = await create(mark.listener)
     quiet = LedgerListener(lambda _last: None, lambda _error, _last: None)
-    neighbors = [await store.create(quiet, **one, properties={"kind": "bench"}) for _ in range(NEIGHBORS)]
-    for number in range(byte_length // (ENTRY_BYTES * RUN_ENTRIES)):
-        entries = [os.urandom(ENTRY_BYTES) for _ in range(RUN_ENTRIES)]
-        last = writer.append(Run(entries, publish_time_ms=1)) + RUN_ENTRIES - 1
+    neighbors = [await create(quiet) for _ in range(NEIGHBORS)]
+    for number in range(byte_length // (ENTRY_BYTES * run_entries)):
+        entries = [os.urandom(ENTRY_BYTES) for _ in range(run_entries)]
+        last = writer.append(Run(entries, publish_time_ms=1)) + run_entries - 1
         neighbors[number % NEIGHBORS].append(Run(entries[:1], publish_time_ms=1))
-        while last - mark.last > IN_FLIGHT_RUNS * RUN_ENTRIES:
+        while last - mark.last > IN_FLIGHT_ENTRIES:
             mark.news.clear()
             await mark.news.wait()
             if mark.error is not None:
@@ -93,13 +104,15 @@ async def _passes(reader: LedgerReader, passes: int) -> dict[str, Any]:
     }
 
 
-async def measure_local_reads(directory: Path, byte_length: int, passes: int) -> dict[str, Any]:
+async def measure_local_reads(
+    directory: Path, byte_length: int, run_entries: int, passes: int
+) -> dict[str, Any]:
     """The local log: written, sealed by a restart, compacted, read."""
     config = SegmentLogConfig(
         free_space_headroom_bytes=0, sort_after_s=0.001, compaction_bytes_per_s=1 << 30, gc_wait_ms=10**8
     )
     async with local_store(directory, config) as store:
-        ref = await write_backlog(store, byte_length)
+        ref = await write_backlog(store, byte_length, run_entries)
     async with local_store(directory, config) as store:
         await asyncio.sleep(0.01)
         await store.log.space.reclaim(())

@@ -39,6 +39,12 @@ class StorageResults:
     def take(self, other: StorageResults) -> None:
         """Add the groups of another run, in place of this one's where both have them."""
         self.figures.update(other.figures)
+        loads = ", ".join(f"{load:.1f}" for load in other.load_averages)
+        self.notes += [
+            f"Measured later: {', '.join(sorted(other.figures))}: `{other.command}`, {other.began}, Magnetar "
+            f"{other.revision}, load average {loads}.",
+            *other.notes,
+        ]
 
     def save(self) -> Path:
         RESULTS.mkdir(parents=True, exist_ok=True)
