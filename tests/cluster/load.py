@@ -87,12 +87,21 @@ class Topic:
         """Ledgers given up, and why."""
         self.reads_failed: list[str] = []
         self.ending = False
+        self._tailed: Written | None = None
         self._client = client
         self._loop = asyncio.get_running_loop()
 
     @property
     def confirmed(self) -> int:
         return sum(each.confirmed + 1 for each in self.ledgers)
+
+    @property
+    def needs_no_metadata(self) -> bool:
+        """Whether writing and reading will go on for a while without: no ledger is about to be opened, closed
+        or followed by another."""
+        newest = self.ledgers[-1]
+        closed = all(each.end is not None for each in self.ledgers[:-1])
+        return closed and self._tailed is newest and newest.next < ENTRIES_A_LEDGER // 2
 
     async def write(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -171,6 +180,7 @@ class Topic:
             ledger = self.ledgers[index]
             index += 1
             reader = await self.open(self._client, ledger.ref)
+            self._tailed = ledger
             position = 0
             while ledger.end is None or position <= ledger.end:
                 if reader.last_confirmed < position:
@@ -280,6 +290,12 @@ class Load:
                 topic.confirmed >= target and len(topic.read_at) > reads for topic, target, reads in targets
             ),
             f"{entries} more entries of each topic are confirmed",
+        )
+
+    async def needs_no_metadata(self) -> None:
+        """Wait for a moment at which no topic is between two ledgers."""
+        await self.until(
+            lambda: all(topic.needs_no_metadata for topic in self.topics), "every topic is within a ledger"
         )
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:

@@ -19,6 +19,7 @@ def test_open_ledgers_are_written_and_read_on_without_etcd_even_when_a_bookie_di
     """Killed for longer than the sessions of the bookies, which are there again without doing anything."""
 
     async def scenario(cluster: Cluster, load: Load, gaps: Gaps) -> None:
+        await load.needs_no_metadata()
         since = asyncio.get_running_loop().time()
         await asyncio.to_thread(cluster.etcd.kill)
         await load.confirms()
@@ -38,6 +39,7 @@ def test_open_ledgers_are_written_and_read_on_without_etcd_even_when_a_bookie_di
 @pytest.mark.full
 def test_etcd_stands_still_for_longer_than_sessions_and_writing_and_reading_go_on(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster, load: Load, gaps: Gaps) -> None:
+        await load.needs_no_metadata()
         since = asyncio.get_running_loop().time()
         await asyncio.to_thread(cluster.etcd.pause)
         await asyncio.sleep(3)
