@@ -31,7 +31,7 @@ def run_duel(seed: int) -> Outcome:
     return run_cluster(seed, lambda cluster: Duel(cluster).run())
 
 
-@pytest.mark.seeds(40, full=1300)
+@pytest.mark.seeds(40, full=1250)
 def test_every_promise_holds_in_short_fights(seed: int) -> None:
     run_duel(seed)
 

@@ -123,7 +123,6 @@ class TopicWorkload:
                 ack_quorum=shape.ack_quorum,
             ),
         )
-        self._ending = False
         self._cluster = cluster
         self._rounds = rounds
 
@@ -137,17 +136,18 @@ class TopicWorkload:
         for number in range(self._rounds):
             client = await cluster.client(f"owner{number}")
             client.process.spawn(self._own(client, random.Random(rng.getrandbits(64))))
-            await asyncio.sleep(rng.choice((0.3, 0.8, 1.5)))
+            await asyncio.sleep(rng.choice((0.2, 0.5, 1.0)))
             fate = rng.random()
             if fate < 0.3:
                 client.process.kill()
             elif fate < 0.5:
                 client.process.kill_after(rng.randint(1, 400))
             self._raise_broken()
-        self._ending = True
         self.nemesis.stop()
         await trouble
         await asyncio.sleep(0.5)
+        for client in cluster.clients:
+            client.process.kill()  # or they would take the topic from the last one
         last = await cluster.client("last")
         await asyncio.wait_for(last.process.spawn(self._check_everything(last)), FINAL_S)
         self._raise_broken()
@@ -172,7 +172,7 @@ class TopicWorkload:
                 await asyncio.sleep(rng.choice((0, 0.001, 0.003, 0.01, 0.03)))
             if owner.former:
                 await self._haunt(owner, rng)
-            if self._ending or rng.random() < 0.5:
+            if rng.random() < 0.5:
                 return
             await asyncio.sleep(0.05)
 
