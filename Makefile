@@ -12,7 +12,7 @@ SOURCES := $(wildcard libs services bench proto/generate.py docs/generate.py too
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast test-full lint fmt proto docs lock bench bench-storage sim check clean distclean
+.PHONY: help setup run test test-fast test-full test-over-bookies lint fmt proto docs lock bench bench-storage sim check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -33,6 +33,9 @@ test-fast: setup ## repository, unit and property tests only
 
 test-full: setup ## every test there is; includes all of make test
 	$(PYTEST) tests $(ARGS)
+
+test-over-bookies: setup ## every client test over a broker with etcd and three bookies, 10 minutes
+	MAGNETAR_ALL_OVER_BOOKIES=1 $(PYTEST) -m "not full" -k bookies tests/integration $(ARGS)
 
 lint: setup ## format, ruff, mypy --strict, one-way imports, generated code and docs up to date
 	$(BIN)/ruff format --check $(SOURCES)

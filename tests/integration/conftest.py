@@ -1,11 +1,12 @@
 """Fixtures of the integration tests: one server per module, unique topic names, a PyPI client per test.
 
-Every test runs over a standalone, and a second time over a broker with bookies: those in OVER_BOOKIES in each
-run, the others in the full tier.
+Every test runs over a standalone. Those in OVER_BOOKIES run a second time over a broker with bookies; so do all
+the others in `make test-over-bookies`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import uuid
@@ -35,7 +36,9 @@ OVER_BOOKIES = {
     "test_restart.py::test_nothing_whose_acknowledgement_was_confirmed_is_delivered_again",
     "test_restart.py::test_a_client_library_goes_on_by_itself",
 }
-"""Modules, and tests of others, that also run over bookies outside the full tier."""
+"""Modules, and tests of others, that run over bookies each time."""
+
+ALL_OVER_BOOKIES_VARIABLE = "MAGNETAR_ALL_OVER_BOOKIES"
 
 Server = StandaloneServer | BrokerProcess
 
@@ -62,9 +65,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     kinds = [pytest.param(STANDALONE_KIND, id=pytest.HIDDEN_PARAM)]
     module = str(metafunc.definition.path.relative_to(Path(__file__).parent))
-    always = bool(OVER_BOOKIES & {module, f"{module}::{metafunc.definition.originalname}"})
-    if external_endpoint() is None:
-        kinds.append(pytest.param(BOOKIES_KIND, id=BOOKIES_KIND, marks=() if always else pytest.mark.full))
+    chosen = bool(OVER_BOOKIES & {module, f"{module}::{metafunc.definition.originalname}"})
+    if external_endpoint() is None and (chosen or os.environ.get(ALL_OVER_BOOKIES_VARIABLE)):
+        kinds.append(pytest.param(BOOKIES_KIND, id=BOOKIES_KIND))
     metafunc.parametrize("_module_server", kinds, indirect=True, scope="module")
 
 
