@@ -82,6 +82,15 @@ def test_gaps_without_a_mark_are_found() -> None:
     on_a_cluster(act, config=replace(QUICK, audit_interval_s=60))
 
 
+def test_a_recovery_that_somebody_began_is_finished_although_all_bookies_are_well() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ABC)], 30, state=LedgerMetadata.IN_RECOVERY)
+        await asyncio.sleep(100)
+        await cluster.fully_replicated(1)
+
+    on_a_cluster(act, config=replace(QUICK, audit_interval_s=60))
+
+
 def test_a_bookie_without_identity_is_lost_too() -> None:
     async def act(cluster: Cluster) -> None:
         value = await cluster.ledger(1, [(0, ABC)], 10)

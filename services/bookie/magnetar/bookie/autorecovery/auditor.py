@@ -1,4 +1,5 @@
-"""The auditor: marks every ledger that names a lost bookie, or one that shall leave, and those with gaps.
+"""The auditor: marks every ledger that names a lost bookie, or one that shall leave, or that has gaps, and
+recoveries that somebody began.
 
 It looks at all ledgers when a bookie has been away for `lostBookieRecoveryDelay`, when an operator wants one
 gone, a while after it came into office, and every `auditorPeriodicBookieCheckInterval`. A bookie that comes
@@ -178,7 +179,8 @@ class Auditor:
                 if bookie in found:
                     found[bookie] += 1
                     self._left[bookie].add(ledger.ref.id)
-            if not missing and not ledger.gaps:
+            unfinished = ledger.state == LedgerMetadata.IN_RECOVERY  # whoever recovers it may be gone
+            if not missing and not ledger.gaps and not unfinished:
                 continue
             mark = self._view.marks.get(ledger.ref.id)
             if mark is None:

@@ -46,8 +46,8 @@ class Plan:
     void_gaps: bool
     """Some gaps are of bookies that their fragment does not name any more: only to be struck out."""
     tail_lacks: bool
-    """The last fragment takes appends still (or is under recovery), and names a lost bookie or has a gap
-    without end: its writer's business, as long as there is one."""
+    """The last fragment takes appends still, and names a lost bookie or has a gap without end: its writer's
+    business, as long as there is one. Or it is under recovery: its recoverer's, likewise."""
     waiting: bool
     """There are gaps of bookies that are down but not lost."""
 
@@ -101,7 +101,9 @@ def plan_repair(metadata: LedgerMetadata, lost: Collection[str], up: Collection[
         moves += [Move(fragment, bookie) for bookie in fragment.bookie_ids if bookie in lost]
     waiting = void = False
     tail = open_fragment(metadata)
-    tail_lacks = tail is not None and any(bookie in lost for bookie in tail.bookie_ids)
+    tail_lacks = metadata.state == LedgerMetadata.IN_RECOVERY or (
+        tail is not None and any(bookie in lost for bookie in tail.bookie_ids)
+    )
     for gap in metadata.gaps:
         covered = 0
         for fragment in settled:

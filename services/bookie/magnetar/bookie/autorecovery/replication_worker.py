@@ -334,6 +334,6 @@ class ReplicationWorker:
         return await remove_mark(self._metadata, self._keys, ledger_id, version)
 
     async def _recover_abandoned(self, ref: LedgerRef) -> None:
-        log.warning("a ledger that nobody writes to lacks a bookie: it is recovered", ledger=ref.id)
+        log.warning("a ledger that nobody writes to or closes is recovered", ledger=ref.id)
         await self._recover(ref)
         self._tails.forget(ref.id)
