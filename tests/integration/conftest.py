@@ -1,7 +1,7 @@
 """Fixtures of the integration tests: one server per module, unique topic names, a PyPI client per test.
 
-Every test runs over a standalone. Those in OVER_BOOKIES run a second time over a broker with bookies; so do all
-the others in `make test-over-bookies`.
+Every test runs over a standalone. Those in OVER_BOOKIES run a second time over a broker with bookies; so do
+all the others in `make test-over-bookies`.
 """
 
 from __future__ import annotations
