@@ -23,7 +23,7 @@ def registration(bookie_id: str, port: int, *, read_only: bool = False, rack: st
 
 async def eventually(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
