@@ -17,11 +17,6 @@ HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
     errors.InvalidName: 412,
     errors.MetadataError: 503,
     errors.VersionMismatch: 409,
-    errors.LogFailed: 503,
-    errors.LogFull: 503,
-    errors.NotEnoughBookies: 503,
-    errors.Backpressure: 503,
-    errors.OwnershipLost: 503,
     errors.BrokerError: 400,
     errors.TopicNotFound: 404,
     errors.SubscriptionNotFound: 404,
@@ -38,11 +33,11 @@ HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
 
 
 def status_of(error: errors.MagnetarError) -> int:
-    """The status of the nearest class above `error` that has one."""
+    """The status of the nearest class above `error` that has one; what may succeed later is never a 500."""
     for each in type(error).__mro__:
         status = HTTP_STATUS.get(each)
         if status is not None:
-            return status
+            return 503 if status == 500 and error.retriable else status
     raise AssertionError("MagnetarError itself has a status")
 
 
