@@ -360,7 +360,8 @@ def test_a_managed_ledger_is_what_the_model_says(examples: int) -> None:
         "trimmed",
         "hit",
         "miss",
-        "recovered",
         "lost",
     ):
         assert REACHED[what], f"the rules never came to: {what}"
+    if examples >= 3_000:  # too rare to be sure of it in fewer
+        assert REACHED["recovered"], "no entry was found that nobody had been told of"
