@@ -168,6 +168,18 @@ class NamespaceNotFound(TopicNotFound):
     """No such tenant or namespace; these are never created automatically."""
 
 
+class TopicBusy(BrokerError):
+    """Producers, consumers or subscriptions of the topic forbid to delete it without force."""
+
+
+class TopicExists(BrokerError):
+    """A topic with that name is there already, partitioned or not."""
+
+
+class InvalidPartitions(BrokerError):
+    """A number of partitions that a topic cannot have."""
+
+
 class SubscriptionNotFound(BrokerError):
     """No such subscription, and it may not be created automatically."""
 

@@ -10,6 +10,7 @@ from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.handlers.client import Services
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import RateSampler
@@ -56,8 +57,9 @@ class Broker:
         self._clock = clock
         self._tasks = TaskOwner("broker")
         self._budget = ByteBudget(config.memory, ledgers.cache)
+        self.policies = PolicyStore(config, metadata, keys)
         self._registry = TopicRegistry(
-            config, self._budget, ledgers, metadata, keys, self.namespaces, self._tasks.spawn
+            config, self._budget, ledgers, metadata, keys, self.namespaces, self.policies, self._tasks.spawn
         )
         self.listener: Listener | None = None
         self.not_ready: str | None = "the broker is starting"
@@ -82,6 +84,7 @@ class Broker:
         config = self.config
         await self.namespaces.ensure_defaults(config.cluster_name)
         await self.namespaces.start()
+        self.policies.start(self._registry.policies_changed)
         # Before anybody is served: what a former run recorded to delete and did not finish.
         await finish_intents(self._ledgers)
         self._tasks.spawn(self._finish_intents_for_ever(), "finish intents")
@@ -139,6 +142,7 @@ class Broker:
         await self._registry.close()
         if self.listener is not None:
             await self.listener.close()
+        await self.policies.close()
         await self.namespaces.close()
         await self._tasks.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from magnetar.broker.policies.config import PolicyConfig
 from magnetar.common.config.settings import setting
 
 
@@ -215,3 +216,4 @@ class BrokerConfig:
     dispatch: DispatchConfig = field(default_factory=DispatchConfig)
     topics: TopicConfig = field(default_factory=TopicConfig)
     deduplication: DeduplicationConfig = field(default_factory=DeduplicationConfig)
+    policies: PolicyConfig = field(default_factory=PolicyConfig)

@@ -90,8 +90,10 @@ def test_tenants_and_namespaces_come_back() -> None:
     assert keys.namespace_of(keys.namespace(namespace)) == namespace
 
 
-def test_partitions_share_the_schemas_of_their_topic() -> None:
+def test_partitions_share_the_schemas_and_policies_of_their_topic() -> None:
     topic = TopicName.parse("orders")
+    assert keys.topic_policies(topic.partition(3)) == keys.topic_policies(topic)
+    assert keys.topic_of_policies(keys.topic_policies(topic)) == topic
     assert keys.schema(topic.partition(3), 7) == keys.schema(topic, 7)
     assert keys.schema_version_of(keys.schema(topic, 7)) == 7
 
@@ -110,6 +112,7 @@ def test_every_key_is_documented() -> None:
         keys.namespace(NamespaceName("a", "b")),
         keys.partitioned_topic(topic),
         keys.topic_head(topic),
+        keys.topic_policies(topic),
         keys.topic_ledger(1, 2),
         keys.ledger(1),
         keys.ledger_id_counter,

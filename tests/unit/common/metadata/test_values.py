@@ -21,10 +21,12 @@ from magnetar.common.metadata.values import (
     LedgerRef,
     Namespace,
     PartitionedTopic,
+    Policies,
     SchemaRecord,
     Tenant,
     TopicHead,
     TopicLedger,
+    TopicPolicies,
     UnderReplicated,
     Value,
     decode,
@@ -39,6 +41,33 @@ VALUES: dict[str, Value] = {
     "tenant": Tenant(admin_roles=["ops", "dev"], allowed_clusters=["eu"], created_ms=1_600_000_000_001),
     "namespace": Namespace(bundle_count=4, created_ms=1_600_000_000_002),
     "partitioned-topic": PartitionedTopic(partitions=3, properties={"a": "1"}, created_ms=1_600_000_000_003),
+    "namespace-policies": Namespace(
+        bundle_count=4,
+        created_ms=1_600_000_000_026,
+        policies=Policies(
+            retention=Policies.Retention(time_min=-1, size_mb=-1),
+            message_ttl_s=0,
+            size_quota=Policies.BacklogQuota(limit_bytes=2**40, policy=Policies.CONSUMER_BACKLOG_EVICTION),
+            deduplication=False,
+            auto_topic_creation=Policies.AutoTopicCreation(allowed=True, partitioned=True, partitions=3),
+            subscription_types=Policies.SubscriptionTypes(names=["Shared"]),
+        ),
+        properties={"team": "orders"},
+    ),
+    "topic-policies": TopicPolicies(
+        policies=Policies(
+            dispatch_rate=Policies.Rate(
+                messages=100, byte_count=-1, period_s=2, relative_to_publish_rate=True
+            ),
+            subscribe_rate=Policies.SubscribeRate(per_consumer=3, period_s=30),
+            delayed_delivery=Policies.DelayedDelivery(active=True, tick_ms=100, max_delay_ms=3_600_000),
+            inactive_topics=Policies.InactiveTopics(
+                mode=Policies.DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP, inactive_s=60, delete=True
+            ),
+            persistence=Policies.Persistence(ensemble=3, write_quorum=3, ack_quorum=2, mark_delete_rate=0.5),
+            dispatch_rate_of_subscription={"slow": Policies.Rate(messages=1)},
+        ),
+    ),
     "counter": Counter(next=2**40),
     "topic-head": TopicHead(
         owner_epoch=7,

@@ -117,6 +117,19 @@ class Keys:
         """The topic of a partitioned-topic key."""
         return self._topic_of("partitioned-topics", key)
 
+    # Policies; partitions share those of their partitioned topic
+
+    def topic_policies(self, topic: TopicName) -> str:
+        return self._named("topic-policies", topic.base)
+
+    def topic_policies_prefix(self, domain: str | None = None, namespace: NamespaceName | None = None) -> str:
+        """Policies of every topic, of those of one domain, or of one namespace in a domain."""
+        return self._named_prefix("topic-policies", domain, namespace)
+
+    def topic_of_policies(self, key: str) -> TopicName:
+        """The topic of a topic-policies key."""
+        return self._topic_of("topic-policies", key)
+
     # Schemas; partitions share those of their partitioned topic
 
     def schemas_prefix(self, topic: TopicName) -> str:

@@ -49,6 +49,7 @@ class _ValueTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueType.V
     UNDER_REPLICATED: _ValueType.ValueType  # 13
     LEADER: _ValueType.ValueType  # 14
     DECOMMISSION: _ValueType.ValueType  # 15
+    TOPIC_POLICIES: _ValueType.ValueType  # 16
 
 class ValueType(_ValueType, metaclass=_ValueTypeEnumTypeWrapper): ...
 
@@ -68,6 +69,7 @@ BOOKIE_REGISTRATION: ValueType.ValueType  # 12
 UNDER_REPLICATED: ValueType.ValueType  # 13
 LEADER: ValueType.ValueType  # 14
 DECOMMISSION: ValueType.ValueType  # 15
+TOPIC_POLICIES: ValueType.ValueType  # 16
 Global___ValueType: _TypeAlias = ValueType  # noqa: Y015
 
 @_typing.final
@@ -182,28 +184,568 @@ Global___Tenant: _TypeAlias = Tenant  # noqa: Y015
 class Namespace(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class PropertiesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     FORMAT_FIELD_NUMBER: _builtins.int
     BUNDLE_COUNT_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
+    POLICIES_FIELD_NUMBER: _builtins.int
+    PROPERTIES_FIELD_NUMBER: _builtins.int
     bundle_count: _builtins.int
     """The hash ring is cut into that many equal parts until a bundle is split."""
     created_ms: _builtins.int
     @_builtins.property
     def format(self) -> Global___Format: ...
+    @_builtins.property
+    def policies(self) -> Global___Policies: ...
+    @_builtins.property
+    def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
         format: Global___Format | None = ...,
         bundle_count: _builtins.int = ...,
         created_ms: _builtins.int = ...,
+        policies: Global___Policies | None = ...,
+        properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "policies", b"policies"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_count", b"bundle_count", "created_ms", b"created_ms", "format", b"format"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_count", b"bundle_count", "created_ms", b"created_ms", "format", b"format", "policies", b"policies", "properties", b"properties"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Namespace: _TypeAlias = Namespace  # noqa: Y015
+
+@_typing.final
+class Policies(_message.Message):
+    """What a namespace or a topic says of its own. A field that is not set asks the level above: a topic its
+    namespace, a namespace the broker's configuration. Names, units and meanings are those of Pulsar's admin API.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _QuotaPolicy:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _QuotaPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Policies._QuotaPolicy.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        PRODUCER_REQUEST_HOLD: Policies._QuotaPolicy.ValueType  # 0
+        PRODUCER_EXCEPTION: Policies._QuotaPolicy.ValueType  # 1
+        CONSUMER_BACKLOG_EVICTION: Policies._QuotaPolicy.ValueType  # 2
+
+    class QuotaPolicy(_QuotaPolicy, metaclass=_QuotaPolicyEnumTypeWrapper): ...
+    PRODUCER_REQUEST_HOLD: Policies.QuotaPolicy.ValueType  # 0
+    PRODUCER_EXCEPTION: Policies.QuotaPolicy.ValueType  # 1
+    CONSUMER_BACKLOG_EVICTION: Policies.QuotaPolicy.ValueType  # 2
+
+    class _InactiveMode:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _InactiveModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Policies._InactiveMode.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        DELETE_WHEN_NO_SUBSCRIPTIONS: Policies._InactiveMode.ValueType  # 0
+        DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP: Policies._InactiveMode.ValueType  # 1
+
+    class InactiveMode(_InactiveMode, metaclass=_InactiveModeEnumTypeWrapper): ...
+    DELETE_WHEN_NO_SUBSCRIPTIONS: Policies.InactiveMode.ValueType  # 0
+    DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP: Policies.InactiveMode.ValueType  # 1
+
+    @_typing.final
+    class Retention(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TIME_MIN_FIELD_NUMBER: _builtins.int
+        SIZE_MB_FIELD_NUMBER: _builtins.int
+        time_min: _builtins.int
+        """-1: for ever"""
+        size_mb: _builtins.int
+        """-1: without bound"""
+        def __init__(
+            self,
+            *,
+            time_min: _builtins.int = ...,
+            size_mb: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["size_mb", b"size_mb", "time_min", b"time_min"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class BacklogQuota(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+        LIMIT_S_FIELD_NUMBER: _builtins.int
+        POLICY_FIELD_NUMBER: _builtins.int
+        limit_bytes: _builtins.int
+        """-1: none"""
+        limit_s: _builtins.int
+        """-1: none"""
+        policy: Global___Policies.QuotaPolicy.ValueType
+        def __init__(
+            self,
+            *,
+            limit_bytes: _builtins.int = ...,
+            limit_s: _builtins.int = ...,
+            policy: Global___Policies.QuotaPolicy.ValueType = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["limit_bytes", b"limit_bytes", "limit_s", b"limit_s", "policy", b"policy"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Rate(_message.Message):
+        """At most so much in each period; -1 or 0: no limit."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        MESSAGES_FIELD_NUMBER: _builtins.int
+        BYTE_COUNT_FIELD_NUMBER: _builtins.int
+        PERIOD_S_FIELD_NUMBER: _builtins.int
+        RELATIVE_TO_PUBLISH_RATE_FIELD_NUMBER: _builtins.int
+        messages: _builtins.int
+        byte_count: _builtins.int
+        period_s: _builtins.int
+        """0 means 1"""
+        relative_to_publish_rate: _builtins.bool
+        def __init__(
+            self,
+            *,
+            messages: _builtins.int = ...,
+            byte_count: _builtins.int = ...,
+            period_s: _builtins.int = ...,
+            relative_to_publish_rate: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_count", b"byte_count", "messages", b"messages", "period_s", b"period_s", "relative_to_publish_rate", b"relative_to_publish_rate"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class SubscribeRate(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PER_CONSUMER_FIELD_NUMBER: _builtins.int
+        PERIOD_S_FIELD_NUMBER: _builtins.int
+        per_consumer: _builtins.int
+        """-1 or 0: no limit"""
+        period_s: _builtins.int
+        """0 means 30"""
+        def __init__(
+            self,
+            *,
+            per_consumer: _builtins.int = ...,
+            period_s: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["per_consumer", b"per_consumer", "period_s", b"period_s"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class AutoTopicCreation(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ALLOWED_FIELD_NUMBER: _builtins.int
+        PARTITIONED_FIELD_NUMBER: _builtins.int
+        PARTITIONS_FIELD_NUMBER: _builtins.int
+        allowed: _builtins.bool
+        partitioned: _builtins.bool
+        partitions: _builtins.int
+        """of a topic created as partitioned"""
+        def __init__(
+            self,
+            *,
+            allowed: _builtins.bool = ...,
+            partitioned: _builtins.bool = ...,
+            partitions: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "partitioned", b"partitioned", "partitions", b"partitions"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class InactiveTopics(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        MODE_FIELD_NUMBER: _builtins.int
+        INACTIVE_S_FIELD_NUMBER: _builtins.int
+        DELETE_FIELD_NUMBER: _builtins.int
+        mode: Global___Policies.InactiveMode.ValueType
+        inactive_s: _builtins.int
+        delete: _builtins.bool
+        def __init__(
+            self,
+            *,
+            mode: Global___Policies.InactiveMode.ValueType = ...,
+            inactive_s: _builtins.int = ...,
+            delete: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["delete", b"delete", "inactive_s", b"inactive_s", "mode", b"mode"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class DelayedDelivery(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ACTIVE_FIELD_NUMBER: _builtins.int
+        TICK_MS_FIELD_NUMBER: _builtins.int
+        MAX_DELAY_MS_FIELD_NUMBER: _builtins.int
+        active: _builtins.bool
+        tick_ms: _builtins.int
+        max_delay_ms: _builtins.int
+        """0: no limit"""
+        def __init__(
+            self,
+            *,
+            active: _builtins.bool = ...,
+            tick_ms: _builtins.int = ...,
+            max_delay_ms: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "max_delay_ms", b"max_delay_ms", "tick_ms", b"tick_ms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class SubscriptionTypes(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAMES_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """Exclusive, Shared, Failover, Key_Shared"""
+
+        def __init__(
+            self,
+            *,
+            names: _abc.Iterable[_builtins.str] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Persistence(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ENSEMBLE_FIELD_NUMBER: _builtins.int
+        WRITE_QUORUM_FIELD_NUMBER: _builtins.int
+        ACK_QUORUM_FIELD_NUMBER: _builtins.int
+        MARK_DELETE_RATE_FIELD_NUMBER: _builtins.int
+        ensemble: _builtins.int
+        write_quorum: _builtins.int
+        ack_quorum: _builtins.int
+        mark_delete_rate: _builtins.float
+        def __init__(
+            self,
+            *,
+            ensemble: _builtins.int = ...,
+            write_quorum: _builtins.int = ...,
+            ack_quorum: _builtins.int = ...,
+            mark_delete_rate: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_quorum", b"ack_quorum", "ensemble", b"ensemble", "mark_delete_rate", b"mark_delete_rate", "write_quorum", b"write_quorum"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class DispatchRateOfSubscriptionEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Policies.Rate: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Policies.Rate | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    RETENTION_FIELD_NUMBER: _builtins.int
+    MESSAGE_TTL_S_FIELD_NUMBER: _builtins.int
+    SIZE_QUOTA_FIELD_NUMBER: _builtins.int
+    TIME_QUOTA_FIELD_NUMBER: _builtins.int
+    DEDUPLICATION_FIELD_NUMBER: _builtins.int
+    DEDUPLICATION_SNAPSHOT_S_FIELD_NUMBER: _builtins.int
+    DISPATCH_RATE_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_DISPATCH_RATE_FIELD_NUMBER: _builtins.int
+    PUBLISH_RATE_FIELD_NUMBER: _builtins.int
+    SUBSCRIBE_RATE_FIELD_NUMBER: _builtins.int
+    MAX_PRODUCERS_PER_TOPIC_FIELD_NUMBER: _builtins.int
+    MAX_CONSUMERS_PER_TOPIC_FIELD_NUMBER: _builtins.int
+    MAX_CONSUMERS_PER_SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    MAX_SUBSCRIPTIONS_PER_TOPIC_FIELD_NUMBER: _builtins.int
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_UNACKED_PER_CONSUMER_FIELD_NUMBER: _builtins.int
+    MAX_UNACKED_PER_SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    MAX_TOPICS_PER_NAMESPACE_FIELD_NUMBER: _builtins.int
+    AUTO_TOPIC_CREATION_FIELD_NUMBER: _builtins.int
+    AUTO_SUBSCRIPTION_CREATION_FIELD_NUMBER: _builtins.int
+    INACTIVE_TOPICS_FIELD_NUMBER: _builtins.int
+    DELAYED_DELIVERY_FIELD_NUMBER: _builtins.int
+    ENCRYPTION_REQUIRED_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_TYPES_FIELD_NUMBER: _builtins.int
+    PERSISTENCE_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_EXPIRATION_MIN_FIELD_NUMBER: _builtins.int
+    DISPATCH_RATE_OF_SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    message_ttl_s: _builtins.int
+    """0: never"""
+    deduplication: _builtins.bool
+    deduplication_snapshot_s: _builtins.int
+    max_producers_per_topic: _builtins.int
+    """0: no limit, here and in what follows"""
+    max_consumers_per_topic: _builtins.int
+    max_consumers_per_subscription: _builtins.int
+    max_subscriptions_per_topic: _builtins.int
+    max_message_bytes: _builtins.int
+    max_unacked_per_consumer: _builtins.int
+    max_unacked_per_subscription: _builtins.int
+    max_topics_per_namespace: _builtins.int
+    auto_subscription_creation: _builtins.bool
+    encryption_required: _builtins.bool
+    subscription_expiration_min: _builtins.int
+    """0: never"""
+    @_builtins.property
+    def retention(self) -> Global___Policies.Retention: ...
+    @_builtins.property
+    def size_quota(self) -> Global___Policies.BacklogQuota: ...
+    @_builtins.property
+    def time_quota(self) -> Global___Policies.BacklogQuota: ...
+    @_builtins.property
+    def dispatch_rate(self) -> Global___Policies.Rate: ...
+    @_builtins.property
+    def subscription_dispatch_rate(self) -> Global___Policies.Rate: ...
+    @_builtins.property
+    def publish_rate(self) -> Global___Policies.Rate: ...
+    @_builtins.property
+    def subscribe_rate(self) -> Global___Policies.SubscribeRate: ...
+    @_builtins.property
+    def auto_topic_creation(self) -> Global___Policies.AutoTopicCreation: ...
+    @_builtins.property
+    def inactive_topics(self) -> Global___Policies.InactiveTopics: ...
+    @_builtins.property
+    def delayed_delivery(self) -> Global___Policies.DelayedDelivery: ...
+    @_builtins.property
+    def subscription_types(self) -> Global___Policies.SubscriptionTypes: ...
+    @_builtins.property
+    def persistence(self) -> Global___Policies.Persistence: ...
+    @_builtins.property
+    def dispatch_rate_of_subscription(self) -> _containers.MessageMap[_builtins.str, Global___Policies.Rate]:
+        """The dispatch rate of single subscriptions of a topic, by name."""
+
+    def __init__(
+        self,
+        *,
+        retention: Global___Policies.Retention | None = ...,
+        message_ttl_s: _builtins.int | None = ...,
+        size_quota: Global___Policies.BacklogQuota | None = ...,
+        time_quota: Global___Policies.BacklogQuota | None = ...,
+        deduplication: _builtins.bool | None = ...,
+        deduplication_snapshot_s: _builtins.int | None = ...,
+        dispatch_rate: Global___Policies.Rate | None = ...,
+        subscription_dispatch_rate: Global___Policies.Rate | None = ...,
+        publish_rate: Global___Policies.Rate | None = ...,
+        subscribe_rate: Global___Policies.SubscribeRate | None = ...,
+        max_producers_per_topic: _builtins.int | None = ...,
+        max_consumers_per_topic: _builtins.int | None = ...,
+        max_consumers_per_subscription: _builtins.int | None = ...,
+        max_subscriptions_per_topic: _builtins.int | None = ...,
+        max_message_bytes: _builtins.int | None = ...,
+        max_unacked_per_consumer: _builtins.int | None = ...,
+        max_unacked_per_subscription: _builtins.int | None = ...,
+        max_topics_per_namespace: _builtins.int | None = ...,
+        auto_topic_creation: Global___Policies.AutoTopicCreation | None = ...,
+        auto_subscription_creation: _builtins.bool | None = ...,
+        inactive_topics: Global___Policies.InactiveTopics | None = ...,
+        delayed_delivery: Global___Policies.DelayedDelivery | None = ...,
+        encryption_required: _builtins.bool | None = ...,
+        subscription_types: Global___Policies.SubscriptionTypes | None = ...,
+        persistence: Global___Policies.Persistence | None = ...,
+        subscription_expiration_min: _builtins.int | None = ...,
+        dispatch_rate_of_subscription: _abc.Mapping[_builtins.str, Global___Policies.Rate] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_subscription_creation", b"_auto_subscription_creation", "_auto_topic_creation", b"_auto_topic_creation", "_deduplication", b"_deduplication", "_deduplication_snapshot_s", b"_deduplication_snapshot_s", "_delayed_delivery", b"_delayed_delivery", "_dispatch_rate", b"_dispatch_rate", "_encryption_required", b"_encryption_required", "_inactive_topics", b"_inactive_topics", "_max_consumers_per_subscription", b"_max_consumers_per_subscription", "_max_consumers_per_topic", b"_max_consumers_per_topic", "_max_message_bytes", b"_max_message_bytes", "_max_producers_per_topic", b"_max_producers_per_topic", "_max_subscriptions_per_topic", b"_max_subscriptions_per_topic", "_max_topics_per_namespace", b"_max_topics_per_namespace", "_max_unacked_per_consumer", b"_max_unacked_per_consumer", "_max_unacked_per_subscription", b"_max_unacked_per_subscription", "_message_ttl_s", b"_message_ttl_s", "_persistence", b"_persistence", "_publish_rate", b"_publish_rate", "_retention", b"_retention", "_size_quota", b"_size_quota", "_subscribe_rate", b"_subscribe_rate", "_subscription_dispatch_rate", b"_subscription_dispatch_rate", "_subscription_expiration_min", b"_subscription_expiration_min", "_subscription_types", b"_subscription_types", "_time_quota", b"_time_quota", "auto_subscription_creation", b"auto_subscription_creation", "auto_topic_creation", b"auto_topic_creation", "deduplication", b"deduplication", "deduplication_snapshot_s", b"deduplication_snapshot_s", "delayed_delivery", b"delayed_delivery", "dispatch_rate", b"dispatch_rate", "encryption_required", b"encryption_required", "inactive_topics", b"inactive_topics", "max_consumers_per_subscription", b"max_consumers_per_subscription", "max_consumers_per_topic", b"max_consumers_per_topic", "max_message_bytes", b"max_message_bytes", "max_producers_per_topic", b"max_producers_per_topic", "max_subscriptions_per_topic", b"max_subscriptions_per_topic", "max_topics_per_namespace", b"max_topics_per_namespace", "max_unacked_per_consumer", b"max_unacked_per_consumer", "max_unacked_per_subscription", b"max_unacked_per_subscription", "message_ttl_s", b"message_ttl_s", "persistence", b"persistence", "publish_rate", b"publish_rate", "retention", b"retention", "size_quota", b"size_quota", "subscribe_rate", b"subscribe_rate", "subscription_dispatch_rate", b"subscription_dispatch_rate", "subscription_expiration_min", b"subscription_expiration_min", "subscription_types", b"subscription_types", "time_quota", b"time_quota"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_subscription_creation", b"_auto_subscription_creation", "_auto_topic_creation", b"_auto_topic_creation", "_deduplication", b"_deduplication", "_deduplication_snapshot_s", b"_deduplication_snapshot_s", "_delayed_delivery", b"_delayed_delivery", "_dispatch_rate", b"_dispatch_rate", "_encryption_required", b"_encryption_required", "_inactive_topics", b"_inactive_topics", "_max_consumers_per_subscription", b"_max_consumers_per_subscription", "_max_consumers_per_topic", b"_max_consumers_per_topic", "_max_message_bytes", b"_max_message_bytes", "_max_producers_per_topic", b"_max_producers_per_topic", "_max_subscriptions_per_topic", b"_max_subscriptions_per_topic", "_max_topics_per_namespace", b"_max_topics_per_namespace", "_max_unacked_per_consumer", b"_max_unacked_per_consumer", "_max_unacked_per_subscription", b"_max_unacked_per_subscription", "_message_ttl_s", b"_message_ttl_s", "_persistence", b"_persistence", "_publish_rate", b"_publish_rate", "_retention", b"_retention", "_size_quota", b"_size_quota", "_subscribe_rate", b"_subscribe_rate", "_subscription_dispatch_rate", b"_subscription_dispatch_rate", "_subscription_expiration_min", b"_subscription_expiration_min", "_subscription_types", b"_subscription_types", "_time_quota", b"_time_quota", "auto_subscription_creation", b"auto_subscription_creation", "auto_topic_creation", b"auto_topic_creation", "deduplication", b"deduplication", "deduplication_snapshot_s", b"deduplication_snapshot_s", "delayed_delivery", b"delayed_delivery", "dispatch_rate", b"dispatch_rate", "dispatch_rate_of_subscription", b"dispatch_rate_of_subscription", "encryption_required", b"encryption_required", "inactive_topics", b"inactive_topics", "max_consumers_per_subscription", b"max_consumers_per_subscription", "max_consumers_per_topic", b"max_consumers_per_topic", "max_message_bytes", b"max_message_bytes", "max_producers_per_topic", b"max_producers_per_topic", "max_subscriptions_per_topic", b"max_subscriptions_per_topic", "max_topics_per_namespace", b"max_topics_per_namespace", "max_unacked_per_consumer", b"max_unacked_per_consumer", "max_unacked_per_subscription", b"max_unacked_per_subscription", "message_ttl_s", b"message_ttl_s", "persistence", b"persistence", "publish_rate", b"publish_rate", "retention", b"retention", "size_quota", b"size_quota", "subscribe_rate", b"subscribe_rate", "subscription_dispatch_rate", b"subscription_dispatch_rate", "subscription_expiration_min", b"subscription_expiration_min", "subscription_types", b"subscription_types", "time_quota", b"time_quota"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__auto_subscription_creation: _TypeAlias = _typing.Literal["auto_subscription_creation"]  # noqa: Y015
+    _WhichOneofArgType__auto_subscription_creation: _TypeAlias = _typing.Literal["_auto_subscription_creation", b"_auto_subscription_creation"]  # noqa: Y015
+    _WhichOneofReturnType__auto_topic_creation: _TypeAlias = _typing.Literal["auto_topic_creation"]  # noqa: Y015
+    _WhichOneofArgType__auto_topic_creation: _TypeAlias = _typing.Literal["_auto_topic_creation", b"_auto_topic_creation"]  # noqa: Y015
+    _WhichOneofReturnType__deduplication: _TypeAlias = _typing.Literal["deduplication"]  # noqa: Y015
+    _WhichOneofArgType__deduplication: _TypeAlias = _typing.Literal["_deduplication", b"_deduplication"]  # noqa: Y015
+    _WhichOneofReturnType__deduplication_snapshot_s: _TypeAlias = _typing.Literal["deduplication_snapshot_s"]  # noqa: Y015
+    _WhichOneofArgType__deduplication_snapshot_s: _TypeAlias = _typing.Literal["_deduplication_snapshot_s", b"_deduplication_snapshot_s"]  # noqa: Y015
+    _WhichOneofReturnType__delayed_delivery: _TypeAlias = _typing.Literal["delayed_delivery"]  # noqa: Y015
+    _WhichOneofArgType__delayed_delivery: _TypeAlias = _typing.Literal["_delayed_delivery", b"_delayed_delivery"]  # noqa: Y015
+    _WhichOneofReturnType__dispatch_rate: _TypeAlias = _typing.Literal["dispatch_rate"]  # noqa: Y015
+    _WhichOneofArgType__dispatch_rate: _TypeAlias = _typing.Literal["_dispatch_rate", b"_dispatch_rate"]  # noqa: Y015
+    _WhichOneofReturnType__encryption_required: _TypeAlias = _typing.Literal["encryption_required"]  # noqa: Y015
+    _WhichOneofArgType__encryption_required: _TypeAlias = _typing.Literal["_encryption_required", b"_encryption_required"]  # noqa: Y015
+    _WhichOneofReturnType__inactive_topics: _TypeAlias = _typing.Literal["inactive_topics"]  # noqa: Y015
+    _WhichOneofArgType__inactive_topics: _TypeAlias = _typing.Literal["_inactive_topics", b"_inactive_topics"]  # noqa: Y015
+    _WhichOneofReturnType__max_consumers_per_subscription: _TypeAlias = _typing.Literal["max_consumers_per_subscription"]  # noqa: Y015
+    _WhichOneofArgType__max_consumers_per_subscription: _TypeAlias = _typing.Literal["_max_consumers_per_subscription", b"_max_consumers_per_subscription"]  # noqa: Y015
+    _WhichOneofReturnType__max_consumers_per_topic: _TypeAlias = _typing.Literal["max_consumers_per_topic"]  # noqa: Y015
+    _WhichOneofArgType__max_consumers_per_topic: _TypeAlias = _typing.Literal["_max_consumers_per_topic", b"_max_consumers_per_topic"]  # noqa: Y015
+    _WhichOneofReturnType__max_message_bytes: _TypeAlias = _typing.Literal["max_message_bytes"]  # noqa: Y015
+    _WhichOneofArgType__max_message_bytes: _TypeAlias = _typing.Literal["_max_message_bytes", b"_max_message_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__max_producers_per_topic: _TypeAlias = _typing.Literal["max_producers_per_topic"]  # noqa: Y015
+    _WhichOneofArgType__max_producers_per_topic: _TypeAlias = _typing.Literal["_max_producers_per_topic", b"_max_producers_per_topic"]  # noqa: Y015
+    _WhichOneofReturnType__max_subscriptions_per_topic: _TypeAlias = _typing.Literal["max_subscriptions_per_topic"]  # noqa: Y015
+    _WhichOneofArgType__max_subscriptions_per_topic: _TypeAlias = _typing.Literal["_max_subscriptions_per_topic", b"_max_subscriptions_per_topic"]  # noqa: Y015
+    _WhichOneofReturnType__max_topics_per_namespace: _TypeAlias = _typing.Literal["max_topics_per_namespace"]  # noqa: Y015
+    _WhichOneofArgType__max_topics_per_namespace: _TypeAlias = _typing.Literal["_max_topics_per_namespace", b"_max_topics_per_namespace"]  # noqa: Y015
+    _WhichOneofReturnType__max_unacked_per_consumer: _TypeAlias = _typing.Literal["max_unacked_per_consumer"]  # noqa: Y015
+    _WhichOneofArgType__max_unacked_per_consumer: _TypeAlias = _typing.Literal["_max_unacked_per_consumer", b"_max_unacked_per_consumer"]  # noqa: Y015
+    _WhichOneofReturnType__max_unacked_per_subscription: _TypeAlias = _typing.Literal["max_unacked_per_subscription"]  # noqa: Y015
+    _WhichOneofArgType__max_unacked_per_subscription: _TypeAlias = _typing.Literal["_max_unacked_per_subscription", b"_max_unacked_per_subscription"]  # noqa: Y015
+    _WhichOneofReturnType__message_ttl_s: _TypeAlias = _typing.Literal["message_ttl_s"]  # noqa: Y015
+    _WhichOneofArgType__message_ttl_s: _TypeAlias = _typing.Literal["_message_ttl_s", b"_message_ttl_s"]  # noqa: Y015
+    _WhichOneofReturnType__persistence: _TypeAlias = _typing.Literal["persistence"]  # noqa: Y015
+    _WhichOneofArgType__persistence: _TypeAlias = _typing.Literal["_persistence", b"_persistence"]  # noqa: Y015
+    _WhichOneofReturnType__publish_rate: _TypeAlias = _typing.Literal["publish_rate"]  # noqa: Y015
+    _WhichOneofArgType__publish_rate: _TypeAlias = _typing.Literal["_publish_rate", b"_publish_rate"]  # noqa: Y015
+    _WhichOneofReturnType__retention: _TypeAlias = _typing.Literal["retention"]  # noqa: Y015
+    _WhichOneofArgType__retention: _TypeAlias = _typing.Literal["_retention", b"_retention"]  # noqa: Y015
+    _WhichOneofReturnType__size_quota: _TypeAlias = _typing.Literal["size_quota"]  # noqa: Y015
+    _WhichOneofArgType__size_quota: _TypeAlias = _typing.Literal["_size_quota", b"_size_quota"]  # noqa: Y015
+    _WhichOneofReturnType__subscribe_rate: _TypeAlias = _typing.Literal["subscribe_rate"]  # noqa: Y015
+    _WhichOneofArgType__subscribe_rate: _TypeAlias = _typing.Literal["_subscribe_rate", b"_subscribe_rate"]  # noqa: Y015
+    _WhichOneofReturnType__subscription_dispatch_rate: _TypeAlias = _typing.Literal["subscription_dispatch_rate"]  # noqa: Y015
+    _WhichOneofArgType__subscription_dispatch_rate: _TypeAlias = _typing.Literal["_subscription_dispatch_rate", b"_subscription_dispatch_rate"]  # noqa: Y015
+    _WhichOneofReturnType__subscription_expiration_min: _TypeAlias = _typing.Literal["subscription_expiration_min"]  # noqa: Y015
+    _WhichOneofArgType__subscription_expiration_min: _TypeAlias = _typing.Literal["_subscription_expiration_min", b"_subscription_expiration_min"]  # noqa: Y015
+    _WhichOneofReturnType__subscription_types: _TypeAlias = _typing.Literal["subscription_types"]  # noqa: Y015
+    _WhichOneofArgType__subscription_types: _TypeAlias = _typing.Literal["_subscription_types", b"_subscription_types"]  # noqa: Y015
+    _WhichOneofReturnType__time_quota: _TypeAlias = _typing.Literal["time_quota"]  # noqa: Y015
+    _WhichOneofArgType__time_quota: _TypeAlias = _typing.Literal["_time_quota", b"_time_quota"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_subscription_creation) -> _WhichOneofReturnType__auto_subscription_creation | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_topic_creation) -> _WhichOneofReturnType__auto_topic_creation | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deduplication) -> _WhichOneofReturnType__deduplication | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deduplication_snapshot_s) -> _WhichOneofReturnType__deduplication_snapshot_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__delayed_delivery) -> _WhichOneofReturnType__delayed_delivery | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dispatch_rate) -> _WhichOneofReturnType__dispatch_rate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__encryption_required) -> _WhichOneofReturnType__encryption_required | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__inactive_topics) -> _WhichOneofReturnType__inactive_topics | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_consumers_per_subscription) -> _WhichOneofReturnType__max_consumers_per_subscription | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_consumers_per_topic) -> _WhichOneofReturnType__max_consumers_per_topic | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_message_bytes) -> _WhichOneofReturnType__max_message_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_producers_per_topic) -> _WhichOneofReturnType__max_producers_per_topic | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_subscriptions_per_topic) -> _WhichOneofReturnType__max_subscriptions_per_topic | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_topics_per_namespace) -> _WhichOneofReturnType__max_topics_per_namespace | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_unacked_per_consumer) -> _WhichOneofReturnType__max_unacked_per_consumer | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_unacked_per_subscription) -> _WhichOneofReturnType__max_unacked_per_subscription | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_ttl_s) -> _WhichOneofReturnType__message_ttl_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__persistence) -> _WhichOneofReturnType__persistence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__publish_rate) -> _WhichOneofReturnType__publish_rate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retention) -> _WhichOneofReturnType__retention | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__size_quota) -> _WhichOneofReturnType__size_quota | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__subscribe_rate) -> _WhichOneofReturnType__subscribe_rate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__subscription_dispatch_rate) -> _WhichOneofReturnType__subscription_dispatch_rate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__subscription_expiration_min) -> _WhichOneofReturnType__subscription_expiration_min | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__subscription_types) -> _WhichOneofReturnType__subscription_types | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_quota) -> _WhichOneofReturnType__time_quota | None: ...
+
+Global___Policies: _TypeAlias = Policies  # noqa: Y015
+
+@_typing.final
+class TopicPolicies(_message.Message):
+    """The policies of one topic; of a partitioned topic they hold for each partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    POLICIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    @_builtins.property
+    def policies(self) -> Global___Policies: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        policies: Global___Policies | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "policies", b"policies"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "policies", b"policies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicPolicies: _TypeAlias = TopicPolicies  # noqa: Y015
 
 @_typing.final
 class PartitionedTopic(_message.Message):

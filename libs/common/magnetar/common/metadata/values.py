@@ -25,6 +25,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     TENANT,
     TOPIC_HEAD,
     TOPIC_LEDGER,
+    TOPIC_POLICIES,
     UNDER_REPLICATED,
     BookieCookie,
     BookieRegistration,
@@ -38,10 +39,12 @@ from magnetar.common.metadata.metadata_pb2 import (
     LedgerRef,
     Namespace,
     PartitionedTopic,
+    Policies,
     SchemaRecord,
     Tenant,
     TopicHead,
     TopicLedger,
+    TopicPolicies,
     UnderReplicated,
     ValueType,
 )
@@ -59,10 +62,12 @@ __all__ = [
     "LedgerRef",
     "Namespace",
     "PartitionedTopic",
+    "Policies",
     "SchemaRecord",
     "Tenant",
     "TopicHead",
     "TopicLedger",
+    "TopicPolicies",
     "UnderReplicated",
     "decode",
     "encode",
@@ -87,6 +92,7 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     UnderReplicated: UNDER_REPLICATED,
     Leader: LEADER,
     Decommission: DECOMMISSION,
+    TopicPolicies: TOPIC_POLICIES,
 }
 
 Value: TypeAlias = (
@@ -105,6 +111,7 @@ Value: TypeAlias = (
     | UnderReplicated
     | Leader
     | Decommission
+    | TopicPolicies
 )
 
 V = TypeVar(
@@ -124,6 +131,7 @@ V = TypeVar(
     UnderReplicated,
     Leader,
     Decommission,
+    TopicPolicies,
 )
 
 

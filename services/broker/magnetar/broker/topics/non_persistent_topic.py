@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.membership import check_supported
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
@@ -26,8 +27,10 @@ class NonPersistentTopic(Topic):
 
     __slots__ = ("_clock", "_config", "_subscriptions")
 
-    def __init__(self, name: TopicName, config: BrokerConfig, clock: Clock) -> None:
-        super().__init__(name)
+    def __init__(
+        self, name: TopicName, policies: EffectivePolicies, config: BrokerConfig, clock: Clock
+    ) -> None:
+        super().__init__(name, policies)
         self._config = config
         self._clock = clock
         self._subscriptions: dict[str, NonPersistentSubscription] = {}

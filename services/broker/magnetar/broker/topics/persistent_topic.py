@@ -11,6 +11,7 @@ from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.entry_source import Spawn
 from magnetar.broker.subscriptions.membership import SubType, check_supported
@@ -68,13 +69,14 @@ class PersistentTopic(Topic):
     def __init__(
         self,
         name: TopicName,
+        policies: EffectivePolicies,
         config: BrokerConfig,
         budget: ByteBudget,
         clock: Clock,
         spawn: Spawn,
         on_gone: Callable[[PersistentTopic], None],
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, policies)
         self._config = config
         self._budget = budget
         self._clock = clock

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from magnetar.broker.peer import Peer
+from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
@@ -75,10 +76,12 @@ class SubscribeRequest:
 class Topic(ABC):
     """One topic as a broker serves it."""
 
-    __slots__ = ("closing", "name", "producers", "stats")
+    __slots__ = ("closing", "name", "policies", "producers", "stats")
 
-    def __init__(self, name: TopicName) -> None:
+    def __init__(self, name: TopicName, policies: EffectivePolicies) -> None:
         self.name = name
+        self.policies = policies
+        """Those that hold now; shared with the namespace's other topics that have none of their own."""
         self.stats = TopicStats()
         self.producers: dict[str, Producer] = {}
         self.closing = False
@@ -100,6 +103,10 @@ class Topic(ABC):
     @property
     def producer_count(self) -> int:
         return len(self.producers)
+
+    def apply_policies(self, policies: EffectivePolicies) -> None:
+        """Other policies hold from now on. Called from the event loop, also when nothing differs."""
+        self.policies = policies
 
     def check_open(self) -> None:
         """Raises ServiceNotReady when the topic is going away."""

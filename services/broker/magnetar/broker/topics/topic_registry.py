@@ -6,7 +6,7 @@ A topic is loaded once, however many clients ask for it at the same time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -14,16 +14,21 @@ from typing import Final
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.policy_store import PolicyStore
+from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.subscriptions.entry_source import Spawn
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import (
+    MetadataError,
     NamespaceNotFound,
     NotAllowed,
     OwnershipLost,
     ServiceNotReady,
     TooManyRequests,
+    TopicBusy,
     TopicNotFound,
 )
 from magnetar.common.metadata.keys import Keys
@@ -33,11 +38,18 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_topic
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.directory import delete_managed_ledger
 from magnetar.ledger.managed_ledger.opening import open_managed_ledger
 
 log = get_logger(__name__)
 
 NOT_PARTITIONED: Final = 0
+
+CLOSE_BEFORE_DELETION_S: Final = 10.0
+"""How long a topic that is deleted may take to be closed in order."""
+
+POLICIES_RETRY_S: Final = 1.0
+"""After policies that could not be read, before the next try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +69,23 @@ class TopicRegistry:
         metadata: MetadataStore,
         keys: Keys,
         namespaces: Namespaces,
+        policies: PolicyStore,
+        schemas: SchemaStore,
         spawn: Spawn,
     ) -> None:
+        self._policies = policies
+        self._stale: set[Topic] = set()
         self._config = config
         self._budget = budget
         self._ledgers = ledgers
         self._metadata = metadata
         self._keys = keys
         self._namespaces = namespaces
+        self._schemas = schemas
         self._spawn = spawn
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
+        self._deleting: set[str] = set()
         self._closing = False
         self._no_loads: ServiceNotReady | None = None
 
@@ -105,6 +123,8 @@ class TopicRegistry:
             raise ServiceNotReady("the broker is shutting down")
         if self._no_loads is not None:
             raise ServiceNotReady(*self._no_loads.args)
+        if name.full in self._deleting or name.base.full in self._deleting:
+            raise ServiceNotReady(f"topic {name} is being deleted; look it up again")
         if len(self._loading) >= self._config.topics.loads_max:
             raise TooManyRequests(
                 f"{len(self._loading)} topics are loading already (maxConcurrentTopicLoadRequest)"
@@ -117,21 +137,60 @@ class TopicRegistry:
     async def _load(self, name: TopicName, create: bool) -> Topic:
         await self._check_allowed(name)
         topic: Topic
+        generation = self._policies.generation
+        policies = await self._policies.of_topic(name)
         if name.persistent:
-            topic = await self._load_persistent(name, create and await self._may_create(name))
+            topic = await self._load_persistent(name, policies, create and await self._may_create(name))
         else:
             if not create or not await self._may_create(name):
                 raise TopicNotFound(f"topic {name} is not there, and may not be created automatically")
-            topic = NonPersistentTopic(name, self._config, self._ledgers.clock)
+            topic = NonPersistentTopic(name, policies, self._config, self._ledgers.clock)
         if self._closing:
             await topic.close()
             raise ServiceNotReady("the broker is shutting down")
         self._topics[name.full] = topic
+        if generation != self._policies.generation:
+            self._refresh([topic])
         return topic
 
-    async def _load_persistent(self, name: TopicName, create: bool) -> PersistentTopic:
+    def policies_changed(self, namespace: NamespaceName | None, changed: TopicName | None) -> None:
+        """Give the loaded topics that it may concern their policies as they are now."""
+        self._refresh(
+            topic
+            for topic in self._topics.values()
+            if (namespace is None or topic.name.namespace == namespace)
+            and (changed is None or topic.name.base == changed)
+        )
+
+    def _refresh(self, topics: Iterable[Topic]) -> None:
+        running = bool(self._stale)
+        self._stale.update(topics)
+        if self._stale and not running:
+            self._spawn(self._refresh_stale(), "apply policies")
+
+    async def _refresh_stale(self) -> None:
+        """Read anew, one by one; a topic whose policies change meanwhile is read again."""
+        while self._stale:
+            topic = next(iter(self._stale))
+            generation = self._policies.generation
+            try:
+                policies = await self._policies.of_topic(topic.name)
+            except NamespaceNotFound:
+                self._stale.discard(topic)  # it is being deleted, and its topics with it
+                continue
+            except MetadataError as error:
+                log.warning("policies cannot be read, trying again", topic=topic.name.full, error=str(error))
+                await asyncio.sleep(POLICIES_RETRY_S)
+                continue
+            if generation == self._policies.generation:
+                self._stale.discard(topic)
+            topic.apply_policies(policies)
+
+    async def _load_persistent(
+        self, name: TopicName, policies: EffectivePolicies, create: bool
+    ) -> PersistentTopic:
         topic = PersistentTopic(
-            name, self._config, self._budget, self._ledgers.clock, self._spawn, self._forget
+            name, policies, self._config, self._budget, self._ledgers.clock, self._spawn, self._forget
         )
         ledger = await open_managed_ledger(self._ledgers, name.full, topic, create=create, properties={})
         try:
@@ -187,6 +246,54 @@ class TopicRegistry:
             ]
         return sorted(name.full for name in names if not is_system_topic(name))
 
+    @asynccontextmanager
+    async def deleting(self, name: TopicName) -> AsyncIterator[None]:
+        """Neither the topic nor a partition of it is loaded meanwhile. Raises ServiceNotReady, when it is
+        being deleted already.
+        """
+        if name.full in self._deleting:
+            raise ServiceNotReady(f"topic {name} is being deleted already")
+        self._deleting.add(name.full)
+        try:
+            yield
+        finally:
+            self._deleting.discard(name.full)
+
+    async def delete(self, name: TopicName, *, force: bool, unless_subscribed: bool = False) -> None:
+        """Delete a topic with its subscriptions, its messages and its schemas.
+
+        Raises TopicBusy while a producer or a consumer is connected, unless `force`, which disconnects them;
+        with `unless_subscribed` (deletion by inactivity) also while there is a subscription. A loaded topic is
+        fenced before anything is waited for: nobody comes between a caller's own look at it and this one.
+        Clients that ask for it meanwhile get ServiceNotReady, and the next topic of that name is a new one.
+        Raises TopicNotFound, ServiceNotReady when it is being deleted already, StorageError, MetadataError.
+        """
+        async with self.deleting(name):
+            loading = self._loading.get(name.full)
+            if loading is not None:
+                await asyncio.wait([loading.task])
+            topic = self._topics.get(name.full)
+            if topic is None:
+                if not await self.exists(name):
+                    raise TopicNotFound(f"topic {name} does not exist")
+            else:
+                check_deletable(topic, force=force, unless_subscribed=unless_subscribed)
+                await self._unload_for_good(topic)
+            if name.persistent:
+                await delete_managed_ledger(self._ledgers, name.full)
+            if name.partition_index < 0:
+                await self._schemas.delete(name)
+
+    async def _unload_for_good(self, topic: Topic) -> None:
+        topic.disconnect_clients()
+        try:
+            await asyncio.wait_for(topic.close(), CLOSE_BEFORE_DELETION_S)
+        except TimeoutError:
+            # Storage does not confirm what is on its way; it goes with the ledgers, which are deleted open.
+            log.warning("topic deleted without being closed", topic=topic.name.full)
+        finally:
+            self._forget(topic)
+
     def _forget(self, topic: Topic) -> None:
         if self._topics.get(topic.name.full) is topic:
             del self._topics[topic.name.full]
@@ -220,3 +327,13 @@ class TopicRegistry:
             if isinstance(result, BaseException):
                 log.error("topic did not close cleanly", topic=topic.name.full, error=str(result))
         self._topics.clear()
+
+
+def check_deletable(topic: Topic, *, force: bool, unless_subscribed: bool = False) -> None:
+    """Raises TopicBusy while somebody needs the topic; see TopicRegistry.delete."""
+    if topic.has_clients and not force:
+        raise TopicBusy(
+            f"topic {topic.name} has active producers/subscriptions; disconnect them, or delete it with force"
+        )
+    if unless_subscribed and topic.subscriptions:
+        raise TopicBusy(f"topic {topic.name} has subscriptions")
