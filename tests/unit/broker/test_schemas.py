@@ -162,3 +162,18 @@ def test_a_version_that_is_no_version_is_refused(tmp_path: Path) -> None:
             await schemas.get(TOPIC, b"\x01")
 
     with_store(tmp_path, body)
+
+
+def test_the_schemas_of_a_deleted_topic_are_gone_and_versions_begin_anew(tmp_path: Path) -> None:
+    async def body(store: SqliteMetadataStore, schemas: SchemaStore) -> None:
+        other = TopicName.parse("orders-of-others")
+        for number in range(150):
+            await schemas.put(TOPIC, schema(b"%d" % number))
+        await schemas.put(other, schema(b"a"))
+        await schemas.delete(TOPIC)
+        await schemas.delete(TOPIC)
+        assert await schemas.get(TOPIC) is None
+        assert await schemas.get(other) is not None
+        assert await schemas.put(TOPIC, schema(b"new")) == version(0)
+
+    with_store(tmp_path, body)

@@ -59,7 +59,15 @@ class Broker:
         self._budget = ByteBudget(config.memory, ledgers.cache)
         self.policies = PolicyStore(config, metadata, keys)
         self._registry = TopicRegistry(
-            config, self._budget, ledgers, metadata, keys, self.namespaces, self.policies, self._tasks.spawn
+            config,
+            self._budget,
+            ledgers,
+            metadata,
+            keys,
+            self.namespaces,
+            self.policies,
+            self.schemas,
+            self._tasks.spawn,
         )
         self.listener: Listener | None = None
         self.not_ready: str | None = "the broker is starting"

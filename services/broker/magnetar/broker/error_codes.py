@@ -23,6 +23,10 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
     errors.OwnershipLost: ServerError.ServiceNotReady,
     errors.BrokerError: ServerError.UnknownError,
     errors.TopicNotFound: ServerError.TopicNotFound,
+    # What only administrators ask for; no client waits for these.
+    errors.TopicBusy: ServerError.NotAllowedError,
+    errors.TopicExists: ServerError.NotAllowedError,
+    errors.InvalidPartitions: ServerError.NotAllowedError,
     errors.SubscriptionNotFound: ServerError.SubscriptionNotFound,
     errors.UnsubscribeRefused: ServerError.MetadataError,  # as Apache Pulsar answers it
     errors.ConsumerNotFound: ServerError.ConsumerNotFound,

@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from magnetar.common.errors import MetadataError, NotAllowed, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.store import ABSENT, VALUE_BYTES_MAX, MetadataStore
+from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, VALUE_BYTES_MAX, Delete, MetadataStore
 from magnetar.common.metadata.values import SchemaRecord, decode, encode
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock, SystemClock
@@ -94,6 +94,12 @@ class SchemaStore:
         for key, value in sorted(record.properties.items()):
             schema.properties.add(key=key, value=value)
         return schema, _VERSION.pack(record.version)
+
+    async def delete(self, topic: TopicName) -> None:
+        """Forget every version: the topic is gone, and its messages with it. Idempotent."""
+        items = (await self._metadata.children(self._keys.schemas_prefix(topic))).items
+        for first in range(0, len(items), TXN_OPS_MAX):
+            await self._metadata.commit([Delete(item.key) for item in items[first : first + TXN_OPS_MAX]])
 
     def _record(self, version: int, schema: Schema) -> SchemaRecord:
         return SchemaRecord(

@@ -309,6 +309,28 @@ def test_a_deletion_that_was_cut_short_is_finished() -> None:
     assert len(outcomes) > 4, "the deletion takes several writes"
 
 
+def test_a_topic_whose_ledgers_cannot_be_deleted_now_is_gone_all_the_same() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        await topic.publish_confirmed(25)
+        await topic.ledger.close()
+        ctx = topic.ctx
+
+        class Refusing:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(ctx.ledgers, name)
+
+            async def delete(self, *args: Any, **named: Any) -> None:
+                raise LogFailed("not now")
+
+        await delete_managed_ledger(replace(ctx, ledgers=Refusing()), TOPIC)
+        assert not await managed_ledger_exists(ctx, TOPIC)
+        assert await finish_intents(ctx) == 1
+        assert {key for key in process.world.metadata.dump() if "/counters/" not in key} == set()
+
+    simulated(scenario)
+
+
 def test_metadata_writes_of_unknown_outcome_lose_nothing() -> None:
     unknown: list[UnknownOutcome] = []
 

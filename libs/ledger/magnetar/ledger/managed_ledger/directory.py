@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatch
+from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import delete_topic_intent_id
 from magnetar.common.metadata.store import Delete, Put
 from magnetar.common.metadata.values import Intent, TopicHead, decode, encode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName
+from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import finish_delete_topic
+
+log = get_logger(__name__)
 
 _ATTEMPTS_MAX = 5
 
@@ -38,7 +41,11 @@ async def delete_managed_ledger(ctx: ManagedLedgerContext, name: str) -> None:
             await ctx.metadata.commit([Put(intent_key, encode(intent)), Delete(key, found.version)])
         except (VersionMismatch, UnknownOutcome):
             continue
-        await finish_delete_topic(ctx, intent_key, intent)
+        try:
+            await finish_delete_topic(ctx, intent_key, intent)
+        except MagnetarError as error:
+            # The topic is gone for everybody; what is left of it is the next `finish_intents`' work.
+            log.warning("deleted topic has ledgers left", topic=name, error=str(error))
         return
     raise MetadataError(f"topic {name} keeps changing while it is deleted")
 
