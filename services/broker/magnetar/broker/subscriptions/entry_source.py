@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
+from magnetar.broker.subscriptions.delivery import DelayGate
 from magnetar.broker.subscriptions.replay import ReplaySet
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
@@ -50,6 +51,7 @@ class EntrySource:
         "_replayed",
         "_spawn",
         "_wake",
+        "delay",
     )
 
     def __init__(
@@ -77,6 +79,8 @@ class EntrySource:
         self._reading = False
         self._paused: asyncio.TimerHandle | None = None
         self._generation = 0
+        self.delay: DelayGate | None = None
+        """Keeps entries that are not due out of what is read for the first time; None: nothing is delayed."""
 
     @property
     def reading(self) -> bool:
@@ -96,6 +100,8 @@ class EntrySource:
         self._fresh.clear()
         self._replay.clear()
         self._replayed.clear()
+        if self.delay is not None:
+            self.delay.clear()
         self._release(self._held_bytes)
 
     def close(self) -> None:
@@ -103,6 +109,8 @@ class EntrySource:
         self._generation += 1
         if self._paused is not None:
             self._paused.cancel()
+        if self.delay is not None:
+            self.delay.clear()
         self._budget.forget(id(self))
         self._release(self._held_bytes)
 
@@ -127,6 +135,11 @@ class EntrySource:
     def replay(self, ledger_id: int, entry_id: int) -> None:
         """Deliver this entry again, before anything new."""
         self._replay.add(ledger_id, entry_id)
+
+    def replay_all(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Deliver these (ledger id, entry id) again, oldest first, before anything new."""
+        for ledger_id, entry_id in entries:
+            self._replay.add(ledger_id, entry_id)
 
     def peek(self, entries_max: int) -> tuple[Run, bool] | None:
         """The next entries, as (run, are they delivered again?); None when there are none in memory now.
@@ -194,8 +207,16 @@ class EntrySource:
             return False
         self._catching_up = False
         self._read_after = Position(run.ledger_id, run.last_entry_id)
-        self._fresh.extend(self._unacked(run))
+        self._add_fresh(run)
         return True
+
+    def _add_fresh(self, run: Run) -> None:
+        unacked = self._unacked(run)
+        if self.delay is None:
+            self._fresh.extend(unacked)
+        else:
+            for part in unacked:
+                self._fresh.extend(self.delay.hold(part))
 
     def _fetch_replay(self, entries_max: int) -> bool:
         ledger_id, first, last = self._replay.first_range(entries_max)
@@ -256,7 +277,7 @@ class EntrySource:
         else:
             self._read_after = Position(result.next.ledger_id, result.next.entry_id - 1)
             for run in result.runs:
-                self._fresh.extend(self._unacked(run))
+                self._add_fresh(run)
         read_bytes = sum(run.byte_length for run in result.runs)
         self._held_bytes += read_bytes
         self._offered = False

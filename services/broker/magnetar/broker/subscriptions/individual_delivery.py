@@ -1,0 +1,54 @@
+"""What Shared and Key_Shared have in common: each consumer holds entries until it acknowledges them.
+
+What a consumer asks for is delivered again from what it holds, and its count rises; what a leaving consumer
+held goes to the others, oldest first and uncounted, since nobody asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from magnetar.broker.stats import SubscriptionStats
+from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.entry_source import EntrySource
+from magnetar.broker.subscriptions.outlet import Outlet
+from magnetar.common.naming.position import Position
+from magnetar.ledger.managed_ledger.cursor import Cursor
+
+
+class IndividualDelivery:
+    """The part of a delivery.Delivery that is the same for Shared and Key_Shared; those add `step`."""
+
+    __slots__ = ("_cursor", "_outlet", "_source", "_stats")
+
+    individual: Final = True
+
+    def __init__(self, source: EntrySource, cursor: Cursor, outlet: Outlet, stats: SubscriptionStats) -> None:
+        self._source = source
+        self._cursor = cursor
+        self._outlet = outlet
+        self._stats = stats
+
+    def consumer_added(self, consumer: Consumer) -> None:
+        """It gets entries from the next step on."""
+
+    def consumer_removed(self, consumer: Consumer) -> None:
+        self._source.replay_all(consumer.pending.positions())
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
+        """Just what is pending at that consumer; each entry's delivery count rises."""
+        wanted = list(consumer.pending.positions()) if positions is None else positions
+        for ledger_id, entry_id in wanted:
+            messages = consumer.pending.remove(ledger_id, entry_id)
+            if messages:
+                self._cursor.count_redelivery(ledger_id, entry_id)
+                self._source.replay(ledger_id, entry_id)
+                self._stats.messages_redelivered += messages
+                consumer.stats.messages_redelivered += messages
+
+    def rewind(self) -> None:
+        self._source.rewind(self._cursor.mark_delete)
+
+    def close(self) -> None:
+        """Nothing is kept beyond what the consumers hold."""
