@@ -111,6 +111,19 @@ class DispatchConfig:
         key="maxUnackedMessagesPerSubscription",
         minimum=0,
     )
+    failover_delay_ms: int = setting(
+        1_000,
+        "Milliseconds between a change of the active consumer of a Failover subscription and the first "
+        "message to it, in which acknowledgements of the former one still arrive.",
+        key="activeConsumerFailoverDelayTimeMillis",
+        minimum=0,
+    )
+    failover_consistent_hashing: bool = setting(
+        False,
+        "Choose the active consumer of a partition by hashing, as for topics without partitions, and not by "
+        "the partition's number.",
+        key="activeConsumerFailoverConsistentHashing",
+    )
     write_buffer_bytes_max: int = setting(
         1024 * 1024,
         "Bytes waiting in a connection's socket buffer at which dispatch to it pauses; resumes at half.",

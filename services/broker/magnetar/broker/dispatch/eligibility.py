@@ -12,13 +12,23 @@ from magnetar.broker.dispatch.candidate import Candidate
 
 
 def explain(
-    consumers: Sequence[Candidate], backlog: int, *, reading: bool, unacked_limit_reached: bool
+    consumers: Sequence[Candidate],
+    backlog: int,
+    *,
+    reading: bool,
+    unacked_limit_reached: bool,
+    paused_by: str | None = None,
 ) -> str | None:
-    """The first thing that keeps entries from going out now, in words; None when nothing does."""
+    """The first thing that keeps entries from going out now, in words; None when nothing does.
+
+    `consumers` are those that may get entries now; `paused_by` is why not even these do, if so.
+    """
     if backlog == 0:
         return "nothing to deliver: every entry is acknowledged"
     if not consumers:
         return "no consumer is connected"
+    if paused_by is not None:
+        return paused_by
     if unacked_limit_reached:
         return "the subscription has too many unacknowledged messages (maxUnackedMessagesPerSubscription)"
     reasons = [consumer.held_back_by for consumer in consumers]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, OpenConsumer, Opening
@@ -30,10 +30,14 @@ from magnetar.common.wire.pulsar_pb2 import (
     CommandSeek,
     CommandSubscribe,
     CommandUnsubscribe,
+    KeySharedMode,
 )
 
 _READS_COMPACTED = (CommandSubscribe.SubType.Exclusive, CommandSubscribe.SubType.Failover)
 """Nothing is compacted in this version, and the compacted view of such a topic is the topic itself."""
+
+_HEARS_ACTIVE_CHANGES: Final = 12
+"""The protocol version of clients that understand ActiveConsumerChange."""
 
 
 def handle_subscribe(client: Client, command: CommandSubscribe) -> Coroutine[Any, Any, None] | None:
@@ -98,6 +102,10 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
             priority_level=command.priority_level,
             properties={each.key: each.value for each in command.metadata},
             epoch=command.consumer_epoch if command.HasField("consumer_epoch") else None,
+            hears_active_changes=client.protocol_version >= _HEARS_ACTIVE_CHANGES,
+            sticky=command.keySharedMeta.keySharedMode == KeySharedMode.STICKY,
+            hash_ranges=tuple((each.start, each.end) for each in command.keySharedMeta.hashRanges),
+            allow_out_of_order=command.keySharedMeta.allowOutOfOrderDelivery,
         ),
         peer=client.peer,
         sends_entry_metadata=(

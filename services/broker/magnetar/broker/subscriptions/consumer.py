@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from magnetar.broker.peer import Peer
 from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.pending_acks import PendingAcks
+from magnetar.common.wire import commands
 from magnetar.common.wire.messages import MessageFramer, run_entry_metadata
 from magnetar.ledger.ledger_store import Run
 
@@ -22,6 +23,14 @@ class ConsumerOptions:
     properties: dict[str, str]
     epoch: int | None
     """The consumer epoch that a client sent; Messages carry it back so that it can drop older ones."""
+    hears_active_changes: bool = False
+    """Its client understands ActiveConsumerChange (Failover)."""
+    sticky: bool = False
+    """It names its slots itself (Key_Shared, STICKY)."""
+    hash_ranges: tuple[tuple[int, int], ...] = ()
+    """The slots that it names, both ends of a range inclusive; unchecked. Exclusive and Key_Shared."""
+    allow_out_of_order: bool = False
+    """It wants its keys at once, before another consumer has acknowledged what it holds of them."""
 
 
 class Consumer:
@@ -30,10 +39,12 @@ class Consumer:
     __slots__ = (
         "_blocked_on_unacked",
         "_framer",
-        "_unacked_max",
+        "_hears_active_changes",
+        "allow_out_of_order",
         "connected_since_ms",
         "consumer_id",
         "epoch",
+        "hash_ranges",
         "name",
         "on_detached",
         "peer",
@@ -43,6 +54,8 @@ class Consumer:
         "properties",
         "sends_entry_metadata",
         "stats",
+        "sticky",
+        "unacked_max",
     )
 
     def __init__(
@@ -67,14 +80,19 @@ class Consumer:
         self.connected_since_ms = connected_since_ms
         self.sends_entry_metadata = sends_entry_metadata
         self.on_detached: Callable[[], None] | None = None
+        self.sticky = options.sticky
+        self.hash_ranges = options.hash_ranges
+        self.allow_out_of_order = options.allow_out_of_order
+        self.unacked_max = unacked_max
+        """Unacknowledged messages at which it gets no more (Shared, Key_Shared); 0: no limit."""
         self._framer = MessageFramer(options.consumer_id, partition)
-        self._unacked_max = unacked_max
+        self._hears_active_changes = options.hears_active_changes
         self._blocked_on_unacked = False
 
     @property
     def blocked_on_unacked(self) -> bool:
         """Holds too many unacknowledged messages: blocked at the limit, free again at half of it."""
-        limit = self._unacked_max
+        limit = self.unacked_max
         if limit and self.pending.messages >= limit:
             self._blocked_on_unacked = True
         elif self.pending.messages <= limit // 2:
@@ -86,7 +104,7 @@ class Consumer:
         """Messages it can take now."""
         if self.permits <= 0 or not self.peer.writable or self.blocked_on_unacked:
             return 0
-        limit = self._unacked_max
+        limit = self.unacked_max
         return min(self.permits, limit - self.pending.messages) if limit else self.permits
 
     @property
@@ -100,6 +118,11 @@ class Consumer:
                 f"consumer {self.name} has too many unacknowledged messages (maxUnackedMessagesPerConsumer)"
             )
         return None
+
+    def tell_active(self, active: bool) -> None:
+        """On Failover: tell the client whether it is the active one, if it understands that."""
+        if self._hears_active_changes and self.peer.connected:
+            self.peer.write(commands.active_consumer_change(self.consumer_id, active))
 
     def detach(self) -> None:
         """The broker closed it, not the client: its connection forgets it."""

@@ -27,6 +27,16 @@ class Delivery(Protocol):
         """True when consumers hold entries of their own (`Consumer.pending`): Shared and Key_Shared."""
         ...
 
+    @property
+    def paused_by(self) -> str | None:
+        """In words, why nothing goes out whoever could take it; None when that is not so."""
+        ...
+
+    @property
+    def candidates(self) -> Sequence[Consumer]:
+        """Those of the consumers that entries may go to now."""
+        ...
+
     def step(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
         """Deliver a little more; returns (entries, bytes) of work done, None when nothing can go out now.
 
@@ -57,22 +67,28 @@ class Delivery(Protocol):
         ...
 
 
-class DelayGate(Protocol):
-    """Keeps delayed entries back; on Shared and Key_Shared only. Set as `Subscription.delay`.
+class EntryGate(Protocol):
+    """Keeps entries from going out; `EntrySource.gate`, and `Subscription.delay` for delayed ones.
 
     It is asked about each run of entries that come from behind the read position, before anybody gets them;
-    about the same entries again when memory was short and they were read anew. An entry that it keeps is its
-    own until it gives it back with `Subscription.deliver_again`; then it goes out without another question,
-    before anything new, in the order of positions. What was acknowledged meanwhile may be given back too.
+    about the same entries again when memory was short and they were read anew.
     """
 
     def hold(self, run: Run) -> Sequence[Run]:
-        """Keep the delayed entries of a run; returns the parts that may go out now, in order."""
+        """Keep some entries of a run; returns the parts that may go out now, in order."""
         ...
 
     def clear(self) -> None:
         """Everything is read anew, from the mark-delete position or a seek: forget what is kept."""
         ...
+
+
+class DelayGate(EntryGate, Protocol):
+    """Keeps delayed entries until they are due; on Shared and Key_Shared only. `Subscription.delay`.
+
+    It gives an entry back with `Subscription.deliver_again`; then it goes out without another question,
+    before anything new, in the order of positions. What was acknowledged meanwhile may be given back too.
+    """
 
 
 class DispatchRateGate(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
-from magnetar.broker.subscriptions.delivery import DelayGate
+from magnetar.broker.subscriptions.delivery import EntryGate
 from magnetar.broker.subscriptions.replay import ReplaySet
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
@@ -51,7 +51,7 @@ class EntrySource:
         "_replayed",
         "_spawn",
         "_wake",
-        "delay",
+        "gate",
     )
 
     def __init__(
@@ -79,8 +79,8 @@ class EntrySource:
         self._reading = False
         self._paused: asyncio.TimerHandle | None = None
         self._generation = 0
-        self.delay: DelayGate | None = None
-        """Keeps entries that are not due out of what is read for the first time; None: nothing is delayed."""
+        self.gate: EntryGate | None = None
+        """Keeps entries out of what is read for the first time; None: every entry passes."""
 
     @property
     def reading(self) -> bool:
@@ -100,8 +100,8 @@ class EntrySource:
         self._fresh.clear()
         self._replay.clear()
         self._replayed.clear()
-        if self.delay is not None:
-            self.delay.clear()
+        if self.gate is not None:
+            self.gate.clear()
         self._release(self._held_bytes)
 
     def close(self) -> None:
@@ -109,8 +109,8 @@ class EntrySource:
         self._generation += 1
         if self._paused is not None:
             self._paused.cancel()
-        if self.delay is not None:
-            self.delay.clear()
+        if self.gate is not None:
+            self.gate.clear()
         self._budget.forget(id(self))
         self._release(self._held_bytes)
 
@@ -212,11 +212,11 @@ class EntrySource:
 
     def _add_fresh(self, run: Run) -> None:
         unacked = self._unacked(run)
-        if self.delay is None:
+        if self.gate is None:
             self._fresh.extend(unacked)
         else:
             for part in unacked:
-                self._fresh.extend(self.delay.hold(part))
+                self._fresh.extend(self.gate.hold(part))
 
     def _fetch_replay(self, entries_max: int) -> bool:
         ledger_id, first, last = self._replay.first_range(entries_max)

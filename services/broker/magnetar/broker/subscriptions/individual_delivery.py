@@ -20,15 +20,32 @@ from magnetar.ledger.managed_ledger.cursor import Cursor
 class IndividualDelivery:
     """The part of a delivery.Delivery that is the same for Shared and Key_Shared; those add `step`."""
 
-    __slots__ = ("_cursor", "_outlet", "_source", "_stats")
+    __slots__ = ("_consumers", "_cursor", "_outlet", "_source", "_stats")
 
     individual: Final = True
 
-    def __init__(self, source: EntrySource, cursor: Cursor, outlet: Outlet, stats: SubscriptionStats) -> None:
+    def __init__(
+        self,
+        consumers: Sequence[Consumer],
+        source: EntrySource,
+        cursor: Cursor,
+        outlet: Outlet,
+        stats: SubscriptionStats,
+    ) -> None:
+        """`consumers` is the dispatcher's own list, which it keeps up to date."""
+        self._consumers = consumers
         self._source = source
         self._cursor = cursor
         self._outlet = outlet
         self._stats = stats
+
+    @property
+    def paused_by(self) -> str | None:
+        return None
+
+    @property
+    def candidates(self) -> Sequence[Consumer]:
+        return self._consumers
 
     def consumer_added(self, consumer: Consumer) -> None:
         """It gets entries from the next step on."""

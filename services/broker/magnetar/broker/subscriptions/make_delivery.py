@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.exclusive import ExclusiveDispatcher
-from magnetar.broker.dispatch.shared import SharedDispatcher
+from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.delivery import Delivery
 from magnetar.broker.subscriptions.entry_source import EntrySource
-from magnetar.broker.subscriptions.membership import Membership
+from magnetar.broker.subscriptions.failover_delivery import FailoverDelivery
+from magnetar.broker.subscriptions.membership import Dispatcher
 from magnetar.broker.subscriptions.ordered_delivery import OrderedDelivery
 from magnetar.broker.subscriptions.outlet import Outlet
 from magnetar.broker.subscriptions.shared_delivery import SharedDelivery
@@ -15,11 +19,18 @@ from magnetar.ledger.managed_ledger.cursor import Cursor
 
 
 def make_delivery(
-    members: Membership, source: EntrySource, cursor: Cursor, outlet: Outlet, stats: SubscriptionStats
+    dispatcher: Dispatcher,
+    source: EntrySource,
+    cursor: Cursor,
+    outlet: Outlet,
+    stats: SubscriptionStats,
+    config: DispatchConfig,
+    wake: Callable[[], None],
 ) -> Delivery:
     """The delivery for the type that the first consumer has given its subscription."""
-    dispatcher = members.dispatcher
     if isinstance(dispatcher, ExclusiveDispatcher):
         return OrderedDelivery(dispatcher, source, cursor, outlet)
-    assert isinstance(dispatcher, SharedDispatcher), "a subscription with a consumer has a dispatcher"
+    if isinstance(dispatcher, FailoverDispatcher):
+        delay_s = config.failover_delay_ms / 1000
+        return FailoverDelivery(dispatcher, source, cursor, outlet, delay_s=delay_s, wake=wake)
     return SharedDelivery(dispatcher, source, cursor, outlet, stats)

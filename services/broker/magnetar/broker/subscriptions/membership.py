@@ -2,56 +2,89 @@
 
 from __future__ import annotations
 
+from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.exclusive import ExclusiveDispatcher
+from magnetar.broker.dispatch.failover import FailoverDispatcher
+from magnetar.broker.dispatch.key_shared.sticky_ranges import check_ranges
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.common.errors import ConsumerBusy, NotSupportedYet
+from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.pulsar_pb2 import CommandSubscribe
 
 SubType = CommandSubscribe.SubType
 
+Dispatcher = ExclusiveDispatcher[Consumer] | FailoverDispatcher[Consumer] | SharedDispatcher[Consumer]
+
 
 def check_supported(sub_type: SubType.ValueType) -> None:
     """Raises NotSupportedYet for the subscription types that this version does not serve."""
-    if sub_type not in (SubType.Exclusive, SubType.Shared):
+    if sub_type not in (SubType.Exclusive, SubType.Failover, SubType.Shared):
         raise NotSupportedYet(
             f"subscription type {SubType.Name(sub_type)} is not supported by this version; "
-            "use Exclusive or Shared"
+            "use Exclusive, Failover or Shared"
         )
 
 
 class Membership:
     """The connected consumers of one subscription."""
 
-    __slots__ = ("_round_robin_entries_max", "dispatcher", "name", "type")
+    __slots__ = ("_config", "_topic", "dispatcher", "name", "type")
 
-    def __init__(self, name: str, round_robin_entries_max: int) -> None:
+    def __init__(self, name: str, topic: str, config: DispatchConfig) -> None:
+        """`topic` is the topic's full name."""
         self.name = name
         self.type: SubType.ValueType | None = None
         """Undefined while no consumer is connected."""
-        self.dispatcher: ExclusiveDispatcher[Consumer] | SharedDispatcher[Consumer] | None = None
-        self._round_robin_entries_max = round_robin_entries_max
+        self.dispatcher: Dispatcher | None = None
+        self._topic = topic
+        self._config = config
 
     @property
     def consumers(self) -> list[Consumer]:
         return [] if self.dispatcher is None else self.dispatcher.consumers
 
     def add(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
-        """Connect a consumer. Raises ConsumerBusy when another type or an exclusive holder forbids it."""
-        if self.dispatcher is not None:
-            if self.type is not None and self.type != sub_type:
-                raise ConsumerBusy(
-                    f"subscription {self.name} is of different type: it is {SubType.Name(self.type)} "
-                    f"while consumers are connected, not {SubType.Name(sub_type)}"
-                )
-            if sub_type == SubType.Exclusive:
-                raise ConsumerBusy(f"exclusive consumer is already connected to subscription {self.name}")
-        elif sub_type == SubType.Exclusive:
-            self.dispatcher = ExclusiveDispatcher()
+        """Connect a consumer; nothing is changed when it is refused.
+
+        Raises ConsumerBusy when another type, another way of sharing keys, or an exclusive holder forbids it,
+        ConsumerAssignFailed when it names hash ranges that it cannot have.
+        """
+        dispatcher = self.dispatcher
+        if dispatcher is None:
+            dispatcher = self._dispatcher(sub_type)
         else:
-            self.dispatcher = SharedDispatcher(self._round_robin_entries_max)
+            self._check_same_type(consumer, sub_type)
+        if sub_type == SubType.Exclusive and consumer.hash_ranges:
+            check_ranges(consumer.hash_ranges)
+        dispatcher.add(consumer)
+        self.dispatcher = dispatcher
         self.type = sub_type
-        self.dispatcher.add(consumer)
+
+    def _check_same_type(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
+        if self.type is not None and self.type != sub_type:
+            raise ConsumerBusy(
+                f"subscription {self.name} is of different type: it is {SubType.Name(self.type)} "
+                f"while consumers are connected, not {SubType.Name(sub_type)}"
+            )
+        if sub_type == SubType.Exclusive:
+            raise ConsumerBusy(f"exclusive consumer is already connected to subscription {self.name}")
+        if sub_type == SubType.Key_Shared:
+            other = self.consumers[0]
+            if consumer.sticky != other.sticky or consumer.allow_out_of_order != other.allow_out_of_order:
+                raise ConsumerBusy(
+                    f"subscription {self.name} is of different type: its consumers share keys "
+                    f"{_sharing(other)}, not {_sharing(consumer)}"
+                )
+
+    def _dispatcher(self, sub_type: SubType.ValueType) -> Dispatcher:
+        if sub_type == SubType.Exclusive:
+            return ExclusiveDispatcher()
+        if sub_type == SubType.Failover:
+            on_ring = self._config.failover_consistent_hashing
+            partition_index = -1 if on_ring else TopicName.parse(self._topic).partition_index
+            return FailoverDispatcher(self._topic, partition_index)
+        return SharedDispatcher(self._config.round_robin_entries_max)
 
     def remove(self, consumer: Consumer) -> bool:
         """Disconnect a consumer; False when it was not connected."""
@@ -63,3 +96,8 @@ class Membership:
             self.dispatcher = None
             self.type = None
         return True
+
+
+def _sharing(consumer: Consumer) -> str:
+    mode = "STICKY" if consumer.sticky else "AUTO_SPLIT"
+    return f"{mode} {'out of' if consumer.allow_out_of_order else 'in'} order"

@@ -6,11 +6,14 @@ non-persistent topics).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from magnetar.broker.config import DispatchConfig
+from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.failover_delivery import tell_active
 from magnetar.broker.subscriptions.membership import Membership, SubType
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
@@ -20,11 +23,11 @@ from magnetar.ledger.ledger_store import Run
 class NonPersistentSubscription:
     """Hands each published entry to a consumer with permits."""
 
-    def __init__(self, name: str, config: DispatchConfig, topic_stats: TopicStats) -> None:
+    def __init__(self, name: str, topic: str, config: DispatchConfig, topic_stats: TopicStats) -> None:
         self.name = name
         self.stats = SubscriptionStats()
         self.messages_dropped = 0
-        self._members = Membership(name, config.round_robin_entries_max)
+        self._members = Membership(name, topic, config)
         self._topic_stats = topic_stats
 
     @property
@@ -57,10 +60,28 @@ class NonPersistentSubscription:
         return "messages are dropped: " + "; ".join(filter(None, reasons)) if all(reasons) else None
 
     def add_consumer(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
+        before = self._active
         self._members.add(consumer, sub_type)
+        if self._active is not before:
+            self._tell_active()
+        elif self._active is not None:
+            # Behind the answer to its Subscribe, which is written in this turn of the event loop.
+            asyncio.get_running_loop().call_soon(consumer.tell_active, False)
 
     def remove_consumer(self, consumer: Consumer) -> None:
+        before = self._active
         self._members.remove(consumer)
+        if self._active is not before:
+            self._tell_active()
+
+    @property
+    def _active(self) -> Consumer | None:
+        dispatcher = self._members.dispatcher
+        return dispatcher.active if isinstance(dispatcher, FailoverDispatcher) else None
+
+    def _tell_active(self) -> None:
+        # Behind the answer to a Subscribe. There is nothing to wait for: nothing is delivered again.
+        asyncio.get_running_loop().call_soon(lambda: tell_active(self.consumers, self._active))
 
     def add_permits(self, consumer: Consumer, permits: int) -> None:
         consumer.permits += permits

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from magnetar.broker.dispatch.exclusive import ExclusiveDispatcher
+from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.entry_source import EntrySource
+from magnetar.broker.subscriptions.hash_range_gate import HashRangeGate
 from magnetar.broker.subscriptions.outlet import Outlet
 from magnetar.common.naming.position import Position
 from magnetar.ledger.managed_ledger.cursor import Cursor
@@ -25,12 +27,24 @@ class OrderedDelivery:
     individual: Final = False
 
     def __init__(
-        self, dispatcher: ExclusiveDispatcher[Consumer], source: EntrySource, cursor: Cursor, outlet: Outlet
+        self,
+        dispatcher: ExclusiveDispatcher[Consumer] | FailoverDispatcher[Consumer],
+        source: EntrySource,
+        cursor: Cursor,
+        outlet: Outlet,
     ) -> None:
         self._dispatcher = dispatcher
         self._source = source
         self._cursor = cursor
         self._outlet = outlet
+
+    @property
+    def paused_by(self) -> str | None:
+        return None
+
+    @property
+    def candidates(self) -> Sequence[Consumer]:
+        return self._dispatcher.consumers
 
     def step(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
         choice = self._dispatcher.next()
@@ -60,7 +74,9 @@ class OrderedDelivery:
         return len(part.entries), part.byte_length
 
     def consumer_added(self, consumer: Consumer) -> None:
-        """It starts behind the mark-delete position, where its source does."""
+        """It starts behind the mark-delete position, as its source does; hash ranges limit what it gets."""
+        if consumer.hash_ranges:
+            self._source.gate = HashRangeGate(consumer.hash_ranges)
 
     def consumer_removed(self, consumer: Consumer) -> None:
         raise AssertionError("nobody is left when the consumer of an Exclusive subscription leaves")

@@ -27,7 +27,7 @@ class SharedDelivery(IndividualDelivery):
         outlet: Outlet,
         stats: SubscriptionStats,
     ) -> None:
-        super().__init__(source, cursor, outlet, stats)
+        super().__init__(dispatcher.consumers, source, cursor, outlet, stats)
         self._dispatcher = dispatcher
         self._chunks: ChunkAffinity[Consumer] | None = None
         self._parked: dict[Consumer, list[tuple[int, int]]] | None = None

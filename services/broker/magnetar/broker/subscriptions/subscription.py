@@ -76,7 +76,7 @@ class Subscription:
         self._ledger = ledger
         self._config = config
         self._topic_stats = topic_stats
-        self._members = Membership(cursor.name, config.round_robin_entries_max)
+        self._members = Membership(cursor.name, ledger.name, config)
         self._budget = budget
         self._spawn = spawn
         self._source: EntrySource | None = None
@@ -121,7 +121,7 @@ class Subscription:
     def delay(self, gate: DelayGate | None) -> None:
         self._delay = gate
         if self._individual and self._source is not None:
-            self._source.delay = gate
+            self._source.gate = gate
 
     @property
     def _individual(self) -> bool:
@@ -144,8 +144,9 @@ class Subscription:
     def why_not_dispatching(self) -> str | None:
         """In words, what keeps entries from going out now; None when nothing does."""
         return explain(
-            self.consumers,
+            [] if self._delivery is None else self._delivery.candidates,
             self.backlog(),
+            paused_by=None if self._delivery is None else self._delivery.paused_by,
             reading=self._source is not None and self._source.reading,
             unacked_limit_reached=self.blocked_on_unacked,
         )
@@ -156,19 +157,23 @@ class Subscription:
         """Connect a consumer. Raises ConsumerBusy when the type or an exclusive holder forbids it."""
         self._members.add(consumer, sub_type)
         if self._delivery is None:
-            self._delivery = self._begin(self._members)
+            self._delivery = self._begin()
         self._delivery.consumer_added(consumer)
         self.wake()
 
-    def _begin(self, members: Membership) -> Delivery:
+    def _begin(self) -> Delivery:
         """With the first consumer: start behind the mark-delete position, with what is unacknowledged."""
+        dispatcher = self._members.dispatcher
+        assert dispatcher is not None, "made with the first consumer"
         self._source = EntrySource(
             self._ledger, self.cursor, self._config, self._budget, self._spawn, self.wake
         )
         outlet = Outlet(self.cursor, self.stats, self._topic_stats, self._ledger.last_position)
-        delivery = make_delivery(members, self._source, self.cursor, outlet, self.stats)
+        delivery = make_delivery(
+            dispatcher, self._source, self.cursor, outlet, self.stats, self._config, self.wake
+        )
         if delivery.individual:
-            self._source.delay = self._delay
+            self._source.gate = self._delay
         return delivery
 
     def remove_consumer(self, consumer: Consumer) -> None:

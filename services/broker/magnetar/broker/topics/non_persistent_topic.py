@@ -63,7 +63,7 @@ class NonPersistentTopic(Topic):
         self.check_open()
         subscription = self._subscriptions.get(request.subscription)
         if subscription is None:
-            subscription = NonPersistentSubscription(request.subscription, self._config.dispatch, self.stats)
+            subscription = self._new_subscription(request.subscription)
             self._subscriptions[request.subscription] = subscription
         consumer = Consumer(
             request.options,
@@ -84,9 +84,12 @@ class NonPersistentTopic(Topic):
             subscription.add_consumer(consumer, request.type)
         return subscription, consumer
 
+    def _new_subscription(self, name: str) -> NonPersistentSubscription:
+        return NonPersistentSubscription(name, self.name.full, self._config.dispatch, self.stats)
+
     async def create_subscription(self, name: str) -> None:
         if name not in self._subscriptions:
-            self._subscriptions[name] = NonPersistentSubscription(name, self._config.dispatch, self.stats)
+            self._subscriptions[name] = self._new_subscription(name)
 
     async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
         close_consumers(subscription)

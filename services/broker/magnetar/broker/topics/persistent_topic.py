@@ -245,7 +245,7 @@ class PersistentTopic(Topic):
                 connected_since_ms=self._clock.wall_ms(),
                 sends_entry_metadata=request.sends_entry_metadata,
             )
-            if request.type != SubType.Exclusive:
+            if request.type not in (SubType.Exclusive, SubType.Failover):
                 consumer.epoch = None
             subscription.add_consumer(consumer, request.type)
             return subscription, consumer
