@@ -1,17 +1,38 @@
-"""Which ledgers may go: whole ones, closed ones, from the front, behind the slowest durable cursor."""
+"""Which ledgers may go: whole ones, closed ones, from the front, behind the slowest durable cursor, and
+beyond what retention keeps."""
 
 from __future__ import annotations
 
-from magnetar.common.naming.position import Position
+import asyncio
+
+import pytest
+from magnetar.common.naming.position import EARLIEST, LATEST, Position
 from magnetar.ledger.ledger_store import LedgerRef
-from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
-from magnetar.ledger.managed_ledger.trimming import trimmable
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
+from magnetar.ledger.managed_ledger.trimming import Retention, trimmable
+
+from tests.simulation.power_loss import Process
+from tests.unit.ledger.managed_ledger.harness import ledger_ids, load, load_again, simulated, until
+
+NOBODY = None
+MINUTE_MS = 60_000
+FOREVER = -1
 
 
 def spans(*closed: bool) -> list[LedgerSpan]:
     return [
         LedgerSpan(LedgerRef(10 + number, 0), entries=5, closed=each) for number, each in enumerate(closed)
     ]
+
+
+def closed_at(*minutes: int, size: int = 100) -> list[LedgerSpan]:
+    """Closed ledgers of one size by the minute of their closing, and an open one of that size."""
+    ledgers = spans(*[True] * len(minutes), False)
+    for span, minute in zip(ledgers, minutes, strict=False):
+        span.closed_ms = minute * MINUTE_MS
+    for span in ledgers:
+        span.byte_length = size
+    return ledgers
 
 
 def test_a_ledger_goes_when_the_slowest_cursor_is_at_its_end() -> None:
@@ -29,3 +50,111 @@ def test_without_durable_cursors_every_closed_ledger_at_the_front_goes() -> None
     assert trimmable(spans(True, False, True), None) == 1
     assert trimmable(spans(False), None) == 0
     assert trimmable([], None) == 0
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "size_bytes", "gone"),
+    [
+        pytest.param(0, 0, 4, id="no retention"),
+        pytest.param(FOREVER, FOREVER, 0, id="everything for ever"),
+        pytest.param(10 * MINUTE_MS, FOREVER, 2, id="closed 30 and 20 minutes ago; 10 is not older than 10"),
+        pytest.param(FOREVER, 300, 2, id="without two ledgers 300 bytes are left"),
+        pytest.param(FOREVER, 301, 1, id="a byte more, and one of them is kept"),
+        pytest.param(FOREVER, 10_000, 0, id="not so much stored yet"),
+        pytest.param(25 * MINUTE_MS, 200, 3, id="young enough and still beyond the size"),
+        pytest.param(5 * MINUTE_MS, 10_000, 3, id="within the size and still too old"),
+        pytest.param(0, FOREVER, 4, id="size without bound, kept for no time"),
+        pytest.param(FOREVER, 0, 4, id="kept for ever, of no size"),
+    ],
+)
+def test_a_ledger_is_kept_only_while_both_limits_hold(time_ms: int, size_bytes: int, gone: int) -> None:
+    ledgers = closed_at(0, 10, 20, 29)
+    assert trimmable(ledgers, NOBODY, Retention(time_ms, size_bytes), 30 * MINUTE_MS) == gone
+
+
+def test_the_front_goes_first_and_what_is_behind_a_kept_ledger_stays() -> None:
+    ledgers = closed_at(29, 0, 0)
+    assert trimmable(ledgers, NOBODY, Retention(MINUTE_MS * 10, FOREVER), 30 * MINUTE_MS) == 0
+
+
+def test_retention_never_takes_what_a_durable_cursor_needs() -> None:
+    ledgers = closed_at(0, 0, 0)
+    assert trimmable(ledgers, Position(10, 4), Retention(1, 1), 30 * MINUTE_MS) == 1
+
+
+def test_bytes_after_a_position_are_exact_by_ledgers_and_averaged_within() -> None:
+    ledgers = LedgerSpans()
+    for number, size in enumerate((100, 50, 10)):
+        ledgers.add(LedgerSpan(LedgerRef(10 + number, 0), entries=5, byte_length=size, closed=True))
+    assert (
+        ledgers.byte_length == ledgers.bytes_after(EARLIEST) == ledgers.bytes_after(Position(10, -1)) == 160
+    )
+    assert ledgers.bytes_after(Position(10, 1)) == 60 + 60
+    assert ledgers.bytes_after(Position(10, 4)) == ledgers.bytes_after(Position(11, -1)) == 60
+    assert ledgers.bytes_after(Position(12, 3)) == 2
+    assert ledgers.bytes_after(Position(12, 4)) == ledgers.bytes_after(Position(13, 7)) == 0
+    assert LedgerSpans().bytes_after(EARLIEST) == 0
+
+
+def test_the_position_before_the_last_bytes_is_the_first_with_no_more_behind_it() -> None:
+    ledgers = LedgerSpans()
+    for number, size in enumerate((100, 50, 10)):
+        ledgers.add(LedgerSpan(LedgerRef(10 + number, 0), entries=5, byte_length=size, closed=True))
+    positions = [Position(10 + number, entry) for number in range(3) for entry in range(-1, 5)]
+    for byte_count in range(0, 170, 3):
+        found = ledgers.position_before_last(byte_count)
+        assert ledgers.bytes_after(found) <= byte_count
+        assert all(ledgers.bytes_after(each) > byte_count for each in positions if each < found)
+    assert LedgerSpans().position_before_last(10) == EARLIEST
+
+
+def test_what_is_acknowledged_is_kept_for_its_time_and_a_change_acts_at_once() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        topic.ledger.retain(Retention(10 * MINUTE_MS, FOREVER))
+        for _ in range(3):
+            await topic.publish_confirmed(11)
+            await asyncio.sleep(60)
+        ids = ledger_ids(topic)
+        assert len(ids) == 3, "nobody has a subscription, and yet it is kept"
+        await asyncio.sleep(7 * 60 + 30)
+        topic.ledger.trim()
+        assert ledger_ids(topic) == ids[1:], "the first one is older than ten minutes"
+        topic.ledger.retain(Retention(FOREVER, 1))
+        assert ledger_ids(topic) == ids[2:], "without the second one there is still more than a byte"
+        topic.ledger.retain(Retention(0, 0))
+        await until(lambda: ledger_ids(topic) == [])
+
+    simulated(scenario)
+
+
+def test_the_age_of_a_ledger_outlives_a_restart() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        await topic.ledger.create_cursor("sub", LATEST, {})
+        topic.ledger.retain(Retention(FOREVER, FOREVER))
+        await topic.publish_confirmed(11)
+        await topic.ledger.close()
+        await asyncio.sleep(5 * 60)
+        again = await load_again(topic.ctx)
+        (span,) = again.ledger.spans.spans
+        assert again.ctx.clock.wall_ms() - span.closed_ms >= 5 * MINUTE_MS
+        await again.ledger.delete_cursor("sub")
+        assert not ledger_ids(again)
+
+    simulated(scenario)
+
+
+def test_a_quiet_topic_rolls_at_its_maximum_age_so_that_its_last_ledger_can_grow_old() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process, ledger_age_max_minutes=1)
+        topic.ledger.retain(Retention(MINUTE_MS, FOREVER))
+        await topic.publish_confirmed(3)
+        await asyncio.sleep(62)
+        (span,) = topic.ledger.spans.spans
+        assert span.closed, "three entries, and nobody publishes: closed for its age alone"
+        await asyncio.sleep(60)
+        topic.ledger.trim()
+        assert not ledger_ids(topic)
+
+    simulated(scenario)

@@ -24,6 +24,7 @@ class LedgerSpan:
         "base",
         "byte_length",
         "closed",
+        "closed_ms",
         "entries",
         "first_index",
         "max_publish_time_ms",
@@ -42,6 +43,7 @@ class LedgerSpan:
         first_index: int = 0,
         messages: int = 0,
         opened_ms: int = 0,
+        closed_ms: int = 0,
         max_publish_time_ms: int = 0,
         closed: bool = False,
     ) -> None:
@@ -51,6 +53,7 @@ class LedgerSpan:
         self.first_index = first_index
         self.messages = messages
         self.opened_ms = opened_ms
+        self.closed_ms = closed_ms
         self.max_publish_time_ms = max_publish_time_ms
         self.closed = closed
         self.base = 0
@@ -112,6 +115,34 @@ class LedgerSpans:
             return span.base + min(max(entry_id, -1) + 1, span.entries)
         following = self.span_after(ledger_id)
         return self.total if following is None else following.base
+
+    @property
+    def byte_length(self) -> int:
+        """Bytes of the existing entries."""
+        return sum([span.byte_length for span in self.spans])
+
+    def bytes_after(self, position: Position) -> int:
+        """About how many bytes lie after a position: exact by ledgers, averaged within one."""
+        ledger_id, entry_id = position
+        total = 0
+        for span in reversed(self.spans):
+            if span.ref.id <= ledger_id:
+                if span.ref.id == ledger_id:
+                    after = span.entries - 1 - max(entry_id, -1)
+                    total += span.byte_length * max(after, 0) // span.entries
+                break
+            total += span.byte_length
+        return total
+
+    def position_before_last(self, byte_count: int) -> Position:
+        """The first position after which no more than `byte_count` bytes lie, counted alike."""
+        spans = self.spans
+        for span in reversed(spans):
+            if span.byte_length > byte_count:
+                kept = byte_count * span.entries // span.byte_length
+                return Position(span.ref.id, span.entries - 1 - kept)
+            byte_count -= span.byte_length
+        return Position(spans[0].ref.id, -1) if spans else Position(-1, -1)
 
     def span_after(self, ledger_id: int) -> LedgerSpan | None:
         """The first ledger with a higher id."""

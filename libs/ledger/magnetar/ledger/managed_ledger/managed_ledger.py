@@ -29,8 +29,7 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, Managed
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger, Done
 from magnetar.ledger.managed_ledger.entry_cache import TopicCache
-from magnetar.ledger.managed_ledger.intents import finish_quietly
-from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.takeover import TakenOver
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors, resolve
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
@@ -68,6 +67,7 @@ class ManagedLedger:
         "max_read_position",
         "name",
         "properties",
+        "retention",
         "topic_epoch",
     )
 
@@ -84,6 +84,7 @@ class ManagedLedger:
         self.topic_epoch = head.topic_epoch
         self.properties = dict(head.properties)
         self.max_read_position: Position | None = None
+        self.retention = trimming.NO_RETENTION
         self._cache: TopicCache | None = None
         self._doomed: list[LedgerSpan] | None = None
         self._head_edits: list[tuple[Callable[[TopicHead], None], asyncio.Future[None]]] | None = None
@@ -103,7 +104,7 @@ class ManagedLedger:
             kick=kick,
             on_confirmed=self._on_confirmed,
             on_refused=listener.on_refused,
-            on_closed=self._check_trim,
+            on_closed=self.trim,
         )
         self._cursors = TopicCursors(name, topic.spans, topic.cursors)
         self._cursor_ledger = self._cursors.ledger = CursorLedger(
@@ -221,6 +222,11 @@ class ManagedLedger:
         return max(0, self._spans.ordinal(through) - self._spans.ordinal(after))
 
     @property
+    def spans(self) -> LedgerSpans:
+        """Which entries exist, by ledgers; to look at only."""
+        return self._spans
+
+    @property
     def entries(self) -> int:
         """How many entries exist."""
         return self._spans.entries
@@ -228,7 +234,7 @@ class ManagedLedger:
     @property
     def storage_bytes(self) -> int:
         """Bytes of the existing entries."""
-        return sum(span.byte_length for span in self._spans.spans)
+        return self._spans.byte_length
 
     # Cursors
 
@@ -257,7 +263,7 @@ class ManagedLedger:
         """
         self._check_serving()
         await self._cursors.delete(name)
-        self._check_trim()
+        self.trim()
 
     async def reset_cursor(self, cursor: Cursor, position: Position) -> None:
         """Forget what the cursor acknowledged and stand at `position` (seek); confirmed on return."""
@@ -289,45 +295,41 @@ class ManagedLedger:
         return self._spans.floor(position) or self.first_position()
 
     def _on_flushed(self) -> None:
-        self._check_trim()
+        self.trim()
         self._check_drained()
 
     # Trimming
 
-    def _check_trim(self) -> None:
+    def retain(self, retention: trimming.Retention) -> None:
+        """Keep so much of what is acknowledged, from now on; what is beyond goes at once."""
+        if retention != self.retention:
+            self.retention = retention
+            self.trim()
+
+    def trim(self) -> None:
+        """Let closed ledgers go that no durable cursor needs and retention does not keep.
+
+        Happens by itself when a cursor passes one; call it from time to time for those that only grow old.
+        """
         spans = self._spans.spans
         if spans and spans[0].closed and not self._closing:
             needed = self.deduplication.holds_back(self._cursors.slowest())
-            count = trimming.trimmable(spans, needed)
-            if count:
-                # Off the list at once, so that no cursor is put into what is about to go.
-                removed = self._spans.remove_first(min(count, trimming.LEDGERS_PER_TRANSACTION_MAX))
-                for cursor in self._cursors.by_name.values():
-                    cursor.skip_trimmed(removed[-1].last_position)
+            now_ms = self._ctx.clock.wall_ms()
+            removed = trimming.take_off(self._spans, self._cursors.by_name, needed, self.retention, now_ms)
+            if removed:
                 self._doomed = [*(self._doomed or ()), *removed]
                 self._kick()
 
     async def _trim(self) -> None:
         doomed = (self._doomed or [])[: trimming.LEDGERS_PER_TRANSACTION_MAX]
-        spans = self._spans.spans
+        first = self._spans.spans[0].ref.id if self._spans.spans else 0
+        next_index, last = self._appender.confirmed_index, self._appender.last_confirmed
         await trimming.take_off_list(
-            self._ctx,
-            self._head,
-            self.creation_id,
-            doomed,
-            first_ledger_id=spans[0].ref.id if spans else 0,
-            next_index=self._appender.confirmed_index,
-            last_position=self._appender.last_confirmed,
+            self._ctx, self._head, self.creation_id, doomed, first, next_index=next_index, last_position=last
         )
         self._doomed = (self._doomed or [])[len(doomed) :] or None
-        for span in doomed:
-            await finish_quietly(self._ctx, span.ref)
-        log.info("ledgers trimmed", topic=self.name, ledgers=[span.ref.id for span in doomed])
-        self._check_trim()
-
-    def trim(self) -> None:
-        """Let closed ledgers go that no durable cursor needs (happens by itself when a cursor passes one)."""
-        self._check_trim()
+        await trimming.let_go(self._ctx, self.name, doomed)
+        self.trim()
 
     # The head
 

@@ -58,6 +58,7 @@ def closing_ops(
     an intent to delete it; so do the ledgers that are given up with it.
     """
     value = head.decode()
+    span.closed_ms = ctx.clock.wall_ms()
     doomed = list(given_up)
     ops: list[Op] = []
     if closed.last_entry_id < 0:
@@ -72,7 +73,7 @@ def closing_ops(
             byte_length=span.byte_length or closed.byte_length,
             first_index=span.first_index,
             opened_ms=span.opened_ms,
-            closed_ms=ctx.clock.wall_ms(),
+            closed_ms=span.closed_ms,
             max_publish_time_ms=span.max_publish_time_ms,
         )
         key = ctx.keys.topic_ledger(creation_id, closed.ref.id)

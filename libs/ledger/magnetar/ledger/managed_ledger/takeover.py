@@ -141,6 +141,7 @@ async def _closed_ledgers(ctx: ManagedLedgerContext, creation_id: int) -> Ledger
                 first_index=value.first_index,
                 messages=value.messages or -1,
                 opened_ms=value.opened_ms,
+                closed_ms=value.closed_ms,
                 max_publish_time_ms=value.max_publish_time_ms,
                 closed=True,
             )
