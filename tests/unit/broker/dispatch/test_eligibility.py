@@ -22,6 +22,7 @@ def test_each_cause_is_named_and_a_free_subscription_has_none() -> None:
         explain([], 5, reading=False, unacked_limit_reached=False),
         explain([free], 5, reading=False, unacked_limit_reached=True),
         explain([stuck, stuck], 5, reading=False, unacked_limit_reached=False),
+        explain([free], 5, reading=True, unacked_limit_reached=False, throttled_by="the topic"),
         explain([free], 5, reading=True, unacked_limit_reached=False),
     ]
     causes = [
@@ -29,6 +30,7 @@ def test_each_cause_is_named_and_a_free_subscription_has_none() -> None:
         "no consumer",
         "maxUnackedMessagesPerSubscription",
         "no permits",
+        "throttled by the dispatch rate of the topic",
         "storage",
     ]
     for text, cause in zip(explained, causes, strict=True):

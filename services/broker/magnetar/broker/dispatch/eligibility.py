@@ -18,10 +18,12 @@ def explain(
     reading: bool,
     unacked_limit_reached: bool,
     paused_by: str | None = None,
+    throttled_by: str | None = None,
 ) -> str | None:
     """The first thing that keeps entries from going out now, in words; None when nothing does.
 
-    `consumers` are those that may get entries now; `paused_by` is why not even these do, if so.
+    `consumers` are those that may get entries now; `paused_by` is why not even these do, if so, and
+    `throttled_by` whose dispatch rate is used up.
     """
     if backlog == 0:
         return "nothing to deliver: every entry is acknowledged"
@@ -34,6 +36,8 @@ def explain(
     reasons = [consumer.held_back_by for consumer in consumers]
     if all(reasons):
         return "no consumer can take anything: " + "; ".join(sorted({reason for reason in reasons if reason}))
+    if throttled_by is not None:
+        return f"throttled by the dispatch rate of {throttled_by}"
     if reading:
         return "waiting for a read from storage"
     return None

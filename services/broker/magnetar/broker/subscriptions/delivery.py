@@ -94,6 +94,11 @@ class DelayGate(EntryGate, Protocol):
 class DispatchRateGate(Protocol):
     """Limits how fast entries go out: delays, never drops. Set as `Subscription.dispatch_rate`."""
 
+    @property
+    def throttled_by(self) -> str | None:
+        """Whose rate is used up, in words; None while there is room."""
+        ...
+
     def room(self) -> tuple[int, int] | None:
         """(messages, bytes) that may go out now, both positive; None for nothing.
 
@@ -101,6 +106,6 @@ class DispatchRateGate(Protocol):
         """
         ...
 
-    def spent(self, messages: int, byte_count: int) -> None:
+    def spent(self, entries: int, messages: int, byte_count: int) -> None:
         """So much went out; a batch, or a run of entries, may be more than there was room for."""
         ...

@@ -57,6 +57,7 @@ class Subscription:
         "_turn_scheduled",
         "cursor",
         "dispatch_rate",
+        "idle_since",
         "name",
         "stats",
     )
@@ -84,6 +85,8 @@ class Subscription:
         self._delay: DelayGate | None = None
         self.dispatch_rate: DispatchRateGate | None = None
         """Limits how fast entries go out; None: nothing does."""
+        self.idle_since: float | None = None
+        """When housekeeping first saw it without consumers; only looked at where subscriptions expire."""
         self._turn_scheduled = False
         self._blocked_on_unacked = False
         self._ack_waiters: list[Callable[[MagnetarError | None], None]] | None = None
@@ -147,6 +150,7 @@ class Subscription:
             [] if self._delivery is None else self._delivery.candidates,
             self.backlog(),
             paused_by=None if self._delivery is None else self._delivery.paused_by,
+            throttled_by=None if self.dispatch_rate is None else self.dispatch_rate.throttled_by,
             reading=self._source is not None and self._source.reading,
             unacked_limit_reached=self.blocked_on_unacked,
         )
@@ -158,6 +162,7 @@ class Subscription:
         self._members.add(consumer, sub_type)
         if self._delivery is None:
             self._delivery = self._begin()
+        self.idle_since = None
         self._delivery.consumer_added(consumer)
         self.wake()
 
@@ -277,6 +282,27 @@ class Subscription:
         holder = self._holder(consumer, ledger_id, entry_id)
         return 0 if holder is None else holder.pending.remove(ledger_id, entry_id)
 
+    def skip_to(self, position: Position) -> int:
+        """Acknowledge everything up to `position` for the consumers: it expired, or a quota is used up.
+
+        Returns how many entries that were.
+        """
+        before = self.cursor.backlog()
+        self.cursor.ack_cumulative(position)
+        if self._individual:
+            for consumer in self.consumers:
+                for ledger_id, entry_id in list(consumer.pending.positions()):
+                    if (ledger_id, entry_id) > position:
+                        break
+                    self._settle(consumer, ledger_id, entry_id)
+        self.wake()
+        return max(0, before - self.cursor.backlog())
+
+    def unread(self) -> int:
+        """Entries that were not read for anybody yet; all that are unacknowledged without a consumer."""
+        read = self.cursor.mark_delete if self._source is None else self._source.read_position
+        return self._ledger.entries_between(read, self._ledger.last_position)
+
     # -- redelivery
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
@@ -332,5 +358,6 @@ class Subscription:
         messages, byte_count = self.stats.messages_out, self.stats.bytes_out
         done = delivery.step(min(entries_max, room[0]), min(bytes_max, room[1]))
         if self.stats.messages_out > messages:
-            rate.spent(self.stats.messages_out - messages, self.stats.bytes_out - byte_count)
+            sent_messages, sent_bytes = self.stats.messages_out - messages, self.stats.bytes_out - byte_count
+            rate.spent(0 if done is None else done[0], sent_messages, sent_bytes)
         return done
