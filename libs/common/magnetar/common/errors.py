@@ -198,10 +198,18 @@ class ConsumerBusy(BrokerError):
     retriable = True
 
 
+class ConsumerAssignFailed(BrokerError):
+    """A Key_Shared consumer asks for hash ranges that it cannot have, or there is none left to give it."""
+
+
 class ProducerBusy(BrokerError):
-    """A live producer with that name is connected to the topic."""
+    """A live producer with that name is connected to the topic, or one that has it alone, or too many."""
 
     retriable = True
+
+
+class ProducerFenced(BrokerError):
+    """Another producer has the topic alone, or had it since this one did; that is final."""
 
 
 class NotAllowed(BrokerError):

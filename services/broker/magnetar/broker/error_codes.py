@@ -31,7 +31,9 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
     errors.UnsubscribeRefused: ServerError.MetadataError,  # as Apache Pulsar answers it
     errors.ConsumerNotFound: ServerError.ConsumerNotFound,
     errors.ConsumerBusy: ServerError.ConsumerBusy,
+    errors.ConsumerAssignFailed: ServerError.ConsumerAssignError,
     errors.ProducerBusy: ServerError.ProducerBusy,
+    errors.ProducerFenced: ServerError.ProducerFenced,
     errors.NotAllowed: ServerError.NotAllowedError,
     errors.Unauthorized: ServerError.AuthorizationError,
     errors.UnsupportedVersion: ServerError.UnsupportedVersionError,

@@ -1,0 +1,86 @@
+"""Draining slots: those that moved to a new owner while their old one still holds messages of them.
+
+A key is with one consumer at a time. So when a slot moves, and its old owner has entries of it that are not
+acknowledged, the slot waits until that consumer acknowledged them, gave them back or left; every other slot
+flows. A slot that moves back to the consumer that holds it stops waiting at once (PIP-379). What is draining
+follows from who holds what and who owns what, so it is computed anew at each change of owners; between
+changes the counts only fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+C = TypeVar("C")
+
+
+@dataclass(slots=True)
+class DrainingSlot(Generic[C]):
+    """A slot that waits for `holder`."""
+
+    holder: C
+    unacked: int
+    """Entries of the slot that the holder has not acknowledged; never 0."""
+    blocked_attempts: int = 0
+    """How often an entry was held back because of it."""
+
+
+class DrainingSlots(Generic[C]):
+    """The draining slots of one subscription."""
+
+    __slots__ = ("_cleared_by", "cleared", "slots")
+
+    def __init__(self) -> None:
+        self.slots: dict[int, DrainingSlot[C]] = {}
+        self.cleared = 0
+        """Slots that drained, or moved back, since the first consumer came."""
+        self._cleared_by: dict[C, int] = {}
+
+    def owners_changed(
+        self, held: Iterable[tuple[C, Mapping[int, int]]], owner: Callable[[int], C | None]
+    ) -> None:
+        """Find what is draining now. `held`: each consumer with its unacknowledged entries by slot."""
+        before, self.slots = self.slots, {}
+        present = []
+        for consumer, counts in held:
+            present.append(consumer)
+            for slot, unacked in counts.items():
+                if owner(slot) is consumer:
+                    continue
+                assert slot not in self.slots, "a slot is with one consumer at a time"
+                known = before.get(slot)
+                attempts = known.blocked_attempts if known is not None and known.holder is consumer else 0
+                self.slots[slot] = DrainingSlot(consumer, unacked, attempts)
+        for slot, was in before.items():
+            now = self.slots.get(slot)
+            if now is None or now.holder is not was.holder:
+                self._count_cleared(was.holder)
+        self._cleared_by = {consumer: self._cleared_by.get(consumer, 0) for consumer in present}
+
+    def settled(self, consumer: C, slots: Iterable[int]) -> list[int]:
+        """The consumer no longer holds one entry of each of these slots; returns those that wait no more."""
+        free: list[int] = []
+        for slot in slots:
+            draining = self.slots.get(slot)
+            if draining is None or draining.holder is not consumer:
+                continue
+            draining.unacked -= 1
+            if not draining.unacked:
+                del self.slots[slot]
+                self._count_cleared(consumer)
+                free.append(slot)
+        return free
+
+    def of(self, consumer: C) -> dict[int, DrainingSlot[C]]:
+        """The slots that wait for this consumer."""
+        return {slot: each for slot, each in self.slots.items() if each.holder is consumer}
+
+    def cleared_by(self, consumer: C) -> int:
+        """How many slots do not wait for this consumer any more."""
+        return self._cleared_by.get(consumer, 0)
+
+    def _count_cleared(self, holder: C) -> None:
+        self.cleared += 1
+        self._cleared_by[holder] = self._cleared_by.get(holder, 0) + 1

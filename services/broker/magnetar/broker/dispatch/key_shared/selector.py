@@ -1,0 +1,63 @@
+"""What all ways of dividing the slots among consumers have in common: ranges, each with an owner."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from magnetar.broker.dispatch.key_shared.sticky_key import SLOTS
+
+SLOT_MAX: Final = SLOTS - 1
+
+
+class SlotOwner(Protocol):
+    """What a selector needs to know of a consumer."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def hash_ranges(self) -> Sequence[tuple[int, int]]:
+        """The slots that it asks for, each pair with both ends inclusive; empty unless it is STICKY."""
+        ...
+
+
+C = TypeVar("C", bound=SlotOwner)
+
+
+class Selector(ABC, Generic[C]):
+    """Who owns which slot: at most one consumer. Which slots move on a change is each one's promise."""
+
+    __slots__ = ("bounds", "owners")
+
+    def __init__(self) -> None:
+        self.bounds: list[int] = [SLOT_MAX]
+        """The last slot of each range, ascending; the ranges cover 0 to 65,535 without a gap."""
+        self.owners: list[C | None] = [None]
+        """The owner of each range; None for slots that nobody has."""
+
+    @abstractmethod
+    def add(self, consumer: C) -> None:
+        """Give a consumer its slots. Raises ConsumerAssignFailed, and changes nothing, if there are none."""
+
+    @abstractmethod
+    def remove(self, consumer: C) -> None:
+        """Divide a consumer's slots among the others."""
+
+    def owner(self, slot: int) -> C | None:
+        """The consumer that the slot belongs to."""
+        return self.owners[bisect_left(self.bounds, slot)]
+
+    def ranges_of(self, consumer: C) -> list[tuple[int, int]]:
+        """The slots of a consumer as ranges, both ends inclusive; adjacent ones are joined."""
+        ranges: list[tuple[int, int]] = []
+        first = 0
+        for last, owner in zip(self.bounds, self.owners, strict=True):
+            if owner is consumer:
+                if ranges and ranges[-1][1] == first - 1:
+                    ranges[-1] = (ranges[-1][0], last)
+                else:
+                    ranges.append((first, last))
+            first = last + 1
+        return ranges

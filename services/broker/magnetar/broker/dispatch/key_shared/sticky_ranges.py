@@ -1,0 +1,83 @@
+"""STICKY: consumers name the slots that they want, and get just these.
+
+Both ends of a range are inclusive, in 0 to 65,535. A consumer that names none, one that is no range, or one
+that overlaps with another of its own or of somebody else is refused as if it had never come. Slots that
+nobody claims wait (messaging contract, Key_Shared).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from magnetar.broker.dispatch.key_shared.selector import SLOT_MAX, C, Selector
+from magnetar.common.errors import ConsumerAssignFailed
+
+
+def check_ranges(ranges: Sequence[tuple[int, int]]) -> None:
+    """Raises ConsumerAssignFailed for ranges that no consumer could have, whoever else is there."""
+    if not ranges:
+        raise ConsumerAssignFailed("a STICKY consumer names no hash ranges; give it at least one")
+    for first, last in ranges:
+        if not 0 <= first <= last <= SLOT_MAX:
+            raise ConsumerAssignFailed(
+                f"the hash range {first} to {last} is none: 0 <= start <= end <= {SLOT_MAX} is needed"
+            )
+    for one, two in pairwise(sorted(ranges)):
+        if two[0] <= one[1]:
+            raise ConsumerAssignFailed(f"the consumer's own hash ranges {one} and {two} overlap")
+
+
+class StickyRanges(Selector[C]):
+    """The ranges that consumers named."""
+
+    __slots__ = ("_consumers",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._consumers: list[C] = []
+
+    def holders(self, consumer: C) -> list[C]:
+        """The consumers that have some of the slots that this one asks for."""
+        return [
+            other
+            for other in self._consumers
+            if any(
+                first <= other_last and other_first <= last
+                for first, last in consumer.hash_ranges
+                for other_first, other_last in other.hash_ranges
+            )
+        ]
+
+    def add(self, consumer: C) -> None:
+        check_ranges(consumer.hash_ranges)
+        for other in self.holders(consumer):
+            raise ConsumerAssignFailed(
+                f"the hash ranges {list(consumer.hash_ranges)} overlap with those of consumer {other.name}: "
+                f"{list(other.hash_ranges)}"
+            )
+        self._consumers.append(consumer)
+        self._rebuild()
+
+    def remove(self, consumer: C) -> None:
+        self._consumers = [other for other in self._consumers if other is not consumer]
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        self.bounds, self.owners = [], []
+        claims = [
+            (first, last, index)
+            for index, each in enumerate(self._consumers)
+            for first, last in each.hash_ranges
+        ]
+        claimed = -1
+        for first, last, index in sorted(claims):
+            if first > claimed + 1:
+                self.bounds.append(first - 1)
+                self.owners.append(None)
+            self.bounds.append(last)
+            self.owners.append(self._consumers[index])
+            claimed = last
+        if claimed < SLOT_MAX:
+            self.bounds.append(SLOT_MAX)
+            self.owners.append(None)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from magnetar.broker.dispatch.key_shared.consistent_hashing import ConsistentHashing
+from magnetar.broker.dispatch.key_shared.sticky_key import slot_of_key
+
+from tests.unit.broker.dispatch.key_shared.fakes import Fake, layout
+
+POINTS = 100
+
+
+def ring_of(*consumers: Fake, points: int = POINTS) -> ConsistentHashing[Fake]:
+    ring: ConsistentHashing[Fake] = ConsistentHashing(points)
+    for consumer in consumers:
+        ring.add(consumer)
+    return ring
+
+
+def test_the_points_of_pulsars_vectors_are_on_the_ring() -> None:
+    consumer = Fake("orders-aggregator-pod-2345-consumer")
+    points = set(ring_of(consumer, Fake("other")).bounds)
+    assert {1003084738 % 65536, 373317202 % 65536, 320276078 % 65536} <= points
+
+
+def test_a_slot_goes_to_the_next_point_and_past_the_last_one_to_the_first() -> None:
+    one, other = Fake("one"), Fake("other")
+    ring = ring_of(one, other)
+    owners = {slot_of_key(f"{each.name}{n}".encode()): each for each in (other, one) for n in range(1, 101)}
+    points = sorted(owners)
+    assert len(points) <= 200
+    for slot in range(1, 65_536):
+        point = next((point for point in points if point >= slot), points[0])
+        assert ring.owner(slot) is owners[point]
+
+
+def test_shares_are_fair_within_reason() -> None:
+    consumers = [Fake(f"consumer-{number}") for number in range(4)]
+    ring = ring_of(*consumers)
+    for consumer in consumers:
+        share = sum(last - first + 1 for first, last in ring.ranges_of(consumer))
+        assert 0.15 < share / 65_536 < 0.35
+
+
+def test_consumers_of_one_name_have_points_of_their_own() -> None:
+    first, second, third = Fake("same"), Fake("same"), Fake("same")
+    ring = ring_of(first, second, third)
+    assert len(ring.bounds) > 290
+    ring.remove(second)
+    without = layout(ring)
+    assert set(ring.owners) == {first, third}
+    ring.add(second)
+    ring.remove(second)
+    assert layout(ring) == without
+
+
+def test_of_consumers_on_one_point_the_first_comer_has_it_and_then_the_next() -> None:
+    # With so many points each, some are shared.
+    one, two = Fake("one"), Fake("two")
+    ring = ring_of(one, two, points=2_000)
+    both = {slot_of_key(f"one{n}".encode()) for n in range(1, 2_001)} & {
+        slot_of_key(f"two{n}".encode()) for n in range(1, 2_001)
+    }
+    assert both, "a premise of this test"
+    assert all(ring.owner(point) is one for point in both)
+    ring.remove(one)
+    ring.add(one)
+    assert all(ring.owner(point) is two for point in both)
+
+
+def test_an_empty_ring_has_no_owner() -> None:
+    one = Fake("one")
+    ring = ring_of(one)
+    assert ring.ranges_of(one) == [(0, 65535)]
+    ring.remove(one)
+    assert layout(ring) == [(0, 65535, None)]
+    ring.remove(one)
+    assert ring.owner(1) is None
