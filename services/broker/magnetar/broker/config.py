@@ -101,15 +101,32 @@ class DispatchConfig:
     )
     consumer_unacked_max: int = setting(
         50_000,
-        "Unacknowledged messages of one Shared consumer at which it gets no more, until half. 0: no limit.",
+        "Unacknowledged messages of one Shared or Key_Shared consumer at which it gets no more, until half. "
+        "0: no limit.",
         key="maxUnackedMessagesPerConsumer",
         minimum=0,
     )
     subscription_unacked_max: int = setting(
         200_000,
-        "Unacknowledged messages of one Shared subscription at which it pauses, until half. 0: no limit.",
+        "Unacknowledged messages of one Shared or Key_Shared subscription at which it pauses, until half. "
+        "0: no limit.",
         key="maxUnackedMessagesPerSubscription",
         minimum=0,
+    )
+    broker_unacked_max: int = setting(
+        0,
+        "Unacknowledged messages of all Shared and Key_Shared subscriptions of this broker at which those with "
+        "many of them pause, until half. 0: no limit.",
+        key="maxUnackedMessagesPerBroker",
+        minimum=0,
+    )
+    subscription_share_of_broker_unacked: float = setting(
+        0.16,
+        "Part of that limit which one subscription may hold while the broker is at it; one with more pauses "
+        "until half. 0: the broker has no limit.",
+        key="maxUnackedMessagesPerSubscriptionOnBrokerBlocked",
+        minimum=0,
+        maximum=1,
     )
     failover_delay_ms: int = setting(
         1_000,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from magnetar.broker.error_codes import code_of
 from magnetar.broker.handlers.client import Client, OpenConsumer
@@ -31,6 +31,9 @@ IGNORED_ACKS = Counter(
     ["reason"],
     registry=REGISTRY,
 )
+
+_INDIVIDUAL: Final = (SubType.Shared, SubType.Key_Shared)
+"""Without an order there is no "everything before it"."""
 
 
 def handle_acks(client: Client, acks: AckRun) -> None:
@@ -88,10 +91,10 @@ def _ack_individual(client: Client, opened: OpenConsumer, command: CommandAck) -
 
 
 def _ack_cumulative(opened: OpenConsumer, command: CommandAck) -> list[MessageIdData]:
-    if opened.subscription.type == SubType.Shared:
-        IGNORED_ACKS.labels("cumulative on Shared").inc()
+    if opened.subscription.type in _INDIVIDUAL:
+        IGNORED_ACKS.labels("cumulative on Shared or Key_Shared").inc()
         log.warning(
-            "cumulative acknowledgement on a Shared subscription is ignored",
+            "cumulative acknowledgement on a Shared or Key_Shared subscription is ignored",
             topic=opened.topic.name.full,
             subscription=opened.subscription.name,
         )

@@ -99,6 +99,11 @@ class Consumer:
             self._blocked_on_unacked = False
         return self._blocked_on_unacked
 
+    def redelivers(self, messages: int) -> None:
+        """So many messages that it held will be delivered again, which frees it whatever else it holds."""
+        self.stats.messages_redelivered += messages
+        self._blocked_on_unacked = False
+
     @property
     def capacity(self) -> int:
         """Messages it can take now."""

@@ -52,6 +52,7 @@ class EntrySource:
         "_spawn",
         "_wake",
         "gate",
+        "replays_only",
     )
 
     def __init__(
@@ -81,6 +82,14 @@ class EntrySource:
         self._generation = 0
         self.gate: EntryGate | None = None
         """Keeps entries out of what is read for the first time; None: every entry passes."""
+
+        self.replays_only = False
+        """Nothing new is given out or read; what is to be delivered again is."""
+
+    @property
+    def replaying(self) -> bool:
+        """True while something is to be delivered again."""
+        return bool(self._replay) or bool(self._replayed)
 
     @property
     def reading(self) -> bool:
@@ -151,6 +160,8 @@ class EntrySource:
                 return None
         if self._replayed:
             return self._replayed[0], True
+        if self.replays_only:
+            return None
         while not self._fresh:
             if not self._fetch_fresh(entries_max):
                 return None

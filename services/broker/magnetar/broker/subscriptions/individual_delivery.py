@@ -56,13 +56,16 @@ class IndividualDelivery:
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
         """Just what is pending at that consumer; each entry's delivery count rises."""
         wanted = list(consumer.pending.positions()) if positions is None else positions
+        total = 0
         for ledger_id, entry_id in wanted:
             messages = consumer.pending.remove(ledger_id, entry_id)
             if messages:
                 self._cursor.count_redelivery(ledger_id, entry_id)
                 self._source.replay(ledger_id, entry_id)
-                self._stats.messages_redelivered += messages
-                consumer.stats.messages_redelivered += messages
+                total += messages
+        if total:
+            self._stats.messages_redelivered += total
+            consumer.redelivers(total)
 
     def rewind(self) -> None:
         self._source.rewind(self._cursor.mark_delete)

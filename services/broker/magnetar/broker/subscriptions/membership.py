@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.exclusive import ExclusiveDispatcher
 from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.dispatch.key_shared.sticky_ranges import check_ranges
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.common.errors import ConsumerBusy, NotSupportedYet
+from magnetar.common.errors import ConsumerBusy, NotAllowed, NotSupportedYet
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.pulsar_pb2 import CommandSubscribe
 
@@ -23,6 +25,16 @@ def check_supported(sub_type: SubType.ValueType) -> None:
         raise NotSupportedYet(
             f"subscription type {SubType.Name(sub_type)} is not supported by this version; "
             "use Exclusive, Failover or Shared"
+        )
+
+
+def check_allowed(sub_type: SubType.ValueType, allowed: Collection[str]) -> None:
+    """Raises NotAllowed for a subscription type that is switched off; `allowed` are names."""
+    name = SubType.Name(sub_type)
+    if name not in allowed:
+        raise NotAllowed(
+            f"subscription type {name} is switched off here (subscriptionTypesEnabled, "
+            f"subscriptionKeySharedEnable); use one of: {', '.join(sorted(allowed)) or 'none'}"
         )
 
 

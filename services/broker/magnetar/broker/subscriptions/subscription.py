@@ -16,6 +16,7 @@ from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.eligibility import explain
 from magnetar.broker.stats import SubscriptionStats, TopicStats
+from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.delivery import DelayGate, Delivery, DispatchRateGate
 from magnetar.broker.subscriptions.entry_source import EntrySource, Spawn
@@ -45,6 +46,7 @@ class Subscription:
     __slots__ = (
         "_ack_waiters",
         "_blocked_on_unacked",
+        "_broker_limit",
         "_budget",
         "_config",
         "_delay",
@@ -55,6 +57,7 @@ class Subscription:
         "_spawn",
         "_topic_stats",
         "_turn_scheduled",
+        "_unacked_max",
         "cursor",
         "dispatch_rate",
         "idle_since",
@@ -70,7 +73,11 @@ class Subscription:
         budget: ByteBudget,
         topic_stats: TopicStats,
         spawn: Spawn,
+        *,
+        unacked_max: int = 0,
+        broker_limit: BrokerUnackedLimit | None = None,
     ) -> None:
+        """`unacked_max`: unacknowledged messages at which Shared and Key_Shared pause; 0: no limit."""
         self.name = cursor.name
         self.cursor = cursor
         self.stats = SubscriptionStats()
@@ -88,7 +95,9 @@ class Subscription:
         self.idle_since: float | None = None
         """When housekeeping first saw it without consumers; only looked at where subscriptions expire."""
         self._turn_scheduled = False
+        self._unacked_max = unacked_max
         self._blocked_on_unacked = False
+        self._broker_limit = broker_limit
         self._ack_waiters: list[Callable[[MagnetarError | None], None]] | None = None
 
     # -- what others look at
@@ -108,12 +117,17 @@ class Subscription:
 
     @property
     def unacked_messages(self) -> int:
-        """Delivered and unacknowledged messages of all consumers; counted on Shared only, as in Pulsar."""
+        """Delivered and unacknowledged messages of all consumers; not counted on ordered types."""
         return sum(consumer.pending.messages for consumer in self.consumers)
 
     def backlog(self) -> int:
         """Entries that are not acknowledged."""
         return self.cursor.backlog()
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What the subscription's first consumer, or an operator, said of it; kept with its cursor."""
+        return self.cursor.properties
 
     @property
     def delay(self) -> DelayGate | None:
@@ -133,16 +147,23 @@ class Subscription:
 
     @property
     def blocked_on_unacked(self) -> bool:
-        """Too many unacknowledged messages: blocked at the limit, free again at half of it."""
-        limit = self._config.subscription_unacked_max
-        if not limit or not self._individual:
-            return False
+        """Too many unacknowledged messages: blocked at a limit, free again at half of it."""
+        return self._individual and self._unacked_room() <= 0
+
+    def _unacked_room(self) -> int:
+        """How many more messages may be delivered unacknowledged; 0 from a limit on until half of it."""
+        if self._broker_limit is not None and self._broker_limit.pauses(self):
+            return 0
+        limit = self._unacked_max
+        if not limit:
+            self._blocked_on_unacked = False
+            return TURN_ENTRIES_MAX
         unacked = self.unacked_messages
         if unacked >= limit:
             self._blocked_on_unacked = True
         elif unacked <= limit // 2:
             self._blocked_on_unacked = False
-        return self._blocked_on_unacked
+        return 0 if self._blocked_on_unacked else limit - unacked
 
     def why_not_dispatching(self) -> str | None:
         """In words, what keeps entries from going out now; None when nothing does."""
@@ -154,6 +175,13 @@ class Subscription:
             reading=self._source is not None and self._source.reading,
             unacked_limit_reached=self.blocked_on_unacked,
         )
+
+    def limit_unacked(self, subscription_max: int, consumer_max: int) -> None:
+        """Other limits on unacknowledged messages hold from now on, on Shared and Key_Shared; 0: none."""
+        self._unacked_max = subscription_max
+        for consumer in self.consumers:
+            consumer.unacked_max = consumer_max
+        self.wake()
 
     # -- consumers come and go
 
@@ -194,6 +222,8 @@ class Subscription:
             self._source.close()
             self._source = self._delivery = None
         consumer.pending.clear()
+        if self._broker_limit is not None:
+            self._report_unacked(self._broker_limit)
         self.wake()
 
     def add_permits(self, consumer: Consumer, permits: int) -> None:
@@ -215,8 +245,8 @@ class Subscription:
         if self._individual and pending.remove_many(ledger_id, entry_ids) != len(entry_ids):
             # Some were delivered to others, or acknowledged before.
             for other in self.consumers:
-                if other is not consumer:
-                    other.pending.remove_many(ledger_id, entry_ids)
+                if other is not consumer and other.pending.remove_many(ledger_id, entry_ids):
+                    self.wake()
         new = self.cursor.ack_many(ledger_id, entry_ids)
         if new:
             self._count_acks(consumer, max(new, before - pending.messages))
@@ -262,9 +292,14 @@ class Subscription:
     def _count_acks(self, consumer: Consumer, messages: int) -> None:
         self.stats.acks += messages
         consumer.stats.acks += messages
+        if self._broker_limit is not None:
+            self._report_unacked(self._broker_limit)
         # Only an unacked limit can turn an acknowledgement into something to deliver.
         if consumer.held_back_by is None or self._blocked_on_unacked:
             self.wake()
+
+    def _report_unacked(self, limit: BrokerUnackedLimit) -> None:
+        limit.report(self, self.unacked_messages if self._individual else 0)
 
     def _holder(self, consumer: Consumer, ledger_id: int, entry_id: int) -> Consumer | None:
         if consumer.pending.holds(ledger_id, entry_id):
@@ -280,7 +315,10 @@ class Subscription:
         if messages or not self._individual:
             return messages
         holder = self._holder(consumer, ledger_id, entry_id)
-        return 0 if holder is None else holder.pending.remove(ledger_id, entry_id)
+        if holder is None:
+            return 0
+        self.wake()
+        return holder.pending.remove(ledger_id, entry_id)
 
     def skip_to(self, position: Position) -> int:
         """Acknowledge everything up to `position` for the consumers: it expired, or a quota is used up.
@@ -309,6 +347,8 @@ class Subscription:
         """The client asks for `positions` (None: everything it holds) to be delivered again."""
         if self._delivery is not None:
             self._delivery.redeliver(consumer, positions, epoch)
+            if self._broker_limit is not None:
+                self._report_unacked(self._broker_limit)
             self.wake()
 
     def deliver_again(self, entries: Iterable[tuple[int, int]]) -> None:
@@ -336,13 +376,23 @@ class Subscription:
         entries = size = 0
         rate = self.dispatch_rate
         while entries < TURN_ENTRIES_MAX and size < TURN_BYTES_MAX:
-            delivery = self._delivery
-            if delivery is None or self.blocked_on_unacked:
+            delivery, source = self._delivery, self._source
+            if delivery is None or source is None:
                 return
+            entries_max, bytes_max = TURN_ENTRIES_MAX - entries, TURN_BYTES_MAX - size
+            if delivery.individual:
+                room = self._unacked_room()
+                source.replays_only = room <= 0
+                if room > 0:
+                    entries_max = min(entries_max, room)
+                elif not source.replaying:
+                    return
             if rate is None:
-                done = delivery.step(TURN_ENTRIES_MAX - entries, TURN_BYTES_MAX - size)
+                done = delivery.step(entries_max, bytes_max)
             else:
-                done = self._limited_step(delivery, rate, TURN_ENTRIES_MAX - entries, TURN_BYTES_MAX - size)
+                done = self._limited_step(delivery, rate, entries_max, bytes_max)
+            if self._broker_limit is not None:
+                self._report_unacked(self._broker_limit)
             if done is None:
                 return
             entries += done[0]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.membership import check_supported
+from magnetar.broker.subscriptions.membership import check_allowed, check_supported
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
@@ -69,6 +69,7 @@ class NonPersistentTopic(Topic):
             request.options,
             request.peer,
             partition=self.name.partition_index,
+        check_allowed(request.type, self.policies.subscription_types)
             unacked_max=0,
             connected_since_ms=self._clock.wall_ms(),
             sends_entry_metadata=False,

@@ -12,9 +12,10 @@ from typing import Final
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.entry_source import Spawn
-from magnetar.broker.subscriptions.membership import SubType, check_supported
+from magnetar.broker.subscriptions.membership import SubType, check_allowed, check_supported
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.deduplicated_publishing import DeduplicatedPublishing, open_deduplication
 from magnetar.broker.topics.deduplication import deduplicates
@@ -51,6 +52,7 @@ class PersistentTopic(Topic):
     """Publishing, subscriptions and consumers of one persistent topic. Listens to its managed ledger."""
 
     __slots__ = (
+        "_broker_unacked",
         "_budget",
         "_clock",
         "_config",
@@ -75,6 +77,8 @@ class PersistentTopic(Topic):
         clock: Clock,
         spawn: Spawn,
         on_gone: Callable[[PersistentTopic], None],
+        *,
+        broker_unacked: BrokerUnackedLimit | None = None,
     ) -> None:
         super().__init__(name, policies)
         self._config = config
@@ -82,6 +86,7 @@ class PersistentTopic(Topic):
         self._clock = clock
         self._spawn = spawn
         self._on_gone = on_gone
+        self._broker_unacked = broker_unacked
         self._subscriptions: dict[str, Subscription] = {}
         self._subscriptions_lock = asyncio.Lock()
         self._deduplication: DeduplicatedPublishing | None = None
@@ -106,10 +111,24 @@ class PersistentTopic(Topic):
 
     def _add_subscription(self, cursor: Cursor) -> Subscription:
         subscription = Subscription(
-            self.ledger, cursor, self._config.dispatch, self._budget, self.stats, self._spawn
+            self.ledger,
+            cursor,
+            self._config.dispatch,
+            self._budget,
+            self.stats,
+            self._spawn,
+            unacked_max=self.policies.max_unacked_per_subscription,
+            broker_limit=self._broker_unacked,
         )
         self._subscriptions[cursor.name] = subscription
         return subscription
+
+    def apply_policies(self, policies: EffectivePolicies) -> None:
+        super().apply_policies(policies)
+        for subscription in self._subscriptions.values():
+            subscription.limit_unacked(
+                policies.max_unacked_per_subscription, policies.max_unacked_per_consumer
+            )
 
     @property
     def subscriptions(self) -> Mapping[str, Subscription]:
@@ -226,6 +245,7 @@ class PersistentTopic(Topic):
         return await self._subscribe(request)
 
     async def _subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
+        check_allowed(request.type, self.policies.subscription_types)
         async with self._subscriptions_lock:
             self.check_open()
             subscription = self._subscriptions.get(request.subscription)
@@ -241,9 +261,11 @@ class PersistentTopic(Topic):
                 request.options,
                 request.peer,
                 partition=self.name.partition_index,
-                unacked_max=self._config.dispatch.consumer_unacked_max,
+                unacked_max=self.policies.max_unacked_per_consumer,
                 connected_since_ms=self._clock.wall_ms(),
                 sends_entry_metadata=request.sends_entry_metadata,
+            elif request.properties and not subscription.properties:
+                subscription.properties.update(request.properties)
             )
             if request.type not in (SubType.Exclusive, SubType.Failover):
                 consumer.epoch = None
@@ -279,6 +301,7 @@ class PersistentTopic(Topic):
             since_ms = self._clock.wall_ms() - request.rollback_s * 1000
             return await self.ledger.find_before_publish_time(since_ms)
         if request.start is not None and not request.durable:
+            cursor.properties.update(request.properties)
             # One step back: the entry itself is delivered, and the client drops what it does not want of it,
             # because it may be a batch of which only a part was read.
             return self._mark_delete_before(request.start)

@@ -18,6 +18,7 @@ from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.subscriptions.broker_unacked_limit import broker_unacked_limit
 from magnetar.broker.subscriptions.entry_source import Spawn
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.topics.persistent_topic import PersistentTopic
@@ -84,6 +85,7 @@ class TopicRegistry:
         self._namespaces = namespaces
         self._schemas = schemas
         self._spawn = spawn
+        self._broker_unacked = broker_unacked_limit(config.dispatch)
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
         self._deleting: set[str] = set()
@@ -191,7 +193,14 @@ class TopicRegistry:
         self, name: TopicName, policies: EffectivePolicies, create: bool
     ) -> PersistentTopic:
         topic = PersistentTopic(
-            name, policies, self._config, self._budget, self._ledgers.clock, self._spawn, self._forget
+            name,
+            policies,
+            self._config,
+            self._budget,
+            self._ledgers.clock,
+            self._spawn,
+            self._forget,
+            broker_unacked=self._broker_unacked,
         )
         ledger = await open_managed_ledger(self._ledgers, name.full, topic, create=create, properties={})
         try:

@@ -1,0 +1,71 @@
+"""The limit on unacknowledged messages of the whole broker, on Shared and Key_Shared subscriptions.
+
+At the limit the subscriptions pause that hold more than their part of it (maxUnackedMessagesPerBroker times
+maxUnackedMessagesPerSubscriptionOnBrokerBlocked), and others as soon as they do; those with less go on. A
+subscription resumes below half of its part, all of them when the broker is below half of its limit (Apache
+Pulsar 4.0, which looks every 30 s; here it holds at once).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from magnetar.broker.config import DispatchConfig
+
+
+class Holder(Protocol):
+    """A subscription with unacknowledged messages."""
+
+    def wake(self) -> None:
+        """It may go on."""
+        ...
+
+
+class BrokerUnackedLimit:
+    """Counts the unacknowledged messages of a broker's subscriptions; exists only where the limit is on."""
+
+    __slots__ = ("_counts", "_limit", "_part", "_paused", "blocked", "total")
+
+    def __init__(self, limit: int, part: int) -> None:
+        """Both in messages: of the broker, and what one subscription may hold while the broker is at it."""
+        self._limit = limit
+        self._part = part
+        self._counts: dict[Holder, int] = {}
+        self._paused: set[Holder] = set()
+        self.total = 0
+        self.blocked = False
+        """The broker was at its limit and is not below half of it yet."""
+
+    def report(self, subscription: Holder, messages: int) -> None:
+        """So many messages of the subscription are unacknowledged now."""
+        before = self._counts.get(subscription, 0)
+        if messages == before:
+            return
+        if messages:
+            self._counts[subscription] = messages
+        else:
+            del self._counts[subscription]
+        self.total += messages - before
+        if self.total >= self._limit and not self.blocked:
+            self.blocked = True
+            self._paused.update([each for each, count in self._counts.items() if count > self._part])
+        elif self.blocked and self.total < self._limit / 2:
+            self.blocked = False
+            paused, self._paused = self._paused, set()
+            for each in paused:
+                each.wake()
+        if self.blocked and messages > self._part:
+            self._paused.add(subscription)
+        elif messages < self._part / 2 and subscription in self._paused:
+            self._paused.discard(subscription)
+            subscription.wake()
+
+    def pauses(self, subscription: Holder) -> bool:
+        """True while this subscription has to wait."""
+        return subscription in self._paused
+
+
+def broker_unacked_limit(config: DispatchConfig) -> BrokerUnackedLimit | None:
+    """The limit that the configuration asks for; None when it is off."""
+    limit, share = config.broker_unacked_max, config.subscription_share_of_broker_unacked
+    return BrokerUnackedLimit(limit, int(limit * share)) if limit and share else None

@@ -1,0 +1,162 @@
+"""Entries of a Key_Shared subscription that were looked at and wait for their consumer.
+
+A consumer that cannot take more holds up its own slots only: dispatch looks ahead, and what belongs to that
+consumer waits here, oldest first. Some of it with its bytes, as many as there is memory for; the rest by
+position, to be read again. Pure state, no I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+_ENTRY_BITS: Final = 32
+_SLOT_BITS: Final = 16
+
+
+def pack(ledger_id: int, entry_id: int, slot: int) -> int:
+    """One number for an entry and its slot; numbers sort as positions do."""
+    return (ledger_id << _ENTRY_BITS | entry_id) << _SLOT_BITS | slot
+
+
+def unpack(packed: int) -> tuple[int, int, int]:
+    """(ledger id, entry id, slot)."""
+    position = packed >> _SLOT_BITS
+    return position >> _ENTRY_BITS, position & (1 << _ENTRY_BITS) - 1, packed & (1 << _SLOT_BITS) - 1
+
+
+@dataclass(slots=True)
+class Share:
+    """The entries of one run that belong to one consumer: parallel lists, entry ids ascending."""
+
+    ledger_id: int
+    entry_ids: list[int]
+    entries: list[bytes]
+    slots: list[int]
+    message_counts: list[int] | None
+    """Messages by entry; None when every entry is one message."""
+    metadata: list[bytes] | None
+    """BrokerEntryMetadata by entry, for a client that wants it."""
+
+    @property
+    def messages(self) -> int:
+        return len(self.entries) if self.message_counts is None else sum(self.message_counts)
+
+    @property
+    def byte_length(self) -> int:
+        return sum(map(len, self.entries))
+
+    def fitting(self, messages_max: int) -> int:
+        """How many entries `messages_max` messages allow; at least one: no batch is split."""
+        if self.message_counts is None:
+            return min(len(self.entries), messages_max)
+        messages = 0
+        for index, count in enumerate(self.message_counts):
+            messages += count
+            if messages >= messages_max:
+                return index + 1
+        return len(self.entries)
+
+    def part(self, start: int, stop: int) -> Share:
+        """Some of the entries, by index."""
+        return Share(
+            self.ledger_id,
+            self.entry_ids[start:stop],
+            self.entries[start:stop],
+            self.slots[start:stop],
+            None if self.message_counts is None else self.message_counts[start:stop],
+            None if self.metadata is None else self.metadata[start:stop],
+        )
+
+    def packed(self) -> list[int]:
+        """Its entries by position, with their slots."""
+        ledger_id = self.ledger_id
+        return [
+            pack(ledger_id, entry_id, slot)
+            for entry_id, slot in zip(self.entry_ids, self.slots, strict=True)
+        ]
+
+
+class WaitingEntries:
+    """What waits for one consumer, in three parts that are taken in this order.
+
+    `again`: by position, a heap: delivered before, or read long ago. `shares`: with their bytes, newer than
+    what `again` has of the same slot. `beyond`: by position, newer than all of it.
+    """
+
+    __slots__ = ("_again", "_beyond", "_shares", "_shares_count")
+
+    def __init__(self) -> None:
+        self._again: list[int] = []
+        self._shares: deque[Share] = deque()
+        self._shares_count = 0
+        self._beyond: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._again) + self._shares_count + len(self._beyond)
+
+    @property
+    def oldest_again(self) -> int | None:
+        """The first of those that have to be read again before anything else."""
+        if not self._again and not self._shares and self._beyond:
+            self._again, self._beyond = self._beyond, []
+        return self._again[0] if self._again else None
+
+    def add_again(self, packed: int) -> None:
+        """An entry that may be older than others that wait."""
+        heappush(self._again, packed)
+
+    def add_share(self, share: Share) -> None:
+        """Entries newer than all that wait; only while `keeps_bytes`."""
+        self._shares.append(share)
+        self._shares_count += len(share.entry_ids)
+
+    def add_beyond(self, packed: Iterable[int]) -> None:
+        """Entries newer than all that wait, ascending, without their bytes."""
+        self._beyond.extend(packed)
+
+    @property
+    def keeps_bytes(self) -> bool:
+        """False once something without bytes waits behind the shares; what is newer goes behind it."""
+        return not self._beyond
+
+    def take_again(self, count: int) -> list[tuple[int, int]]:
+        """Up to `count` (ledger id, entry id) to be read again, oldest first; they wait here no more."""
+        taken = []
+        while self._again and len(taken) < count:
+            ledger_id, entry_id, _ = unpack(heappop(self._again))
+            taken.append((ledger_id, entry_id))
+        return taken
+
+    def take_share(self, messages_max: int) -> Share | None:
+        """The oldest entries with their bytes, as many as fit; only when nothing is to be read again."""
+        if not self._shares:
+            return None
+        share = self._shares[0]
+        count = share.fitting(messages_max)
+        if count == len(share.entry_ids):
+            self._shares.popleft()
+        else:
+            self._shares[0] = share.part(count, len(share.entry_ids))
+            share = share.part(0, count)
+        self._shares_count -= count
+        return share
+
+    def drop_bytes(self) -> None:
+        """Everything waits by position only."""
+        for share in self._shares:
+            self._again.extend(share.packed())
+        self._again.extend(self._beyond)
+        heapify(self._again)
+        self._shares.clear()
+        self._shares_count = 0
+        self._beyond = []
+
+    def take_all(self) -> list[int]:
+        """Everything by position; nothing waits any more."""
+        self.drop_bytes()
+        everything, self._again = self._again, []
+        return everything
