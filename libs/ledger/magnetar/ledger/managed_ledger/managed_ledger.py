@@ -333,13 +333,13 @@ class ManagedLedger:
 
     # The head
 
-    async def raise_topic_epoch(self) -> int:
-        """A new exclusive producer: the next topic epoch, its own, durable on return."""
+    async def raise_topic_epoch(self, at_least: int = 0) -> int:
+        """A new exclusive producer: the next topic epoch, or `at_least`; its own, durable on return."""
         epoch = 0
 
         def edit(head: TopicHead) -> None:
             nonlocal epoch
-            epoch = head.topic_epoch = head.topic_epoch + 1
+            epoch = head.topic_epoch = max(head.topic_epoch + 1, at_least)
 
         await self._edit_head(edit)
         return epoch

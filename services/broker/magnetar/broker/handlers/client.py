@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,6 +45,14 @@ class Opening:
 
     cancelled: bool = False
     """The client closed it meanwhile: it is removed again when it is there, and nobody is answered."""
+    on_cancelled: Callable[[], None] | None = None
+    """What ends a creation that waits for others."""
+
+    def cancel(self) -> None:
+        """The client closed it, or is gone."""
+        self.cancelled = True
+        if self.on_cancelled is not None:
+            self.on_cancelled()
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +104,7 @@ class Client:
         """The connection is gone: so are its producers and consumers."""
         for producer_entry in list(self.producers.values()):
             if isinstance(producer_entry, Opening):
-                producer_entry.cancelled = True
+                producer_entry.cancel()
             else:
                 producer_entry.topic.remove_producer(producer_entry.producer)
         for consumer_entry in list(self.consumers.values()):

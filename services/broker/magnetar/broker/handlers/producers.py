@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, Opening, OpenProducer
+from magnetar.broker.topics.access_modes import SHARED
 from magnetar.broker.topics.producer import Producer
 from magnetar.common.errors import NotAllowed, NotSupportedYet, ProtocolError, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
@@ -17,12 +18,13 @@ from magnetar.common.wire.events import SendRejected, SendRun
 from magnetar.common.wire.pulsar_pb2 import (
     CommandCloseProducer,
     CommandProducer,
-    ProducerAccessMode,
     ServerError,
 )
 from prometheus_client import Counter
 
 log = get_logger(__name__)
+
+TOPIC_EPOCH_MAX: Final = 2**62
 
 REFUSED_MESSAGES = Counter(
     "magnetar_refused_messages_total",
@@ -43,6 +45,9 @@ def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, 
     if existing is not None and command.epoch <= existing.producer.epoch:
         _answer(client, command.request_id, existing)
         return None
+    if existing is not None:
+        # The same client begins anew: its place is free for itself.
+        existing.topic.remove_producer(existing.producer)
     opening = Opening()
     client.producers[command.producer_id] = opening
     return _finish_opening(client, command, opening)
@@ -50,7 +55,7 @@ def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, 
 
 async def _finish_opening(client: Client, command: CommandProducer, opening: Opening) -> None:
     try:
-        opened = await _open(client, command)
+        opened = await _open(client, command, opening)
     except BaseException as error:
         if client.producers.get(command.producer_id) is opening:
             del client.producers[command.producer_id]
@@ -66,13 +71,12 @@ async def _finish_opening(client: Client, command: CommandProducer, opening: Ope
     _answer(client, command.request_id, opened)
 
 
-async def _open(client: Client, command: CommandProducer) -> OpenProducer:
+async def _open(client: Client, command: CommandProducer, opening: Opening) -> OpenProducer:
     services = client.services
     name = TopicName.parse(command.topic)
     authorize(client.principal, "produce", name.full)
-    if command.producer_access_mode != ProducerAccessMode.Shared:
-        mode = ProducerAccessMode.Name(command.producer_access_mode)
-        raise NotSupportedYet(f"producer access mode {mode} is not supported by this version; use Shared")
+    if command.topic_epoch > TOPIC_EPOCH_MAX:
+        raise NotAllowed(f"{command.topic_epoch} is no topic epoch that a broker ever gave out")
     if command.txn_enabled:
         raise NotSupportedYet("transactions are not supported by this version")
     topic = await services.topics.get(name, create=True)
@@ -92,19 +96,30 @@ async def _open(client: Client, command: CommandProducer) -> OpenProducer:
         properties={each.key: each.value for each in command.metadata},
         schema_version=version,
         connected_since_ms=services.clock.wall_ms(),
+        access_mode=command.producer_access_mode,
+        topic_epoch=command.topic_epoch + 1 if command.HasField("topic_epoch") else 0,
     )
-    await topic.add_producer(producer)
+    opening.on_cancelled = lambda: topic.remove_producer(producer)
+    await topic.add_producer(producer, lambda: _tell_to_wait(client, command.request_id, producer))
     return OpenProducer(topic, producer)
 
 
+def _tell_to_wait(client: Client, request_id: int, producer: Producer) -> None:
+    """The same request gets its real answer when the topic is the producer's."""
+    client.peer.write(commands.producer_success(request_id, producer.name, producer_ready=False))
+
+
 def _answer(client: Client, request_id: int, opened: OpenProducer) -> None:
+    """On the wire the first topic epoch is 0, and absent before; here it is 1, and 0 before."""
     producer = opened.producer
+    topic_epoch = opened.topic.topic_epoch if producer.access_mode == SHARED else producer.topic_epoch
     client.peer.write(
         commands.producer_success(
             request_id,
             producer.name,
             last_sequence_id=opened.topic.last_sequence_id(producer.name),
             schema_version=producer.schema_version or None,
+            topic_epoch=topic_epoch - 1 if topic_epoch else None,
         )
     )
 
@@ -114,7 +129,7 @@ def handle_close_producer(client: Client, command: CommandCloseProducer) -> Coro
     existing = client.producers.get(command.producer_id)
     client.forget_producer(command.producer_id)
     if isinstance(existing, Opening):
-        existing.cancelled = True
+        existing.cancel()
     elif existing is not None:
         existing.topic.remove_producer(existing.producer)
     return _finish_close(client, command.request_id, existing)

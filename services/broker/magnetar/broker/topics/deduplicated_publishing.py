@@ -245,10 +245,10 @@ class DeduplicatedPublishing:
         producer.peer.publish_pending(-sends.byte_length)
         if verdict is Verdict.DUPLICATE:
             held.answer.frames = _duplicates(producer, sends)
-        elif producer.peer.connected:
+        elif producer.peer.connected and not producer.fenced:
             self._take(producer, sends, highests[0], held.answer)
         else:
-            # Its client is gone, and sends it again.
+            # Its client is gone, or told so, and sends it again.
             held.answer.frames = b""
 
     # Snapshots

@@ -25,7 +25,7 @@ from magnetar.common.wire.receipts import receipt
 class NonPersistentTopic(Topic):
     """Producers and consumers of one topic that keeps nothing."""
 
-    __slots__ = ("_clock", "_config", "_subscriptions")
+    __slots__ = ("_clock", "_config", "_subscriptions", "_topic_epoch")
 
     def __init__(
         self, name: TopicName, policies: EffectivePolicies, config: BrokerConfig, clock: Clock
@@ -34,6 +34,15 @@ class NonPersistentTopic(Topic):
         self._config = config
         self._clock = clock
         self._subscriptions: dict[str, NonPersistentSubscription] = {}
+        self._topic_epoch = 0
+
+    @property
+    def topic_epoch(self) -> int:
+        return self._topic_epoch
+
+    async def raise_topic_epoch(self, at_least: int) -> int:
+        self._topic_epoch = max(self._topic_epoch + 1, at_least)
+        return self._topic_epoch
 
     @property
     def subscriptions(self) -> Mapping[str, NonPersistentSubscription]:

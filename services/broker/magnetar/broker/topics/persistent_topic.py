@@ -162,8 +162,15 @@ class PersistentTopic(Topic):
         producer.peer.publish_pending(run.byte_length)
         self.stats.count_publish(run)
 
-    async def add_producer(self, producer: Producer) -> None:
-        await super().add_producer(producer)
+    @property
+    def topic_epoch(self) -> int:
+        return self.ledger.topic_epoch
+
+    async def raise_topic_epoch(self, at_least: int) -> int:
+        return await self.ledger.raise_topic_epoch(at_least)
+
+    async def add_producer(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
+        await super().add_producer(producer, waits)
         if self._deduplication is not None:
             # What a former connection left in flight belongs to the last sequence id.
             try:
@@ -226,6 +233,7 @@ class PersistentTopic(Topic):
         self.closing = True
         if self._deduplication is not None:
             self._deduplication.lost()
+        self.lose_producers()
         peers = {producer.peer for producer in self.producers.values()}
         for subscription in self._subscriptions.values():
             peers.update(consumer.peer for consumer in subscription.consumers)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from magnetar.broker.peer import Peer
+from magnetar.common.wire.pulsar_pb2 import ProducerAccessMode
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +30,13 @@ class Producer:
     properties: dict[str, str]
     schema_version: bytes
     connected_since_ms: int
+    access_mode: ProducerAccessMode.ValueType = ProducerAccessMode.Shared
+    topic_epoch: int = 0
+    """The one under which it has the topic alone, at least 1; before it does, the one it had before."""
+    promotion: asyncio.Future[None] | None = None
+    """Done when it need not wait for the topic any more, one way or the other."""
+    fenced: bool = False
+    """Another one took the topic: nothing more of it may be stored."""
     pending_runs: int = 0
     """Runs taken whose receipts have not been sent."""
     closed: bool = False
@@ -53,10 +61,20 @@ class Producer:
         if self.pending_runs == 0 and self._idle is not None:
             self._idle.set()
 
+    def idle(self) -> asyncio.Event:
+        """Set once nothing is pending; to be asked for while something is."""
+        if self._idle is None:
+            self._idle = asyncio.Event()
+        return self._idle
+
+    def give_up(self) -> None:
+        """Its topic is lost: what is pending is never confirmed."""
+        self.pending_runs = 0
+        if self._idle is not None:
+            self._idle.set()
+
     async def wait_persisted(self) -> None:
         """Return once every run taken so far has been confirmed (or its topic is lost)."""
-        if self.pending_runs and self._idle is None:
-            self._idle = asyncio.Event()
-        if self._idle is not None:
-            await self._idle.wait()
+        if self.pending_runs:
+            await self.idle().wait()
             self._idle = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,7 +13,8 @@ from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.topics.producer import Producer
-from magnetar.common.errors import MagnetarError, NotAllowed, OwnershipLost, ProducerBusy, ServiceNotReady
+from magnetar.broker.topics.publishers import Publishers
+from magnetar.common.errors import MagnetarError, NotAllowed, OwnershipLost
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import commands
@@ -73,18 +74,14 @@ class SubscribeRequest:
     sends_entry_metadata: bool
 
 
-class Topic(ABC):
+class Topic(Publishers):
     """One topic as a broker serves it."""
 
-    __slots__ = ("closing", "name", "policies", "producers", "stats")
+    __slots__ = ("stats",)
 
     def __init__(self, name: TopicName, policies: EffectivePolicies) -> None:
-        self.name = name
-        self.policies = policies
-        """Those that hold now; shared with the namespace's other topics that have none of their own."""
+        super().__init__(name, policies)
         self.stats = TopicStats()
-        self.producers: dict[str, Producer] = {}
-        self.closing = False
 
     @property
     @abstractmethod
@@ -100,50 +97,9 @@ class Topic(ABC):
     def storage_entries(self) -> int:
         """Entries in storage."""
 
-    @property
-    def producer_count(self) -> int:
-        return len(self.producers)
-
     def apply_policies(self, policies: EffectivePolicies) -> None:
         """Other policies hold from now on. Called from the event loop, also when nothing differs."""
         self.policies = policies
-
-    def check_open(self) -> None:
-        """Raises ServiceNotReady when the topic is going away."""
-        if self.closing:
-            raise ServiceNotReady(f"topic {self.name} is being closed; look it up again")
-
-    async def add_producer(self, producer: Producer) -> None:
-        """Connect a producer; its name is free, or its holder is replaced when it is dead or the same client.
-
-        Raises ProducerBusy when a live producer has the name.
-        """
-        self.check_open()
-        holder = self.producers.get(producer.name)
-        if holder is not None and not _replaces(producer, holder):
-            if await holder.peer.is_alive():
-                raise ProducerBusy(
-                    f"producer with name {producer.name!r} is already connected to topic {self.name}"
-                )
-            holder = self.producers.get(producer.name)
-            if holder is not None and holder.peer.connected:
-                raise ProducerBusy(
-                    f"producer with name {producer.name!r} is already connected to topic {self.name}"
-                )
-        self.check_open()
-        if holder is not None:
-            holder.closed = True
-        self.producers[producer.name] = producer
-
-    def last_sequence_id(self, producer_name: str) -> int:
-        """The highest persisted sequence id of a producer name; -1 when it is not kept or none is known."""
-        return -1
-
-    def remove_producer(self, producer: Producer) -> None:
-        """Disconnect a producer; what it has pending is still confirmed."""
-        producer.closed = True
-        if self.producers.get(producer.name) is producer:
-            del self.producers[producer.name]
 
     @abstractmethod
     def publish(self, producer: Producer, sends: SendRun) -> None:
@@ -193,10 +149,7 @@ class Topic(ABC):
     def disconnect_clients(self) -> None:
         """Tell every producer and consumer that the topic closes; their connections stay."""
         self.closing = True
-        for producer in list(self.producers.values()):
-            producer.peer.write(commands.close_producer(producer.producer_id))
-            producer.detach()
-            self.remove_producer(producer)
+        self.disconnect_producers()
         for subscription in list(self.subscriptions.values()):
             close_consumers(subscription)
 
@@ -207,7 +160,9 @@ class Topic(ABC):
     @property
     def has_clients(self) -> bool:
         """True while a producer or a consumer is connected."""
-        return bool(self.producers) or any(each.consumers for each in self.subscriptions.values())
+        return bool(self.producers or self.access) or any(
+            each.consumers for each in self.subscriptions.values()
+        )
 
     @abstractmethod
     def prove_ownership(self) -> None:
@@ -224,14 +179,3 @@ def close_consumers(subscription: AnySubscription) -> None:
         consumer.peer.write(commands.close_consumer(consumer.consumer_id))
         consumer.detach()
         subscription.remove_consumer(consumer)
-
-
-def _replaces(newcomer: Producer, holder: Producer) -> bool:
-    """The same client reconnecting: same connection and producer id, with a higher epoch."""
-    if not holder.peer.connected:
-        return True
-    return (
-        newcomer.peer is holder.peer
-        and newcomer.producer_id == holder.producer_id
-        and newcomer.epoch > holder.epoch
-    )

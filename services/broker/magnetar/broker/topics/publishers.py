@@ -1,0 +1,228 @@
+"""A topic's producers: how they come to it, wait for it, and go.
+
+Where a producer holds the topic alone (`access_modes`), the order is: all others are fenced, what they and
+those before them had on its way is confirmed, the epoch goes up, and only then the holder hears that it is
+ready. So nothing of a former one can come behind the first message of the new one, and the new one that
+reads the topic to its end has read everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.topics.access_modes import (
+    EXCLUSIVE_WITH_FENCING,
+    SHARED,
+    AccessModes,
+    Decision,
+    is_stale,
+)
+from magnetar.broker.topics.producer import Producer
+from magnetar.common.errors import ProducerBusy, ProducerFenced, ServiceNotReady
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire import commands
+
+
+class Publishers(ABC):
+    """The part of a topic that knows its producers."""
+
+    __slots__ = ("_leaving", "access", "closing", "name", "policies", "producers")
+
+    def __init__(self, name: TopicName, policies: EffectivePolicies) -> None:
+        self.name = name
+        self.policies = policies
+        """Those that hold now; shared with the namespace's other topics that have none of their own."""
+        self.producers: dict[str, Producer] = {}
+        """Those that may publish, by name."""
+        self.closing = False
+        self.access: AccessModes[Producer] | None = None
+        """None while nobody holds the topic alone, or wants to."""
+        self._leaving: list[asyncio.Event] | None = None
+        # Set once what a producer had on its way when it went is confirmed.
+
+    @property
+    @abstractmethod
+    def topic_epoch(self) -> int:
+        """That of its latest exclusive producer, at least 1; 0 when there never was one."""
+
+    @abstractmethod
+    async def raise_topic_epoch(self, at_least: int) -> int:
+        """A new exclusive producer: the next epoch, or `at_least` if that is more; it holds on return."""
+
+    @property
+    def producer_count(self) -> int:
+        return len(self.producers)
+
+    @property
+    def waiting_publishers(self) -> int:
+        """How many producers wait until the topic is theirs alone."""
+        return 0 if self.access is None else len(self.access.waiting)
+
+    def check_open(self) -> None:
+        """Raises ServiceNotReady when the topic is going away."""
+        if self.closing:
+            raise ServiceNotReady(f"topic {self.name} is being closed; look it up again")
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest persisted sequence id of a producer name; -1 when it is not kept or none is known."""
+        return -1
+
+    # -- coming
+
+    async def add_producer(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
+        """Connect a producer as its access mode says; returns when it may publish.
+
+        Its name is free, or its holder is dead and replaced. `waits` is called when the producer has to wait
+        for the topic. Raises ProducerBusy, ProducerFenced, ServiceNotReady, and what the epoch's being
+        written raises.
+        """
+        self.check_open()
+        await self._probe_namesake(producer)
+        self.check_open()
+        access = self.access
+        if access is None:
+            if producer.access_mode == SHARED:
+                self._join(producer)
+                return
+            access = self.access = AccessModes()
+        decision = access.arrive(
+            producer,
+            producer.access_mode,
+            claimed_epoch=producer.topic_epoch,
+            topic_epoch=self.topic_epoch,
+            shared=bool(self.producers),
+        )
+        if decision is Decision.BUSY:
+            raise ProducerBusy(f"topic {self.name} has an exclusive producer, or one that waits to be it")
+        if decision is Decision.FENCED:
+            self._forget_access_if_idle()
+            raise self._stale(producer) or ProducerFenced(f"topic {self.name} has a producer already")
+        if decision is Decision.FENCES:
+            self._fence(access)
+        elif decision is Decision.WAITS:
+            await self._wait(producer, waits)
+        await self._take(producer)
+
+    async def _probe_namesake(self, producer: Producer) -> None:
+        """Before anybody is refused because of a namesake: one that is dead goes."""
+        namesake = self.producers.get(producer.name)
+        if namesake is None:
+            return
+        if namesake.peer.connected and producer.access_mode != EXCLUSIVE_WITH_FENCING:
+            await namesake.peer.is_alive()
+            namesake = self.producers.get(producer.name)
+        if namesake is not None and not namesake.peer.connected:
+            self.remove_producer(namesake)
+
+    def _join(self, producer: Producer) -> None:
+        if producer.name in self.producers:
+            raise ProducerBusy(
+                f"producer with name {producer.name!r} is already connected to topic {self.name}"
+            )
+        self.producers[producer.name] = producer
+
+    def _fence(self, access: AccessModes[Producer]) -> None:
+        """Everybody but the new holder goes; what is still on its way from them is not taken."""
+        for waiting in access.fence_waiting():
+            _promote(waiting, ProducerFenced(f"another producer has taken topic {self.name}"))
+        for producer in list(self.producers.values()):
+            producer.fenced = True
+            self.disconnect_producer(producer)
+
+    async def _wait(self, producer: Producer, waits: Callable[[], None]) -> None:
+        producer.promotion = asyncio.get_running_loop().create_future()
+        waits()
+        try:
+            await producer.promotion
+        except BaseException:
+            self.remove_producer(producer)
+            raise
+
+    async def _take(self, producer: Producer) -> None:
+        """The producer holds the topic; make it so for everybody."""
+        try:
+            while unconfirmed := [event for event in self._leaving or () if not event.is_set()]:
+                await unconfirmed[0].wait()
+            self._leaving = None
+            self._check_holds(producer)
+            stale = self._stale(producer)
+            if stale is not None:
+                raise stale
+            if not producer.topic_epoch or producer.topic_epoch > self.topic_epoch:
+                epoch = await self.raise_topic_epoch(producer.topic_epoch)
+                self._check_holds(producer)
+                producer.topic_epoch = epoch
+        except BaseException:
+            self.remove_producer(producer)
+            raise
+        self.producers[producer.name] = producer
+
+    def _check_holds(self, producer: Producer) -> None:
+        self.check_open()
+        if self.access is None or self.access.holder is not producer:
+            raise ProducerFenced(f"another producer has taken topic {self.name}")
+
+    def _stale(self, producer: Producer) -> ProducerFenced | None:
+        if not is_stale(producer.topic_epoch, self.topic_epoch):
+            return None
+        return ProducerFenced(
+            f"the epoch of topic {self.name} is {self.topic_epoch - 1} and that of the producer is "
+            f"{producer.topic_epoch - 1}: another one had the topic in between"
+        )
+
+    # -- going
+
+    def remove_producer(self, producer: Producer) -> None:
+        """Disconnect a producer, or one that waits; what it has pending is still confirmed. Idempotent."""
+        producer.closed = True
+        if self.producers.get(producer.name) is producer:
+            del self.producers[producer.name]
+            if producer.pending_runs:
+                still = [event for event in self._leaving or () if not event.is_set()]
+                self._leaving = [*still, producer.idle()]
+        _promote(producer, ServiceNotReady("the producer was closed while it waited"))
+        if self.access is not None:
+            promoted = self.access.leave(producer, shared=bool(self.producers))
+            if promoted is not None:
+                _promote(promoted, None)
+            self._forget_access_if_idle()
+
+    def disconnect_producer(self, producer: Producer) -> None:
+        """Tell a producer's client that the broker closed it; the connection stays."""
+        producer.peer.write(commands.close_producer(producer.producer_id))
+        producer.detach()
+        self.remove_producer(producer)
+
+    def disconnect_producers(self) -> None:
+        """The topic closes: all of them go, those that wait as well."""
+        for waiting in list(self.access.waiting) if self.access is not None else ():
+            self.remove_producer(waiting)
+        for producer in list(self.producers.values()):
+            self.disconnect_producer(producer)
+
+    def lose_producers(self) -> None:
+        """The topic is lost: nobody waits any more for what is on its way."""
+        for producer in self.producers.values():
+            producer.give_up()
+        for confirmed in self._leaving or ():
+            confirmed.set()
+        for waiting in list(self.access.waiting) if self.access is not None else ():
+            self.remove_producer(waiting)
+
+    def _forget_access_if_idle(self) -> None:
+        if self.access is not None and self.access.idle:
+            self.access = None
+
+
+def _promote(producer: Producer, error: Exception | None) -> None:
+    """Tell one that waits what became of it; the first word counts."""
+    promotion = producer.promotion
+    if promotion is None or promotion.done():
+        return
+    if error is None:
+        promotion.set_result(None)
+    else:
+        promotion.set_exception(error)
