@@ -18,7 +18,7 @@ from tests.integration.harness import ROOT, Endpoint
 def run_bench(module: str, *arguments: str) -> dict[str, float]:
     """The numbers that `python -m bench.<module>` printed, by name."""
     command = [sys.executable, "-m", f"bench.{module}", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)
     found = re.findall(r"^  (\S.*?)  +([\d,.]+)$", done.stdout, re.MULTILINE)
