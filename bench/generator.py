@@ -33,7 +33,7 @@ SILENCE_SECONDS_MAX: Final = 30.0
 QUEUE_MESSAGES: Final = 1_000
 """Permits of a consumer, renewed by halves: the receiver queue of Pulsar's clients."""
 
-CLOSE_SECONDS_MAX: Final = 5.0
+CLOSE_SECONDS_MAX: Final = 30.0
 KEEP_ALIVE_SECONDS: Final = 10.0
 _PONG: Final = simple_frame("pong")
 
@@ -144,6 +144,8 @@ class Consume(Side):
         self._messages = MarkCounter(self._mark)
         self._splitter = MessageSplitter()
         self._acks = acks
+        self._answered = 0
+        """Messages that were whole, and so acknowledged or passed over; a mark comes sooner."""
         self._ack_frames = AckFrames(cumulative=acks == "cumulative")
         self._granted = 0
         self._acked_cumulatively = 0
@@ -171,8 +173,10 @@ class Consume(Side):
                 self._acknowledge_up_to_the_last_in(data)
         else:
             commands = self._splitter.feed(data)
+            first = self._answered
+            self._answered += len(commands)
             if self._acks == "alternate":
-                commands = commands[(count - len(commands)) & 1 :: 2]
+                commands = commands[first & 1 :: 2]
             if commands:
                 self.transport.write(self._ack_frames.frames([message_id_of(one) for one in commands]))
         self._grant()
@@ -191,7 +195,8 @@ class Consume(Side):
             self.transport.write(self._flow)
 
     def _finish_at_the_last(self) -> None:
-        if self._entries is not None and self._messages.count >= self._entries:
+        done = self._messages.count if self._acks == "cumulative" else self._answered
+        if self._entries is not None and done >= self._entries:
             self.finish()
 
 

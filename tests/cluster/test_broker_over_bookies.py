@@ -24,7 +24,7 @@ QUICK_TIMEOUTS = {
     "magnetarNoQuorumTimeoutSeconds": "2",
     "bookkeeperClientTimeoutInSeconds": "1",
 }
-TAKEOVER_SECONDS_MAX = 30.0
+TAKEOVER_SECONDS_MAX = 60.0
 
 
 def health(broker: BrokerProcess) -> tuple[int, str]:
@@ -61,7 +61,7 @@ def cluster(new_cluster: NewCluster) -> Cluster:
 def test_a_second_broker_stands_by_until_the_owner_stops_and_then_has_all_its_topics(
     cluster: Cluster, topic: str
 ) -> None:
-    first = cluster.broker(SHORT_SESSION)
+    first = cluster.broker()  # whose session does not end here, also on a machine that stalls
     first.start()
     second = standing_by(cluster)
     assert events(second, "standing by")
@@ -103,7 +103,7 @@ def test_an_owner_that_stood_still_for_too_long_confirms_nothing_more_and_stands
                 d.publish(b"from the new owner")
         finally:
             first.resume()
-        told = c.expect_closed(30.0)
+        told = c.expect_closed(60.0)
         assert not [frame for frame in told if frame.name == "send_receipt"]
     eventually(lambda: "standing by" in health(first)[1], "the former owner stands by")
     there = read_topic(second.endpoint, topic)
@@ -184,7 +184,7 @@ def test_without_etcd_and_without_a_quorum_clients_are_closed(cluster: Cluster, 
         for bookie in cluster.bookies[:2]:
             bookie.pause()
         try:
-            c.expect_closed(30.0)
+            c.expect_closed(60.0)
         finally:
             for bookie in cluster.bookies[:2]:
                 bookie.resume()
@@ -228,7 +228,7 @@ def test_too_few_bookies_are_told_to_clients_and_all_goes_on_when_they_are_back(
     with line(broker.endpoint) as c:
         c.open_producer(topic)
         c.send_bytes(payload_frame(1, 0, b"nowhere to go"))
-        refused = c.receive(30.0)
+        refused = c.receive(60.0)
         assert refused.name == "send_error"
         assert "needs 3 bookies" in refused.command.message
         request_id = c.ask_subscribe(topic)
@@ -284,5 +284,5 @@ def test_a_broker_and_its_bookies_speak_mutual_tls_when_told_to(
     with line(stranger.endpoint) as c:
         c.open_producer(topic + "-new")
         c.send_bytes(payload_frame(1, 0, b"from nobody they know"))
-        assert c.receive(30.0).name == "send_error"
+        assert c.receive(60.0).name == "send_error"
     stranger.kill()

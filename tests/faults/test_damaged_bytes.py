@@ -45,7 +45,7 @@ def fill(server: StandaloneServer, topic: str) -> Truth:
     truth[topic + "-pipelined"] = {
         position: publisher.payload(number) for number, position in publisher.confirmed.items()
     }
-    time.sleep(2.5)  # idle: an empty group tells that the one before it was durable
+    time.sleep(4)  # idle: an empty group tells that the one before it was durable
     server.kill()
     return truth
 
@@ -171,7 +171,7 @@ def test_damaged_cursors_are_refused_with_a_reason_and_never_guessed(
         c.subscribe(other, consumer_id=2)
         c.open_producer(other, producer_id=2)
         positions = c.publish(b"3", b"4", producer_id=2)
-    time.sleep(2.5)
+    time.sleep(4)
     server.kill()
     hits = 0
     for path in sorted((server.data_dir / "ledgers" / "segments").iterdir()):

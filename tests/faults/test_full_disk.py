@@ -72,7 +72,7 @@ def publish_until_refused(c: Line, size: int = 10, count_max: int = 100_000) -> 
 
 def publish_when_there_is_space(c: Line, message: bytes) -> Frame:
     """Offer until it is taken, as a client does with a retriable error."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while True:
         (answer,) = offer(c, message)
         if answer.name == "send_receipt":

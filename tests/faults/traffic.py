@@ -36,7 +36,7 @@ class Traffic(threading.Thread):
     def work(self, c: Line) -> None:
         raise NotImplementedError
 
-    def finish(self, seconds_max: float = 30.0) -> None:
+    def finish(self, seconds_max: float = 60.0) -> None:
         """Stop, wait for the end; raises what went wrong in the thread."""
         self._ending.set()
         self.join(seconds_max)
@@ -44,7 +44,7 @@ class Traffic(threading.Thread):
         if self._error is not None:
             raise self._error
 
-    def until(self, condition: Callable[[], bool], what: str, seconds_max: float = 20.0) -> None:
+    def until(self, condition: Callable[[], bool], what: str, seconds_max: float = 60.0) -> None:
         """Wait while the thread works; fails at once when it ended."""
         deadline = time.monotonic() + seconds_max
         while not condition():

@@ -9,7 +9,7 @@ from typing import Any
 import pulsar
 import pytest
 
-RECEIVE_MS_MAX = 15_000
+RECEIVE_MS_MAX = 30_000
 QUIET_MS = 300
 
 

@@ -151,7 +151,7 @@ def new_client(endpoint: Endpoint) -> Iterator[Callable[..., pulsar.Client]]:
 
     def make(**options: Any) -> pulsar.Client:
         logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        options = {"operation_timeout_seconds": 10, "logger": logger, **options}
+        options = {"operation_timeout_seconds": 30, "logger": logger, **options}
         client = pulsar.Client(endpoint.service_url, **options)
         clients.append(client)
         return client

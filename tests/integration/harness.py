@@ -9,6 +9,7 @@ server then skip, saying so.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -26,9 +27,10 @@ from urllib.parse import urlsplit
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE_URL_VARIABLE = "MAGNETAR_TEST_SERVICE_URL"
 HTTP_URL_VARIABLE = "MAGNETAR_TEST_HTTP_URL"
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 40.0
 LOG_TAIL_BYTES = 20_000
+PORT_MIN = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,39 @@ def external_endpoint() -> Endpoint | None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct TCP ports of the loopback interface that nobody listens on at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
+    """TCP ports of the loopback interface that nobody uses, none of which was returned before.
+
+    They lie below those that the system gives to outgoing connections: otherwise a client of anybody could be
+    given the port of a server that is down between a kill and its next start.
+    """
+    ports: list[int] = []
+    while len(ports) < count:
+        port = _rng.randrange(PORT_MIN, _first_outgoing_port())
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in _given_ports:
+            _given_ports.add(port)
+            ports.append(port)
+    return ports
+
+
+def _first_outgoing_port() -> int:
+    """The first port of the system's own choice; Linux's default where it cannot be known."""
     try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        return 32_768
+    return first if first >= PORT_MIN + 4_096 else 65_536  # then there is no room below them
 
 
-def eventually(condition: Callable[[], bool], what: str, seconds_max: float = 20.0) -> None:
+_given_ports: set[int] = set()
+_rng = random.SystemRandom()
+
+
+def eventually(condition: Callable[[], bool], what: str, seconds_max: float = 40.0) -> None:
     """Poll until `condition` holds; fails with `what` after `seconds_max`."""
     deadline = time.monotonic() + seconds_max
     while not condition():

@@ -18,7 +18,7 @@ from tests.integration.harness import ROOT, Endpoint
 def run_bench(module: str, *arguments: str) -> dict[str, float]:
     """The numbers that `python -m bench.<module>` printed, by name."""
     command = [sys.executable, "-m", f"bench.{module}", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)
     found = re.findall(r"^  (\S.*?)  +([\d,.]+)$", done.stdout, re.MULTILINE)
@@ -92,6 +92,5 @@ def test_a_run_without_apache_pulsar_says_so_and_judges_what_it_can() -> None:
     results = json.loads((ROOT / path).read_text())
     assert results["failures"] == []
     assert set(loads) <= results["figures"].keys()
-    # The acknowledgement of the last message may still be on its way when the connection ends.
-    assert results["figures"]["holes"]["holes"]["Magnetar"] in ([50_000], [50_001])
+    assert results["figures"]["holes"]["holes"]["Magnetar"] == [50_000]
     assert re.search(r"lookup to first message .* floor (met|missed)", printed)

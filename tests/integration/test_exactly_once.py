@@ -20,7 +20,7 @@ SERVER_SETTINGS = {
 
 COUNT = 3_000
 BATCH = 20
-SEND_SECONDS_MAX = 30
+SEND_SECONDS_MAX = 60
 
 
 def quiet_client(server: StandaloneServer) -> pulsar.Client:

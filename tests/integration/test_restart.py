@@ -120,7 +120,9 @@ def test_acknowledgements_without_receipt_are_kept_after_a_second(
         c.ack(positions[89], cumulative=True, receipt=False)
         c.send("ping")
         c.expect("pong")
-        time.sleep(2.5)  # flushed at least every second; the rest is for a busy machine
+        time.sleep(2.5)  # flushed at least every second, by one log in which what is later is durable later
+        c.open_producer(topic + "-later", producer_id=2)
+        c.publish(b"later", producer_id=2)
         server.kill_and_start()
         c.expect_closed()
     with line(server.endpoint) as c:

@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from magnetar.bookie.autorecovery.auto_recovery import AutoRecovery
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
@@ -35,6 +36,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     OK,
     UNREACHABLE,
     AppendBatch,
+    AppendResult,
     ClearLimboRequest,
     DescribeRequest,
     Description,
@@ -58,6 +60,8 @@ from magnetar.sim.metadata import SimMetadataServer, SimMetadataStore
 from magnetar.sim.syncer import SimSyncer
 
 from tests.simulation.power_loss import INSTANCE_ID, KEYS, SMALL_SEGMENTS
+
+T = TypeVar("T")
 
 SESSION_MS = 2_000
 
@@ -104,6 +108,22 @@ class DirectClient:
             raise BookieUnreachable(f"{self.bookie_id} does not answer")
         return node.core
 
+    def _died(self, core: BookieCore) -> bool:
+        """Whether a core is another process's by now, or nobody's.
+
+        What a killed core still does, it does to a disk that nobody will see again. So an answer that it had
+        not given before must not get through: 'durable' would be a promise that its bookie has not heard of.
+        """
+        node = self._cluster.nodes.get(self.bookie_id)
+        return node is None or node.core is not core
+
+    async def _ask(self, ask: Callable[[BookieCore], Awaitable[T]]) -> T:
+        core = self._core()
+        answer = await ask(core)
+        if self._died(core):
+            raise BookieUnreachable(f"{self.bookie_id} died before it answered")
+        return answer
+
     def append(self, append: EncodedAppend, done: AppendDone) -> None:
         loop = asyncio.get_running_loop()
         self._cluster.appends.append((self.bookie_id, append.ref.id, append.first_entry_id))
@@ -113,8 +133,15 @@ class DirectClient:
         except BookieUnreachable as error:
             loop.call_soon(done, UNREACHABLE, str(error))
             return
+
+        def answered(result: AppendResult) -> None:
+            if self._died(core):
+                loop.call_soon(done, UNREACHABLE, f"{self.bookie_id} died before it answered")
+            else:
+                loop.call_soon(done, result.code, result.reason)
+
         [each] = AppendBatch.FromString(append.wire).appends
-        core.append(each, lambda result: loop.call_soon(done, result.code, result.reason))  # type: ignore[arg-type]
+        core.append(each, answered)
 
     def write_lac(self, ref: LedgerRef, lac: int) -> None:
         pass
@@ -125,33 +152,37 @@ class DirectClient:
         request = ReadRequest(
             ledger=wire(ref), first_entry_id=first, last_entry_id=last, max_bytes=max_bytes, fence=fence
         )
-        records: list[Record] = []
-        part = ReadPart()
-        async for part in self._core().read(request):
-            records += part.records
-        return ReadAnswer(records, part.code, part.stopped_at, part.reason)
+
+        async def ask(core: BookieCore) -> ReadAnswer:
+            records: list[Record] = []
+            part = ReadPart()
+            async for part in core.read(request):
+                records += part.records
+            return ReadAnswer(records, part.code, part.stopped_at, part.reason)
+
+        return await self._ask(ask)
 
     async def read_lac(self, ref: LedgerRef, *, above: int = -1, wait_ms: int = 0) -> LedgerState:
-        return await self._core().read_lac(ReadLacRequest(ledger=wire(ref), above=above, wait_ms=wait_ms))
+        request = ReadLacRequest(ledger=wire(ref), above=above, wait_ms=wait_ms)
+        return await self._ask(lambda core: core.read_lac(request))
 
     async def fence(self, ref: LedgerRef) -> LedgerState:
-        return await self._core().fence(FenceRequest(ledger=wire(ref)))
+        return await self._ask(lambda core: core.fence(FenceRequest(ledger=wire(ref))))
 
     async def list_ledgers(
         self, *, after_ledger_id: int = -1, limit: int = 0, only_limbo: bool = False
     ) -> LedgerList:
-        return await self._core().list_ledgers(
-            ListLedgersRequest(after_ledger_id=after_ledger_id, limit=limit, only_limbo=only_limbo)
-        )
+        request = ListLedgersRequest(after_ledger_id=after_ledger_id, limit=limit, only_limbo=only_limbo)
+        return await self._ask(lambda core: core.list_ledgers(request))
 
     async def delete_hint(self, refs: Sequence[LedgerRef]) -> None:
         pass
 
     async def clear_limbo(self, ref: LedgerRef) -> LedgerState:
-        return await self._core().clear_limbo(ClearLimboRequest(ledger=wire(ref)))
+        return await self._ask(lambda core: core.clear_limbo(ClearLimboRequest(ledger=wire(ref))))
 
     async def describe(self) -> Description:
-        return await self._core().describe(DescribeRequest())
+        return await self._ask(lambda core: core.describe(DescribeRequest()))
 
 
 @dataclass(slots=True)
@@ -272,7 +303,8 @@ class Cluster:
         return DirectClient(self, bookie_id)
 
     def kill(self, bookie_id: str) -> None:
-        """The process dies: nothing returns to it any more, its sessions end when their time is over."""
+        """The process dies: nothing returns to it any more, its sessions end when their time is over, and
+        nobody gets an answer that it had not given."""
         node = self.nodes.pop(bookie_id)
         assert node.metadata is not None
         assert node.core is not None
