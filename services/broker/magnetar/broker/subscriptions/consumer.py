@@ -99,6 +99,11 @@ class Consumer:
             self._blocked_on_unacked = False
         return self._blocked_on_unacked
 
+    def limit_unacked(self, unacked_max: int) -> None:
+        """Another limit holds from now on."""
+        self.unacked_max = unacked_max
+        self._blocked_on_unacked = False
+
     def redelivers(self, messages: int) -> None:
         """So many messages that it held will be delivered again, which frees it whatever else it holds."""
         self.stats.messages_redelivered += messages
@@ -133,18 +138,6 @@ class Consumer:
         """The broker closed it, not the client: its connection forgets it."""
         if self.on_detached is not None:
             self.on_detached()
-
-    def fitting(self, run: Run, messages_max: int) -> int:
-        """How many of the run's entries `messages_max` messages allow; at least one: no batch is split."""
-        counts = run.message_counts
-        if counts is None:
-            return min(len(run.entries), messages_max)
-        messages = 0
-        for index, count in enumerate(counts):
-            messages += count
-            if messages >= messages_max:
-                return index + 1
-        return len(counts)
 
     def deliver(
         self,
@@ -189,6 +182,37 @@ class Consumer:
         self.stats.messages_out += messages
         self.stats.bytes_out += byte_length
 
+    def deliver_entries(
+        self,
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        entries: Sequence[bytes],
+        messages: int,
+        byte_length: int,
+        entry_metadata: Sequence[bytes] | None,
+    ) -> None:
+        """Send new entries of one ledger, whole, in ascending order."""
+        out: list[bytes] = []
+        self._framer.frames_of(
+            out, ledger_id, entry_ids, entries, consumer_epoch=self.epoch, entry_metadata=entry_metadata
+        )
+        self.peer.write_parts(out)
+        self.permits -= messages
+        self.stats.messages_out += messages
+        self.stats.bytes_out += byte_length
+
     @staticmethod
     def _entry_metadata(run: Run) -> list[bytes]:
         return run_entry_metadata(run.publish_time_ms, run.first_index, len(run.entries), run.message_counts)
+
+
+def fitting(entries: int, message_counts: Sequence[int] | None, messages_max: int) -> int:
+    """How many of the first entries `messages_max` messages allow; at least one: no batch is split."""
+    if message_counts is None:
+        return min(entries, messages_max)
+    messages = 0
+    for index, count in enumerate(message_counts):
+        messages += count
+        if messages >= messages_max:
+            return index + 1
+    return entries

@@ -141,6 +141,14 @@ class EntrySource:
                 self._reading = False
         self._release(self._held_bytes)
 
+    def forget_acknowledged(self) -> None:
+        """Entries were acknowledged that nobody was given: drop those that were read already."""
+        before = sum(run.byte_length for runs in (self._fresh, self._replayed) for run in runs)
+        self._fresh = deque([part for run in self._fresh for part in self._unacked(run)])
+        self._replayed = deque([part for run in self._replayed for part in self._unacked(run)])
+        after = sum(run.byte_length for runs in (self._fresh, self._replayed) for run in runs)
+        self._release(min(before - after, self._held_bytes))
+
     def replay(self, ledger_id: int, entry_id: int) -> None:
         """Deliver this entry again, before anything new."""
         self._replay.add(ledger_id, entry_id)

@@ -179,8 +179,9 @@ class Subscription:
     def limit_unacked(self, subscription_max: int, consumer_max: int) -> None:
         """Other limits on unacknowledged messages hold from now on, on Shared and Key_Shared; 0: none."""
         self._unacked_max = subscription_max
+        self._blocked_on_unacked = False
         for consumer in self.consumers:
-            consumer.unacked_max = consumer_max
+            consumer.limit_unacked(consumer_max)
         self.wake()
 
     # -- consumers come and go
@@ -203,7 +204,14 @@ class Subscription:
         )
         outlet = Outlet(self.cursor, self.stats, self._topic_stats, self._ledger.last_position)
         delivery = make_delivery(
-            dispatcher, self._source, self.cursor, outlet, self.stats, self._config, self.wake
+            dispatcher,
+            self._source,
+            self.cursor,
+            outlet,
+            self.stats,
+            self._config,
+            self._budget,
+            self.wake,
         )
         if delivery.individual:
             self._source.gate = self._delay
@@ -333,6 +341,10 @@ class Subscription:
                     if (ledger_id, entry_id) > position:
                         break
                     self._settle(consumer, ledger_id, entry_id)
+        if self._source is not None:
+            self._source.forget_acknowledged()
+        if self._broker_limit is not None:
+            self._report_unacked(self._broker_limit)
         self.wake()
         return max(0, before - self.cursor.backlog())
 
