@@ -15,8 +15,10 @@ from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import RateSampler
 from magnetar.broker.topics.ownership_proof import OwnershipProof
+from magnetar.broker.topics.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.producer_names import ProducerNames
 from magnetar.broker.topics.topic import Topic
+from magnetar.broker.topics.topic_lists import TopicLists
 from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.broker.transport.listener import Listener
 from magnetar.common.errors import MagnetarError, OwnershipLost, ServiceNotReady
@@ -69,6 +71,8 @@ class Broker:
             self.schemas,
             self._tasks.spawn,
         )
+        self.partitioned = PartitionedTopics(config, ledgers, metadata, keys, self.policies, self._registry)
+        self._topic_lists = TopicLists(metadata, keys, self._registry)
         self.listener: Listener | None = None
         self.not_ready: str | None = "the broker is starting"
         """Why nobody is served now; None while clients are."""
@@ -100,6 +104,8 @@ class Broker:
         services = Services(
             config=config,
             topics=self._registry,
+            partitioned=self.partitioned,
+            topic_lists=self._topic_lists,
             schemas=self.schemas,
             producer_names=names,
             clock=self._clock,
@@ -150,6 +156,7 @@ class Broker:
         await self._registry.close()
         if self.listener is not None:
             await self.listener.close()
+        await self._topic_lists.close()
         await self.policies.close()
         await self.namespaces.close()
         await self._tasks.close()

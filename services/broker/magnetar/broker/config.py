@@ -176,6 +176,24 @@ class TopicConfig:
     non_persistent_enabled: bool = setting(
         True, "Serve non-persistent topics.", key="enableNonPersistentTopics"
     )
+    non_persistent_in_process_max: int = setting(
+        1_000,
+        "Messages or batches to non-persistent topics that one connection may have in process; those beyond "
+        "are dropped.",
+        key="maxConcurrentNonPersistentMessagePerConnection",
+        minimum=1,
+    )
+    pattern_evaluation: bool = setting(
+        True,
+        "Match patterns of topics for clients, and tell them when matching topics come and go.",
+        key="enableBrokerSideSubscriptionPatternEvaluation",
+    )
+    pattern_length_max: int = setting(
+        50,
+        "Characters of a pattern of topics; longer ones are left to the client.",
+        key="subscriptionPatternMaxLength",
+        minimum=0,
+    )
     lookups_max: int = setting(
         50_000,
         "Lookup requests in process at once; more get TooManyRequests.",

@@ -736,11 +736,14 @@ class FeatureFlags(_message.Message):
     SUPPORTS_BROKER_ENTRY_METADATA_FIELD_NUMBER: _builtins.int
     SUPPORTS_PARTIAL_PRODUCER_FIELD_NUMBER: _builtins.int
     SUPPORTS_TOPIC_WATCHERS_FIELD_NUMBER: _builtins.int
+    SUPPORTS_GET_PARTITIONED_METADATA_WITHOUT_AUTO_CREATION_FIELD_NUMBER: _builtins.int
     supports_auth_refresh: _builtins.bool
     supports_broker_entry_metadata: _builtins.bool
     supports_partial_producer: _builtins.bool
     """may wait for exclusive access with producer_ready = false"""
     supports_topic_watchers: _builtins.bool
+    supports_get_partitioned_metadata_without_auto_creation: _builtins.bool
+    """knows metadata_auto_creation_enabled (PIP-344)"""
     def __init__(
         self,
         *,
@@ -748,10 +751,11 @@ class FeatureFlags(_message.Message):
         supports_broker_entry_metadata: _builtins.bool | None = ...,
         supports_partial_producer: _builtins.bool | None = ...,
         supports_topic_watchers: _builtins.bool | None = ...,
+        supports_get_partitioned_metadata_without_auto_creation: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["supports_auth_refresh", b"supports_auth_refresh", "supports_broker_entry_metadata", b"supports_broker_entry_metadata", "supports_partial_producer", b"supports_partial_producer", "supports_topic_watchers", b"supports_topic_watchers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["supports_auth_refresh", b"supports_auth_refresh", "supports_broker_entry_metadata", b"supports_broker_entry_metadata", "supports_get_partitioned_metadata_without_auto_creation", b"supports_get_partitioned_metadata_without_auto_creation", "supports_partial_producer", b"supports_partial_producer", "supports_topic_watchers", b"supports_topic_watchers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["supports_auth_refresh", b"supports_auth_refresh", "supports_broker_entry_metadata", b"supports_broker_entry_metadata", "supports_partial_producer", b"supports_partial_producer", "supports_topic_watchers", b"supports_topic_watchers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["supports_auth_refresh", b"supports_auth_refresh", "supports_broker_entry_metadata", b"supports_broker_entry_metadata", "supports_get_partitioned_metadata_without_auto_creation", b"supports_get_partitioned_metadata_without_auto_creation", "supports_partial_producer", b"supports_partial_producer", "supports_topic_watchers", b"supports_topic_watchers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -971,11 +975,14 @@ class CommandPartitionedTopicMetadata(_message.Message):
     ORIGINAL_PRINCIPAL_FIELD_NUMBER: _builtins.int
     ORIGINAL_AUTH_DATA_FIELD_NUMBER: _builtins.int
     ORIGINAL_AUTH_METHOD_FIELD_NUMBER: _builtins.int
+    METADATA_AUTO_CREATION_ENABLED_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     request_id: _builtins.int
     original_principal: _builtins.str
     original_auth_data: _builtins.str
     original_auth_method: _builtins.str
+    metadata_auto_creation_enabled: _builtins.bool
+    """false: just asking, make nothing"""
     def __init__(
         self,
         *,
@@ -984,10 +991,11 @@ class CommandPartitionedTopicMetadata(_message.Message):
         original_principal: _builtins.str | None = ...,
         original_auth_data: _builtins.str | None = ...,
         original_auth_method: _builtins.str | None = ...,
+        metadata_auto_creation_enabled: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "request_id", b"request_id", "topic", b"topic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata_auto_creation_enabled", b"metadata_auto_creation_enabled", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "request_id", b"request_id", "topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "request_id", b"request_id", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata_auto_creation_enabled", b"metadata_auto_creation_enabled", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "request_id", b"request_id", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

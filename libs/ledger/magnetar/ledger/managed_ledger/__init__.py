@@ -5,6 +5,7 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, Managed
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.deduplication import DeduplicationSnapshot, ProducerSequence
 from magnetar.ledger.managed_ledger.directory import (
+    create_managed_ledgers,
     delete_managed_ledger,
     list_managed_ledgers,
     managed_ledger_exists,
@@ -24,6 +25,7 @@ __all__ = [
     "ManagedLedgerListener",
     "ProducerSequence",
     "ReadResult",
+    "create_managed_ledgers",
     "delete_managed_ledger",
     "finish_intents",
     "list_managed_ledgers",

@@ -1,11 +1,13 @@
-"""Deleting and finding managed ledgers, loaded or not."""
+"""Making, deleting and finding managed ledgers without loading them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import delete_topic_intent_id
-from magnetar.common.metadata.store import Delete, Put
-from magnetar.common.metadata.values import Intent, TopicHead, decode, encode
+from magnetar.common.metadata.store import ABSENT, Delete, Put
+from magnetar.common.metadata.values import Counter, Intent, TopicHead, decode, encode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName
 from magnetar.common.obs.logs import get_logger
@@ -15,6 +17,37 @@ from magnetar.ledger.managed_ledger.intents import finish_delete_topic
 log = get_logger(__name__)
 
 _ATTEMPTS_MAX = 5
+_CREATED_AT_ONCE = 100
+
+
+async def create_managed_ledgers(ctx: ManagedLedgerContext, names: Sequence[str]) -> None:
+    """Make those of these topics that do not exist; nobody owns one until it is loaded. Idempotent."""
+    for first in range(0, len(names), _CREATED_AT_ONCE):
+        await _create_some(ctx, [TopicName.parse(name) for name in names[first : first + _CREATED_AT_ONCE]])
+
+
+async def _create_some(ctx: ManagedLedgerContext, names: list[TopicName]) -> None:
+    for _ in range(_ATTEMPTS_MAX):
+        keys = [ctx.keys.topic_head(name) for name in names]
+        missing = [key for key in keys if await ctx.metadata.get(key) is None]
+        if not missing:
+            return
+        # Creation ids come from one counter: together, these take as many compare-and-sets as one would.
+        async with ctx.creating:
+            counter_key = ctx.keys.creation_id_counter
+            counter = await ctx.metadata.get(counter_key)
+            first_id = 1 if counter is None else decode(Counter, counter.value).next
+            next_id = Counter(next=first_id + len(missing))
+            ops = [Put(counter_key, encode(next_id), ABSENT if counter is None else counter.version)]
+            for offset, key in enumerate(missing):
+                head = TopicHead(creation_id=first_id + offset, created_ms=ctx.clock.wall_ms())
+                ops.append(Put(key, encode(head), ABSENT))
+            try:
+                await ctx.metadata.commit(ops)
+            except (VersionMismatch, UnknownOutcome):
+                continue
+            return
+    raise MetadataError(f"topics {names[0]} and so on are being made by others as well; try again")
 
 
 async def delete_managed_ledger(ctx: ManagedLedgerContext, name: str) -> None:

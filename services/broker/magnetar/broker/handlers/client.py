@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,10 +15,15 @@ from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.entry_source import Spawn
+from magnetar.broker.topics.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.producer_names import ProducerNames
 from magnetar.broker.topics.topic import AnySubscription, Topic
+from magnetar.broker.topics.topic_list import TopicListWatcher
+from magnetar.broker.topics.topic_lists import TopicLists
 from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.common.errors import TooManyRequests
+from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.runtime.clock import Clock
 
 CLOSED_PRODUCERS_REMEMBERED: Final = 1_000
@@ -30,6 +36,8 @@ class Services:
 
     config: BrokerConfig
     topics: TopicRegistry
+    partitioned: PartitionedTopics
+    topic_lists: TopicLists
     schemas: SchemaStore
     producer_names: ProducerNames
     clock: Clock
@@ -37,6 +45,17 @@ class Services:
     spawn: Spawn
     budget: ByteBudget
     lookups_in_process: int = 0
+
+    @contextmanager
+    def lookup(self) -> Iterator[None]:
+        """One question about topics in process. Raises TooManyRequests when there are too many."""
+        if self.lookups_in_process >= self.config.topics.lookups_max:
+            raise TooManyRequests("too many lookups at once (maxConcurrentLookupRequest)")
+        self.lookups_in_process += 1
+        try:
+            yield
+        finally:
+            self.lookups_in_process -= 1
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +92,14 @@ class OpenConsumer:
 
 
 @dataclass(slots=True, eq=False)
+class OpenWatcher:
+    """A watcher of topics of this connection."""
+
+    namespace: NamespaceName
+    watcher: TopicListWatcher
+
+
+@dataclass(slots=True, eq=False)
 class Client:
     """One connection's state: who it is, and its producers and consumers by the ids it chose."""
 
@@ -87,6 +114,7 @@ class Client:
     producers: dict[int, OpenProducer | Opening] = field(default_factory=dict)
     consumers: dict[int, OpenConsumer | Opening] = field(default_factory=dict)
     closed_producers: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    watchers: dict[int, OpenWatcher | Opening] = field(default_factory=dict)
 
     def open_consumer(self, consumer_id: int) -> OpenConsumer | None:
         """The consumer with this id, if it is open."""
@@ -112,11 +140,20 @@ class Client:
                 consumer_entry.cancelled = True
             else:
                 consumer_entry.topic.remove_consumer(consumer_entry.subscription, consumer_entry.consumer)
+        for watcher_entry in list(self.watchers.values()):
+            if isinstance(watcher_entry, Opening):
+                watcher_entry.cancelled = True
+            else:
+                self.services.topic_lists.unwatch(watcher_entry.namespace, watcher_entry.watcher)
         self.producers.clear()
         self.consumers.clear()
+        self.watchers.clear()
 
     def writable_again(self) -> None:
-        """The socket has room: subscriptions of this connection's consumers may go on."""
+        """The socket has room: subscriptions of this connection's consumers, and watchers, may go on."""
         for entry in self.consumers.values():
             if isinstance(entry, OpenConsumer):
                 entry.subscription.wake()
+        for watcher_entry in self.watchers.values():
+            if isinstance(watcher_entry, OpenWatcher):
+                watcher_entry.watcher.wake()

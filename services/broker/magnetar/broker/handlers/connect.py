@@ -9,7 +9,7 @@ from magnetar.broker.handlers.client import Client
 from magnetar.common.errors import ProtocolError
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire import commands
-from magnetar.common.wire.pulsar_pb2 import CommandConnect, CommandPing, CommandPong
+from magnetar.common.wire.pulsar_pb2 import CommandConnect, CommandPing, CommandPong, FeatureFlags
 
 log = get_logger(__name__)
 
@@ -30,6 +30,10 @@ def handle_connect(client: Client, command: CommandConnect) -> None:
             server_version=SERVER_VERSION,
             protocol_version=client.protocol_version,
             max_message_size=config.publish.message_bytes_max,
+            feature_flags=FeatureFlags(
+                supports_topic_watchers=config.topics.pattern_evaluation,
+                supports_get_partitioned_metadata_without_auto_creation=True,
+            ),
         )
     )
     log.debug("client connected", peer=client.peer.address, client_version=command.client_version)

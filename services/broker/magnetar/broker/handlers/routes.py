@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from magnetar.broker.handlers import acks, connect, consumers, lookup, producers, schemas
+from magnetar.broker.handlers import acks, connect, consumers, lookup, producers, schemas, topic_lists
 from magnetar.broker.handlers.client import Client
 from magnetar.common.errors import NotSupportedYet, ProtocolError
 from magnetar.common.wire.command_parser import command_field
@@ -26,7 +26,9 @@ ROUTES: Final[dict[int, Handler]] = {
     _T.PONG: connect.handle_pong,
     _T.LOOKUP: lookup.handle_lookup,
     _T.PARTITIONED_METADATA: lookup.handle_partitioned_metadata,
-    _T.GET_TOPICS_OF_NAMESPACE: lookup.handle_get_topics,
+    _T.GET_TOPICS_OF_NAMESPACE: topic_lists.handle_get_topics,
+    _T.WATCH_TOPIC_LIST: topic_lists.handle_watch_topic_list,
+    _T.WATCH_TOPIC_LIST_CLOSE: topic_lists.handle_watch_topic_list_close,
     _T.PRODUCER: producers.handle_producer,
     _T.CLOSE_PRODUCER: producers.handle_close_producer,
     _T.SUBSCRIBE: consumers.handle_subscribe,

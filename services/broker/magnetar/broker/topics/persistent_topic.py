@@ -334,6 +334,16 @@ class PersistentTopic(Topic):
                 )
             self._add_subscription(await self.ledger.create_cursor(name, self.ledger.first_position(), {}))
 
+    async def adopt_subscriptions(self, other: Topic) -> None:
+        async with self._subscriptions_lock:
+            self.check_open()
+            for name, theirs in sorted(other.subscriptions.items()):
+                if name in self._subscriptions or not isinstance(theirs, Subscription):
+                    continue
+                if theirs.cursor.durable:
+                    start, properties = self.ledger.first_position(), dict(theirs.cursor.properties)
+                    self._add_subscription(await self.ledger.create_cursor(name, start, properties))
+
     async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
         async with self._subscriptions_lock:
             if self._subscriptions.get(subscription.name) is not subscription:

@@ -120,6 +120,10 @@ class Topic(Publishers):
     async def create_subscription(self, name: str) -> None:
         """Make sure that a durable subscription exists, at the earliest position when it is new."""
 
+    async def adopt_subscriptions(self, other: Topic) -> None:
+        """Make sure that the durable subscriptions of `other` exist here; new ones begin at the earliest."""
+        return  # nothing of a non-persistent topic is durable
+
     @abstractmethod
     async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
         """Delete the subscription with its cursor and backlog, if this is its only consumer or by force."""

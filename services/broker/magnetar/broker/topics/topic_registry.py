@@ -6,7 +6,7 @@ A topic is loaded once, however many clients ask for it at the same time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -91,6 +91,8 @@ class TopicRegistry:
         self._deleting: set[str] = set()
         self._closing = False
         self._no_loads: ServiceNotReady | None = None
+        self.on_non_persistent: Callable[[TopicName, bool], None] = lambda name, there: None
+        """Told when a non-persistent topic comes or goes: nobody else knows."""
 
     def refuse_loads(self, error: ServiceNotReady | None) -> None:
         """Load nothing from now on, or load again; what is loaded is served."""
@@ -138,7 +140,7 @@ class TopicRegistry:
         return loading
 
     async def _load(self, name: TopicName, create: bool) -> Topic:
-        await self._check_allowed(name)
+        await self.check_allowed(name)
         topic: Topic
         generation = self._policies.generation
         policies = await self._policies.of_topic(name)
@@ -152,6 +154,8 @@ class TopicRegistry:
             await topic.close()
             raise ServiceNotReady("the broker is shutting down")
         self._topics[name.full] = topic
+        if not name.persistent:
+            self.on_non_persistent(name, True)
         if generation != self._policies.generation:
             self._refresh([topic])
         return topic
@@ -211,7 +215,8 @@ class TopicRegistry:
             raise
         return topic
 
-    async def _check_allowed(self, name: TopicName) -> None:
+    async def check_allowed(self, name: TopicName) -> None:
+        """Raises NotAllowed, NamespaceNotFound for a name that clients cannot have a topic of."""
         topics = self._config.topics
         if not (topics.persistent_enabled if name.persistent else topics.non_persistent_enabled):
             raise NotAllowed(f"{name.domain} topics are switched off on this broker: {name}")
@@ -230,7 +235,9 @@ class TopicRegistry:
             partitions = await self.partitions(name.base)
             if partitions != NOT_PARTITIONED:
                 return name.partition_index < partitions
-        return self._config.topics.auto_creation
+        elif await self.partitions(name) != NOT_PARTITIONED:
+            return False  # what is sent to it would be in none of its partitions
+        return (await self._policies.of_namespace(name.namespace)).auto_topic_creation
 
     async def partitions(self, name: TopicName) -> int:
         """How many partitions a partitioned topic has; 0 when it is not partitioned."""
@@ -269,12 +276,20 @@ class TopicRegistry:
         finally:
             self._deleting.discard(name.full)
 
+    async def loads_done(self, base: TopicName) -> None:
+        """Wait until no partition of this topic is being loaded."""
+        tasks = [
+            each.task for full, each in self._loading.items() if TopicName.parse(full).base.full == base.full
+        ]
+        if tasks:
+            await asyncio.wait(tasks)
+
     async def delete(self, name: TopicName, *, force: bool, unless_subscribed: bool = False) -> None:
         """Delete a topic with its subscriptions, its messages and its schemas.
 
         Raises TopicBusy while a producer or a consumer is connected, unless `force`, which disconnects them;
-        with `unless_subscribed` (deletion by inactivity) also while there is a subscription. A loaded topic is
-        fenced before anything is waited for: nobody comes between a caller's own look at it and this one.
+        with `unless_subscribed` (deletion by inactivity) also while there is a subscription. A loaded topic
+        is fenced before anything is waited for: nobody comes between a caller's own look at it and this one.
         Clients that ask for it meanwhile get ServiceNotReady, and the next topic of that name is a new one.
         Raises TopicNotFound, ServiceNotReady when it is being deleted already, StorageError, MetadataError.
         """
@@ -292,7 +307,12 @@ class TopicRegistry:
             if name.persistent:
                 await delete_managed_ledger(self._ledgers, name.full)
             if name.partition_index < 0:
-                await self._schemas.delete(name)
+                await self.forget_settings(name)
+
+    async def forget_settings(self, name: TopicName) -> None:
+        """Delete what is kept beside a topic that is gone: its schemas and policies, its partitions' too."""
+        await self._schemas.delete(name)
+        await self._metadata.delete(self._keys.topic_policies(name))
 
     async def _unload_for_good(self, topic: Topic) -> None:
         topic.disconnect_clients()
@@ -307,6 +327,8 @@ class TopicRegistry:
     def _forget(self, topic: Topic) -> None:
         if self._topics.get(topic.name.full) is topic:
             del self._topics[topic.name.full]
+            if not topic.name.persistent:
+                self.on_non_persistent(topic.name, False)
 
     def prove_ownership(self) -> None:
         """Let every topic with clients prove that it is ours, or go."""

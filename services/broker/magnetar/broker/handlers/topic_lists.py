@@ -1,0 +1,140 @@
+"""Which topics a namespace holds, filtered by a pattern or not, and watches of that."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from magnetar.broker.authorization import authorize
+from magnetar.broker.handlers.client import Client, Opening, OpenWatcher
+from magnetar.broker.topics.topic_list import TopicListWatcher, topics_hash
+from magnetar.broker.topics.topic_pattern import TopicPattern
+from magnetar.common.errors import NotAllowed, ServiceNotReady, TooManyRequests
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire import commands
+from magnetar.common.wire.pulsar_pb2 import (
+    CommandGetTopicsOfNamespace,
+    CommandWatchTopicList,
+    CommandWatchTopicListClose,
+)
+
+WATCHERS_MAX: Final = 1_000
+"""Watchers of one connection."""
+
+
+async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace) -> None:
+    """The namespace's topics; those that match, if the client gave a pattern and the broker may evaluate it.
+
+    A pattern beyond the longest allowed is left to the client, which looks at `filtered`. When the list has
+    the hash that the client knows, it is not sent again.
+    """
+    services = client.services
+    namespace = NamespaceName.parse(command.namespace)
+    authorize(client.principal, "lookup", str(namespace))
+    pattern = _pattern(client, command.topics_pattern) if command.HasField("topics_pattern") else None
+    mode = CommandGetTopicsOfNamespace.Mode
+    topics: list[str] = []
+    with services.lookup():
+        await services.topics.check_namespace(namespace)
+        if command.mode in (mode.PERSISTENT, mode.ALL):
+            topics += await services.topics.list(namespace, persistent=True)
+        if command.mode in (mode.NON_PERSISTENT, mode.ALL):
+            topics += await services.topics.list(namespace, persistent=False)
+    if pattern is not None:
+        topics = [topic for topic in topics if pattern.matches(TopicName.parse(topic))]
+    hash_now = topics_hash(topics)
+    changed = not command.HasField("topics_hash") or command.topics_hash != hash_now
+    client.peer.write(
+        commands.topics_of_namespace(
+            command.request_id,
+            topics if changed else (),
+            topics_hash=hash_now,
+            filtered=pattern is not None,
+            changed=changed,
+        )
+    )
+
+
+def _pattern(client: Client, text: str) -> TopicPattern | None:
+    """The pattern, unless it is left to the client."""
+    topics = client.services.config.topics
+    if not topics.pattern_evaluation or len(text) > topics.pattern_length_max:
+        return None
+    return TopicPattern(text)
+
+
+def handle_watch_topic_list(
+    client: Client, command: CommandWatchTopicList
+) -> Coroutine[Any, Any, None] | None:
+    """Answered with the topics that match now; from then on each change is told.
+
+    The id is taken at once, so that a close behind this command finds it.
+    """
+    namespace = NamespaceName.parse(command.namespace)
+    authorize(client.principal, "lookup", str(namespace))
+    existing = client.watchers.get(command.watcher_id)
+    if isinstance(existing, Opening):
+        raise ServiceNotReady(f"watcher {command.watcher_id} is already being created on this connection")
+    if existing is not None:
+        _answer(client, command, existing.watcher)
+        return None
+    pattern = _pattern(client, command.topics_pattern)
+    if pattern is None:
+        topics = client.services.config.topics
+        raise NotAllowed(
+            f"the topics pattern has {len(command.topics_pattern)} characters, at most "
+            f"{topics.pattern_length_max} are allowed (subscriptionPatternMaxLength)"
+            if topics.pattern_evaluation
+            else "this broker evaluates no patterns (enableBrokerSideSubscriptionPatternEvaluation)"
+        )
+    if len(client.watchers) >= WATCHERS_MAX:
+        raise TooManyRequests(f"{WATCHERS_MAX} topic list watchers are open on this connection already")
+    opening = Opening()
+    client.watchers[command.watcher_id] = opening
+    return _finish_opening(client, command, namespace, pattern, opening)
+
+
+async def _finish_opening(
+    client: Client,
+    command: CommandWatchTopicList,
+    namespace: NamespaceName,
+    pattern: TopicPattern,
+    opening: Opening,
+) -> None:
+    services = client.services
+    try:
+        with services.lookup():
+            await services.topics.check_namespace(namespace)
+            watcher = await services.topic_lists.watch(namespace, command.watcher_id, pattern, client.peer)
+    except BaseException as error:
+        if client.watchers.get(command.watcher_id) is opening:
+            del client.watchers[command.watcher_id]
+        if opening.cancelled and isinstance(error, Exception):
+            return
+        raise
+    if opening.cancelled:
+        services.topic_lists.unwatch(namespace, watcher)
+        return
+    client.watchers[command.watcher_id] = OpenWatcher(namespace, watcher)
+    _answer(client, command, watcher)
+
+
+def _answer(client: Client, command: CommandWatchTopicList, watcher: TopicListWatcher) -> None:
+    topics, hash_now = watcher.begin()
+    known = command.HasField("topics_hash") and command.topics_hash == hash_now
+    client.peer.write(
+        commands.watch_topic_list_success(
+            command.request_id, command.watcher_id, () if known else topics, hash_now
+        )
+    )
+
+
+def handle_watch_topic_list_close(client: Client, command: CommandWatchTopicListClose) -> None:
+    """No more updates; closing what is not open is no error."""
+    existing = client.watchers.pop(command.watcher_id, None)
+    if isinstance(existing, Opening):
+        existing.cancelled = True
+    elif existing is not None:
+        client.services.topic_lists.unwatch(existing.namespace, existing.watcher)
+    client.peer.write(commands.success(command.request_id))

@@ -1,0 +1,209 @@
+"""Partitioned topics: metadata that says how many partitions there are, beside one topic for each.
+
+The number only grows. Partitions are topics of their own, found by their names; a topic whose name ends in
+`-partition-<digits>` without such metadata is an ordinary one (messaging contract, sections 5 and 6).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.policies.policy_store import PolicyStore
+from magnetar.broker.topics.topic_registry import NOT_PARTITIONED, TopicRegistry, check_deletable
+from magnetar.common.errors import (
+    InvalidName,
+    InvalidPartitions,
+    TopicExists,
+    TopicNotFound,
+    UnknownOutcome,
+    VersionMismatch,
+)
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, Check, MetadataStore, Op, Put, Versioned
+from magnetar.common.metadata.values import PartitionedTopic, decode, encode
+from magnetar.common.naming.topic_name import TopicName, is_system_topic
+from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.directory import create_managed_ledgers
+
+log = get_logger(__name__)
+
+PARTITIONS_MAX: Final = 100_000
+"""Most partitions of a topic where maxNumPartitionsPerPartitionedTopic sets no limit."""
+
+
+class PartitionedTopics:
+    """Makes, grows and deletes the partitioned topics of a cluster."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ledgers: ManagedLedgerContext,
+        metadata: MetadataStore,
+        keys: Keys,
+        policies: PolicyStore,
+        registry: TopicRegistry,
+    ) -> None:
+        self._partitions_max = config.policies.topic_creation.partitions_max or PARTITIONS_MAX
+        self._ledgers = ledgers
+        self._metadata = metadata
+        self._keys = keys
+        self._policies = policies
+        self._registry = registry
+
+    async def get(self, name: TopicName) -> PartitionedTopic | None:
+        """What metadata says of a partitioned topic; None when there is none of that name."""
+        found = await self._metadata.get(self._keys.partitioned_topic(name))
+        return None if found is None else decode(PartitionedTopic, found.value)
+
+    async def ask(self, name: TopicName, *, create: bool) -> int:
+        """How many partitions a client is to use: 0 when the topic is not partitioned.
+
+        A topic that is missing is made here only when `create` says that the client wants it, and its
+        policies that it is allowed and partitioned. Raises TopicNotFound when it is missing and will not be
+        made for this client, NamespaceNotFound, InvalidPartitions.
+        """
+        registry = self._registry
+        await registry.check_namespace(name.namespace)
+        partitions = await registry.partitions(name)
+        if partitions != NOT_PARTITIONED or await registry.exists(name):
+            return partitions
+        if not create:
+            raise TopicNotFound(f"topic {name} does not exist")
+        if name.partition_index >= 0 and name.partition_index < await registry.partitions(name.base):
+            return NOT_PARTITIONED
+        policies = await self._policies.of_namespace(name.namespace)
+        if not policies.auto_topic_creation:
+            raise TopicNotFound(f"topic {name} does not exist and allowAutoTopicCreation is off")
+        if not policies.auto_partitions or name.partition_index >= 0 or is_system_topic(name):
+            return NOT_PARTITIONED
+        try:
+            await self._put_new(name, policies.auto_partitions, {})
+        except TopicExists:  # somebody else asked as well
+            return await registry.partitions(name)
+        return policies.auto_partitions
+
+    async def create_partitioned(self, name: TopicName, partitions: int, properties: dict[str, str]) -> None:
+        """Make a partitioned topic and, where they are stored, its partitions.
+
+        Raises InvalidName for the name of a partition, InvalidPartitions, TopicExists when there is a topic
+        of that name, NamespaceNotFound, NotAllowed, MetadataError (then `create_missing` does the rest).
+        """
+        await self._put_new(name, partitions, properties)
+        await self._make_partitions(name, range(partitions))
+
+    async def create_missing(self, name: TopicName) -> None:
+        """Make the partitions that a partitioned topic should have and has not. Raises TopicNotFound."""
+        topic = await self._existing(name)
+        await self._make_partitions(name, range(decode(PartitionedTopic, topic.value).partitions))
+
+    async def grow(self, name: TopicName, partitions: int) -> None:
+        """Give a partitioned topic more partitions; clients find them when they ask next.
+
+        The durable subscriptions of its first partition are there on the new ones, at the earliest position,
+        before any client can know of these: nothing is missed. Raises TopicNotFound, InvalidPartitions when
+        it has that many already or may not have so many, MetadataError.
+        """
+        found = await self._existing(name)
+        value = decode(PartitionedTopic, found.value)
+        if partitions <= value.partitions:
+            raise InvalidPartitions(
+                f"topic {name} has {value.partitions} partitions, and their number only grows: "
+                f"{partitions} are not more"
+            )
+        self._check_count(partitions)
+        new = range(value.partitions, partitions)
+        await self._make_partitions(name, new)
+        if name.persistent:
+            await self._subscribe_alike(name, new)
+        value.partitions = partitions
+        await self._metadata.put(found.key, encode(value), found.version)
+        log.info("partitioned topic grown", topic=name.full, partitions=partitions)
+
+    async def delete_partitioned(self, name: TopicName, *, force: bool) -> None:
+        """Delete a partitioned topic and its partitions.
+
+        Raises TopicBusy while a producer or consumer is connected to one of them, unless `force`;
+        TopicNotFound, ServiceNotReady, StorageError, MetadataError. What failed halfway goes on when it is
+        called again: the metadata goes last.
+        """
+        found = await self._existing(name)
+        count = decode(PartitionedTopic, found.value).partitions
+        registry = self._registry
+        async with registry.deleting(name):
+            # From here on no partition is loaded.
+            await registry.loads_done(name)
+            loaded = [
+                topic
+                for index in range(count)
+                if (topic := registry.loaded.get(name.partition(index).full)) is not None
+            ]
+            for topic in loaded:
+                check_deletable(topic, force=force)
+            for topic in loaded:
+                topic.disconnect_clients()
+            for index in range(count):
+                try:
+                    await registry.delete(name.partition(index), force=True)
+                except TopicNotFound:
+                    continue  # it was never used, or a deletion that was cut short had it
+            await self._metadata.delete(found.key)
+            await registry.forget_settings(name)
+        log.info("partitioned topic deleted", topic=name.full, partitions=count)
+
+    async def _existing(self, name: TopicName) -> Versioned:
+        found = await self._metadata.get(self._keys.partitioned_topic(name))
+        if found is None:
+            raise TopicNotFound(f"partitioned topic {name} does not exist")
+        return found
+
+    def _check_count(self, partitions: int) -> None:
+        if partitions < 1:
+            raise InvalidPartitions("the number of partitions must be more than 0")
+        if partitions > self._partitions_max:
+            raise InvalidPartitions(
+                f"the number of partitions must be at most {self._partitions_max} "
+                "(maxNumPartitionsPerPartitionedTopic)"
+            )
+
+    async def _put_new(self, name: TopicName, partitions: int, properties: dict[str, str]) -> None:
+        if name.partition_index >= 0:
+            raise InvalidName(
+                f"{name.full!r} is the name of a partition; the name of a partitioned topic does not end in "
+                "-partition-<number>"
+            )
+        self._check_count(partitions)
+        await self._registry.check_allowed(name)
+        if await self._registry.exists(name):
+            raise TopicExists(f"topic {name} exists already, and is not partitioned")
+        key = self._keys.partitioned_topic(name)
+        value = PartitionedTopic(
+            partitions=partitions, properties=properties, created_ms=self._ledgers.clock.wall_ms()
+        )
+        ops: list[Op] = [Put(key, encode(value), ABSENT)]
+        if name.persistent:
+            ops.append(Check(self._keys.topic_head(name), ABSENT))
+        try:
+            await self._metadata.commit(ops)
+        except VersionMismatch as error:
+            raise TopicExists(f"topic {name} exists already") from error
+        except UnknownOutcome:
+            found = await self._metadata.get(key)
+            if found is None or found.value != encode(value):
+                raise
+        log.info("partitioned topic made", topic=name.full, partitions=partitions)
+
+    async def _make_partitions(self, name: TopicName, indexes: range) -> None:
+        if name.persistent:
+            await create_managed_ledgers(self._ledgers, [name.partition(index).full for index in indexes])
+
+    async def _subscribe_alike(self, name: TopicName, new: range) -> None:
+        try:
+            first = await self._registry.get(name.partition(0), create=False)
+        except TopicNotFound:
+            return  # it was never used, so nobody has subscribed
+        if first.subscriptions:
+            for index in new:
+                partition = await self._registry.get(name.partition(index), create=False)
+                await partition.adopt_subscriptions(first)

@@ -1,0 +1,54 @@
+"""A client's regular expression for topics, matched by the broker in time linear in the name.
+
+RE2 runs it: no pattern makes it backtrack, and its memory is bounded. The expression is matched against the
+whole name without its domain, and against the partitioned topic's name for a partition, as Pulsar does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from magnetar.common.errors import NotAllowed
+from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName
+
+MEMORY_BYTES_MAX: Final = 1 << 20
+"""What one compiled pattern may take; RE2 refuses what does not fit."""
+
+_DOMAIN_SEPARATOR: Final = "://"
+
+
+class TopicPattern:
+    """Which topics a client wants to hear of. `domain` is the one that its text names, or persistent."""
+
+    __slots__ = ("_matches", "domain", "text")
+
+    def __init__(self, text: str) -> None:
+        """Raises NotAllowed when the text is no pattern."""
+        import re2  # a megabyte and a half that most brokers never need
+
+        self.text = text
+        prefix, domain, rest = _split(text)
+        self.domain = domain or PERSISTENT
+        options = re2.Options()
+        options.max_mem = MEMORY_BYTES_MAX
+        options.log_errors = False
+        try:
+            self._matches = re2.compile(prefix + rest, options).fullmatch
+        except re2.error as error:
+            reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
+            raise NotAllowed(f"topics pattern {text!r} is no regular expression: {reason}") from error
+
+    def matches(self, name: TopicName) -> bool:
+        """Whether the topic is one of those, its domain aside."""
+        return self._matches(f"{name.namespace}/{name.base_local_name}") is not None
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """(what is before the domain, the domain or "", the rest): the domain is no part of what is matched."""
+    before, separator, rest = text.partition(_DOMAIN_SEPARATOR)
+    if not separator:
+        return "", "", text
+    for domain in sorted(DOMAINS, key=len, reverse=True):
+        if before.endswith(domain):
+            return before.removesuffix(domain), domain, rest
+    raise NotAllowed(f"topics pattern {text!r} names no domain before '://'; use one of {', '.join(DOMAINS)}")

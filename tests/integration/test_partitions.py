@@ -1,0 +1,115 @@
+"""Partitioned topics, dead letters and patterns with the PyPI client."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+
+import pulsar
+import pytest
+
+from tests.integration.clients import drain, drain_all, expect_nothing, publish
+
+SERVER_SETTINGS = {"allowAutoTopicCreationType": "partitioned", "defaultNumPartitions": "3"}
+
+pytestmark = pytest.mark.usefixtures("server")
+
+SHARED = pulsar.ConsumerType.Shared
+
+
+def test_a_topic_that_is_created_by_its_first_client_has_partitions(
+    client: pulsar.Client, topic: str
+) -> None:
+    names = [f"{topic}-partition-{index}" for index in range(3)]
+    assert client.get_topic_partitions(topic) == names
+    consumer = client.subscribe(topic, "sub")
+    payloads = [b"%d" % number for number in range(300)]
+    ids = publish(client, topic, payloads)
+    assert {message_id.partition() for message_id in ids} == {0, 1, 2}
+    assert sorted(drain(consumer, 300)) == sorted(payloads)
+    expect_nothing(consumer)
+
+
+def test_messages_of_one_key_are_in_one_partition_in_order(client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "sub")
+    producer = client.create_producer(topic)
+    for number in range(60):
+        producer.send(b"%d" % number, partition_key=f"key-{number % 6}")
+    seen: dict[str, list[int]] = {}
+    where: dict[str, set[int]] = {}
+    for _ in range(60):
+        message = consumer.receive(10_000)
+        seen.setdefault(message.partition_key(), []).append(int(message.data()))
+        where.setdefault(message.partition_key(), set()).add(message.message_id().partition())
+    assert all(numbers == sorted(numbers) for numbers in seen.values())
+    assert all(len(each) == 1 for each in where.values())
+    assert len(set.union(*where.values())) > 1
+
+
+def test_exclusive_holds_all_partitions_and_shared_divides_them(
+    new_client: Callable[..., pulsar.Client], topic: str
+) -> None:
+    first = new_client().subscribe(topic, "exclusive")
+    with pytest.raises(pulsar.ConsumerBusy):
+        new_client().subscribe(topic, "exclusive")
+    consumers = [new_client().subscribe(topic, "shared", SHARED) for _ in range(2)]
+    payloads = [b"%d" % number for number in range(200)]
+    publish(new_client(), topic, payloads)
+    shares = [drain_all(consumer) for consumer in consumers]
+    assert sorted(shares[0] + shares[1]) == sorted(payloads)
+    assert all(shares)
+    assert sorted(drain(first, 200)) == sorted(payloads)
+
+
+def test_a_pattern_consumer_takes_all_partitions_of_what_matches(client: pulsar.Client) -> None:
+    unique = uuid.uuid4().hex[:8]
+    names = [f"persistent://public/default/{unique}-{each}" for each in ("a", "b")]
+    for name in names:
+        client.create_producer(name).send(b"creates the topic")
+    consumer = client.subscribe(re.compile(f"persistent://public/default/{unique}-.*"), "sub")
+    for name in names:
+        publish(client, name, [b"%d" % number for number in range(30)])
+    assert sorted(drain(consumer, 60)) == sorted([b"%d" % number for number in range(30)] * 2)
+
+
+def test_a_list_of_partitioned_topics_is_one_consumer(client: pulsar.Client, topic: str) -> None:
+    names = [f"{topic}-{number}" for number in range(3)]
+    consumer = client.subscribe(names, "sub")
+    for name in names:
+        publish(client, name, [name.encode()] * 9)
+    assert sorted(drain(consumer, 27)) == sorted(name.encode() for name in names for _ in range(9))
+
+
+def test_what_is_refused_too_often_is_a_dead_letter_and_nothing_is_lost(
+    client: pulsar.Client, topic: str
+) -> None:
+    dead = topic + "-dead"
+    consumer = client.subscribe(
+        topic,
+        "sub",
+        SHARED,
+        negative_ack_redelivery_delay_ms=50,
+        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(
+            max_redeliver_count=2, dead_letter_topic=dead, initial_subscription_name="kept"
+        ),
+    )
+    publish(client, topic, [b"good", b"bad"])
+    deliveries = 0
+    letters = client.subscribe(dead, "kept", SHARED)
+    while True:
+        try:
+            message = consumer.receive(1_000)
+        except pulsar.Timeout:
+            break
+        if message.data() == b"good":
+            consumer.acknowledge(message)
+            continue
+        assert message.redelivery_count() == deliveries
+        deliveries += 1
+        consumer.negative_acknowledge(message)
+    assert deliveries == 3, "maxRedeliverCount and one"
+    letter = letters.receive(10_000)
+    assert letter.data() == b"bad"
+    assert letter.properties()["REAL_TOPIC"].startswith(topic)
+    assert letter.properties()["ORIGIN_MESSAGE_ID"]

@@ -1,0 +1,162 @@
+"""Topics are deleted with everything that belongs to them, and only when nobody needs them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.common.errors import ServiceNotReady, TopicBusy, TopicNotFound
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire import pulsar_pb2 as pb
+
+from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, producer_of, sends, subscribed
+from tests.unit.ledger.managed_ledger.harness import until
+
+NAME = TopicName.parse("orders")
+VOLATILE = TopicName.parse("non-persistent://public/default/orders")
+
+
+def test_a_deleted_topic_leaves_nothing_and_the_next_one_is_new() -> None:
+    async def scenario(made: Topics) -> None:
+        nothing = made.keys()
+        topic = await made.load("orders")
+        await made.schemas.put(NAME, pb.Schema(name="s", schema_data=b"{}", type=pb.Schema.Json))
+        await topic.create_subscription("s")
+        peer = ListeningPeer()
+        producer = await producer_of(topic, peer)
+        topic.publish(producer, sends(b"entry"))
+        await until(lambda: peer.types == ["SEND_RECEIPT"])
+        topic.remove_producer(producer)
+        await made.registry.delete(NAME, force=False)
+        assert made.keys() == nothing
+        assert not made.registry.loaded
+        again = await made.load("orders")
+        assert again is not topic
+        assert not again.subscriptions
+        assert again.storage_entries == 0
+        assert await made.schemas.get(NAME) is None
+
+    in_a_broker(scenario)
+
+
+def test_a_topic_that_is_not_loaded_is_deleted_without_loading_it() -> None:
+    async def scenario(made: Topics) -> None:
+        nothing = made.keys()
+        topic = await made.load("orders")
+        await topic.close()
+        made.registry._forget(topic)
+        await made.registry.delete(NAME, force=False)
+        assert made.keys() == nothing
+        assert not made.registry.loaded
+
+    in_a_broker(scenario)
+
+
+@pytest.mark.parametrize("name", [NAME, VOLATILE], ids=str)
+def test_a_topic_in_use_is_deleted_only_by_force_and_its_clients_are_told(name: TopicName) -> None:
+    async def scenario(made: Topics) -> None:
+        topic = await made.load(name.full)
+        producing, consuming = ListeningPeer(), ListeningPeer()
+        producer = await producer_of(topic, producing)
+        with pytest.raises(TopicBusy):
+            await made.registry.delete(name, force=False)
+        topic.remove_producer(producer)
+        await subscribed(topic, consuming)
+        with pytest.raises(TopicBusy):
+            await made.registry.delete(name, force=False)
+        assert await made.load(name.full) is topic, "a refusal changes nothing"
+        await producer_of(topic, producing)
+        await made.registry.delete(name, force=True)
+        assert producing.types == ["CLOSE_PRODUCER"]
+        assert consuming.types == ["CLOSE_CONSUMER"]
+        assert producing.connected
+        assert not await made.registry.exists(name)
+
+    in_a_broker(scenario)
+
+
+def test_a_subscription_without_consumers_forbids_only_the_deletion_of_unused_topics() -> None:
+    async def scenario(made: Topics) -> None:
+        topic = await made.load("orders")
+        await topic.create_subscription("s")
+        with pytest.raises(TopicBusy):
+            await made.registry.delete(NAME, force=False, unless_subscribed=True)
+        await made.registry.delete(NAME, force=False)
+        assert not await made.registry.exists(NAME)
+
+    in_a_broker(scenario)
+
+
+def test_who_asks_while_a_topic_is_deleted_is_told_to_come_back() -> None:
+    async def scenario(made: Topics) -> None:
+        topic = await made.load("orders")
+        deletion = asyncio.create_task(made.registry.delete(NAME, force=False))
+        answers = []
+        while not deletion.done():
+            await asyncio.sleep(0)
+            if deletion.done():
+                break
+            with pytest.raises(ServiceNotReady) as refused:
+                await made.load("orders")
+            answers.append(refused.value)
+            with pytest.raises(ServiceNotReady):
+                await made.registry.delete(NAME, force=True)
+            await asyncio.sleep(0.001)
+        await deletion
+        assert answers
+        assert await made.load("orders") is not topic
+
+    in_a_broker(scenario)
+
+
+def test_a_client_that_was_let_in_just_before_is_not_left_on_a_deleted_topic() -> None:
+    async def scenario(made: Topics) -> None:
+        topic = await made.load("orders")
+        deletion = asyncio.create_task(made.registry.delete(NAME, force=False))
+        await asyncio.sleep(0)
+        with pytest.raises(ServiceNotReady):
+            await producer_of(topic, ListeningPeer())
+        with pytest.raises(ServiceNotReady):
+            await subscribed(topic, ListeningPeer())
+        await deletion
+
+    in_a_broker(scenario)
+
+
+def test_a_topic_being_loaded_is_deleted_after_that() -> None:
+    async def scenario(made: Topics) -> None:
+        loading = asyncio.create_task(made.load("orders"))
+        await asyncio.sleep(0)
+        await made.registry.delete(NAME, force=False)
+        await asyncio.wait([loading])
+        assert not await made.registry.exists(NAME)
+        assert not made.registry.loaded
+
+    in_a_broker(scenario)
+
+
+def test_what_does_not_exist_cannot_be_deleted() -> None:
+    async def scenario(made: Topics) -> None:
+        for name in (NAME, VOLATILE):
+            with pytest.raises(TopicNotFound):
+                await made.registry.delete(name, force=True)
+
+    in_a_broker(scenario)
+
+
+def test_a_topic_whose_storage_does_not_answer_is_deleted_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never(self: PersistentTopic) -> None:
+        await asyncio.Event().wait()
+
+    async def scenario(made: Topics) -> None:
+        await made.load("orders")
+        with monkeypatch.context() as patch:
+            patch.setattr(PersistentTopic, "close", never)
+            await made.registry.delete(NAME, force=False)
+        assert not await made.registry.exists(NAME)
+        assert not made.registry.loaded
+
+    in_a_broker(scenario)
