@@ -1,9 +1,9 @@
 """The cursor ledger of a topic: every durable cursor's changes, in one append for all that are dirty.
 
-With them goes a snapshot of deduplication's state where one is due. One flush is in flight at a time; what
-collects meanwhile is the next one. A cursor ledger begins with a whole snapshot. It is replaced when it grew
-far beyond one, when its writer failed, and at the first durable change after a takeover (which closed it):
-the new ledger's snapshot is confirmed, then the head names it, then the old one is deleted through an
+With them goes what is due of deduplication's state and of the delayed index. One flush is in flight at a
+time; what collects meanwhile is the next one. A cursor ledger begins with a whole snapshot. It is replaced
+when it grew far beyond one, when its writer failed, and at the first durable change after a takeover (which
+closed it): the new ledger's snapshot is confirmed, then the head names it, then the old one is deleted through an
 intent. Until the head names it the new ledger has such an intent too, so that a crash leaves nothing behind.
 """
 
@@ -24,7 +24,7 @@ from magnetar.common.errors import (
 )
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
-from magnetar.ledger.ledger_store import LedgerWriter, Run
+from magnetar.ledger.ledger_store import LedgerRef, LedgerWriter, Run
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.cursor import Cursor
@@ -38,9 +38,11 @@ from magnetar.ledger.managed_ledger.cursor_records import (
     snapshot_entries,
 )
 from magnetar.ledger.managed_ledger.deduplication import DeduplicationRecord
+from magnetar.ledger.managed_ledger.delayed_index import DelayedChunk, DelayedIndex
 from magnetar.ledger.managed_ledger.intents import finish_quietly
 from magnetar.ledger.managed_ledger.new_cursor_ledger import NewCursorLedger
-from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
+from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
+from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref
 
 log = get_logger(__name__)
 
@@ -60,6 +62,8 @@ class _Flush:
     waiting: list[Done]
     marks: list[_Mark]
     proofs: list[Done]
+    chunks: list[DelayedChunk]
+    """Those whose records are the last entries."""
     last_entry_id: int = -1
 
 
@@ -86,6 +90,7 @@ class CursorLedger:
         "_waiting",
         "ctx",
         "deduplication",
+        "delays",
         "kick",
         "next_cursor_id",
         "roll_wanted",
@@ -103,6 +108,7 @@ class CursorLedger:
         cursors: Callable[[], Iterable[Cursor]],
         kick: Callable[[], None],
         on_flushed: Callable[[], None],
+        delayed: DelayedIndex | None = None,
     ) -> None:
         self.ctx = ctx
         self.topic = topic
@@ -111,6 +117,7 @@ class CursorLedger:
         self.writer: LedgerWriter | None = None
         self.roll_wanted = False
         self.deduplication: DeduplicationRecord | None = None
+        self.delays: TopicDelays | None = None
         self._head = head
         self._cursors = cursors
         self._on_flushed = on_flushed
@@ -125,6 +132,8 @@ class CursorLedger:
         self._rolling = self._flush_wanted = False
         self._behind = False  # true while changes are neither on disk nor in a delta: only a snapshot helps
         self._timer: asyncio.TimerHandle | None = None
+        if delayed is not None:
+            self.keep_delays(delayed)
 
     # Changes
 
@@ -163,6 +172,17 @@ class CursorLedger:
         self._records.append(change)
         self._touched.append(cursor)
 
+    def keep_delays(self, index: DelayedIndex) -> TopicDelays:
+        """The topic has delayed entries: keep their index here."""
+        self.delays = TopicDelays(self.ctx, self.topic, index, lambda: self.ref, self.flush_soon)
+        return self.delays
+
+    @property
+    def ref(self) -> LedgerRef | None:
+        """The cursor ledger that the head names."""
+        head = self._head.decode()
+        return read_ref(head.cursor_ledger) if head.HasField("cursor_ledger") else None
+
     # Flushing
 
     @property
@@ -176,6 +196,12 @@ class CursorLedger:
             self._waiting.append(done)
         if self._flush is None and not self._rolling:
             self._start()
+
+    def leave(self) -> None:
+        """The last flush before the topic is closed."""
+        if self.delays is not None:
+            self.delays.leave()
+        self.flush(None)
 
     def prove(self, done: Done) -> bool:
         """Append something, an empty record if need be; `done` hears of its fate, never from inside.
@@ -210,14 +236,16 @@ class CursorLedger:
         return proofs
 
     def stop(self) -> None:
-        """No more flushes by time."""
+        """No more flushes by time, and no delayed entries."""
+        if self.delays is not None:
+            self.delays.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _start(self) -> None:
         self._flush_wanted = False
-        if not (self._records or self._dirty or self._behind or self._deduplication_due or self._proofs):
+        if not (self._records or self._dirty or self._behind or self._derived_due or self._proofs):
             if self._waiting:
                 waiting, self._waiting = self._waiting, []
                 asyncio.get_running_loop().call_soon(_answer, waiting, None)
@@ -229,8 +257,10 @@ class CursorLedger:
             self._write()
 
     @property
-    def _deduplication_due(self) -> bool:
-        return self.deduplication is not None and self.deduplication.due
+    def _derived_due(self) -> bool:
+        return (self.deduplication is not None and self.deduplication.due) or (
+            self.delays is not None and self.delays.records.due
+        )
 
     def _want_roll(self) -> None:
         self.roll_wanted = True
@@ -242,9 +272,15 @@ class CursorLedger:
         self.flush(None)
 
     def _grown(self) -> bool:
+        # What would be copied counts as snapshot; it is counted only when it matters.
+        grown = self._grown_beside(0, 0)
+        return grown and (self.delays is None or self._grown_beside(*self.delays.records.live))
+
+    def _grown_beside(self, kept_entries: int, kept_bytes: int) -> bool:
         config = self.ctx.config
-        return self._entries >= config.cursor_ledger_entries_max or self._byte_length > max(
-            config.cursor_ledger_bytes_min, config.cursor_ledger_growth * self._snapshot_bytes
+        return self._entries - kept_entries >= config.cursor_ledger_entries_max or self._byte_length > max(
+            config.cursor_ledger_bytes_min,
+            config.cursor_ledger_growth * (self._snapshot_bytes + kept_bytes),
         )
 
     def _write(self) -> None:
@@ -264,11 +300,15 @@ class CursorLedger:
             state, mark = self.deduplication.take()
             entries += state
             marks.append((self.deduplication, mark))
+        chunks: list[DelayedChunk] = []
+        if self.delays is not None and self.delays.records.due:
+            delayed, chunks = self.delays.records.take()
+            entries += delayed
         proofs, self._proofs = self._proofs, []
         if proofs and not entries:
             entries = [encode_entry(pb.Entry(changes=pb.Changes()))]
         run = Run(entries, publish_time_ms=self.ctx.clock.wall_ms())
-        self._flush = _Flush(run, waiting, marks, proofs)
+        self._flush = _Flush(run, waiting, marks, proofs, chunks)
         if run.entries:
             self._append()
         else:
@@ -306,6 +346,8 @@ class CursorLedger:
         if self._flush is not flush:
             return
         self._flush = None
+        if flush.chunks and self.delays is not None:
+            self.delays.records.written(flush.chunks, flush.last_entry_id)
         _answer(flush.proofs, None)
         self._confirmed(flush.marks, flush.waiting)
         if not self._rolling and (self._waiting or self._records or self._flush_wanted or self._proofs):
@@ -347,6 +389,13 @@ class CursorLedger:
         except NotEnoughBookies as error:
             self._tell_waiting(error)
             raise
+        moved: dict[DelayedChunk, int] = {}
+        if self.delays is not None:
+            try:
+                await self.delays.records.copy_to(new, moved)
+            except BaseException:
+                await new.abandon()
+                raise
         self._rolling = True
         cursors = list(self._cursors())
         for cursor in cursors:
@@ -362,6 +411,10 @@ class CursorLedger:
             next_cursor_id=self.next_cursor_id,
             deduplication=deduplication,
         )
+        chunks: list[DelayedChunk] = []
+        if self.delays is not None:
+            delayed, chunks = self.delays.records.take_for_snapshot()
+            entries += delayed
         waiting, self._waiting = self._waiting, []
         self._records, self._touched, self._dirty = [], [], []
         # What was taken is in the snapshot only: from here on the old ledger cannot go on.
@@ -372,7 +425,7 @@ class CursorLedger:
             waiting += self._flush.waiting
             self._flush = None
         try:
-            await new.append(entries)
+            last_entry_id = await new.append(entries) + len(entries) - 1
             old = await new.adopt()
         except BaseException as error:
             self._waiting[:0] = waiting
@@ -385,8 +438,13 @@ class CursorLedger:
             self._rolling = False
         self.writer, self._fenced = new.writer, None
         self.roll_wanted = self._behind = False
-        self._entries = len(entries)
+        self._entries = len(entries) + len(moved)
         self._byte_length = self._snapshot_bytes = sum(map(len, entries))
+        if self.delays is not None:
+            self._byte_length += sum(chunk.byte_length for chunk in moved)
+            self._snapshot_bytes -= sum(chunk.byte_length for chunk in chunks)
+            self.delays.records.moved(moved)
+            self.delays.records.written(chunks, last_entry_id)
         self._confirmed(marks, waiting)
         if self._waiting or self._records or self._flush_wanted:
             self._start()

@@ -11,11 +11,16 @@ from dataclasses import dataclass, field
 
 from magnetar.common.errors import CursorLedgerMissing, DataCorruption, UnsupportedFormat
 from magnetar.common.naming.position import Position
+from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.cursor_records import decode_entry, read_acks, read_position
 from magnetar.ledger.managed_ledger.deduplication import DeduplicationLoader, DeduplicationSnapshot
+from magnetar.ledger.managed_ledger.delayed_chunks import chunk_content
+from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpans
+
+log = get_logger(__name__)
 
 _START = Position(-1, -1)
 
@@ -34,10 +39,11 @@ class _HalfSnapshot:
 class CursorLoader:
     """Feed it every entry of a cursor ledger in order, then `finish`.
 
-    `deduplication` is the last complete snapshot of deduplication's state; None when there is none.
+    `deduplication` is the last complete snapshot of deduplication's state; None when there is none. `delayed`
+    is the index of what is not due yet at `now_ms`, None when nothing is: its records may be damaged.
     """
 
-    def __init__(self, topic: str, ledger_id: int, spans: LedgerSpans) -> None:
+    def __init__(self, topic: str, ledger_id: int, spans: LedgerSpans, now_ms: int = 0) -> None:
         self._where = f"cursor ledger {ledger_id} of {topic}"
         self._spans = spans
         self._cursors: dict[int, Cursor] | None = None
@@ -45,17 +51,32 @@ class CursorLoader:
         self._half: _HalfSnapshot | None = None
         self._deduplication_loader = DeduplicationLoader()
         self.deduplication: DeduplicationSnapshot | None = None
+        self.delayed: DelayedIndex | None = None
+        self._now_ms = now_ms
+        self._chunks_until = 0
         self._damage: DataCorruption | None = None
 
     def feed(self, entry_id: int, data: bytes) -> None:
         """The next entry. Raises UnsupportedFormat for what a later release wrote."""
         try:
-            self._apply(decode_entry(data))
+            entry = decode_entry(data)
+            if entry.HasField("delayed_chunk"):
+                self._restore_chunk(entry_id, len(data), entry.delayed_chunk)
+            elif entry.HasField("delayed_chunks_ahead"):
+                self._chunks_until = entry_id + 1 + entry.delayed_chunks_ahead.chunks
+            else:
+                self._apply(entry)
         except DataCorruption as error:
             self.damaged(entry_id, str(error))
 
     def damaged(self, entry_id: int, reason: str) -> None:
-        """The entry cannot be read: fatal, unless a later complete snapshot covers it."""
+        """The entry cannot be read: fatal, unless a later complete snapshot covers it.
+
+        A record of the delayed index only costs that its entries are read.
+        """
+        if entry_id < self._chunks_until:
+            log.warning("a record of delayed entries is damaged", where=self._where, entry=entry_id)
+            return
         self._half = None
         if self._damage is None:
             self._damage = DataCorruption(f"{self._where}: entry {entry_id} is damaged: {reason}")
@@ -93,6 +114,12 @@ class CursorLoader:
                 f"{self._where} holds a record of a kind that this release does not know; run the release "
                 "that wrote it, or a newer one"
             )
+
+    def _restore_chunk(self, entry_id: int, byte_length: int, chunk: pb.DelayedChunk) -> None:
+        content = chunk_content(chunk)
+        if self.delayed is None:
+            self.delayed = DelayedIndex()
+        self.delayed.restore(entry_id, byte_length, content, self._now_ms, self._spans.by_id)
 
     def _apply_chunk(self, chunk: pb.SnapshotChunk) -> None:
         half = self._half_of(chunk.snapshot_id)

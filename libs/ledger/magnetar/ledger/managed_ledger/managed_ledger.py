@@ -9,7 +9,7 @@ that could be lost, and a step that failed is tried again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from magnetar.common.errors import (
@@ -28,11 +28,14 @@ from magnetar.ledger.managed_ledger.appender import Appender, Publish, Step
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, ManagedLedgerListener, ReadResult
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger, Done
+from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
 from magnetar.ledger.managed_ledger.entry_cache import TopicCache
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.takeover import TakenOver
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors, resolve
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
+from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
+from magnetar.ledger.managed_ledger.topic_head import HeadEdit, with_properties
 
 log = get_logger(__name__)
 
@@ -87,7 +90,7 @@ class ManagedLedger:
         self.retention = trimming.NO_RETENTION
         self._cache: TopicCache | None = None
         self._doomed: list[LedgerSpan] | None = None
-        self._head_edits: list[tuple[Callable[[TopicHead], None], asyncio.Future[None]]] | None = None
+        self._head_edits: list[tuple[HeadEdit, asyncio.Future[None]]] | None = None
         self._lost: StorageError | None = None
         self._closing = False
         self._maintenance: asyncio.Task[None] | None = None
@@ -115,6 +118,7 @@ class ManagedLedger:
             cursors=self._cursors.durable,
             kick=kick,
             on_flushed=self._on_flushed,
+            delayed=topic.delayed,
         )
         self.deduplication = TopicDeduplication(self._cursor_ledger, topic.deduplication)
 
@@ -281,6 +285,15 @@ class ManagedLedger:
             return
         self._cursor_ledger.flush(done)
 
+    @property
+    def delays(self) -> TopicDelays | None:
+        """The topic's delayed entries; None when there never was one."""
+        return self._cursor_ledger.delays
+
+    def delayed_entries(self) -> TopicDelays:
+        """`delays`, made now if need be: an entry is delayed."""
+        return self.delays or self._cursor_ledger.keep_delays(DelayedIndex())
+
     def prove_ownership(self, done: Done) -> bool:
         """Append to the cursor ledger, which only its owner can: `done` hears that it is durable, or why not.
 
@@ -297,8 +310,6 @@ class ManagedLedger:
     def _on_flushed(self) -> None:
         self.trim()
         self._check_drained()
-
-    # Trimming
 
     def retain(self, retention: trimming.Retention) -> None:
         """Keep so much of what is acknowledged, from now on; what is beyond goes at once."""
@@ -317,6 +328,8 @@ class ManagedLedger:
             now_ms = self._ctx.clock.wall_ms()
             removed = trimming.take_off(self._spans, self._cursors.by_name, needed, self.retention, now_ms)
             if removed:
+                if self.delays is not None:
+                    self.delays.trimmed(removed[-1].ref.id + 1)
                 self._doomed = [*(self._doomed or ()), *removed]
                 self._kick()
 
@@ -331,8 +344,6 @@ class ManagedLedger:
         await trimming.let_go(self._ctx, self.name, doomed)
         self.trim()
 
-    # The head
-
     async def raise_topic_epoch(self, at_least: int = 0) -> int:
         """A new exclusive producer: the next topic epoch, or `at_least`; its own, durable on return."""
         epoch = 0
@@ -346,14 +357,9 @@ class ManagedLedger:
 
     async def update_properties(self, properties: dict[str, str]) -> None:
         """Replace the topic's properties; durable on return."""
+        await self._edit_head(with_properties(properties))
 
-        def edit(head: TopicHead) -> None:
-            head.properties.clear()
-            head.properties.update(properties)
-
-        await self._edit_head(edit)
-
-    async def _edit_head(self, edit: Callable[[TopicHead], None]) -> None:
+    async def _edit_head(self, edit: HeadEdit) -> None:
         self._check_serving()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._head_edits = [*(self._head_edits or ()), (edit, done)]
@@ -361,19 +367,13 @@ class ManagedLedger:
         await done
 
     async def _write_head(self) -> None:
-        await self._head.sync()
-        value = self._head.decode()
         edits = self._head_edits or []
-        for edit, _ in edits:
-            edit(value)
-        await self._head.commit(value)
+        value = await self._head.edit([edit for edit, _ in edits])
         self._head_edits = (self._head_edits or [])[len(edits) :] or None
         self.topic_epoch = value.topic_epoch
         self.properties = dict(value.properties)
         for _, done in edits:
             resolve(done, None)
-
-    # Maintenance
 
     def _kick(self) -> None:
         """Something changed: let maintenance look at it."""
@@ -454,7 +454,7 @@ class ManagedLedger:
             self._kick()
             await self._drained()
             if self._lost is None:
-                self._cursor_ledger.flush(None)
+                self._cursor_ledger.leave()
                 self._kick()
                 await self._drained()
             writer, self._cursor_ledger.writer = self._cursor_ledger.writer, None

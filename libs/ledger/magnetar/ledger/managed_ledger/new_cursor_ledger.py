@@ -87,8 +87,11 @@ class NewCursorLedger:
         intent = await ctx.metadata.get(self._intent_key)
         self._intent_version = ABSENT if intent is None else intent.version
 
-    async def append(self, entries: list[bytes]) -> None:
-        """Write the snapshot; returns once it is confirmed. Raises LogFailed and the like."""
+    async def append(self, entries: list[bytes]) -> int:
+        """Write a snapshot, or a part of it; returns the id of its first entry once it is confirmed.
+
+        Raises LogFailed and the like.
+        """
         assert self.writer is not None
         last = -1
         for run in snapshot_runs(entries, self._ctx.clock.wall_ms()):
@@ -107,6 +110,7 @@ class NewCursorLedger:
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
         self._wake = None
+        return last + 1 - len(entries)
 
     async def adopt(self) -> LedgerRef | None:
         """Let the head name this ledger; returns the one it named before, which has an intent now."""

@@ -30,6 +30,7 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.cursor_loader import CursorLoader
 from magnetar.ledger.managed_ledger.deduplication import DeduplicationSnapshot
+from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
 from magnetar.ledger.managed_ledger.intents import finish_quietly
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.open_ledger import closing_ops
@@ -52,6 +53,7 @@ class TakenOver:
     next_index: int
     last_position: Position
     deduplication: DeduplicationSnapshot | None = None
+    delayed: DelayedIndex | None = None
 
 
 async def take_over(
@@ -79,14 +81,15 @@ async def take_over(
     cursors: dict[str, Cursor] = {}
     next_cursor_id = 1
     deduplication: DeduplicationSnapshot | None = None
+    delayed: DelayedIndex | None = None
     if value.HasField("cursor_ledger"):
         loader = await _read_cursor_ledger(ctx, name, read_ref(value.cursor_ledger), spans)
         cursors, next_cursor_id = loader.finish()
-        deduplication = loader.deduplication
+        deduplication, delayed = loader.deduplication, loader.delayed
     last = Position(value.last_ledger_id or -1, value.last_entry_id if value.last_ledger_id else -1)
     if spans.spans:
         last = max(last, spans.spans[-1].last_position)
-    return TakenOver(head, spans, cursors, next_cursor_id, next_index, last, deduplication)
+    return TakenOver(head, spans, cursors, next_cursor_id, next_index, last, deduplication, delayed)
 
 
 async def _claim(
@@ -243,7 +246,7 @@ async def _read_cursor_ledger(
             f"cursor ledger {ref.id} of {name} is gone: {error}. The topic is not loaded rather than read "
             "from 'earliest'; restore the ledger, or delete the topic"
         ) from error
-    loader = CursorLoader(name, ref.id, spans)
+    loader = CursorLoader(name, ref.id, spans, ctx.clock.wall_ms())
     at = 0
     while at <= closed.last_entry_id:
         try:

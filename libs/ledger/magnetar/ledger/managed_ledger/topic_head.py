@@ -7,13 +7,16 @@ section 4). The value is kept encoded: most loaded topics never touch it again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from magnetar.common.errors import MetadataError, OwnershipLost, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.store import MetadataStore, Op, Put
 from magnetar.common.metadata.values import LedgerRef as RefValue
 from magnetar.common.metadata.values import TopicHead, decode, encode
 from magnetar.ledger.ledger_store import LedgerRef
+
+HeadEdit = Callable[[TopicHead], None]
+"""A change of a head, made on a copy that is written then."""
 
 
 class TopicHeadKey:
@@ -36,6 +39,15 @@ class TopicHeadKey:
         """The guarded write of a changed head; call `sync` first."""
         assert self._expected is None, "the head's version is known"
         return Put(self.key, encode(head), self.version)
+
+    async def edit(self, edits: Sequence[HeadEdit]) -> TopicHead:
+        """Change the head and write it; returns what it is now. Raises as `commit`."""
+        await self.sync()
+        head = self.decode()
+        for edit in edits:
+            edit(head)
+        await self.commit(head)
+        return head
 
     def written(self, put: Put) -> None:
         """`put` was committed as a part of somebody else's transaction, whose revision we were not told."""
@@ -100,3 +112,13 @@ def ref_value(ref: LedgerRef) -> RefValue:
 def read_ref(value: RefValue) -> LedgerRef:
     """A ledger's name as metadata keeps it, read back."""
     return LedgerRef(value.id, value.key)
+
+
+def with_properties(properties: dict[str, str]) -> HeadEdit:
+    """The topic has these properties and no others."""
+
+    def edit(head: TopicHead) -> None:
+        head.properties.clear()
+        head.properties.update(properties)
+
+    return edit
