@@ -83,6 +83,10 @@ class ByteBudget:
         """True when connections that publish must not be read on."""
         return self.publishes >= self._publish_bytes_max or self.spent
 
+    def has_room(self, byte_count: int) -> bool:
+        """True when so many bytes fit without taking anything back from anybody."""
+        return self.used + byte_count <= self._bytes_max
+
     def add_publishes(self, byte_count: int) -> None:
         """Bytes were taken from a producer (positive) or settled (negative)."""
         self.publishes += byte_count

@@ -141,6 +141,31 @@ class DispatchConfig:
         "the partition's number.",
         key="activeConsumerFailoverConsistentHashing",
     )
+    key_shared_consistent_hashing: bool = setting(
+        True,
+        "Divide the slots of Key_Shared subscriptions by consistent hashing; else each consumer has one range "
+        "and a newcomer halves the largest.",
+        key="subscriptionKeySharedUseConsistentHashing",
+    )
+    key_shared_points: int = setting(
+        100,
+        "Points of each Key_Shared consumer on the ring of consistent hashing.",
+        key="subscriptionKeySharedConsistentHashingReplicaPoints",
+        minimum=1,
+    )
+    look_ahead_per_consumer: int = setting(
+        2_000,
+        "Entries that may wait on a Key_Shared subscription for consumers that cannot take them or for slots "
+        "that drain, for each consumer, while others are looked for. 0: no such limit.",
+        key="keySharedLookAheadMsgInReplayThresholdPerConsumer",
+        minimum=0,
+    )
+    look_ahead_per_subscription: int = setting(
+        20_000,
+        "The same for the whole subscription. 0: no such limit.",
+        key="keySharedLookAheadMsgInReplayThresholdPerSubscription",
+        minimum=0,
+    )
     write_buffer_bytes_max: int = setting(
         1024 * 1024,
         "Bytes waiting in a connection's socket buffer at which dispatch to it pauses; resumes at half.",

@@ -77,9 +77,12 @@ class Client:
     def write_parts(self, parts: list[bytes]) -> None:
         for head, entry in zip(parts[::2], parts[1::2], strict=True):
             command = pb.BaseCommand.FromString(head[8:]).message
+            position = Position(command.message_id.ledgerId, command.message_id.entryId)
+            number = StoredTopic.number_of(position)
+            assert entry.endswith(b"%d" % number), "the entry is the one that its id names"
             message = Message(
-                int(entry),
-                Position(command.message_id.ledgerId, command.message_id.entryId),
+                number,
+                position,
                 command.redelivery_count,
                 tuple(command.ack_set),
                 command.consumer_epoch if command.HasField("consumer_epoch") else None,
@@ -110,11 +113,14 @@ class StoredTopic:
         self.counts: list[int] = []
         """Messages by entry."""
         self.flags: list[int] = []
+        self.keys: list[str | None] = []
+        """By entry; None: it is no metadata at all, and so has no key."""
         self.cached_from = 0
         self.run_entries = 4
 
-    def append(self, messages: int = 1, flags: int = 0) -> None:
+    def append(self, messages: int = 1, flags: int = 0, key: str | None = None) -> None:
         number = len(self.counts)
+        self.keys.append(key)
         self.counts.append(messages)
         self.flags.append(flags)
         if number % LEDGER_ENTRIES == 0:
@@ -136,6 +142,15 @@ class StoredTopic:
     def next_position(self, after: Position) -> Position | None:
         return self.spans.next_position(after)
 
+    def entry(self, number: int) -> bytes:
+        key = self.keys[number]
+        if key is None:
+            return b"%d" % number
+        metadata = pb.MessageMetadata(
+            producer_name="p", sequence_id=number, publish_time=0, partition_key=key
+        ).SerializeToString()
+        return b"\x0e\x01\x00\x00\x00\x00" + len(metadata).to_bytes(4, "big") + metadata + b"%d" % number
+
     def _run(self, start: Position, entries_max: int) -> Run:
         first = self.number_of(start)
         end = min(first + min(entries_max, self.run_entries), len(self.counts))
@@ -144,7 +159,7 @@ class StoredTopic:
         end = first + next((n for n, number in enumerate(same) if number != first + n), len(same))
         counts = self.counts[first:end]
         return Run(
-            [b"%d" % number for number in range(first, end)],
+            [self.entry(number) for number in range(first, end)],
             message_counts=None if set(counts) == {1} else counts,
             flags=self.flags[first],
             ledger_id=start.ledger_id,

@@ -10,12 +10,12 @@ Between the messages of a run only totalSize and the entry id differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from magnetar.common.wire.frame import MAGIC_ENTRY_METADATA
 from magnetar.common.wire.pulsar_pb2 import BrokerEntryMetadata
-from magnetar.common.wire.varint import consecutive, encode_varint
+from magnetar.common.wire.varint import ascending, consecutive, encode_varint
 
 _TYPE_AND_FIELD: Final = b"\x08\x09\x4a"
 
@@ -54,10 +54,7 @@ class MessageFramer:
         holds for all the entries: give it with one. `entry_metadata` is serialized BrokerEntryMetadata by
         entry, for clients that announced support.
         """
-        if ledger_id != self._ledger_id:
-            self._ledger_id = ledger_id
-            self._ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
-            self._commands.clear()
+        self._set_ledger(ledger_id)
         after = _after_message_id(redelivery_count, ack_set, consumer_epoch)
         if entry_metadata is None and len(entries) == 1:
             entry = entries[0]
@@ -67,8 +64,40 @@ class MessageFramer:
             out.append(total.to_bytes(4, "big") + command + entry_id + self._partition + after)
             out.append(entry)
             return
+        ids = consecutive(first_entry_id, len(entries))
+        self._append(out, ids, entries, after, entry_metadata)
+
+    def frames_of(
+        self,
+        out: list[bytes],
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        entries: Sequence[bytes],
+        *,
+        consumer_epoch: int | None = None,
+        entry_metadata: Sequence[bytes] | None = None,
+    ) -> None:
+        """The same for new entries whose ids ascend with gaps."""
+        self._set_ledger(ledger_id)
+        after = _after_message_id(0, None, consumer_epoch)
+        self._append(out, ascending(entry_ids), entries, after, entry_metadata)
+
+    def _set_ledger(self, ledger_id: int) -> None:
+        if ledger_id != self._ledger_id:
+            self._ledger_id = ledger_id
+            self._ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
+            self._commands.clear()
+
+    def _append(
+        self,
+        out: list[bytes],
+        ids: Iterable[tuple[list[bytes], bytes]],
+        entries: Sequence[bytes],
+        after: bytes,
+        entry_metadata: Sequence[bytes] | None,
+    ) -> None:
         done = 0
-        for heads, tail in consecutive(first_entry_id, len(entries)):
+        for heads, tail in ids:
             taken = entries[done : done + len(heads)]
             command, command_bytes = self._command(len(heads[0]) + len(tail), len(after))
             tail += self._partition + after

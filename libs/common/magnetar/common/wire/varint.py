@@ -8,7 +8,8 @@ same for 16,384 ids in a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 UINT64_MAX: Final = 2**64 - 1
@@ -67,3 +68,18 @@ def consecutive(first: int, count: int) -> Iterator[tuple[list[bytes], bytes]]:
             yield LOW[low : low + taken], encode_varint(first >> BLOCK_BITS)
         first += taken
         count -= taken
+
+
+def ascending(numbers: Sequence[int]) -> Iterator[tuple[list[bytes], bytes]]:
+    """The same for numbers that ascend with gaps."""
+    start = 0
+    while start < len(numbers):
+        first = numbers[start]
+        if first < BLOCK:
+            end = bisect_left(numbers, 128 if first < 128 else BLOCK, start)
+            yield [SHORT[number] for number in numbers[start:end]], b""
+        else:
+            end = bisect_left(numbers, (first | BLOCK - 1) + 1, start)
+            mask = BLOCK - 1
+            yield [LOW[number & mask] for number in numbers[start:end]], encode_varint(first >> BLOCK_BITS)
+        start = end

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from magnetar.broker.subscriptions.consumer import fitting
+
 _ENTRY_BITS: Final = 32
 _SLOT_BITS: Final = 16
 
@@ -42,23 +44,17 @@ class Share:
     """BrokerEntryMetadata by entry, for a client that wants it."""
 
     @property
+    def first(self) -> int:
+        """Its first entry, packed."""
+        return pack(self.ledger_id, self.entry_ids[0], self.slots[0])
+
+    @property
     def messages(self) -> int:
         return len(self.entries) if self.message_counts is None else sum(self.message_counts)
 
     @property
     def byte_length(self) -> int:
         return sum(map(len, self.entries))
-
-    def fitting(self, messages_max: int) -> int:
-        """How many entries `messages_max` messages allow; at least one: no batch is split."""
-        if self.message_counts is None:
-            return min(len(self.entries), messages_max)
-        messages = 0
-        for index, count in enumerate(self.message_counts):
-            messages += count
-            if messages >= messages_max:
-                return index + 1
-        return len(self.entries)
 
     def part(self, start: int, stop: int) -> Share:
         """Some of the entries, by index."""
@@ -75,8 +71,7 @@ class Share:
         """Its entries by position, with their slots."""
         ledger_id = self.ledger_id
         return [
-            pack(ledger_id, entry_id, slot)
-            for entry_id, slot in zip(self.entry_ids, self.slots, strict=True)
+            pack(ledger_id, entry_id, slot) for entry_id, slot in zip(self.entry_ids, self.slots, strict=True)
         ]
 
 
@@ -99,15 +94,29 @@ class WaitingEntries:
         return len(self._again) + self._shares_count + len(self._beyond)
 
     @property
-    def oldest_again(self) -> int | None:
-        """The first of those that have to be read again before anything else."""
+    def reads_again(self) -> bool:
+        """True when the oldest have to be read again before anything else."""
         if not self._again and not self._shares and self._beyond:
             self._again, self._beyond = self._beyond, []
-        return self._again[0] if self._again else None
+        return bool(self._again)
 
-    def add_again(self, packed: int) -> None:
-        """An entry that may be older than others that wait."""
+    @property
+    def oldest(self) -> int | None:
+        """The first entry that waits, packed."""
+        if self.reads_again:
+            return self._again[0]
+        return self._shares[0].first if self._shares else None
+
+    def add_again(self, packed: int) -> int:
+        """An entry that may be older than others; returns how many bytes do not wait any more because of it.
+
+        What is older is taken first, so it may not come before shares that are.
+        """
+        dropped = 0
+        if self._shares and packed > self._shares[0].first:
+            dropped = self.drop_bytes()
         heappush(self._again, packed)
+        return dropped
 
     def add_share(self, share: Share) -> None:
         """Entries newer than all that wait; only while `keeps_bytes`."""
@@ -125,7 +134,7 @@ class WaitingEntries:
 
     def take_again(self, count: int) -> list[tuple[int, int]]:
         """Up to `count` (ledger id, entry id) to be read again, oldest first; they wait here no more."""
-        taken = []
+        taken: list[tuple[int, int]] = []
         while self._again and len(taken) < count:
             ledger_id, entry_id, _ = unpack(heappop(self._again))
             taken.append((ledger_id, entry_id))
@@ -136,7 +145,7 @@ class WaitingEntries:
         if not self._shares:
             return None
         share = self._shares[0]
-        count = share.fitting(messages_max)
+        count = fitting(len(share.entries), share.message_counts, messages_max)
         if count == len(share.entry_ids):
             self._shares.popleft()
         else:
@@ -145,8 +154,9 @@ class WaitingEntries:
         self._shares_count -= count
         return share
 
-    def drop_bytes(self) -> None:
-        """Everything waits by position only."""
+    def drop_bytes(self) -> int:
+        """Everything waits by position only; returns how many bytes that were."""
+        dropped = sum([share.byte_length for share in self._shares])
         for share in self._shares:
             self._again.extend(share.packed())
         self._again.extend(self._beyond)
@@ -154,6 +164,7 @@ class WaitingEntries:
         self._shares.clear()
         self._shares_count = 0
         self._beyond = []
+        return dropped
 
     def take_all(self) -> list[int]:
         """Everything by position; nothing waits any more."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.exclusive import ExclusiveDispatcher
 from magnetar.broker.dispatch.failover import FailoverDispatcher
+from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.delivery import Delivery
 from magnetar.broker.subscriptions.entry_source import EntrySource
 from magnetar.broker.subscriptions.failover_delivery import FailoverDelivery
+from magnetar.broker.subscriptions.key_shared_delivery import KeySharedDelivery
 from magnetar.broker.subscriptions.membership import Dispatcher
 from magnetar.broker.subscriptions.ordered_delivery import OrderedDelivery
 from magnetar.broker.subscriptions.outlet import Outlet
@@ -25,6 +28,7 @@ def make_delivery(
     outlet: Outlet,
     stats: SubscriptionStats,
     config: DispatchConfig,
+    budget: ByteBudget,
     wake: Callable[[], None],
 ) -> Delivery:
     """The delivery for the type that the first consumer has given its subscription."""
@@ -33,4 +37,6 @@ def make_delivery(
     if isinstance(dispatcher, FailoverDispatcher):
         delay_s = config.failover_delay_ms / 1000
         return FailoverDelivery(dispatcher, source, cursor, outlet, delay_s=delay_s, wake=wake)
+    if isinstance(dispatcher, KeySharedDispatcher):
+        return KeySharedDelivery(dispatcher, source, cursor, outlet, stats, config, budget, wake)
     return SharedDelivery(dispatcher, source, cursor, outlet, stats)

@@ -7,25 +7,22 @@ from collections.abc import Collection
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.exclusive import ExclusiveDispatcher
 from magnetar.broker.dispatch.failover import FailoverDispatcher
+from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.dispatch.key_shared.sticky_ranges import check_ranges
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.common.errors import ConsumerBusy, NotAllowed, NotSupportedYet
+from magnetar.common.errors import ConsumerBusy, NotAllowed
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.pulsar_pb2 import CommandSubscribe
 
 SubType = CommandSubscribe.SubType
 
-Dispatcher = ExclusiveDispatcher[Consumer] | FailoverDispatcher[Consumer] | SharedDispatcher[Consumer]
-
-
-def check_supported(sub_type: SubType.ValueType) -> None:
-    """Raises NotSupportedYet for the subscription types that this version does not serve."""
-    if sub_type not in (SubType.Exclusive, SubType.Failover, SubType.Shared):
-        raise NotSupportedYet(
-            f"subscription type {SubType.Name(sub_type)} is not supported by this version; "
-            "use Exclusive, Failover or Shared"
-        )
+Dispatcher = (
+    ExclusiveDispatcher[Consumer]
+    | FailoverDispatcher[Consumer]
+    | SharedDispatcher[Consumer]
+    | KeySharedDispatcher[Consumer]
+)
 
 
 def check_allowed(sub_type: SubType.ValueType, allowed: Collection[str]) -> None:
@@ -64,7 +61,7 @@ class Membership:
         """
         dispatcher = self.dispatcher
         if dispatcher is None:
-            dispatcher = self._dispatcher(sub_type)
+            dispatcher = self._dispatcher(consumer, sub_type)
         else:
             self._check_same_type(consumer, sub_type)
         if sub_type == SubType.Exclusive and consumer.hash_ranges:
@@ -89,13 +86,19 @@ class Membership:
                     f"{_sharing(other)}, not {_sharing(consumer)}"
                 )
 
-    def _dispatcher(self, sub_type: SubType.ValueType) -> Dispatcher:
+    def _dispatcher(self, first: Consumer, sub_type: SubType.ValueType) -> Dispatcher:
         if sub_type == SubType.Exclusive:
             return ExclusiveDispatcher()
         if sub_type == SubType.Failover:
             on_ring = self._config.failover_consistent_hashing
             partition_index = -1 if on_ring else TopicName.parse(self._topic).partition_index
             return FailoverDispatcher(self._topic, partition_index)
+        if sub_type == SubType.Key_Shared:
+            return KeySharedDispatcher(
+                first,
+                consistent_hashing=self._config.key_shared_consistent_hashing,
+                points=self._config.key_shared_points,
+            )
         return SharedDispatcher(self._config.round_robin_entries_max)
 
     def remove(self, consumer: Consumer) -> bool:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.failover import FailoverDispatcher
-from magnetar.broker.stats import SubscriptionStats, TopicStats
+from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
+from magnetar.broker.drops import DROPPED_AT_SUBSCRIPTION, NonPersistentSubscriptionStats
+from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.failover_delivery import tell_active
 from magnetar.broker.subscriptions.membership import Membership, SubType
@@ -25,8 +27,7 @@ class NonPersistentSubscription:
 
     def __init__(self, name: str, topic: str, config: DispatchConfig, topic_stats: TopicStats) -> None:
         self.name = name
-        self.stats = SubscriptionStats()
-        self.messages_dropped = 0
+        self.stats = NonPersistentSubscriptionStats()
         self._members = Membership(name, topic, config)
         self._topic_stats = topic_stats
 
@@ -91,12 +92,16 @@ class NonPersistentSubscription:
 
     def publish(self, entries: Sequence[bytes], message_counts: Sequence[int] | None) -> None:
         """Deliver or drop each entry, now."""
+        dropped = 0
         for index, entry in enumerate(entries):
             messages = 1 if message_counts is None else message_counts[index]
             dispatcher = self._members.dispatcher
-            choice = None if dispatcher is None else dispatcher.next()
+            if isinstance(dispatcher, KeySharedDispatcher):
+                choice = dispatcher.next_for(entry)
+            else:
+                choice = None if dispatcher is None else dispatcher.next()
             if choice is None:
-                self.messages_dropped += messages
+                dropped += messages
                 continue
             # Every message of a non-persistent topic has the id 0:0.
             run = Run([entry], message_counts=[messages], ledger_id=0, first_entry_id=0)
@@ -105,6 +110,9 @@ class NonPersistentSubscription:
             self.stats.bytes_out += len(entry)
             self._topic_stats.messages_out += messages
             self._topic_stats.bytes_out += len(entry)
+        if dropped:
+            self.stats.drops.messages += dropped
+            DROPPED_AT_SUBSCRIPTION.inc(dropped)
 
     def ack(self, ledger_id: int, entry_id: int, consumer: Consumer) -> None:
         """Nothing to remember."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from magnetar.broker.stats import SubscriptionStats, TopicStats
-from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.consumer import Consumer, fitting
+from magnetar.broker.subscriptions.key_shared_waiting import Share
+from magnetar.broker.subscriptions.slot_pending_acks import slot_pending
 from magnetar.common.naming.position import Position
 from magnetar.common.wire.ack_set import acked_bits_to_words
 from magnetar.ledger.ledger_store import RUN_MARKER, Run
@@ -39,10 +41,15 @@ class Outlet:
         first = run.first_entry_id
         if replayed or self.may_have_entry_state(run):
             return None if self._cursor.is_acked(run.ledger_id, first) else run.slice(first, first)
-        taken = consumer.fitting(run, messages_max)
+        return self.within(run, messages_max, bytes_max)
+
+    @staticmethod
+    def within(run: Run, messages_max: int, bytes_max: int) -> Run:
+        """The front of a run that `messages_max` and `bytes_max` allow: at least one entry."""
+        taken = fitting(len(run.entries), run.message_counts, messages_max)
         if run.byte_length > bytes_max:
             taken = min(taken, _within(run.entries, bytes_max))
-        return run.slice(first, first + taken - 1)
+        return run.slice(run.first_entry_id, run.first_entry_id + taken - 1)
 
     def skips(self, run: Run) -> bool:
         """True for a run of markers, which is bookkeeping between brokers: acknowledged unseen, by all."""
@@ -57,23 +64,44 @@ class Outlet:
         `individual`: the consumer holds it until it acknowledges it. Ordered types send 0 as the redelivery
         count, as Pulsar 4.0 does; the durable count is kept for consumers of the other types.
         """
-        messages = run.messages
         if len(run.entries) == 1:
-            ledger_id, entry_id = run.ledger_id, run.first_entry_id
-            acked = self._cursor.batch_acked(ledger_id, entry_id)
-            ack_set = None
-            if acked:
-                ack_set = acked_bits_to_words(acked, messages)
-                messages -= acked.bit_count()
-            count = self._cursor.delivery_count(ledger_id, entry_id) if individual else 0
-            consumer.deliver(run, messages, redelivery_count=count, ack_set=ack_set)
+            messages = self._send_one(consumer, run, individual=individual)
             if individual:
-                consumer.pending.add(ledger_id, entry_id, messages)
+                consumer.pending.add(run.ledger_id, run.first_entry_id, messages)
         else:
+            messages = run.messages
             consumer.deliver(run, messages)
             if individual:
                 consumer.pending.add_run(run)
-        self._count(run, messages, run.byte_length)
+        self._count(run.ledger_id, run.last_entry_id, messages, run.byte_length)
+
+    def _send_one(self, consumer: Consumer, run: Run, *, individual: bool) -> int:
+        """Send a run of one entry; returns how many of its messages are unacknowledged."""
+        messages = run.messages
+        ledger_id, entry_id = run.ledger_id, run.first_entry_id
+        acked = self._cursor.batch_acked(ledger_id, entry_id)
+        ack_set = None
+        if acked:
+            ack_set = acked_bits_to_words(acked, messages)
+            messages -= acked.bit_count()
+        count = self._cursor.delivery_count(ledger_id, entry_id) if individual else 0
+        consumer.deliver(run, messages, redelivery_count=count, ack_set=ack_set)
+        return messages
+
+    def send_in_slot(self, consumer: Consumer, run: Run, slot: int) -> None:
+        """Key_Shared: send one entry with what the cursor knows of it."""
+        pending = slot_pending(consumer)
+        messages = self._send_one(consumer, run, individual=True)
+        pending.add_in_slot(run.ledger_id, run.first_entry_id, messages, slot)
+        self._count(run.ledger_id, run.first_entry_id, messages, run.byte_length)
+
+    def send_share(self, consumer: Consumer, share: Share) -> None:
+        """Key_Shared: send new entries, whole."""
+        messages, byte_count = share.messages, share.byte_length
+        ledger_id, entry_ids = share.ledger_id, share.entry_ids
+        consumer.deliver_entries(ledger_id, entry_ids, share.entries, messages, byte_count, share.metadata)
+        slot_pending(consumer).add_entries(ledger_id, entry_ids, share.slots, share.message_counts)
+        self._count(ledger_id, entry_ids[-1], messages, byte_count)
 
     def send_whole(self, consumer: Consumer, runs: list[Run]) -> tuple[int, int]:
         """Send new runs to a consumer of an ordered type, as they are; returns (entries, bytes)."""
@@ -83,11 +111,11 @@ class Outlet:
             messages += run.messages
             size += run.byte_length
         consumer.deliver_runs(runs, messages, size)
-        self._count(runs[-1], messages, size)
+        self._count(runs[-1].ledger_id, runs[-1].last_entry_id, messages, size)
         return entries, size
 
-    def _count(self, last: Run, messages: int, byte_count: int) -> None:
-        self._sent_until = max(self._sent_until, Position(last.ledger_id, last.last_entry_id))
+    def _count(self, ledger_id: int, last_entry_id: int, messages: int, byte_count: int) -> None:
+        self._sent_until = max(self._sent_until, Position(ledger_id, last_entry_id))
         self._stats.messages_out += messages
         self._stats.bytes_out += byte_count
         self._topic_stats.messages_out += messages

@@ -7,8 +7,9 @@ acknowledgement one `pop`, as on Shared; slots are looked at only when owners ch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
+from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.pending_acks import PendingAcks
 from magnetar.ledger.ledger_store import Run
 
@@ -103,3 +104,10 @@ class SlotPendingAcks(PendingAcks):
         for entries in self._ledgers.values():
             counts.update([packed & _SLOT for packed in entries.values()])
         return counts
+
+
+def slot_pending(consumer: Consumer) -> SlotPendingAcks:
+    """What a consumer of a Key_Shared subscription holds."""
+    pending = consumer.pending
+    assert isinstance(pending, SlotPendingAcks), "set when the consumer came"
+    return pending

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.membership import check_allowed, check_supported
+from magnetar.broker.subscriptions.membership import check_allowed
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
@@ -68,7 +68,6 @@ class NonPersistentTopic(Topic):
         stats.entry_sizes.observe_lengths(sends.entries)
 
     async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
-        check_supported(request.type)
         self.check_open()
         subscription = self._subscriptions.get(request.subscription)
         if subscription is None:

@@ -15,7 +15,7 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.entry_source import Spawn
-from magnetar.broker.subscriptions.membership import SubType, check_allowed, check_supported
+from magnetar.broker.subscriptions.membership import SubType, check_allowed
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.deduplicated_publishing import DeduplicatedPublishing, open_deduplication
 from magnetar.broker.topics.deduplication import deduplicates
@@ -244,7 +244,6 @@ class PersistentTopic(Topic):
     # -- subscriptions
 
     async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
-        check_supported(request.type)
         try:
             return await self._subscribe(request)
         except ConsumerBusy:

@@ -1,0 +1,73 @@
+"""Key_Shared: every entry to the consumer that owns its slot, in order within a slot.
+
+Promise: a key is with one consumer at a time, redeliveries included, and its messages are delivered in order.
+Consumers that come and go take slots over as the selector says; a slot that moves waits until its old owner
+has acknowledged what it holds of it, unless order was given up for it or consumers name their slots
+themselves (messaging contract, Key_Shared).
+"""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+from magnetar.broker.dispatch.candidate import Candidate
+from magnetar.broker.dispatch.key_shared.consistent_hashing import ConsistentHashing
+from magnetar.broker.dispatch.key_shared.hash_ranges import HashRanges
+from magnetar.broker.dispatch.key_shared.selector import Selector, SlotOwner
+from magnetar.broker.dispatch.key_shared.sticky_key import slots_of
+from magnetar.broker.dispatch.key_shared.sticky_ranges import StickyRanges
+
+
+class KeySharedCandidate(Candidate, SlotOwner, Protocol):
+    """A consumer that may own slots."""
+
+    @property
+    def sticky(self) -> bool:
+        """It names its slots itself."""
+        ...
+
+    @property
+    def allow_out_of_order(self) -> bool:
+        """It wants its slots at once."""
+        ...
+
+
+C = TypeVar("C", bound=KeySharedCandidate)
+
+
+class KeySharedDispatcher(Generic[C]):
+    """The consumers of a Key_Shared subscription and the slots that each of them owns."""
+
+    __slots__ = ("consumers", "drains", "selector")
+
+    def __init__(self, first: C, *, consistent_hashing: bool, points: int) -> None:
+        """`first` is the first consumer, whose wishes all others share; it is not added yet."""
+        self.consumers: list[C] = []
+        self.selector: Selector[C]
+        if first.sticky:
+            self.selector = StickyRanges()
+        elif consistent_hashing:
+            self.selector = ConsistentHashing(points)
+        else:
+            self.selector = HashRanges()
+        self.drains = not (first.sticky or first.allow_out_of_order)
+        """True when a slot that moves waits for its old owner."""
+
+    def add(self, consumer: C) -> None:
+        """A consumer takes its slots over. Raises ConsumerAssignFailed when it cannot have any."""
+        self.selector.add(consumer)
+        self.consumers.append(consumer)
+
+    def remove(self, consumer: C) -> None:
+        """A consumer's slots go to others."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self.selector.remove(consumer)
+
+    def next_for(self, entry: bytes) -> tuple[C, int] | None:
+        """The owner of an entry and how many messages it may take now; None when it can take none."""
+        owner = self.selector.owner(slots_of((entry,))[0])
+        if owner is None:
+            return None
+        capacity = owner.capacity
+        return (owner, capacity) if capacity > 0 else None
