@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterable, Sequence
+from typing import Literal
 from urllib.parse import urlsplit
 
 from magnetar.common.wire import pulsar_pb2 as pb
@@ -12,6 +13,8 @@ from magnetar.common.wire import pulsar_pb2 as pb
 from bench.frames import CONSUMER_ID, PRODUCER_ID, simple_frame
 
 ANSWER_SECONDS_MAX = 60.0
+
+SubType = Literal["Exclusive", "Shared", "Key_Shared"]
 
 
 class Refused(Exception):
@@ -44,12 +47,15 @@ class Connection:
             ],
         )
 
-    def subscribe(self, topic: str, *, shared: bool = False) -> None:
+    def subscribe(self, topic: str, *, sub_type: SubType = "Exclusive", name: str = "bench") -> None:
         """The durable subscription `bench` from the earliest message, and its consumer without permits."""
-        self.subscribe_all([topic], CONSUMER_ID, shared=shared)
+        self.subscribe_all([topic], CONSUMER_ID, sub_type=sub_type, name=name)
 
-    def subscribe_all(self, topics: Sequence[str], first_id: int, *, shared: bool = False) -> None:
+    def subscribe_all(
+        self, topics: Sequence[str], first_id: int, *, sub_type: SubType = "Exclusive", name: str = "bench"
+    ) -> None:
         """The same on each topic, with consecutive consumer ids."""
+        keys = {"keySharedMeta": {"keySharedMode": "AUTO_SPLIT"}} if sub_type == "Key_Shared" else {}
         self._look_up(topics)
         self._all(
             "success",
@@ -58,10 +64,12 @@ class Connection:
                     "subscribe",
                     topic=topic,
                     subscription="bench",
-                    subType="Shared" if shared else "Exclusive",
+                    subType=sub_type,
                     consumer_id=number,
+                    consumer_name=name,
                     request_id=number,
                     initialPosition="Earliest",
+                    **keys,
                 )
                 for number, topic in enumerate(topics, first_id)
             ],
@@ -76,6 +84,12 @@ class Connection:
                 for number in range(first_id, first_id + count)
             ],
         )
+
+    def backlog(self) -> int:
+        """Entries that the subscription of the consumer has not acknowledged, as the broker counts them."""
+        self._socket.sendall(simple_frame("consumerStats", consumer_id=CONSUMER_ID, request_id=1))
+        answer = pb.BaseCommand.FromString(self._answer("consumerStatsResponse"))
+        return answer.consumerStatsResponse.msgBacklog
 
     def send_and_await_receipt(self, frame: bytes) -> None:
         """One Send and its receipt."""

@@ -50,13 +50,29 @@ def sequence_varints(first: int, count: int) -> list[bytes]:
 
 
 class SendTemplate:
-    """Send frames of one size: `payload_bytes` each, or batches of `batch` such messages."""
+    """Send frames of one size: `payload_bytes` each, or batches of `batch` such messages.
 
-    def __init__(self, payload_bytes: int, batch: int = 1, producer_id: int = PRODUCER_ID) -> None:
+    All have the partition key `key`, if any; those with `deliver_at_ms` end with it, in eight bytes.
+    """
+
+    def __init__(
+        self,
+        payload_bytes: int,
+        batch: int = 1,
+        producer_id: int = PRODUCER_ID,
+        *,
+        key: str | None = None,
+        deliver_at_ms: int | None = None,
+    ) -> None:
         payload = bytes(range(256)) * (payload_bytes // 256) + bytes(payload_bytes % 256)
         metadata = pb.MessageMetadata(
             producer_name="bench", sequence_id=FIRST_SEQUENCE_ID, publish_time=PUBLISH_TIME_MS
         )
+        if key is not None:
+            metadata.partition_key = key
+        if deliver_at_ms is not None:
+            metadata.deliver_at_time = deliver_at_ms
+            payload = payload[:-8] + deliver_at_ms.to_bytes(8, "big")
         command: Any = {"producer_id": producer_id, "sequence_id": FIRST_SEQUENCE_ID}
         if batch > 1:
             single = pb.SingleMessageMetadata(payload_size=len(payload)).SerializeToString()
@@ -71,17 +87,40 @@ class SendTemplate:
         body = encoded + b"\x0e\x01" + struct.pack(">I", crc32c.crc32c(checked)) + checked
         frame = struct.pack(">II", len(body) + 4, len(encoded)) + body
         (varint,) = sequence_varints(FIRST_SEQUENCE_ID, 1)
-        self._head, self._tail = frame.split(b"\x10" + varint, 1)
-        self._head += b"\x10"
-        self._between = self._tail + self._head
+        self.head, self.tail = frame.split(b"\x10" + varint, 1)
+        """What stands before and behind the sequence id."""
+        self.head += b"\x10"
+        self._between = self.tail + self.head
         self.frame_bytes = len(frame)
         self.payload_bytes = payload_bytes * batch
         self.messages = batch
 
     def burst(self, first: int, count: int) -> bytes:
         """`count` frames with sequence ids from `first`."""
-        frames: bytes = self._head + self._between.join(sequence_varints(first, count)) + self._tail
+        frames: bytes = self.head + self._between.join(sequence_varints(first, count)) + self.tail
         return frames
+
+
+class MixedSends:
+    """Sends by turns of several templates: message n of a run is of template n modulo their number."""
+
+    def __init__(self, templates: list[SendTemplate]) -> None:
+        before = templates[-1:] + templates[:-1]
+        self._betweens = [last.tail + this.head for last, this in zip(before, templates, strict=True)]
+        self._heads = [template.head for template in templates]
+        self._tails = [template.tail for template in templates]
+        self.frame_bytes = templates[0].frame_bytes
+        self.messages = 1
+
+    def burst(self, first: int, count: int) -> bytes:
+        """`count` frames with sequence ids from `first`."""
+        at, turns = first - FIRST_SEQUENCE_ID, len(self._heads)
+        betweens, varints = self._betweens, sequence_varints(first, count)
+        parts = [self._heads[at % turns], varints[0]]
+        for number in range(1, count):
+            parts += (betweens[(at + number) % turns], varints[number])
+        parts.append(self._tails[(at + count - 1) % turns])
+        return b"".join(parts)
 
 
 class MarkCounter:

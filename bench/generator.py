@@ -21,6 +21,7 @@ from bench.frames import (
     FIRST_SEQUENCE_ID,
     RECEIPT_MARK,
     MarkCounter,
+    MixedSends,
     SendTemplate,
     simple_frame,
 )
@@ -76,7 +77,9 @@ class Side(asyncio.Protocol):
 class Produce(Side):
     """Sends frames, at most `window` without receipt, until `entries` are sent or `seconds` have passed."""
 
-    def __init__(self, template: SendTemplate, window: int, entries: int, seconds: float) -> None:
+    def __init__(
+        self, template: SendTemplate | MixedSends, window: int, entries: int, seconds: float
+    ) -> None:
         super().__init__()
         self.entries = entries
         self.on_all_sent: Callable[[int], None] | None = None

@@ -145,7 +145,7 @@ class Tail:
         template = SendTemplate(self.size, self.batch)
         topic = new_topic()
         consumer, producer = Connection(target.service_url), Connection(target.service_url)
-        consumer.subscribe(topic, shared=self.acks != "cumulative")
+        consumer.subscribe(topic, sub_type="Exclusive" if self.acks == "cumulative" else "Shared")
         producer.open_producer(topic)
         cpu_before = target.cpu_seconds()
         run = produce_and_consume(

@@ -20,26 +20,28 @@ _MESSAGE_PREFIX = b"\x08\x09\x4a"
 class MessageSplitter:
     """Cuts a stream that arrives in arbitrary chunks into the commands of its Message frames.
 
-    Meant for small entries: what is incomplete is copied again with each chunk.
+    Meant for small entries: what is incomplete is copied again with each chunk. With `whole` the entry stays
+    behind its command.
     """
 
-    __slots__ = ("_rest",)
+    __slots__ = ("_rest", "_whole")
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole: bool = False) -> None:
         self._rest = b""
+        self._whole = whole
 
     def feed(self, data: bytes) -> list[bytes]:
         """The commands of the Messages that are whole by now; other commands are passed over."""
         buffer = self._rest + data
         commands = []
         at, end = 0, len(buffer)
-        unpack = _SIZES.unpack_from
+        unpack, whole = _SIZES.unpack_from, self._whole
         while end - at >= 8:
             total_size, command_size = unpack(buffer, at)
             frame_end = at + 4 + total_size
             if frame_end > end:
                 break
-            command = buffer[at + 8 : at + 8 + command_size]
+            command = buffer[at + 8 : frame_end if whole else at + 8 + command_size]
             if command.startswith(_MESSAGE_PREFIX):
                 commands.append(command)
             at = frame_end
@@ -70,6 +72,7 @@ class AckFrames:
         self._heads: dict[int, bytes] = {}
 
     def frame(self, message_id: bytes) -> bytes:
+        """One Ack of one message."""
         head = self._heads.get(len(message_id))
         return (head or self._head(message_id)) + message_id
 
@@ -89,6 +92,17 @@ class AckFrames:
         head = whole[: -len(message_id)]
         self._heads[len(message_id)] = head
         return head
+
+
+def grouped_acks(message_ids: list[bytes], request_id: int) -> bytes:
+    """One individual Ack of many messages that asks for a receipt, as clients that group send them."""
+    return simple_frame(
+        "ack",
+        consumer_id=CONSUMER_ID,
+        ack_type="Individual",
+        message_id=[pb.MessageIdData.FromString(one) for one in message_ids],
+        request_id=request_id,
+    )
 
 
 def last_message_id(data: bytes, mark: bytes) -> bytes | None:

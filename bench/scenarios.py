@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from bench.delayed import Delayed
 from bench.figures import Figure
+from bench.key_shared import TailKeyShared
 from bench.loads import AtRate, Drain, DrainTopics, Measure, OneInFlight, Produce, Tail
+from bench.random_acks import RandomAcks
 
 SERVER_CPU: Final = Figure("server CPU per million", "s", "lower")
 
@@ -26,6 +29,10 @@ class Scale:
     backlog_topics: int
     idle_topics: int
     holes: int
+    random_acks: int
+    delayed: int
+    delayed_lead_seconds: float
+    """From publishing to the first message that is due: within it a slow broker has all of them."""
     idle_seconds: float
     warm_up_seconds: float
 
@@ -38,6 +45,9 @@ FULL: Final = Scale(
     backlog_topics=1_000,
     idle_topics=50_000,
     holes=1_000_000,
+    random_acks=1_000_000,
+    delayed=100_000,
+    delayed_lead_seconds=12.0,
     idle_seconds=10.0,
     warm_up_seconds=8.0,
 )
@@ -49,6 +59,9 @@ QUICK: Final = Scale(
     backlog_topics=250,
     idle_topics=2_000,
     holes=50_000,
+    random_acks=50_000,
+    delayed=10_000,
+    delayed_lead_seconds=4.0,
     idle_seconds=3.0,
     warm_up_seconds=3.0,
 )
@@ -155,6 +168,35 @@ def paired_scenarios(scale: Scale) -> list[Scenario]:
             f"the same, interleaved over {scale.backlog_topics:,} topics",
             (Figure("messages/s", "/s", "higher", floor=2.0), SERVER_CPU),
             DrainTopics(1_024, scale.backlog_topics, scale.backlog // scale.backlog_topics),
+        ),
+        Scenario(
+            "key-shared",
+            "produce and consume 1 KiB, Key_Shared, 1,000 keys, four consumers",
+            (Figure("messages/s", "/s", "higher", floor=2.0), SERVER_CPU),
+            TailKeyShared(1_024, keys=1_000, consumers=4, seconds=scale.seconds),
+            full_load=True,
+        ),
+        Scenario(
+            "random-acks",
+            f"acknowledge {scale.random_acks:,} messages one by one, in random order",
+            (
+                Figure("seconds", "s", "lower", floor=1 / 2),
+                Figure("peak RSS MB", "MB", "lower", floor=1 / 2),
+                Figure("extra MB", "MB", "lower"),
+                SERVER_CPU,
+            ),
+            RandomAcks(scale.random_acks),
+        ),
+        Scenario(
+            "delayed",
+            f"{scale.delayed:,} delayed messages, due at 10,000/s",
+            (
+                Figure("lateness p50", "ms", "lower"),
+                Figure("lateness p99", "ms", "lower", floor=50.0, of="value"),
+                Figure("earliest", "ms", "lower"),
+                SERVER_CPU,
+            ),
+            Delayed(scale.delayed, lead_seconds=scale.delayed_lead_seconds),
         ),
     ]
 

@@ -10,7 +10,10 @@ import sys
 
 import pytest
 
+from bench.delayed import Delayed
+from bench.key_shared import TailKeyShared
 from bench.loads import DrainTopics
+from bench.random_acks import RandomAcks
 from bench.target import Target
 from tests.integration.harness import ROOT, Endpoint
 
@@ -59,6 +62,25 @@ def test_a_backlog_over_many_topics_is_drained_from_all_of_them(endpoint: Endpoi
     figures = load(Target(endpoint.service_url)).figures
     assert figures["entries"] == 3_000
     assert figures["messages/s"] > 0
+
+
+def test_consumers_of_a_key_shared_subscription_take_every_message_between_them(endpoint: Endpoint) -> None:
+    load = TailKeyShared(size=100, keys=50, consumers=4, entries=3_000)
+    figures = load(Target(endpoint.service_url)).figures
+    assert figures["entries"] == 3_000
+    assert 0.25 <= figures["largest share"] < 1
+
+
+def test_messages_acknowledged_in_random_order_are_all_acknowledged(endpoint: Endpoint) -> None:
+    figures = RandomAcks(5_000)(Target(endpoint.service_url)).figures
+    assert figures["entries"] == 5_000
+    assert figures["seconds"] > 0
+
+
+def test_lateness_of_delayed_messages_is_told(endpoint: Endpoint) -> None:
+    figures = Delayed(500, rate=1_000, lead_seconds=3.0)(Target(endpoint.service_url)).figures
+    assert figures["entries"] == 500
+    assert figures["earliest"] <= figures["lateness p50"] <= figures["lateness p99"] <= figures["latest"]
 
 
 @pytest.mark.usefixtures("our_contract")

@@ -13,6 +13,7 @@ from bench.frames import (
     FIRST_SEQUENCE_ID,
     RECEIPT_MARK,
     MarkCounter,
+    MixedSends,
     SendTemplate,
     sequence_varints,
     simple_frame,
@@ -76,3 +77,27 @@ def test_marks_are_counted_however_the_stream_is_cut() -> None:
             counter = MarkCounter(mark)
             found = sum(counter.feed(stream[at : at + step]) for at in range(0, len(stream), step))
             assert counter.count == found == 20
+
+
+def metadata_of(entry: bytes) -> pb.MessageMetadata:
+    (size,) = struct.unpack_from(">I", entry, 6)
+    return pb.MessageMetadata.FromString(entry[10 : 10 + size])
+
+
+@pytest.mark.parametrize("first", [0, 2, 3, 7])
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_mixed_sends_go_round_their_templates_wherever_a_burst_begins(first: int, count: int) -> None:
+    keys = ["a", "bb", "ccc"]
+    sends = MixedSends([SendTemplate(10, key=key) for key in keys])
+    found = split(sends.burst(FIRST_SEQUENCE_ID + first, count))
+    numbers = range(first, first + count)
+    assert [command.send.sequence_id - FIRST_SEQUENCE_ID for command, _ in found] == [*numbers]
+    assert [metadata_of(entry).partition_key for _, entry in found] == [keys[n % 3] for n in numbers]
+    for _, entry in found:
+        assert crc32c.crc32c(entry[6:]) == struct.unpack_from(">I", entry, 2)[0]
+
+
+def test_a_delayed_message_ends_with_the_time_when_it_is_due() -> None:
+    ((_, entry),) = split(SendTemplate(100, deliver_at_ms=1_800_000_000_123).burst(FIRST_SEQUENCE_ID, 1))
+    assert metadata_of(entry).deliver_at_time == 1_800_000_000_123
+    assert int.from_bytes(entry[-8:], "big") == 1_800_000_000_123

@@ -8,7 +8,14 @@ from magnetar.common.wire.messages import MessageFramer
 
 from bench.frames import FIRST_SEQUENCE_ID, SendTemplate
 from bench.interleaved import FIRST_ID
-from bench.messages import AckFrames, MessageSplitter, consumer_id_of, last_message_id, message_id_of
+from bench.messages import (
+    AckFrames,
+    MessageSplitter,
+    consumer_id_of,
+    grouped_acks,
+    last_message_id,
+    message_id_of,
+)
 
 TEMPLATE = SendTemplate(100)
 SEND = TEMPLATE.burst(FIRST_SEQUENCE_ID, 1)
@@ -66,3 +73,21 @@ def test_the_last_message_of_a_chunk_is_found_by_its_entry() -> None:
     assert found is not None
     assert pb.MessageIdData.FromString(found).entryId == 1
     assert last_message_id(b"", TEMPLATE.message_mark) is None
+
+
+def test_a_group_of_acknowledgements_has_every_id_and_asks_for_one_receipt() -> None:
+    ids = [message_id_of(command) for command in MessageSplitter().feed(messages(5, 300))]
+    frame = grouped_acks(ids, 7)
+    ack = pb.BaseCommand.FromString(frame[8:]).ack
+    assert [one.entryId for one in ack.message_id] == [*range(5, 305)]
+    assert ack.request_id == 7
+    assert ack.ack_type == pb.CommandAck.Individual
+
+
+def test_whole_messages_end_with_their_payload() -> None:
+    stream = messages(5, 3)
+    found = MessageSplitter(whole=True).feed(stream)
+    assert all(one.endswith(ENTRY) for one in found)
+    assert [message_id_of(one) for one in found] == [
+        message_id_of(one) for one in MessageSplitter().feed(stream)
+    ]
