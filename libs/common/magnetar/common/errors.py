@@ -208,6 +208,16 @@ class ProducerBusy(BrokerError):
     retriable = True
 
 
+class ProducerBlocked(BrokerError):
+    """The topic's backlog is beyond its quota; the producer waits until it is below again."""
+
+    retriable = True
+
+
+class ProducerQuotaExceeded(BrokerError):
+    """The topic's backlog is beyond its quota, and its producers are to fail rather than to wait."""
+
+
 class ProducerFenced(BrokerError):
     """Another producer has the topic alone, or had it since this one did; that is final."""
 

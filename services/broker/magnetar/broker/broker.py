@@ -9,6 +9,7 @@ from typing import Final
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.handlers.client import Services
+from magnetar.broker.housekeeping import Housekeeping
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
@@ -119,6 +120,7 @@ class Broker:
         advertised = config.listener.advertised_address or host
         self.urls.broker_url = f"pulsar://{advertised}:{port}"
         self._tasks.spawn(RateSampler(lambda: list(self.topics.values()), self._clock).run(), "rate sampler")
+        Housekeeping(self._registry, self.partitioned, config, self._clock).start(self._tasks.spawn)
         self.not_ready = None
 
     async def _finish_intents_for_ever(self) -> None:

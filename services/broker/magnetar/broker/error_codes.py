@@ -33,6 +33,8 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
     errors.ConsumerBusy: ServerError.ConsumerBusy,
     errors.ConsumerAssignFailed: ServerError.ConsumerAssignError,
     errors.ProducerBusy: ServerError.ProducerBusy,
+    errors.ProducerBlocked: ServerError.ProducerBlockedQuotaExceededError,
+    errors.ProducerQuotaExceeded: ServerError.ProducerBlockedQuotaExceededException,
     errors.ProducerFenced: ServerError.ProducerFenced,
     errors.NotAllowed: ServerError.NotAllowedError,
     errors.Unauthorized: ServerError.AuthorizationError,

@@ -156,22 +156,32 @@ class SubscriptionStats:
     messages_redelivered: int = 0
     acks: int = 0
     """Messages acknowledged by consumers (a batch counts by its messages)."""
+    messages_expired: int = 0
+    """Entries that count as acknowledged because nobody did it in time."""
 
     message_rate_out: float = 0.0
     """Per second, over the last complete period, like the rates below."""
     byte_rate_out: float = 0.0
     redelivery_rate: float = 0.0
     ack_rate: float = 0.0
-    _sampled: tuple[int, int, int, int] = (0, 0, 0, 0)
+    expired_rate: float = 0.0
+    _sampled: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
 
     def sample(self, elapsed_s: float) -> None:
         """Compute the rates over the `elapsed_s` since the last call."""
-        messages, size, redelivered, acks = self._sampled
+        messages, size, redelivered, acks, expired = self._sampled
         self.message_rate_out = (self.messages_out - messages) / elapsed_s
         self.byte_rate_out = (self.bytes_out - size) / elapsed_s
         self.redelivery_rate = (self.messages_redelivered - redelivered) / elapsed_s
         self.ack_rate = (self.acks - acks) / elapsed_s
-        self._sampled = (self.messages_out, self.bytes_out, self.messages_redelivered, self.acks)
+        self.expired_rate = (self.messages_expired - expired) / elapsed_s
+        self._sampled = (
+            self.messages_out,
+            self.bytes_out,
+            self.messages_redelivered,
+            self.acks,
+            self.messages_expired,
+        )
 
 
 class _Consumer(Protocol):

@@ -44,6 +44,8 @@ class FakeTopic:
     producer_count: int = 0
     storage_bytes: int = 0
     storage_entries: int = 0
+    backlog_bytes: int = 0
+    oldest_backlog_age_s: int = -1
     subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
 
 

@@ -65,6 +65,7 @@ def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
     made = broker()
     topic = made.load("t")
     topic.producer_count, topic.storage_bytes, topic.storage_entries = 2, 4096, 64
+    topic.backlog_bytes, topic.oldest_backlog_age_s = 1280, 77
     stats = topic.stats
     stats.messages_in, stats.entries_in, stats.bytes_in = 600, 60, 6000
     stats.messages_out, stats.bytes_out = 1200, 12000
@@ -79,6 +80,7 @@ def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
     first.blocked_on_unacked = True
     first.stats.messages_out, first.stats.bytes_out, first.stats.acks = 120, 1200, 60
     first.stats.messages_redelivered = 6
+    first.stats.messages_expired = 30
     stats.sample(60)
     first.stats.sample(60)
 
@@ -95,7 +97,8 @@ def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
         "pulsar_in_messages_total": 600,
         "pulsar_in_bytes_total": 6000,
         "pulsar_storage_size": 4096,
-        "pulsar_storage_backlog_size": 4096 * 20 / 64,
+        "pulsar_storage_backlog_size": 1280,
+        "pulsar_storage_backlog_age_seconds": 77,
         "pulsar_storage_write_rate": 1,
         "pulsar_msg_backlog": 21,
         "pulsar_storage_write_latency_le_0_5": 55,
@@ -121,6 +124,8 @@ def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
         "pulsar_subscription_msg_throughput_out": 20,
         "pulsar_subscription_msg_rate_redeliver": 0.1,
         "pulsar_subscription_msg_ack_rate": 1,
+        "pulsar_subscription_msg_rate_expired": 0.5,
+        "pulsar_subscription_total_msg_expired": 30,
         "pulsar_out_messages_total": 120,
         "pulsar_out_bytes_total": 1200,
         "magnetar_subscription_redelivered_messages_total": 6,

@@ -56,15 +56,6 @@ def _average_size(topic: TopicView) -> Number:
     return topic.stats.byte_rate_in / rate if rate else 0
 
 
-def _backlog_bytes(topic: TopicView) -> Number:
-    """An estimate, as Pulsar's is: entries of one size, and the slowest subscription counts."""
-    entries = topic.storage_entries
-    if not entries:
-        return 0
-    behind = max((each.backlog() for each in topic.subscriptions.values()), default=0)
-    return topic.storage_bytes * behind // entries
-
-
 TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
     Metric("pulsar_subscriptions_count", "gauge", "Subscriptions.", lambda t: len(t.subscriptions)),
     Metric("pulsar_producers_count", "gauge", "Connected producers.", lambda t: t.producer_count),
@@ -88,8 +79,14 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
     Metric(
         "pulsar_storage_backlog_size",
         "gauge",
-        "Bytes that the slowest subscription is behind.",
-        _backlog_bytes,
+        "Bytes that the slowest durable subscription is behind, estimated.",
+        lambda t: t.backlog_bytes,
+    ),
+    Metric(
+        "pulsar_storage_backlog_age_seconds",
+        "gauge",
+        "Age of the oldest message not acknowledged, as last looked at; -1 without one.",
+        lambda t: t.oldest_backlog_age_s,
     ),
     Metric(
         "pulsar_storage_write_rate", "gauge", "Entries stored, per second.", lambda t: t.stats.entry_rate_in
@@ -173,6 +170,18 @@ SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
         "gauge",
         "Messages acknowledged, per second.",
         lambda s: s.stats.ack_rate,
+    ),
+    Metric(
+        "pulsar_subscription_msg_rate_expired",
+        "gauge",
+        "Entries that expired, per second.",
+        lambda s: s.stats.expired_rate,
+    ),
+    Metric(
+        "pulsar_subscription_total_msg_expired",
+        "counter",
+        "Entries that expired since the load.",
+        lambda s: s.stats.messages_expired,
     ),
     Metric(
         "pulsar_out_messages_total", "counter", "Messages out since the load.", lambda s: s.stats.messages_out

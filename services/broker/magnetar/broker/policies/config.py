@@ -209,6 +209,11 @@ class InactiveTopicConfig:
         key="brokerDeleteInactiveTopicsMode",
         choices=("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
     )
+    delete_partitioned_metadata: bool = setting(
+        False,
+        "With the last partition that is deleted because nobody uses it, delete the partitioned topic.",
+        key="brokerDeleteInactivePartitionedTopicMetadataEnabled",
+    )
     check_interval_s: int = setting(
         60,
         "Seconds between two looks for topics that nobody uses.",

@@ -19,6 +19,8 @@ HOLD: Final = Policies.PRODUCER_REQUEST_HOLD
 EXCEPTION: Final = Policies.PRODUCER_EXCEPTION
 EVICT: Final = Policies.CONSUMER_BACKLOG_EVICTION
 
+DELETE_WHEN_NO_SUBSCRIPTIONS: Final = Policies.DELETE_WHEN_NO_SUBSCRIPTIONS
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:

@@ -31,6 +31,13 @@ class TokenBucket:
         """Take tokens, whether they are there or not; a negative count gives back what was not used."""
         self._empty_at = max(self._empty_at, now - self._capacity / self._per_s) + count / self._per_s
 
+    def at_rate(self, tokens: int, period_s: float, now: float) -> TokenBucket:
+        """A bucket of another rate with as much in it, or as much in debt, as this one has now."""
+        level = min((now - self._empty_at) * self._per_s, self._capacity, tokens)
+        other = TokenBucket(tokens, period_s, now)
+        other._empty_at = now - level / other._per_s
+        return other
+
     @property
     def ready_at(self) -> float:
         """From this moment on a whole token is there, unless more is taken."""
@@ -59,6 +66,15 @@ class Throttle:
             self._messages.take(messages, now)
         if self._bytes is not None:
             self._bytes.take(byte_count, now)
+
+    def at_rate(self, rate: Rate, now: float) -> Throttle:
+        """A throttle of another rate that owes what this one owes; what it did not limit starts full."""
+        other = Throttle(rate, now)
+        if self._messages is not None and rate.messages:
+            other._messages = self._messages.at_rate(rate.messages, rate.period_s, now)
+        if self._bytes is not None and rate.byte_count:
+            other._bytes = self._bytes.at_rate(rate.byte_count, rate.period_s, now)
+        return other
 
     @property
     def ready_at(self) -> float:

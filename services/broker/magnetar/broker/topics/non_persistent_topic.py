@@ -68,6 +68,7 @@ class NonPersistentTopic(Topic):
         stats.entry_sizes.observe_lengths(sends.entries)
 
     async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
+        check_allowed(request.type, self.policies.subscription_types)
         self.check_open()
         subscription = self._subscriptions.get(request.subscription)
         if subscription is None:
@@ -77,7 +78,6 @@ class NonPersistentTopic(Topic):
             request.options,
             request.peer,
             partition=self.name.partition_index,
-        check_allowed(request.type, self.policies.subscription_types)
             unacked_max=0,
             connected_since_ms=self._clock.wall_ms(),
             sends_entry_metadata=False,

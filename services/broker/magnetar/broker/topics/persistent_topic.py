@@ -6,7 +6,7 @@ The publish path is per run of entries, not per entry: one append, one pending i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
@@ -14,13 +14,18 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.dispatch_rate import DispatchLimit
 from magnetar.broker.subscriptions.entry_source import Spawn
 from magnetar.broker.subscriptions.membership import SubType, check_allowed
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.topics import backlog_quota, topic_backlog
 from magnetar.broker.topics.deduplicated_publishing import DeduplicatedPublishing, open_deduplication
 from magnetar.broker.topics.deduplication import deduplicates
+from magnetar.broker.topics.dispatch_rates import DispatchRates
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publishing import PendingPublish, Refusals, run_of, send_errors
+from magnetar.broker.topics.retention import retention_of
+from magnetar.broker.topics.subscribe_rate import SubscribeRate
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
 from magnetar.common.errors import (
     ConsumerBusy,
@@ -57,13 +62,17 @@ class PersistentTopic(Topic):
         "_clock",
         "_config",
         "_deduplication",
+        "_dispatch_limit",
+        "_dispatch_rates",
         "_on_gone",
         "_proving_since",
         "_refusals",
         "_spawn",
+        "_subscribe_rate",
         "_subscriptions",
         "_subscriptions_lock",
         "ledger",
+        "oldest_entry",
     )
 
     ledger: ManagedLedger
@@ -79,6 +88,7 @@ class PersistentTopic(Topic):
         on_gone: Callable[[PersistentTopic], None],
         *,
         broker_unacked: BrokerUnackedLimit | None = None,
+        dispatch_rates: DispatchRates | None = None,
     ) -> None:
         super().__init__(name, policies)
         self._config = config
@@ -87,6 +97,11 @@ class PersistentTopic(Topic):
         self._spawn = spawn
         self._on_gone = on_gone
         self._broker_unacked = broker_unacked
+        self._dispatch_rates = dispatch_rates
+        self._dispatch_limit: DispatchLimit | None = None
+        self._subscribe_rate: SubscribeRate | None = None
+        self.oldest_entry: tuple[Position, int] | None = None
+        """Position and publish time (ms) of the oldest entry in a backlog, when it was last looked at."""
         self._subscriptions: dict[str, Subscription] = {}
         self._subscriptions_lock = asyncio.Lock()
         self._deduplication: DeduplicatedPublishing | None = None
@@ -99,6 +114,7 @@ class PersistentTopic(Topic):
         Raises StorageError when the state of deduplication cannot be had.
         """
         self.ledger = ledger
+        ledger.retain(retention_of(self.policies))
         for cursor in ledger.cursors.values():
             self._add_subscription(cursor)
         config = self._config.deduplication
@@ -121,10 +137,19 @@ class PersistentTopic(Topic):
             broker_limit=self._broker_unacked,
         )
         self._subscriptions[cursor.name] = subscription
+        self._limit_dispatch([subscription])
         return subscription
+
+    def _limit_dispatch(self, subscriptions: Iterable[Subscription]) -> None:
+        if self._dispatch_rates is not None:
+            self._dispatch_limit = self._dispatch_rates.limit(
+                subscriptions, self.policies, self._dispatch_limit, self.stats
+            )
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         super().apply_policies(policies)
+        self.ledger.retain(retention_of(policies))
+        self._limit_dispatch(self._subscriptions.values())
         for subscription in self._subscriptions.values():
             subscription.limit_unacked(
                 policies.max_unacked_per_subscription, policies.max_unacked_per_consumer
@@ -141,6 +166,14 @@ class PersistentTopic(Topic):
     @property
     def storage_entries(self) -> int:
         return self.ledger.entries
+
+    @property
+    def backlog_bytes(self) -> int:
+        return topic_backlog.backlog_bytes(self)
+
+    @property
+    def oldest_backlog_age_s(self) -> int:
+        return topic_backlog.known_oldest_age_s(self, self._clock.wall_ms())
 
     # -- publishing
 
@@ -170,6 +203,7 @@ class PersistentTopic(Topic):
         return await self.ledger.raise_topic_epoch(at_least)
 
     async def add_producer(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
+        await self.check_quota()
         await super().add_producer(producer, waits)
         if self._deduplication is not None:
             # What a former connection left in flight belongs to the last sequence id.
@@ -179,6 +213,11 @@ class PersistentTopic(Topic):
             except BaseException:
                 self.remove_producer(producer)
                 raise
+
+    async def check_quota(self) -> None:
+        """Raises ProducerBlocked or ProducerQuotaExceeded while a backlog quota keeps producers out."""
+        if backlog_quota.has_quota(self.policies):
+            await backlog_quota.refuse_producer(self, self._clock.wall_ms())
 
     def last_sequence_id(self, producer_name: str) -> int:
         return -1 if self._deduplication is None else self._deduplication.last_sequence_id(producer_name)
@@ -244,6 +283,9 @@ class PersistentTopic(Topic):
     # -- subscriptions
 
     async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
+        if self.policies.subscribes_per_consumer:
+            self._subscribe_rate = self._subscribe_rate or SubscribeRate()
+            self._subscribe_rate.check(request, self.policies, self._clock.monotonic())
         try:
             return await self._subscribe(request)
         except ConsumerBusy:
@@ -263,6 +305,8 @@ class PersistentTopic(Topic):
                 raise NotAllowed(
                     f"{kind} subscription with the same name already exists: {request.subscription}"
                 )
+            elif request.properties and not subscription.properties:
+                subscription.properties.update(request.properties)
             self.check_open()
             consumer = Consumer(
                 request.options,
@@ -271,8 +315,6 @@ class PersistentTopic(Topic):
                 unacked_max=self.policies.max_unacked_per_consumer,
                 connected_since_ms=self._clock.wall_ms(),
                 sends_entry_metadata=request.sends_entry_metadata,
-            elif request.properties and not subscription.properties:
-                subscription.properties.update(request.properties)
             )
             if request.type not in (SubType.Exclusive, SubType.Failover):
                 consumer.epoch = None
@@ -300,6 +342,7 @@ class PersistentTopic(Topic):
             cursor = await self.ledger.create_cursor(request.subscription, position, request.properties)
         else:
             cursor = self.ledger.open_non_durable_cursor(request.subscription, position)
+            cursor.properties.update(request.properties)
         return self._add_subscription(cursor)
 
     async def _start_position(self, request: SubscribeRequest) -> Position:
@@ -308,7 +351,6 @@ class PersistentTopic(Topic):
             since_ms = self._clock.wall_ms() - request.rollback_s * 1000
             return await self.ledger.find_before_publish_time(since_ms)
         if request.start is not None and not request.durable:
-            cursor.properties.update(request.properties)
             # One step back: the entry itself is delivered, and the client drops what it does not want of it,
             # because it may be a batch of which only a part was read.
             return self._mark_delete_before(request.start)
@@ -352,6 +394,15 @@ class PersistentTopic(Topic):
             close_consumers(subscription) if force else subscription.remove_consumer(consumer)
             await self.ledger.delete_cursor(subscription.name)
             self._subscriptions.pop(subscription.name, None)
+
+    async def delete_unused(self, subscription: Subscription) -> bool:
+        """Delete a subscription if it has no consumer by now; returns whether it did."""
+        async with self._subscriptions_lock:
+            if self._subscriptions.get(subscription.name) is not subscription or subscription.consumers:
+                return False
+            await self.ledger.delete_cursor(subscription.name)
+            self._subscriptions.pop(subscription.name, None)
+            return True
 
     def remove_consumer(self, subscription: AnySubscription, consumer: Consumer) -> None:
         super().remove_consumer(subscription, consumer)

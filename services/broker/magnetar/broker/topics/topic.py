@@ -77,11 +77,13 @@ class SubscribeRequest:
 class Topic(Publishers):
     """One topic as a broker serves it."""
 
-    __slots__ = ("stats",)
+    __slots__ = ("inactive_since", "stats")
 
     def __init__(self, name: TopicName, policies: EffectivePolicies) -> None:
         super().__init__(name, policies)
         self.stats = TopicStats()
+        self.inactive_since: float | None = None
+        """When housekeeping first saw that nobody uses it; None since somebody asked for it."""
 
     @property
     @abstractmethod
@@ -96,6 +98,16 @@ class Topic(Publishers):
     @abstractmethod
     def storage_entries(self) -> int:
         """Entries in storage."""
+
+    @property
+    def backlog_bytes(self) -> int:
+        """About how many bytes the slowest durable subscription is behind."""
+        return 0
+
+    @property
+    def oldest_backlog_age_s(self) -> int:
+        """Age of the oldest message in a backlog; -1 without one, and when finding out would cost a read."""
+        return -1
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         """Other policies hold from now on. Called from the event loop, also when nothing differs."""

@@ -20,6 +20,7 @@ from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.subscriptions.broker_unacked_limit import broker_unacked_limit
 from magnetar.broker.subscriptions.entry_source import Spawn
+from magnetar.broker.topics.dispatch_rates import DispatchRates
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
@@ -86,6 +87,7 @@ class TopicRegistry:
         self._schemas = schemas
         self._spawn = spawn
         self._broker_unacked = broker_unacked_limit(config.dispatch)
+        self._dispatch_rates = DispatchRates(config.policies.rates, ledgers.clock)
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
         self._deleting: set[str] = set()
@@ -113,6 +115,7 @@ class TopicRegistry:
             topic = self._topics.get(name.full)
             if topic is not None:
                 topic.check_open()
+                topic.inactive_since = None
                 return topic
             loading = self._loading.get(name.full) or self._start_loading(name, create)
             try:
@@ -205,6 +208,7 @@ class TopicRegistry:
             self._spawn,
             self._forget,
             broker_unacked=self._broker_unacked,
+            dispatch_rates=self._dispatch_rates,
         )
         ledger = await open_managed_ledger(self._ledgers, name.full, topic, create=create, properties={})
         try:

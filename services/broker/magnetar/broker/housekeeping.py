@@ -1,0 +1,111 @@
+"""What a broker does for its topics by the clock: one task for each kind of look, none for a topic.
+
+A pass looks at every loaded topic in turn. A look is a plain call that answers at once, nearly always that
+there is nothing to do; what has to wait for storage or metadata comes back as a coroutine and is awaited
+before the next topic. After each millisecond of it other work gets the event loop, so that fifty thousand
+idle topics cost little and delay nobody. A look that fails is logged, and comes again in the next pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.subscriptions.entry_source import Spawn
+from magnetar.broker.topics.backlog_quota import enforce, has_quota
+from magnetar.broker.topics.inactive_topics import InactiveTopics
+from magnetar.broker.topics.message_expiry import MessageExpiry
+from magnetar.broker.topics.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.subscription_expiry import SubscriptionExpiry
+from magnetar.broker.topics.topic import Topic
+from magnetar.broker.topics.topic_backlog import note_oldest
+from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.common.errors import MagnetarError
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.clock import Clock
+
+log = get_logger(__name__)
+
+SLICE_S: Final = 0.001
+
+Look = Callable[[Topic], Awaitable[object] | None]
+
+
+class Housekeeping:
+    """Starts the looks of one broker; they end with their tasks."""
+
+    def __init__(
+        self, registry: TopicRegistry, partitioned: PartitionedTopics, config: BrokerConfig, clock: Clock
+    ) -> None:
+        self._registry = registry
+        self._partitioned = partitioned
+        self._config = config.policies
+        self._clock = clock
+
+    def looks(self) -> list[tuple[str, float, Look]]:
+        """(name, seconds between two passes, look)."""
+        config, clock = self._config, self._clock
+        retention, inactive, quotas = config.retention, config.inactive_topics, config.quotas
+        expiry_s = retention.expiry_check_interval_s or retention.expiry_check_interval_min * 60
+        partitioned = self._partitioned if inactive.delete_partitioned_metadata else None
+        looks: list[tuple[str, float, Look]] = [
+            ("retention", retention.check_interval_s, self._trim),
+            ("message expiry", expiry_s, MessageExpiry(clock).look),
+            (
+                "subscription expiry",
+                retention.subscription_expiry_check_interval_min * 60,
+                SubscriptionExpiry(clock).look,
+            ),
+            (
+                "inactive topics",
+                inactive.check_interval_s,
+                InactiveTopics(self._registry, partitioned, clock).look,
+            ),
+        ]
+        if quotas.check_enabled:
+            looks.append(("backlog quotas", quotas.check_interval_s, self._check_quota))
+        return looks
+
+    def _trim(self, topic: Topic) -> None:
+        if isinstance(topic, PersistentTopic):
+            topic.ledger.trim()
+
+    def _check_quota(self, topic: Topic) -> Awaitable[object] | None:
+        if not isinstance(topic, PersistentTopic):
+            return None
+        if has_quota(topic.policies):
+            return enforce(topic, self._clock.wall_ms())
+        note_oldest(topic)
+        return None
+
+    def start(self, spawn: Spawn) -> None:
+        """Look for ever, in tasks of their owner."""
+        for name, interval_s, look in self.looks():
+            spawn(self._run(name, interval_s, look), f"housekeeping: {name}")
+
+    async def _run(self, name: str, interval_s: float, look: Look) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            await look_at_all(name, list(self._registry.loaded.values()), look, self._clock)
+
+
+async def look_at_all(name: str, topics: Iterable[Topic], look: Look, clock: Clock) -> None:
+    """One pass."""
+    slice_ends = clock.monotonic() + SLICE_S
+    for topic in topics:
+        if topic.closing:
+            continue
+        try:
+            work = look(topic)
+            if work is not None:
+                await work
+        except MagnetarError as error:
+            log.warning("housekeeping failed", look=name, topic=topic.name.full, error=str(error))
+        except Exception:
+            log.exception("housekeeping broke", look=name, topic=topic.name.full)
+        if clock.monotonic() >= slice_ends:
+            await asyncio.sleep(0)
+            slice_ends = clock.monotonic() + SLICE_S

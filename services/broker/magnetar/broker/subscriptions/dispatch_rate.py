@@ -1,0 +1,162 @@
+"""How fast entries go out: the rates of a subscription, of its topic and of the broker, all at once.
+
+A rate delays and never drops. It counts messages, or entries (batches) where the broker is told so, and
+bytes. One that is relative to the publish rate lets as much more out as came in during its last period.
+Consumers that have caught up may be left out. Messaging contract, section 19.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from magnetar.broker.policies.config import RateConfig
+from magnetar.broker.policies.effective import Rate
+from magnetar.broker.policies.token_bucket import Throttle
+from magnetar.broker.stats import TopicStats
+from magnetar.common.runtime.clock import Clock
+
+OF_SUBSCRIPTION: Final = "the subscription"
+OF_TOPIC: Final = "the topic"
+OF_BROKER: Final = "the broker"
+
+WAIT_MIN_S: Final = 0.01
+"""Between two looks at a rate that is used up: what came together meanwhile goes out at once."""
+
+CAUGHT_UP_ENTRIES: Final = 1_000
+"""Unread entries up to which a subscription counts as one without a backlog, as in Apache Pulsar."""
+
+_NO_LIMIT: Final = 1 << 62
+
+
+class Throttled(Protocol):
+    """What a gate needs of its subscription."""
+
+    def wake(self) -> None: ...
+    def unread(self) -> int: ...
+
+
+class DispatchLimit:
+    """One rate, shared by everybody whom it limits together. `scope` says in words whose it is."""
+
+    __slots__ = ("_counts_batches", "_published", "_since", "_stats", "_throttle", "rate", "scope")
+
+    def __init__(
+        self,
+        scope: str,
+        rate: Rate,
+        now: float,
+        stats: TopicStats | None = None,
+        *,
+        counts_batches: bool = False,
+    ) -> None:
+        """`stats`: of the topic whose publish rate counts, if `rate` is relative to one."""
+        self.scope = scope
+        self.rate = rate
+        self._throttle = Throttle(rate, now)
+        self._counts_batches = counts_batches
+        self._stats = stats if rate.relative_to_publish_rate else None
+        self._since = now
+        self._published = self._publishes()
+
+    def change(self, rate: Rate, now: float, stats: TopicStats | None) -> None:
+        """From now on it is another rate; what was used up of the old one still counts."""
+        self.rate = rate
+        self._throttle = self._throttle.at_rate(rate, now)
+        self._stats = stats if rate.relative_to_publish_rate else None
+        self._since = now
+        self._published = self._publishes()
+
+    def available(self, now: float) -> tuple[int | None, int | None]:
+        """Messages (or entries) and bytes; see Throttle."""
+        if self._stats is not None and now - self._since >= self.rate.period_s:
+            self._follow(now)
+        return self._throttle.available(now)
+
+    def take(self, messages: int, byte_count: int, now: float) -> None:
+        self._throttle.take(messages, byte_count, now)
+
+    @property
+    def ready_at(self) -> float:
+        return self._throttle.ready_at
+
+    def _follow(self, now: float) -> None:
+        """A period is over: what was published in it is allowed on top in the next one."""
+        rate, periods = self.rate, (now - self._since) / self.rate.period_s
+        before, self._published = self._published, self._publishes()
+        messages = int((self._published[0] - before[0]) / periods)
+        byte_count = int((self._published[1] - before[1]) / periods)
+        allowed = Rate(
+            rate.messages + messages if rate.messages else 0,
+            rate.byte_count + byte_count if rate.byte_count else 0,
+            rate.period_s,
+        )
+        self._throttle = self._throttle.at_rate(allowed, now)
+        self._since = now
+
+    def _publishes(self) -> tuple[int, int]:
+        stats = self._stats
+        if stats is None:
+            return 0, 0
+        return stats.entries_in if self._counts_batches else stats.messages_in, stats.bytes_in
+
+
+class DispatchRate:
+    """The rates that hold for one subscription. Implements delivery.DispatchRateGate."""
+
+    __slots__ = ("_clock", "_config", "_exempt", "_subscription", "_timer", "limits", "throttled_by")
+
+    def __init__(
+        self, limits: Sequence[DispatchLimit], subscription: Throttled, config: RateConfig, clock: Clock
+    ) -> None:
+        self.limits = tuple(limits)
+        self._subscription = subscription
+        self._config = config
+        self._clock = clock
+        self._exempt = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.throttled_by: str | None = None
+
+    def room(self) -> tuple[int, int] | None:
+        self.throttled_by = None
+        self._exempt = not self._config.without_backlog and self._subscription.unread() <= CAUGHT_UP_ENTRIES
+        messages = byte_count = _NO_LIMIT
+        if self._exempt:
+            return messages, byte_count
+        now = ready_at = self._clock.monotonic()
+        for limit in self.limits:
+            some_messages, some_bytes = limit.available(now)
+            if some_messages == 0 or some_bytes == 0:
+                self.throttled_by = self.throttled_by or limit.scope
+                ready_at = max(ready_at, limit.ready_at)
+            if some_messages is not None:
+                messages = min(messages, some_messages)
+            if some_bytes is not None:
+                byte_count = min(byte_count, some_bytes)
+        if self.throttled_by is None:
+            return messages, byte_count
+        if self._timer is None:
+            wait_s = max(ready_at - now, WAIT_MIN_S)
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._look_again)
+        return None
+
+    def spent(self, entries: int, messages: int, byte_count: int) -> None:
+        if self._exempt:
+            return
+        now = self._clock.monotonic()
+        count = entries if self._config.counts_batches else messages
+        for limit in self.limits:
+            limit.take(count, byte_count, now)
+
+    def close(self) -> None:
+        """It holds no more, or other limits do: look at once."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.throttled_by = None
+        self._subscription.wake()
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._subscription.wake()

@@ -1,0 +1,72 @@
+"""Who is limited by which dispatch rate: a broker's, a topic's, a subscription's.
+
+A subscription that no rate limits has no gate and pays for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from magnetar.broker.policies.config import RateConfig
+from magnetar.broker.policies.effective import EffectivePolicies, Rate
+from magnetar.broker.stats import TopicStats
+from magnetar.broker.subscriptions.dispatch_rate import (
+    OF_BROKER,
+    OF_SUBSCRIPTION,
+    OF_TOPIC,
+    DispatchLimit,
+    DispatchRate,
+)
+from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.common.runtime.clock import Clock
+
+
+class DispatchRates:
+    """Those of one broker; gives topics and subscriptions theirs."""
+
+    def __init__(self, config: RateConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        rate = Rate(max(0, config.broker_dispatch_messages), max(0, config.broker_dispatch_bytes))
+        self._of_broker = DispatchLimit(OF_BROKER, rate, clock.monotonic()) if rate else None
+
+    def limit(
+        self,
+        subscriptions: Iterable[Subscription],
+        policies: EffectivePolicies,
+        of_topic: DispatchLimit | None,
+        stats: TopicStats,
+    ) -> DispatchLimit | None:
+        """Give a topic's subscriptions the rates that its policies say; at once, also those that go out now.
+
+        `of_topic` is the topic's own limit so far; returns the one to be kept from now on.
+        """
+        of_topic = self._changed(of_topic, OF_TOPIC, policies.dispatch_rate, stats)
+        shared = [each for each in (of_topic, self._of_broker) if each is not None]
+        for subscription in subscriptions:
+            gate = subscription.dispatch_rate
+            rate = policies.dispatch_rate_of(subscription.name)
+            if gate is None and not shared and not rate:
+                continue
+            before = gate.limits if isinstance(gate, DispatchRate) else ()
+            own = next((each for each in before if each.scope == OF_SUBSCRIPTION), None)
+            own = self._changed(own, OF_SUBSCRIPTION, rate, stats)
+            limits = shared if own is None else [own, *shared]
+            subscription.dispatch_rate = (
+                DispatchRate(limits, subscription, self._config, self._clock) if limits else None
+            )
+            if isinstance(gate, DispatchRate):
+                gate.close()
+        return of_topic
+
+    def _changed(
+        self, limit: DispatchLimit | None, scope: str, rate: Rate, stats: TopicStats
+    ) -> DispatchLimit | None:
+        if not rate:
+            return None
+        now = self._clock.monotonic()
+        if limit is None:
+            return DispatchLimit(scope, rate, now, stats, counts_batches=self._config.counts_batches)
+        if limit.rate != rate:
+            limit.change(rate, now, stats)
+        return limit

@@ -1,0 +1,49 @@
+"""Time to live: messages that nobody acknowledged in time count as acknowledged.
+
+Every subscription skips ahead to the first entry that is young enough, with or without consumers; delayed
+entries as well, before their time. Ages count from the broker's publish time. Retention may keep what
+expired. Messaging contract, section 19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.topic import Topic
+from magnetar.broker.topics.topic_backlog import publish_time_after
+from magnetar.common.runtime.clock import Clock
+
+
+class MessageExpiry:
+    """Housekeeping's look for messages that have expired."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def look(self, topic: Topic) -> Awaitable[object] | None:
+        ttl_s = topic.policies.message_ttl_s
+        if ttl_s <= 0 or not isinstance(topic, PersistentTopic) or not topic.subscriptions:
+            return None
+        return expire_before(topic, self._clock.wall_ms() - ttl_s * 1000)
+
+
+async def expire_before(topic: PersistentTopic, publish_time_ms: int) -> int:
+    """Let every subscription skip what was published before; returns how many entries that were, added up.
+
+    Raises StorageError when the times cannot be read.
+    """
+    behind = [each.cursor.mark_delete for each in topic.subscriptions.values() if each.backlog()]
+    if not behind:
+        return 0
+    oldest_ms = await publish_time_after(topic, min(behind))
+    if oldest_ms is None or oldest_ms >= publish_time_ms:
+        return 0
+    position = await topic.ledger.find_before_publish_time(publish_time_ms)
+    total = 0
+    for subscription in list(topic.subscriptions.values()):
+        if subscription.cursor.mark_delete < position:
+            expired = subscription.skip_to(position)
+            subscription.stats.messages_expired += expired
+            total += expired
+    return total

@@ -1,0 +1,46 @@
+"""Durable subscriptions that nobody uses are deleted after a time, where a policy says so.
+
+The time counts from the first look that found no consumer, so it begins again when the topic is loaded, and
+a subscription may live longer than the policy says by the time between two looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.topic import Topic
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.clock import Clock
+
+log = get_logger(__name__)
+
+
+class SubscriptionExpiry:
+    """Housekeeping's look for subscriptions that have expired."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def look(self, topic: Topic) -> Awaitable[object] | None:
+        minutes = topic.policies.subscription_expiration_min
+        if minutes <= 0 or not isinstance(topic, PersistentTopic):
+            return None
+        now = self._clock.monotonic()
+        expired = [each for each in topic.subscriptions.values() if _idle_s(each, now) > minutes * 60]
+        return _delete(topic, expired) if expired else None
+
+
+def _idle_s(subscription: Subscription, now: float) -> float:
+    if subscription.consumers or not subscription.cursor.durable:
+        return 0.0
+    if subscription.idle_since is None:
+        subscription.idle_since = now
+    return now - subscription.idle_since
+
+
+async def _delete(topic: PersistentTopic, expired: list[Subscription]) -> None:
+    for subscription in expired:
+        if await topic.delete_unused(subscription):
+            log.info("subscription expired", topic=topic.name.full, subscription=subscription.name)
