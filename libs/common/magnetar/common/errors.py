@@ -198,6 +198,10 @@ class ConsumerBusy(BrokerError):
     retriable = True
 
 
+class TooManyConsumers(ConsumerBusy):
+    """The topic, the subscription or one address has as many consumers as it may have."""
+
+
 class ConsumerAssignFailed(BrokerError):
     """A Key_Shared consumer asks for hash ranges that it cannot have, or there is none left to give it."""
 
@@ -220,6 +224,10 @@ class ProducerQuotaExceeded(BrokerError):
 
 class ProducerFenced(BrokerError):
     """Another producer has the topic alone, or had it since this one did; that is final."""
+
+
+class EncryptionRequired(BrokerError):
+    """A producer or a message that is not encrypted, where everything has to be."""
 
 
 class NotAllowed(BrokerError):

@@ -36,6 +36,7 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
     errors.ProducerBlocked: ServerError.ProducerBlockedQuotaExceededError,
     errors.ProducerQuotaExceeded: ServerError.ProducerBlockedQuotaExceededException,
     errors.ProducerFenced: ServerError.ProducerFenced,
+    errors.EncryptionRequired: ServerError.MetadataError,  # as Apache Pulsar answers it
     errors.NotAllowed: ServerError.NotAllowedError,
     errors.Unauthorized: ServerError.AuthorizationError,
     errors.UnsupportedVersion: ServerError.UnsupportedVersionError,

@@ -38,6 +38,10 @@ class Peer(Protocol):
         """Account for publish bytes taken (positive) or settled (negative); bounds what is read on."""
         ...
 
+    def pause_reading_for(self, seconds: float) -> None:
+        """Read nothing more from this connection for so long: it publishes more than it may."""
+        ...
+
     def close(self, reason: str) -> None:
         """Close the connection after what is queued was written; the reason is logged."""
         ...

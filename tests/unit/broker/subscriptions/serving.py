@@ -94,6 +94,9 @@ class Client:
     def publish_pending(self, byte_count: int) -> None:
         raise AssertionError("a consumer publishes nothing")
 
+    def pause_reading_for(self, seconds: float) -> None:
+        raise AssertionError("a consumer publishes nothing")
+
     def close(self, reason: str) -> None:
         self.connected = False
 

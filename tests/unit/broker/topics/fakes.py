@@ -39,6 +39,7 @@ class FakePeer:
     answers: list[tuple[int, str]] = field(default_factory=list)
     address: str = "client"
     writable: bool = True
+    paused_s: list[float] = field(default_factory=list)
 
     def write(self, data: bytes) -> None:
         while data:
@@ -57,6 +58,9 @@ class FakePeer:
 
     def publish_pending(self, byte_count: int) -> None:
         self.pending_bytes += byte_count
+
+    def pause_reading_for(self, seconds: float) -> None:
+        self.paused_s.append(seconds)
 
     def close(self, reason: str) -> None:
         self.connected = False

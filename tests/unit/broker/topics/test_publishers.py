@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import cast
 
 import pytest
-from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.policies.effective import resolve
 from magnetar.broker.topics.access_modes import (
     EXCLUSIVE,
     EXCLUSIVE_WITH_FENCING,
@@ -17,6 +18,7 @@ from magnetar.broker.topics.access_modes import (
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publishers import Publishers
 from magnetar.common.errors import LogFailed, ProducerBusy, ProducerFenced, ServiceNotReady
+from magnetar.common.metadata.values import Policies
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.common.wire.pulsar_pb2 import ProducerAccessMode
@@ -42,6 +44,8 @@ class Peer:
 
     def publish_pending(self, byte_count: int) -> None: ...
 
+    def pause_reading_for(self, seconds: float) -> None: ...
+
     def close(self, reason: str) -> None:
         self.connected = False
 
@@ -55,7 +59,7 @@ class FakeTopic(Publishers):
     """`gate` is waited for before an epoch is durable; `failing` is what becomes of that instead."""
 
     def __init__(self) -> None:
-        super().__init__(TopicName.parse("t"), cast(EffectivePolicies, None))
+        super().__init__(TopicName.parse("t"), resolve(BrokerConfig(), Policies(), Policies()), None)
         self.epoch = 0
         self.gate = asyncio.Event()
         self.gate.set()

@@ -49,6 +49,9 @@ class ListeningPeer:
     def publish_pending(self, byte_count: int) -> None:
         pass
 
+    def pause_reading_for(self, seconds: float) -> None:
+        pass
+
     def close(self, reason: str) -> None:
         self.connected = False
 

@@ -9,10 +9,10 @@ from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, Opening, OpenProducer
 from magnetar.broker.topics.access_modes import SHARED
 from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publishing import REFUSED_MESSAGES
 from magnetar.common.errors import NotAllowed, NotSupportedYet, ProtocolError, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
 from magnetar.common.wire.events import SendRejected, SendRun
 from magnetar.common.wire.pulsar_pb2 import (
@@ -20,18 +20,10 @@ from magnetar.common.wire.pulsar_pb2 import (
     CommandProducer,
     ServerError,
 )
-from prometheus_client import Counter
 
 log = get_logger(__name__)
 
 TOPIC_EPOCH_MAX: Final = 2**62
-
-REFUSED_MESSAGES = Counter(
-    "magnetar_refused_messages_total",
-    "Messages answered with SendError, by code.",
-    ["code"],
-    registry=REGISTRY,
-)
 
 
 def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, Any, None] | None:
@@ -96,6 +88,7 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
         properties={each.key: each.value for each in command.metadata},
         schema_version=version,
         connected_since_ms=services.clock.wall_ms(),
+        encrypts=command.encrypted,
         access_mode=command.producer_access_mode,
         topic_epoch=command.topic_epoch + 1 if command.HasField("topic_epoch") else 0,
     )

@@ -174,7 +174,13 @@ class LimitConfig:
     """How many of each a topic or namespace may have; 0 is no limit."""
 
     producers_per_topic_max: int = setting(0, "Producers of a topic.", key="maxProducersPerTopic", minimum=0)
+    producers_same_address_max: int = setting(
+        0, "Producers of a topic from one address.", key="maxSameAddressProducersPerTopic", minimum=0
+    )
     consumers_per_topic_max: int = setting(0, "Consumers of a topic.", key="maxConsumersPerTopic", minimum=0)
+    consumers_same_address_max: int = setting(
+        0, "Consumers of a topic from one address.", key="maxSameAddressConsumersPerTopic", minimum=0
+    )
     consumers_per_subscription_max: int = setting(
         0, "Consumers of a subscription.", key="maxConsumersPerSubscription", minimum=0
     )

@@ -71,7 +71,9 @@ class EffectivePolicies:
     subscribes_per_consumer: int
     subscribe_period_s: int
     max_producers: int
+    max_producers_same_address: int
     max_consumers: int
+    max_consumers_same_address: int
     max_consumers_per_subscription: int
     max_subscriptions: int
     max_message_bytes: int
@@ -188,6 +190,8 @@ def resolve(config: BrokerConfig, namespace: Policies, topic: Policies) -> Effec
             (subscribe.subscribe_rate.period_s or 30) if subscribe else defaults.rates.subscribe_period_s
         ),
         max_producers=number("max_producers_per_topic", defaults.limits.producers_per_topic_max),
+        max_producers_same_address=defaults.limits.producers_same_address_max,
+        max_consumers_same_address=defaults.limits.consumers_same_address_max,
         max_consumers=number("max_consumers_per_topic", defaults.limits.consumers_per_topic_max),
         max_consumers_per_subscription=number(
             "max_consumers_per_subscription", defaults.limits.consumers_per_subscription_max

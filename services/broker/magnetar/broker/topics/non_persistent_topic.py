@@ -13,7 +13,9 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.membership import check_allowed
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.topics.limits import check_one_more_consumer, check_one_more_subscription
 from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
 from magnetar.common.errors import ConsumerBusy, OwnershipLost
 from magnetar.common.naming.topic_name import TopicName
@@ -28,9 +30,15 @@ class NonPersistentTopic(Topic):
     __slots__ = ("_clock", "_config", "_subscriptions", "_topic_epoch")
 
     def __init__(
-        self, name: TopicName, policies: EffectivePolicies, config: BrokerConfig, clock: Clock
+        self,
+        name: TopicName,
+        policies: EffectivePolicies,
+        config: BrokerConfig,
+        clock: Clock,
+        *,
+        publish_limits: PublishLimits | None = None,
     ) -> None:
-        super().__init__(name, policies)
+        super().__init__(name, policies, publish_limits)
         self._config = config
         self._clock = clock
         self._subscriptions: dict[str, NonPersistentSubscription] = {}
@@ -57,6 +65,11 @@ class NonPersistentTopic(Topic):
         return 0
 
     def publish(self, producer: Producer, sends: SendRun) -> None:
+        if self.gate is not None:
+            admitted = self.gate.admit(producer, sends)
+            if admitted is None:
+                return
+            sends = admitted
         for subscription in self._subscriptions.values():
             subscription.publish(sends.entries, sends.message_counts)
         for index in range(len(sends.entries)):
@@ -70,8 +83,12 @@ class NonPersistentTopic(Topic):
     async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
         check_allowed(request.type, self.policies.subscription_types)
         self.check_open()
+        check_one_more_consumer(
+            self.policies, self.name, self._subscriptions, request.subscription, request.peer
+        )
         subscription = self._subscriptions.get(request.subscription)
         if subscription is None:
+            check_one_more_subscription(self.policies, self.name, len(self._subscriptions))
             subscription = self._new_subscription(request.subscription)
             self._subscriptions[request.subscription] = subscription
         consumer = Consumer(

@@ -177,6 +177,7 @@ class PartitionedTopics:
         await self._registry.check_allowed(name)
         if await self._registry.exists(name):
             raise TopicExists(f"topic {name} exists already, and is not partitioned")
+        await self._registry.check_room(name, partitions)
         key = self._keys.partitioned_topic(name)
         value = PartitionedTopic(
             partitions=partitions, properties=properties, created_ms=self._ledgers.clock.wall_ms()

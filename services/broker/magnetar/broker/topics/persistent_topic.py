@@ -22,8 +22,17 @@ from magnetar.broker.topics import backlog_quota, topic_backlog
 from magnetar.broker.topics.deduplicated_publishing import DeduplicatedPublishing, open_deduplication
 from magnetar.broker.topics.deduplication import deduplicates
 from magnetar.broker.topics.dispatch_rates import DispatchRates
+from magnetar.broker.topics.limits import check_one_more_consumer, check_one_more_subscription
 from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publishing import PendingPublish, Refusals, run_of, send_errors
+from magnetar.broker.topics.publish_gate import PublishLimits
+from magnetar.broker.topics.publishing import (
+    PendingPublish,
+    Refusals,
+    run_of,
+    send_errors,
+    send_receipts,
+    send_refusals,
+)
 from magnetar.broker.topics.retention import retention_of
 from magnetar.broker.topics.subscribe_rate import SubscribeRate
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
@@ -33,6 +42,7 @@ from magnetar.common.errors import (
     OwnershipLost,
     StorageError,
     SubscriptionNotFound,
+    TooManyConsumers,
     UnsubscribeRefused,
 )
 from magnetar.common.naming.position import Position
@@ -42,7 +52,6 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.batch import parse_metadata
 from magnetar.common.wire.events import SendRun
-from magnetar.common.wire.receipts import receipts
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
@@ -87,10 +96,11 @@ class PersistentTopic(Topic):
         spawn: Spawn,
         on_gone: Callable[[PersistentTopic], None],
         *,
+        publish_limits: PublishLimits | None = None,
         broker_unacked: BrokerUnackedLimit | None = None,
         dispatch_rates: DispatchRates | None = None,
     ) -> None:
-        super().__init__(name, policies)
+        super().__init__(name, policies, publish_limits)
         self._config = config
         self._budget = budget
         self._clock = clock
@@ -178,6 +188,11 @@ class PersistentTopic(Topic):
     # -- publishing
 
     def publish(self, producer: Producer, sends: SendRun) -> None:
+        if self.gate is not None:
+            admitted = self.gate.admit(producer, sends)
+            if admitted is None:
+                return
+            sends = admitted
         if self._deduplication is not None:
             self._deduplication.publish(producer, sends)
             return
@@ -227,41 +242,16 @@ class PersistentTopic(Topic):
         if self._deduplication is not None:
             self._deduplication.confirmed(publishes)
         else:
-            self._send_receipts(publishes)
+            send_receipts(publishes, self.stats, self._clock.monotonic())
         for subscription in self._subscriptions.values():
             subscription.wake()
-
-    def _send_receipts(self, publishes: list[tuple[Run, object]]) -> None:
-        now = self._clock.monotonic()
-        for run, pending in publishes:
-            assert isinstance(pending, PendingPublish)
-            producer = pending.producer
-            if producer.peer.connected:
-                producer.peer.write(
-                    receipts(
-                        producer.producer_id,
-                        run.ledger_id,
-                        run.first_entry_id,
-                        pending.sends.sequence_varints,
-                        pending.sends.highest_varints,
-                    )
-                )
-            producer.peer.publish_pending(-pending.byte_length)
-            producer.settled()
-            self.stats.write_latency.observe((now - pending.taken_at) * 1000, len(run.entries))
 
     def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
         """Storage failed for too long: nothing of this is on the topic, and its senders hear so."""
         if self._deduplication is not None:
             self._deduplication.refused(publishes, error)
-            return
-        for _, pending in publishes:
-            assert isinstance(pending, PendingPublish)
-            producer = pending.producer
-            if producer.peer.connected:
-                producer.peer.write(send_errors(producer, pending.sends, error))
-            producer.peer.publish_pending(-pending.byte_length)
-            producer.settled()
+        else:
+            send_refusals(publishes, error)
 
     def on_lost(self, error: StorageError) -> None:
         """Another owner has the topic, or its storage is gone: close its clients, who look it up again.
@@ -288,6 +278,8 @@ class PersistentTopic(Topic):
             self._subscribe_rate.check(request, self.policies, self._clock.monotonic())
         try:
             return await self._subscribe(request)
+        except TooManyConsumers:
+            raise
         except ConsumerBusy:
             if not await self._holders_are_gone(request):
                 raise
@@ -297,6 +289,9 @@ class PersistentTopic(Topic):
         check_allowed(request.type, self.policies.subscription_types)
         async with self._subscriptions_lock:
             self.check_open()
+            check_one_more_consumer(
+                self.policies, self.name, self._subscriptions, request.subscription, request.peer
+            )
             subscription = self._subscriptions.get(request.subscription)
             if subscription is None:
                 subscription = await self._create(request)
@@ -332,11 +327,12 @@ class PersistentTopic(Topic):
         return not any(alive)
 
     async def _create(self, request: SubscribeRequest) -> Subscription:
-        if request.durable and not self._config.topics.auto_subscription_creation:
+        if request.durable and not self.policies.auto_subscription_creation:
             raise SubscriptionNotFound(
                 f"subscription {request.subscription!r} does not exist on {self.name} and "
                 "allowAutoSubscriptionCreation is off; create it first"
             )
+        check_one_more_subscription(self.policies, self.name, len(self._subscriptions))
         position = await self._start_position(request)
         if request.durable:
             cursor = await self.ledger.create_cursor(request.subscription, position, request.properties)
@@ -368,11 +364,12 @@ class PersistentTopic(Topic):
             self.check_open()
             if name in self._subscriptions:
                 return
-            if not self._config.topics.auto_subscription_creation:
+            if not self.policies.auto_subscription_creation:
                 raise NotAllowed(
                     f"subscription {name!r} cannot be created on {self.name}: "
                     "allowAutoSubscriptionCreation is off"
                 )
+            check_one_more_subscription(self.policies, self.name, len(self._subscriptions))
             self._add_subscription(await self.ledger.create_cursor(name, self.ledger.first_position(), {}))
 
     async def adopt_subscriptions(self, other: Topic) -> None:

@@ -30,6 +30,8 @@ class Producer:
     properties: dict[str, str]
     schema_version: bytes
     connected_since_ms: int
+    encrypts: bool = False
+    """Its client says that it encrypts every message."""
     access_mode: ProducerAccessMode.ValueType = ProducerAccessMode.Shared
     topic_epoch: int = 0
     """The one under which it has the topic alone, at least 1; before it does, the one it had before."""

@@ -20,7 +20,9 @@ from magnetar.broker.topics.access_modes import (
     Decision,
     is_stale,
 )
+from magnetar.broker.topics.limits import check_encrypts, check_one_more_producer
 from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.common.errors import ProducerBusy, ProducerFenced, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import commands
@@ -29,9 +31,24 @@ from magnetar.common.wire import commands
 class Publishers(ABC):
     """The part of a topic that knows its producers."""
 
-    __slots__ = ("_leaving", "access", "closing", "name", "policies", "producers")
+    __slots__ = (
+        "_leaving",
+        "_publish_limits",
+        "access",
+        "closing",
+        "gate",
+        "name",
+        "policies",
+        "producers",
+    )
 
-    def __init__(self, name: TopicName, policies: EffectivePolicies) -> None:
+    def __init__(
+        self, name: TopicName, policies: EffectivePolicies, publish_limits: PublishLimits | None
+    ) -> None:
+        """`publish_limits`: None leaves limits on what is published out of it."""
+        self._publish_limits = publish_limits
+        self.gate = None if publish_limits is None else publish_limits.gate(policies)
+        """What messages have to pass; None where they are free to come."""
         self.name = name
         self.policies = policies
         """Those that hold now; shared with the namespace's other topics that have none of their own."""
@@ -66,6 +83,16 @@ class Publishers(ABC):
         if self.closing:
             raise ServiceNotReady(f"topic {self.name} is being closed; look it up again")
 
+    def apply_policies(self, policies: EffectivePolicies) -> None:
+        """Other policies hold from now on. Called from the event loop, also when nothing differs."""
+        self.policies = policies
+        if self._publish_limits is not None:
+            self.gate = self._publish_limits.gate(policies, self.gate)
+        if policies.encryption_required:
+            for producer in list(self.producers.values()):
+                if not producer.encrypts:
+                    self.disconnect_producer(producer)
+
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest persisted sequence id of a producer name; -1 when it is not kept or none is known."""
         return -1
@@ -76,10 +103,11 @@ class Publishers(ABC):
         """Connect a producer as its access mode says; returns when it may publish.
 
         Its name is free, or its holder is dead and replaced. `waits` is called when the producer has to wait
-        for the topic. Raises ProducerBusy, ProducerFenced, ServiceNotReady, and what the epoch's being
-        written raises.
+        for the topic. Raises ProducerBusy, ProducerFenced, EncryptionRequired, ServiceNotReady, and what the
+        epoch's being written raises.
         """
         self.check_open()
+        check_encrypts(self.policies, self.name, producer)
         await self._probe_namesake(producer)
         self.check_open()
         access = self.access
@@ -122,6 +150,7 @@ class Publishers(ABC):
             raise ProducerBusy(
                 f"producer with name {producer.name!r} is already connected to topic {self.name}"
             )
+        check_one_more_producer(self.policies, self.name, self.producers.values(), producer)
         self.producers[producer.name] = producer
 
     def _fence(self, access: AccessModes[Producer]) -> None:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from magnetar.broker.error_codes import code_of
+from magnetar.broker.stats import TopicStats
 from magnetar.broker.topics.producer import Producer
 from magnetar.common.errors import StorageError
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire import commands
 from magnetar.common.wire.events import SendRun
+from magnetar.common.wire.receipts import receipts
 from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER, Run
+from prometheus_client import Counter
 
 log = get_logger(__name__)
+
+REFUSED_MESSAGES = Counter(
+    "magnetar_refused_messages_total",
+    "Messages answered with SendError because they may not be taken, by code.",
+    ["code"],
+    registry=REGISTRY,
+)
 
 REFUSALS_TOLD_EVERY_S: Final = 1.0
 """Between two log lines about what one topic refused."""
@@ -34,6 +46,57 @@ def run_of(sends: SendRun) -> Run:
     """The entries of a run, to be appended."""
     flags = (RUN_CHUNK if sends.is_chunk else 0) | (RUN_MARKER if sends.marker else 0)
     return Run(sends.entries, message_counts=sends.message_counts, flags=flags, byte_length=sends.byte_length)
+
+
+def part_of(sends: SendRun, indexes: Sequence[int]) -> SendRun | None:
+    """Some entries of a run, in their order; None for none of them."""
+    if not indexes:
+        return None
+    if len(indexes) == len(sends.entries):
+        return sends
+    entries = [sends.entries[index] for index in indexes]
+    highests, counts = sends.highest_varints, sends.message_counts
+    return SendRun(
+        sends.producer_id,
+        entries,
+        [sends.sequence_varints[index] for index in indexes],
+        None if highests is None else [highests[index] for index in indexes],
+        None if counts is None else [counts[index] for index in indexes],
+        sends.is_chunk,
+        sends.marker,
+        sum(map(len, entries)),
+    )
+
+
+def send_receipts(publishes: list[tuple[Run, object]], stats: TopicStats, now: float) -> None:
+    """These runs are persisted: tell their senders."""
+    for run, pending in publishes:
+        assert isinstance(pending, PendingPublish)
+        producer = pending.producer
+        if producer.peer.connected:
+            producer.peer.write(
+                receipts(
+                    producer.producer_id,
+                    run.ledger_id,
+                    run.first_entry_id,
+                    pending.sends.sequence_varints,
+                    pending.sends.highest_varints,
+                )
+            )
+        producer.peer.publish_pending(-pending.byte_length)
+        producer.settled()
+        stats.write_latency.observe((now - pending.taken_at) * 1000, len(run.entries))
+
+
+def send_refusals(publishes: list[tuple[Run, object]], error: StorageError) -> None:
+    """Nothing of these runs is on the topic: tell their senders."""
+    for _, pending in publishes:
+        assert isinstance(pending, PendingPublish)
+        producer = pending.producer
+        if producer.peer.connected:
+            producer.peer.write(send_errors(producer, pending.sends, error))
+        producer.peer.publish_pending(-pending.byte_length)
+        producer.settled()
 
 
 def send_errors(producer: Producer, sends: SendRun, error: StorageError) -> bytes:

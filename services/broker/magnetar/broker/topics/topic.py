@@ -13,6 +13,7 @@ from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.broker.topics.publishers import Publishers
 from magnetar.common.errors import MagnetarError, NotAllowed, OwnershipLost
 from magnetar.common.naming.position import Position
@@ -79,8 +80,10 @@ class Topic(Publishers):
 
     __slots__ = ("inactive_since", "stats")
 
-    def __init__(self, name: TopicName, policies: EffectivePolicies) -> None:
-        super().__init__(name, policies)
+    def __init__(
+        self, name: TopicName, policies: EffectivePolicies, publish_limits: PublishLimits | None
+    ) -> None:
+        super().__init__(name, policies, publish_limits)
         self.stats = TopicStats()
         self.inactive_since: float | None = None
         """When housekeeping first saw that nobody uses it; None since somebody asked for it."""
@@ -108,10 +111,6 @@ class Topic(Publishers):
     def oldest_backlog_age_s(self) -> int:
         """Age of the oldest message in a backlog; -1 without one, and when finding out would cost a read."""
         return -1
-
-    def apply_policies(self, policies: EffectivePolicies) -> None:
-        """Other policies hold from now on. Called from the event loop, also when nothing differs."""
-        self.policies = policies
 
     @abstractmethod
     def publish(self, producer: Producer, sends: SendRun) -> None:

@@ -23,6 +23,7 @@ from magnetar.broker.subscriptions.entry_source import Spawn
 from magnetar.broker.topics.dispatch_rates import DispatchRates
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import (
     MetadataError,
@@ -87,6 +88,7 @@ class TopicRegistry:
         self._schemas = schemas
         self._spawn = spawn
         self._broker_unacked = broker_unacked_limit(config.dispatch)
+        self._publish_limits = PublishLimits(config, ledgers.clock)
         self._dispatch_rates = DispatchRates(config.policies.rates, ledgers.clock)
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
@@ -152,7 +154,9 @@ class TopicRegistry:
         else:
             if not create or not await self._may_create(name):
                 raise TopicNotFound(f"topic {name} is not there, and may not be created automatically")
-            topic = NonPersistentTopic(name, policies, self._config, self._ledgers.clock)
+            topic = NonPersistentTopic(
+                name, policies, self._config, self._ledgers.clock, publish_limits=self._publish_limits
+            )
         if self._closing:
             await topic.close()
             raise ServiceNotReady("the broker is shutting down")
@@ -207,6 +211,7 @@ class TopicRegistry:
             self._ledgers.clock,
             self._spawn,
             self._forget,
+            publish_limits=self._publish_limits,
             broker_unacked=self._broker_unacked,
             dispatch_rates=self._dispatch_rates,
         )
@@ -241,7 +246,18 @@ class TopicRegistry:
                 return name.partition_index < partitions
         elif await self.partitions(name) != NOT_PARTITIONED:
             return False  # what is sent to it would be in none of its partitions
-        return (await self._policies.of_namespace(name.namespace)).auto_topic_creation
+        if not (await self._policies.of_namespace(name.namespace)).auto_topic_creation:
+            return False
+        await self.check_room(name)
+        return True
+
+    async def check_room(self, name: TopicName, partitions: int = 1) -> None:
+        """Raises NotAllowed when this topic is missing and its namespace has no room for it."""
+        most = (await self._policies.of_namespace(name.namespace)).max_topics
+        if not most or not name.persistent or await self.exists(name):
+            return
+        if len(await self.list(name.namespace, persistent=True)) + partitions > most:
+            raise NotAllowed(f"namespace {name.namespace} may have {most} topics; {name} would be too much")
 
     async def partitions(self, name: TopicName) -> int:
         """How many partitions a partitioned topic has; 0 when it is not partitioned."""

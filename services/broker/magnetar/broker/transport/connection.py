@@ -80,6 +80,8 @@ class Connection(asyncio.Protocol):
         self._flush_scheduled = False
         self._pending_bytes = 0
         self._pauses: set[str] = set()
+        self._paused_until = 0.0
+        self._pause_timer: asyncio.TimerHandle | None = None
         self._requests = 0
         self._heard = True
         self._pinged = False
@@ -252,6 +254,16 @@ class Connection(asyncio.Protocol):
         elif self._pauses and self._pending_bytes <= self._pending_bytes_max // 2:
             self._resume_reading("publishes of this connection")
 
+    def pause_reading_for(self, seconds: float) -> None:
+        until = self._loop.time() + seconds
+        if not self.connected or until <= self._paused_until:
+            return
+        self._paused_until = until
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+        self._pause_timer = self._loop.call_at(until, self._resume_reading, "publish rate")
+        self._pause_reading("publish rate")
+
     def close(self, reason: str) -> None:
         if not self.connected:
             return
@@ -300,7 +312,8 @@ class Connection(asyncio.Protocol):
         elif silent:
             self.close("no answer to Ping within the keep-alive interval")
             return
-        if not self._heard and not self._pinged:
+        # While its Pings lie unread, ours tell the peer that we live.
+        if not self._heard and (not self._pinged or self._pauses):
             self._pinged = True
             self.write(commands.PING)
         self._keep_alive = self._loop.call_later(self._keep_alive_s, self._check_alive)
@@ -324,6 +337,8 @@ class Connection(asyncio.Protocol):
         self._output_open = False
         self._count_unsent()
         self._keep_alive.cancel()
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
         self._connections.discard(self)
         self._budget.forget(id(self))
         self._client.disconnected()

@@ -1,0 +1,142 @@
+"""What stands between a producer's messages and its topic where policies ask for it; elsewhere nothing does.
+
+Single messages are refused here (too large, not encrypted, delayed for too long), each by its own SendError;
+the rest of their run goes on. Rates refuse nothing: what came is taken, and the connection that it came on is
+not read until the rate allows more, so that sockets and clients hold the rest back.
+"""
+
+from __future__ import annotations
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.error_codes import code_of
+from magnetar.broker.policies.effective import EffectivePolicies, Rate
+from magnetar.broker.policies.token_bucket import Throttle
+from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publishing import REFUSED_MESSAGES, part_of
+from magnetar.common.errors import BrokerError, DataCorruption, EncryptionRequired, NotAllowed
+from magnetar.common.runtime.clock import Clock
+from magnetar.common.wire import commands
+from magnetar.common.wire.batch import parse_metadata
+from magnetar.common.wire.events import SendRun
+from magnetar.common.wire.pulsar_pb2 import ServerError
+
+
+class PublishGate:
+    """The limits on what a topic's producers send; `rate` is the topic's own, None when it has none."""
+
+    __slots__ = ("_broker_rate", "_bytes_max", "_clock", "_delay_ms_max", "_encrypted_only", "rate")
+
+    def __init__(
+        self,
+        *,
+        bytes_max: int = 0,
+        delay_ms_max: int = 0,
+        encrypted_only: bool = False,
+        rate: Throttle | None = None,
+        broker_rate: Throttle | None = None,
+        clock: Clock,
+    ) -> None:
+        """Limits of 0 are none."""
+        self._bytes_max = bytes_max
+        self._delay_ms_max = delay_ms_max
+        self._encrypted_only = encrypted_only
+        self.rate = rate
+        self._broker_rate = broker_rate
+        self._clock = clock
+
+    def admit(self, producer: Producer, sends: SendRun) -> SendRun | None:
+        """What of a run is taken, None when nothing is; those that are refused are answered."""
+        if self._bytes_max or self._delay_ms_max or self._encrypted_only:
+            admitted = self._without_refused(producer, sends)
+            if admitted is None:
+                return None
+            sends = admitted
+        self._count(producer, sends)
+        return sends
+
+    def _count(self, producer: Producer, sends: SendRun) -> None:
+        messages = sum(sends.message_counts) if sends.message_counts else len(sends.entries)
+        now = self._clock.monotonic()
+        ready_at = now
+        for rate in (self.rate, self._broker_rate):
+            if rate is not None:
+                rate.take(messages, sends.byte_length, now)
+                ready_at = max(ready_at, rate.ready_at)
+        if ready_at > now:
+            producer.peer.pause_reading_for(ready_at - now)
+
+    def _without_refused(self, producer: Producer, sends: SendRun) -> SendRun | None:
+        refused = []
+        for index, entry in enumerate(sends.entries):
+            error = self._error(entry)
+            if error is not None:
+                refused.append(index)
+                code = code_of(error)
+                REFUSED_MESSAGES.labels(ServerError.Name(code)).inc()
+                producer.peer.write(
+                    commands.send_error(producer.producer_id, sends.sequence_id(index), code, str(error))
+                )
+        if not refused:
+            return sends
+        gone = set(refused)
+        return part_of(sends, [index for index in range(len(sends.entries)) if index not in gone])
+
+    def _error(self, entry: bytes) -> BrokerError | None:
+        if 0 < self._bytes_max < len(entry):
+            return NotAllowed(f"a message of {len(entry)} bytes is over this topic's {self._bytes_max}")
+        if not self._encrypted_only and not self._delay_ms_max:
+            return None
+        try:
+            metadata = parse_metadata(entry)
+        except DataCorruption as error:
+            return NotAllowed(f"the message cannot be judged: {error}")
+        if self._encrypted_only and not metadata.encryption_keys:
+            return EncryptionRequired("messages must be encrypted here; let the producer encrypt")
+        if 0 < self._delay_ms_max < metadata.deliver_at_time - self._clock.wall_ms():
+            return NotAllowed(f"messages may be delayed by at most {self._delay_ms_max} ms here")
+        return None
+
+
+class PublishLimits:
+    """Makes the gates of a broker's topics, and has the rate that holds for all of them together."""
+
+    __slots__ = ("_bytes_max", "_clock", "_rate")
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self._bytes_max = config.publish.message_bytes_max
+        self._clock = clock
+        rates = config.policies.rates
+        rate = Rate(max(0, rates.broker_publish_messages), max(0, rates.broker_publish_bytes))
+        self._rate = Throttle(rate, clock.monotonic()) if rate else None
+
+    def gate(self, policies: EffectivePolicies, former: PublishGate | None = None) -> PublishGate | None:
+        """What a topic's policies ask for, None when that is nothing.
+
+        `former` is the topic's gate until now: what its rate owes goes on being owed.
+        """
+        bytes_max = policies.max_message_bytes
+        if bytes_max >= self._bytes_max:
+            bytes_max = 0  # such frames do not even arrive
+        delay_ms_max = policies.delayed_delivery_max_delay_ms if policies.delayed_delivery_active else 0
+        if not (
+            bytes_max
+            or delay_ms_max
+            or policies.encryption_required
+            or policies.publish_rate
+            or self._rate is not None
+        ):
+            return None
+        return PublishGate(
+            bytes_max=bytes_max,
+            delay_ms_max=delay_ms_max,
+            encrypted_only=policies.encryption_required,
+            rate=self._topic_rate(policies.publish_rate, None if former is None else former.rate),
+            broker_rate=self._rate,
+            clock=self._clock,
+        )
+
+    def _topic_rate(self, rate: Rate, former: Throttle | None) -> Throttle | None:
+        if not rate:
+            return None
+        now = self._clock.monotonic()
+        return Throttle(rate, now) if former is None else former.at_rate(rate, now)

@@ -1,0 +1,47 @@
+"""Publish rates: what comes too fast waits in the socket, nothing is refused and nothing lost."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.integration.harness import Endpoint
+from tests.integration.raw.transcript import line, numbered, payloads
+
+SERVER_SETTINGS = {
+    "maxPublishRatePerTopicInMessages": "50",
+    "keepAliveIntervalSeconds": "1",
+}
+
+pytestmark = pytest.mark.usefixtures("server")
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_a_producer_gets_the_rate_and_no_more(endpoint: Endpoint, topic: str, domain: str) -> None:
+    name = topic.replace("persistent", domain, 1)
+    with line(endpoint) as c:
+        c.open_producer(name)
+        began = time.monotonic()
+        for number in range(120):
+            c.publish(b"m", first=number)
+        # 50 at once, the others at 50 a second; the last one is taken when its token is there.
+        assert time.monotonic() - began >= (120 - 50 - 1) / 50
+
+
+def test_a_burst_is_taken_whole_and_the_connection_lives_through_its_wait(
+    endpoint: Endpoint, topic: str
+) -> None:
+    """The line waits for longer than two keep-alive intervals, and another one is not concerned."""
+    with line(endpoint) as c, line(endpoint) as other:
+        c.subscribe(topic)
+        c.open_producer(topic)
+        other.open_producer(topic + "-other")
+        began = time.monotonic()
+        c.publish(*numbered(200))
+        c.send("ping")
+        other.publish(b"at once")
+        assert c.expect("pong").name == "pong"
+        assert time.monotonic() - began >= (200 - 50) / 50
+        c.flow(1_000)
+        assert payloads(c.expect_messages(200)) == numbered(200)
