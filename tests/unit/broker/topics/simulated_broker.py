@@ -71,7 +71,7 @@ class ListPeer:
     async def is_alive(self) -> bool:
         return self.connected
 
-    def count(self, kind: pb.BaseCommand.Type) -> int:
+    def count(self, kind: pb.BaseCommand.Type.ValueType) -> int:
         return sum(command.type == kind for command in self.commands)
 
     @property
