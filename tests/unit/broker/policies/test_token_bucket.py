@@ -46,3 +46,22 @@ def test_a_limit_that_is_off_is_no_limit() -> None:
     throttle.take(1, 1 << 40, 0.0)
     assert throttle.available(0.0) == (9, None)
     assert Throttle(Rate(), 0.0).ready_at == ALWAYS
+
+
+def test_another_rate_keeps_what_is_there_and_what_is_owed() -> None:
+    bucket = TokenBucket(10, 1.0, 0.0)
+    bucket.take(7, 0.0)
+    assert bucket.at_rate(100, 1.0, 0.0).available(0.001) == 3
+    assert bucket.at_rate(2, 1.0, 0.0).available(0.0) == 2, "no more than fits"
+    bucket.take(13, 0.0)
+    owing = bucket.at_rate(5, 1.0, 0.0)
+    assert owing.available(1.9) == 0, "ten are owed, at five a second"
+    assert owing.available(2.4) == 2
+
+
+def test_a_throttle_of_another_rate_limits_what_that_limits() -> None:
+    throttle = Throttle(Rate(messages=10), 0.0)
+    throttle.take(10, 500, 0.0)
+    both = throttle.at_rate(Rate(messages=20, byte_count=1_000), 0.0)
+    assert both.available(0.0) == (0, 1_000)
+    assert both.at_rate(Rate(byte_count=1_000), 0.0).available(0.0) == (None, 1_000)
