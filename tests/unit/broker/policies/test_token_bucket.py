@@ -56,7 +56,7 @@ def test_another_rate_keeps_what_is_there_and_what_is_owed() -> None:
     bucket.take(13, 0.0)
     owing = bucket.at_rate(5, 1.0, 0.0)
     assert owing.available(1.9) == 0, "ten are owed, at five a second"
-    assert owing.available(2.4) == 2
+    assert owing.available(2.5) == 2
 
 
 def test_a_throttle_of_another_rate_limits_what_that_limits() -> None:
