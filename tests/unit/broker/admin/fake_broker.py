@@ -32,6 +32,7 @@ class FakeSubscription:
     unacked_messages: int = 0
     entries_behind: int = 0
     blocked_on_unacked: bool = False
+    delayed: int = 0
 
     def backlog(self) -> int:
         return self.entries_behind
@@ -46,6 +47,7 @@ class FakeTopic:
     storage_entries: int = 0
     backlog_bytes: int = 0
     oldest_backlog_age_s: int = -1
+    delayed_index_bytes: int = 0
     subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
 
 

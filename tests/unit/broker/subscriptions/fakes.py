@@ -52,6 +52,7 @@ class FakeCursor:
     """Acknowledged entry ids as a plain set."""
 
     name = "s"
+    has_holes = False
 
     def __init__(self) -> None:
         self.acked: set[int] = set()

@@ -25,6 +25,7 @@ from magnetar.ledger.managed_ledger.context import ReadResult
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
+from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
 from magnetar.sim.loop import SimLoop
 
 LEDGER_ENTRIES = 10
@@ -110,6 +111,8 @@ class StoredTopic:
     Entries before number `cached_from` have to be read from storage, which takes a moment.
     """
 
+    delays: TopicDelays | None = None
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.spans = LedgerSpans()
@@ -191,6 +194,8 @@ class StoredTopic:
 class Serving:
     """One subscription with its clients, in a simulated loop. Every call returns when all is quiet."""
 
+    topic_type: type[StoredTopic] = StoredTopic
+
     def __init__(
         self,
         sub_type: SubType.ValueType,
@@ -206,7 +211,7 @@ class Serving:
         self.loop = SimLoop()
         self.sub_type = sub_type
         self.config = config or DispatchConfig()
-        self.topic = StoredTopic(topic)
+        self.topic = self.topic_type(topic)
         for _ in range(entries):
             self.topic.append()
         self.topic.cached_from = cached_from

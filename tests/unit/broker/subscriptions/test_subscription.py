@@ -245,48 +245,6 @@ def test_what_is_skipped_is_not_delivered_though_it_was_read(serve: Serve) -> No
 # -- the gates
 
 
-class Odd:
-    """Keeps the entries with odd numbers."""
-
-    def __init__(self) -> None:
-        self.kept: list[tuple[int, int]] = []
-        self.cleared = 0
-
-    def hold(self, run: Any) -> list[Any]:
-        parts = []
-        for entry_id in range(run.first_entry_id, run.last_entry_id + 1):
-            part = run.slice(entry_id, entry_id)
-            if int(part.entries[0]) % 2:
-                self.kept.append((run.ledger_id, entry_id))
-            else:
-                parts.append(part)
-        return parts
-
-    def clear(self) -> None:
-        self.kept.clear()
-        self.cleared += 1
-
-
-@pytest.mark.parametrize("sub_type", [SubType.Exclusive, SubType.Failover, SubType.Shared])
-def test_delayed_entries_are_kept_until_they_are_given_back_on_shared_only(
-    serve: Serve, sub_type: SubType.ValueType
-) -> None:
-    serving = serve(sub_type, entries=14)
-    gate = Odd()
-    serving.subscription.delay = gate
-    consumer = serving.join("a", permits=100, wait_s=2)
-    if sub_type != SubType.Shared:
-        assert client_of(consumer).take() == list(range(14))
-        return
-    assert client_of(consumer).take() == list(range(0, 14, 2))
-    serving.do(lambda: serving.subscription.deliver_again(gate.kept[::-1]))
-    assert client_of(consumer).take() == list(range(1, 14, 2))
-    serving.leave(consumer)
-    assert gate.cleared == 1
-    again = serving.join("b", permits=100)
-    assert client_of(again).take() == list(range(0, 14, 2))
-
-
 class Metered:
     """Room for so many messages; remembers what was spent."""
 

@@ -84,7 +84,7 @@ def test_a_step_of_the_wall_clock_is_noticed_within_a_tick() -> None:
         sub = Subscription(topic)
         sub.delays.hold(now + 3_600_000, ledger_id, 0)
         steps = [0]
-        sub.delays._now_ms = lambda: topic.ctx.clock.wall_ms() + steps[0]
+        sub.delays.now_ms = lambda: topic.ctx.clock.wall_ms() + steps[0]
         await asyncio.sleep(5)
         steps[0] = 3_600_000
         await asyncio.sleep(1.1)

@@ -256,6 +256,27 @@ class AckState:
             self._changed_deliveries.add((ledger_id, entry_id))
         return count
 
+    def next_unacked(self, ledger_id: int, entry_id: int, kept: BitMap | None = None) -> int:
+        """The first entry id from `entry_id` on that is neither acknowledged nor in `kept`.
+
+        An entry of that id need not exist.
+        """
+        bitmap = self._acked.get(ledger_id)
+        if kept is not None:
+            bitmap = kept if bitmap is None else bitmap | kept
+        if bitmap is None or entry_id not in bitmap:
+            return entry_id
+        return _first_hole(bitmap, entry_id)
+
+    def count_unacked(self, ledger_id: int, entry_ids: BitMap) -> int:
+        """How many of these entries of one ledger are not acknowledged."""
+        if ledger_id < self._mark_ledger:
+            return 0
+        first = self._mark_entry + 1 if ledger_id == self._mark_ledger else 0
+        count: int = entry_ids.range_cardinality(first, ENTRY_IDS_MAX)
+        bitmap = self._acked.get(ledger_id)
+        return count if bitmap is None else count - bitmap.intersection_cardinality(entry_ids)
+
     def unacked_ranges(self, run: Run) -> list[tuple[int, int]]:
         """[first, last] entry ids of what is not yet acknowledged of a run, in order."""
         ledger_id, first = run.ledger_id, run.first_entry_id

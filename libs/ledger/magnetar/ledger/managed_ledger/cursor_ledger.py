@@ -3,8 +3,9 @@
 With them goes what is due of deduplication's state and of the delayed index. One flush is in flight at a
 time; what collects meanwhile is the next one. A cursor ledger begins with a whole snapshot. It is replaced
 when it grew far beyond one, when its writer failed, and at the first durable change after a takeover (which
-closed it): the new ledger's snapshot is confirmed, then the head names it, then the old one is deleted through an
-intent. Until the head names it the new ledger has such an intent too, so that a crash leaves nothing behind.
+closed it): the new ledger's snapshot is confirmed, then the head names it, then the old one is deleted
+through an intent. Until the head names it the new ledger has such an intent too, so that a crash leaves
+nothing behind.
 """
 
 from __future__ import annotations

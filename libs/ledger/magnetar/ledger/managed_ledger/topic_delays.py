@@ -56,18 +56,21 @@ class DelayListener(Protocol):
 
 
 class TopicDelays:
-    """The delayed entries of one loaded topic. Used on one event loop."""
+    """The delayed entries of one loaded topic. Used on one event loop.
+
+    `now_ms` tells the time that entries are due by; `tick_s` is the timer's longest sleep.
+    """
 
     __slots__ = (
         "_armed_for",
         "_flush_soon",
         "_listeners",
         "_loading",
-        "_now_ms",
         "_stopped",
         "_timer",
         "_unencoded",
         "index",
+        "now_ms",
         "records",
         "tick_s",
     )
@@ -86,7 +89,7 @@ class TopicDelays:
         self.tick_s = TICK_S
         self._unencoded: list[DelayedChunk] = []
         self._flush_soon = flush_soon
-        self._now_ms = ctx.clock.wall_ms
+        self.now_ms = ctx.clock.wall_ms
         self._listeners: list[DelayListener] = []
         self._loading: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -100,6 +103,12 @@ class TopicDelays:
     def unlisten(self, listener: DelayListener) -> None:
         self._listeners = [other for other in self._listeners if other is not listener]
 
+    @property
+    def due_in_ms(self) -> int | None:
+        """Until when nothing is due, from now; None when nothing is delayed."""
+        due_ms = self.index.next_due_ms
+        return None if due_ms is None else max(0, due_ms - self.now_ms())
+
     def hold(self, deliver_at_ms: int, ledger_id: int, entry_id: int) -> None:
         """An entry that was read is not due before that time."""
         if self.index.add(deliver_at_ms, ledger_id, entry_id) and deliver_at_ms < self._armed_for:
@@ -107,13 +116,13 @@ class TopicDelays:
 
     def settle(self) -> None:
         """After a lot of `hold`: write down what is too much for memory, a little at a time."""
-        self._unencoded += self.index.seal(self._now_ms())
+        self._unencoded += self.index.seal(self.now_ms())
         if self._unencoded:
             self._encode(_ENCODED_AT_ONCE)
 
     def leave(self) -> None:
         """The topic is closed: what is not due soon is to be written with the last flush."""
-        self._unencoded += self.index.seal(self._now_ms(), everything=True)
+        self._unencoded += self.index.seal(self.now_ms(), everything=True)
         self._encode(len(self._unencoded))
 
     def stop(self) -> None:
@@ -150,13 +159,13 @@ class TopicDelays:
         self._timer, self._armed_for = None, _NEVER_MS
         if at_ms is None or self._stopped or self._loading is not None:
             return
-        delay_s = min(max((at_ms - self._now_ms()) / 1000, pause_s), self.tick_s)
+        delay_s = min(max((at_ms - self.now_ms()) / 1000, pause_s), self.tick_s)
         self._armed_for = at_ms
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         due = self.index.take_due(now_ms, DUE_ENTRIES_MAX)
         if due:
             for listener in self._listeners:
@@ -176,7 +185,7 @@ class TopicDelays:
         """Bring back the chunks whose time comes."""
         failures = 0
         try:
-            while (chunk := self.index.chunk_to_load(self._now_ms())) is not None:
+            while (chunk := self.index.chunk_to_load(self.now_ms())) is not None:
                 try:
                     keys = await self.records.read(chunk)
                 except MagnetarError as error:

@@ -97,6 +97,12 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
         "Entries not acknowledged, over all subscriptions.",
         lambda t: sum(each.backlog() for each in t.subscriptions.values()),
     ),
+    Metric(
+        "pulsar_delayed_message_index_size_bytes",
+        "gauge",
+        "Memory of the index of delayed entries, which all subscriptions share.",
+        lambda t: t.delayed_index_bytes,
+    ),
     *_buckets(
         "pulsar_storage_write_latency",
         "Entries of the last minute by ms from their arrival to being durable.",
@@ -130,8 +136,9 @@ SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
         "pulsar_subscription_back_log_no_delayed",
         "gauge",
         "Entries not acknowledged and not delayed.",
-        lambda s: s.backlog(),
+        lambda s: max(0, s.backlog() - s.delayed),
     ),
+    Metric("pulsar_subscription_delayed", "gauge", "Entries that wait for their time.", lambda s: s.delayed),
     Metric(
         "pulsar_subscription_unacked_messages",
         "gauge",

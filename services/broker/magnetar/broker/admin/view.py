@@ -32,6 +32,11 @@ class SubscriptionView(Protocol):
         """Entries not acknowledged."""
         ...
 
+    @property
+    def delayed(self) -> int:
+        """Entries of these that wait for their time."""
+        ...
+
 
 class TopicView(Protocol):
     """The figures of one loaded topic."""
@@ -53,6 +58,11 @@ class TopicView(Protocol):
 
     @property
     def backlog_bytes(self) -> int: ...
+
+    @property
+    def delayed_index_bytes(self) -> int:
+        """Memory of the index of delayed entries."""
+        ...
 
     @property
     def oldest_backlog_age_s(self) -> int: ...

@@ -19,11 +19,13 @@ def explain(
     unacked_limit_reached: bool,
     paused_by: str | None = None,
     throttled_by: str | None = None,
+    delayed: int = 0,
+    due_in_ms: int | None = None,
 ) -> str | None:
     """The first thing that keeps entries from going out now, in words; None when nothing does.
 
     `consumers` are those that may get entries now; `paused_by` is why not even these do, if so, and
-    `throttled_by` whose dispatch rate is used up.
+    `throttled_by` whose dispatch rate is used up. So many entries are `delayed`, the next for `due_in_ms`.
     """
     if backlog == 0:
         return "nothing to deliver: every entry is acknowledged"
@@ -40,4 +42,6 @@ def explain(
         return f"throttled by the dispatch rate of {throttled_by}"
     if reading:
         return "waiting for a read from storage"
+    if delayed and due_in_ms is not None:
+        return f"{delayed} entries wait for their time, the next one for {due_in_ms / 1000:.3f} s"
     return None

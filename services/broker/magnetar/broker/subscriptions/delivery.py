@@ -17,6 +17,7 @@ from typing import Protocol
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import Run
+from pyroaring import BitMap
 
 
 class Delivery(Protocol):
@@ -68,27 +69,23 @@ class Delivery(Protocol):
 
 
 class EntryGate(Protocol):
-    """Keeps entries from going out; `EntrySource.gate`, and `Subscription.delay` for delayed ones.
+    """Keeps entries from going out; `EntrySource.gate`.
 
-    It is asked about each run of entries that come from behind the read position, before anybody gets them;
-    about the same entries again when memory was short and they were read anew.
+    It is asked about each run of entries before anybody gets them; about the same entries again when they are
+    to be delivered again, or when memory was short and they were read anew.
     """
 
     def hold(self, run: Run) -> Sequence[Run]:
         """Keep some entries of a run; returns the parts that may go out now, in order."""
         ...
 
+    def kept(self, ledger_id: int) -> BitMap | None:
+        """Entries of a ledger that need not be read, because `hold` would keep them; None: not known."""
+        ...
+
     def clear(self) -> None:
         """Everything is read anew, from the mark-delete position or a seek: forget what is kept."""
         ...
-
-
-class DelayGate(EntryGate, Protocol):
-    """Keeps delayed entries until they are due; on Shared and Key_Shared only. `Subscription.delay`.
-
-    It gives an entry back with `Subscription.deliver_again`; then it goes out without another question,
-    before anything new, in the order of positions. What was acknowledged meanwhile may be given back too.
-    """
 
 
 class DispatchRateGate(Protocol):

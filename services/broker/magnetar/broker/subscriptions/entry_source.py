@@ -14,6 +14,7 @@ from typing import Any
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.subscriptions.delivery import EntryGate
+from magnetar.broker.subscriptions.due_entries import DueEntries, read_due
 from magnetar.broker.subscriptions.replay import ReplaySet
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
@@ -27,6 +28,12 @@ log = get_logger(__name__)
 READ_RETRY_S = 1.0
 """After a failed read from storage, before the next one."""
 
+_DUE_ENTRIES_MAX = 128
+"""Due entries fetched at a time."""
+
+_STRETCH_ENTRIES = 64
+"""A read does not go into so many entries that need not be read."""
+
 Spawn = Callable[[Coroutine[Any, Any, Any], str], object]
 """Starts a background task under a name; its failures are logged by its owner."""
 
@@ -39,6 +46,7 @@ class EntrySource:
         "_catching_up",
         "_config",
         "_cursor",
+        "_due",
         "_fresh",
         "_generation",
         "_held_bytes",
@@ -77,6 +85,7 @@ class EntrySource:
         self._fresh: deque[Run] = deque()
         self._replay = ReplaySet()
         self._replayed: deque[Run] = deque()
+        self._due: DueEntries | None = None
         self._reading = False
         self._paused: asyncio.TimerHandle | None = None
         self._generation = 0
@@ -89,7 +98,7 @@ class EntrySource:
     @property
     def replaying(self) -> bool:
         """True while something is to be delivered again."""
-        return bool(self._replay) or bool(self._replayed)
+        return bool(self._replay) or bool(self._replayed) or bool(self._due)
 
     @property
     def reading(self) -> bool:
@@ -109,6 +118,7 @@ class EntrySource:
         self._fresh.clear()
         self._replay.clear()
         self._replayed.clear()
+        self._due = None
         if self.gate is not None:
             self.gate.clear()
         self._release(self._held_bytes)
@@ -131,7 +141,12 @@ class EntrySource:
             for entry_id in range(run.first_entry_id, run.last_entry_id + 1):
                 self._replay.add(run.ledger_id, entry_id)
         self._replayed.clear()
-        if self._fresh:
+        if self._due is not None:
+            # Entries behind these may be delivered already: reading on from here would give them twice.
+            for run in self._fresh:
+                self.replay_all((run.ledger_id, run.first_entry_id + n) for n in range(len(run.entries)))
+            self._fresh.clear()
+        elif self._fresh:
             first = self._fresh[0]
             self._read_after = Position(first.ledger_id, first.first_entry_id - 1)
             self._fresh.clear()
@@ -158,11 +173,20 @@ class EntrySource:
         for ledger_id, entry_id in entries:
             self._replay.add(ledger_id, entry_id)
 
+    def deliver_due(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Deliver these, which the gate kept until now, in this order and before everything else."""
+        if self._due is None:
+            self._due = DueEntries()
+        self._due.add(entries)
+
     def peek(self, entries_max: int) -> tuple[Run, bool] | None:
         """The next entries, as (run, are they delivered again?); None when there are none in memory now.
 
         The run may hold more than `entries_max` entries; the caller takes a front part and calls `advance`.
         """
+        while self._due and not self._replayed:
+            if not self._fetch_due(self._due, entries_max):
+                return None
         while self._replay and not self._replayed:
             if not self._fetch_replay(entries_max):
                 return None
@@ -194,7 +218,7 @@ class EntrySource:
         or a marker on. `bytes_max` may be passed by one run.
         """
         taken: list[Run] = []
-        if self._replay or self._replayed:
+        if self.replaying:
             return taken
         fresh = self._fresh
         size = 0
@@ -217,25 +241,61 @@ class EntrySource:
 
     def _fetch_fresh(self, entries_max: int) -> bool:
         """Move entries after the read position into `_fresh`; False when none can be had at once."""
-        start = self._ledger.next_position(self._read_after)
+        start = self._next_start()
         if start is None:
             return False
         run = self._ledger.read_cached(start, entries_max, self._config.read_bytes_max)
         if run is None:
-            self._start_read(start, self._config.read_entries_max, replayed=False)
+            self._start_read(start, self._fresh_entries_max(start), replayed=False)
             return False
         self._catching_up = False
         self._read_after = Position(run.ledger_id, run.last_entry_id)
-        self._add_fresh(run)
+        self._fresh.extend(self._passing(run))
         return True
 
-    def _add_fresh(self, run: Run) -> None:
+    def _next_start(self) -> Position | None:
+        """The next entry that has to be read: not what is acknowledged, or kept by the gate."""
+        cursor, gate = self._cursor, self.gate
+        while (start := self._ledger.next_position(self._read_after)) is not None:
+            kept = None if gate is None else gate.kept(start.ledger_id)
+            if kept is None and not cursor.has_holes:
+                return start
+            entry_id = cursor.next_unacked(start.ledger_id, start.entry_id, kept)
+            if entry_id == start.entry_id:
+                return start
+            self._read_after = Position(start.ledger_id, entry_id - 1)
+        return None
+
+    def _fresh_entries_max(self, start: Position) -> int:
+        """How many entries to read from `start` on: not into a long stretch of those that the gate keeps."""
+        entries_max = self._config.read_entries_max
+        kept = None if self.gate is None else self.gate.kept(start.ledger_id)
+        if kept is not None and kept.max() > start.entry_id:
+            first = kept.next_set_bit(start.entry_id)
+            if kept.contains_range(first, first + _STRETCH_ENTRIES):
+                return min(entries_max, first - start.entry_id)
+        return entries_max
+
+    def _passing(self, run: Run) -> list[Run]:
+        """What of a run may go out now."""
         unacked = self._unacked(run)
         if self.gate is None:
-            self._fresh.extend(unacked)
-        else:
-            for part in unacked:
-                self._fresh.extend(self.gate.hold(part))
+            return unacked
+        return [part for each in unacked for part in self.gate.hold(each)]
+
+    def _fetch_due(self, due: DueEntries, entries_max: int) -> bool:
+        """Move due entries into `_replayed`; False when they have to be read first."""
+        lot = due.next(min(entries_max, _DUE_ENTRIES_MAX))
+        ledger_id, first = lot[0]
+        count = next((n for n, entry in enumerate(lot) if entry != (ledger_id, first + n)), len(lot))
+        run = self._ledger.read_cached(Position(ledger_id, first), count, self._config.read_bytes_max)
+        if run is None:
+            if self._may_read():
+                self._spawn(self._read_due(due, self._generation), "read of due entries")
+            return False
+        due.drop(lot[: len(run.entries)])
+        self._replayed.extend(self._unacked(run))
+        return True
 
     def _fetch_replay(self, entries_max: int) -> bool:
         ledger_id, first, last = self._replay.first_range(entries_max)
@@ -246,7 +306,7 @@ class EntrySource:
             self._start_read(Position(ledger_id, first), last - first + 1, replayed=True)
             return False
         self._replay.discard_range(ledger_id, first, run.last_entry_id)
-        self._replayed.extend(self._unacked(run))
+        self._replayed.extend(self._passing(run))
         return True
 
     def _unacked(self, run: Run) -> list[Run]:
@@ -254,35 +314,30 @@ class EntrySource:
 
     def _read_on(self) -> None:
         """Behind the tail cache: the next read runs while the last one is delivered."""
-        start = self._ledger.next_position(self._read_after)
+        start = self._next_start()
         if start is not None and self._ledger.read_cached(start, 1, 1) is None:
-            self._start_read(start, self._config.read_entries_max, replayed=False)
+            self._start_read(start, self._fresh_entries_max(start), replayed=False)
 
     def _start_read(self, start: Position, entries_max: int, *, replayed: bool) -> None:
+        if self._may_read():
+            self._spawn(self._read(start, entries_max, self._generation, replayed), "read for dispatch")
+
+    def _may_read(self) -> bool:
+        """Begin a read: one at a time, with room for what it may bring."""
         if self._reading or self._paused is not None:
-            return
+            return False
         if not self._budget.reserve_read(self, self._config.read_bytes_max):
             self._budget.wait_to_read(id(self), self._wake)
-            return
+            return False
         self._reading = True
-        self._spawn(self._read(start, entries_max, self._generation, replayed), "read for dispatch")
+        return True
 
     async def _read(self, start: Position, entries_max: int, generation: int, replayed: bool) -> None:
         reserved = self._config.read_bytes_max
         try:
             result = await self._ledger.read(start, entries_max, reserved)
         except MagnetarError as error:
-            self._budget.release_read(self, reserved, all_of_it=not self._held_bytes)
-            if generation == self._generation:
-                self._reading = False
-                self._pause()
-                log.warning(
-                    "read for dispatch failed, trying again",
-                    topic=self._ledger.name,
-                    subscription=self._cursor.name,
-                    position=str(start),
-                    error=str(error),
-                )
+            self._read_failed(generation, start, error)
             return
         if generation != self._generation:
             self._budget.release_read(self, reserved, all_of_it=not self._held_bytes)
@@ -296,8 +351,43 @@ class EntrySource:
         else:
             self._read_after = Position(result.next.ledger_id, result.next.entry_id - 1)
             for run in result.runs:
-                self._add_fresh(run)
-        read_bytes = sum(run.byte_length for run in result.runs)
+                self._fresh.extend(self._passing(run))
+        self._hold_bytes(sum(run.byte_length for run in result.runs))
+
+    async def _read_due(self, due: DueEntries, generation: int) -> None:
+        reserved = self._config.read_bytes_max
+        lot = due.next(_DUE_ENTRIES_MAX)
+        try:
+            result = await read_due(self._ledger, lot, reserved)
+        except MagnetarError as error:
+            self._read_failed(generation, Position(*lot[0]), error)
+            return
+        if generation != self._generation:
+            self._budget.release_read(self, reserved, all_of_it=not self._held_bytes)
+            return
+        self._reading = False
+        for position in result.unreadable:
+            self._cursor.ack(position.ledger_id, position.entry_id)
+        due.drop(lot[: result.examined])
+        self._replayed.extend([part for run in result.runs for part in self._unacked(run)])
+        self._hold_bytes(sum(run.byte_length for run in result.runs))
+
+    def _read_failed(self, generation: int, start: Position, error: MagnetarError) -> None:
+        self._budget.release_read(self, self._config.read_bytes_max, all_of_it=not self._held_bytes)
+        if generation == self._generation:
+            self._reading = False
+            self._pause()
+            log.warning(
+                "read for dispatch failed, trying again",
+                topic=self._ledger.name,
+                subscription=self._cursor.name,
+                position=str(start),
+                error=str(error),
+            )
+
+    def _hold_bytes(self, read_bytes: int) -> None:
+        """So many bytes were read, for which there was room for as many as one read may bring."""
+        reserved = self._config.read_bytes_max
         self._held_bytes += read_bytes
         self._offered = False
         self._wake()
@@ -331,7 +421,7 @@ class EntrySource:
                 break
             wanted = run.slice(run.first_entry_id, min(run.last_entry_id, last_wanted))
             last_read = wanted.last_entry_id
-            self._replayed.extend(self._unacked(wanted))
+            self._replayed.extend(self._passing(wanted))
         # Entries up to here are delivered, or gone: acknowledged, trimmed or unreadable.
         self._replay.discard_range(start.ledger_id, start.entry_id, last_read if runs else last_wanted)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from magnetar.broker.dispatch.key_shared.sticky_key import slots_of
 from magnetar.ledger.ledger_store import RUN_MARKER, Run
+from pyroaring import BitMap
 
 
 class HashRangeGate:
@@ -35,6 +36,9 @@ class HashRangeGate:
         if start is not None:
             parts.append(run.slice(start, run.last_entry_id))
         return parts
+
+    def kept(self, ledger_id: int) -> BitMap | None:
+        return None
 
     def clear(self) -> None:
         """What did not pass is not kept."""

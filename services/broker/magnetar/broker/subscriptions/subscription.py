@@ -18,7 +18,8 @@ from magnetar.broker.dispatch.eligibility import explain
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.delivery import DelayGate, Delivery, DispatchRateGate
+from magnetar.broker.subscriptions.delay_gate import DelayGate
+from magnetar.broker.subscriptions.delivery import Delivery, DispatchRateGate
 from magnetar.broker.subscriptions.entry_source import EntrySource, Spawn
 from magnetar.broker.subscriptions.make_delivery import make_delivery
 from magnetar.broker.subscriptions.membership import Membership
@@ -49,7 +50,7 @@ class Subscription:
         "_broker_limit",
         "_budget",
         "_config",
-        "_delay",
+        "_delay_tick_ms",
         "_delivery",
         "_ledger",
         "_members",
@@ -89,7 +90,7 @@ class Subscription:
         self._spawn = spawn
         self._source: EntrySource | None = None
         self._delivery: Delivery | None = None
-        self._delay: DelayGate | None = None
+        self._delay_tick_ms = 0
         self.dispatch_rate: DispatchRateGate | None = None
         """Limits how fast entries go out; None: nothing does."""
         self.idle_since: float | None = None
@@ -130,15 +131,17 @@ class Subscription:
         return self.cursor.properties
 
     @property
-    def delay(self) -> DelayGate | None:
-        """Keeps entries back until they are due, on Shared and Key_Shared; None: nothing is delayed."""
-        return self._delay
-
-    @delay.setter
-    def delay(self, gate: DelayGate | None) -> None:
-        self._delay = gate
-        if self._individual and self._source is not None:
-            self._source.gate = gate
+    def delayed(self) -> int:
+        """Entries that wait for their time, as far as they were looked at; Shared and Key_Shared only."""
+        delays = self._ledger.delays
+        if delays is None or not self._delay_tick_ms or (self._delivery is not None and not self._individual):
+            return 0
+        index, cursor = delays.index, self.cursor
+        return sum(
+            cursor.count_unacked(ledger_id, entry_ids)
+            for ledger_id in index.ledger_ids
+            if (entry_ids := index.entries_of(ledger_id)) is not None
+        )
 
     @property
     def _individual(self) -> bool:
@@ -174,6 +177,8 @@ class Subscription:
             throttled_by=None if self.dispatch_rate is None else self.dispatch_rate.throttled_by,
             reading=self._source is not None and self._source.reading,
             unacked_limit_reached=self.blocked_on_unacked,
+            delayed=self.delayed,
+            due_in_ms=None if self._ledger.delays is None else self._ledger.delays.due_in_ms,
         )
 
     def limit_unacked(self, subscription_max: int, consumer_max: int) -> None:
@@ -214,8 +219,35 @@ class Subscription:
             self.wake,
         )
         if delivery.individual:
-            self._source.gate = self._delay
+            self._source.gate = self._delay_gate(self._source)
         return delivery
+
+    def _delay_gate(self, source: EntrySource) -> DelayGate | None:
+        if not self._delay_tick_ms:
+            return None
+
+        def deliver_due(entries: Iterable[tuple[int, int]]) -> None:
+            source.deliver_due(entries)
+            self.wake()
+
+        return DelayGate(
+            self._ledger,
+            self.cursor,
+            tick_ms=self._delay_tick_ms,
+            read_position=lambda: source.read_position,
+            deliver_due=deliver_due,
+            read_again=self.deliver_again,
+        )
+
+    def delay_delivery(self, tick_ms: int) -> None:
+        """Entries with a time of their own wait for it, on Shared and Key_Shared; 0: they do not."""
+        before, self._delay_tick_ms = self._delay_tick_ms, tick_ms
+        source = self._source
+        if source is None or not self._individual or bool(before) == bool(tick_ms):
+            return
+        gate, source.gate = source.gate, self._delay_gate(source)
+        if isinstance(gate, DelayGate):
+            gate.open()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Disconnect a consumer; what it holds unacknowledged is delivered again."""
@@ -364,7 +396,7 @@ class Subscription:
             self.wake()
 
     def deliver_again(self, entries: Iterable[tuple[int, int]]) -> None:
-        """Entries (ledger id, entry id) that were kept back may go out, before anything new."""
+        """Entries (ledger id, entry id) that were kept back are looked at again, before anything new."""
         if self._source is not None:
             self._source.replay_all(entries)
             self.wake()

@@ -14,6 +14,7 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.delay_gate import delay_tick_ms
 from magnetar.broker.subscriptions.dispatch_rate import DispatchLimit
 from magnetar.broker.subscriptions.entry_source import Spawn
 from magnetar.broker.subscriptions.membership import SubType, check_allowed
@@ -147,6 +148,7 @@ class PersistentTopic(Topic):
             broker_limit=self._broker_unacked,
         )
         self._subscriptions[cursor.name] = subscription
+        subscription.delay_delivery(delay_tick_ms(self.policies))
         self._limit_dispatch([subscription])
         return subscription
 
@@ -164,6 +166,7 @@ class PersistentTopic(Topic):
             subscription.limit_unacked(
                 policies.max_unacked_per_subscription, policies.max_unacked_per_consumer
             )
+            subscription.delay_delivery(delay_tick_ms(policies))
 
     @property
     def subscriptions(self) -> Mapping[str, Subscription]:
@@ -180,6 +183,10 @@ class PersistentTopic(Topic):
     @property
     def backlog_bytes(self) -> int:
         return topic_backlog.backlog_bytes(self)
+
+    @property
+    def delayed_index_bytes(self) -> int:
+        return 0 if self.ledger.delays is None else self.ledger.delays.index.byte_size
 
     @property
     def oldest_backlog_age_s(self) -> int:

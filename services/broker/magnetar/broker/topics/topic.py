@@ -108,6 +108,11 @@ class Topic(Publishers):
         return 0
 
     @property
+    def delayed_index_bytes(self) -> int:
+        """Memory of the index of delayed entries; 0 where there are none."""
+        return 0
+
+    @property
     def oldest_backlog_age_s(self) -> int:
         """Age of the oldest message in a backlog; -1 without one, and when finding out would cost a read."""
         return -1

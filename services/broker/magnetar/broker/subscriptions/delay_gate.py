@@ -1,0 +1,124 @@
+"""Delayed delivery on Shared and Key_Shared: entries wait in the topic's index until they are due.
+
+At dispatch, an entry whose deliver_at_time lies ahead goes to the index of the topic (managed ledger,
+`delayed_index`) instead of a consumer. An entry that is in the index comes from there and from nowhere else:
+it is not read before, and not delivered when it is met again. So each comes once, whichever of the topic's
+subscriptions put it there. Nothing is early, and nothing waits for a tick (messaging contract, section 17).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.common.naming.position import Position
+from magnetar.common.wire.deliver_at import delivered_later
+from magnetar.ledger.ledger_store import RUN_MARKER, Run
+from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
+from pyroaring import BitMap
+
+
+class DelayGate:
+    """The delayed entries of one subscription. Implements delivery.EntryGate, topic_delays.DelayListener."""
+
+    __slots__ = ("_cursor", "_delays", "_deliver_due", "_ledger", "_read_again", "_read_position", "_tick_s")
+
+    def __init__(
+        self,
+        ledger: ManagedLedger,
+        cursor: Cursor,
+        *,
+        tick_ms: int,
+        read_position: Callable[[], Position],
+        deliver_due: Callable[[Iterable[tuple[int, int]]], None],
+        read_again: Callable[[Iterable[tuple[int, int]]], None],
+    ) -> None:
+        """`deliver_due` takes entries that go out now, by time; `read_again` those to be asked about anew."""
+        self._ledger = ledger
+        self._cursor = cursor
+        self._tick_s = tick_ms / 1000
+        self._read_position = read_position
+        self._deliver_due = deliver_due
+        self._read_again = read_again
+        self._delays: TopicDelays | None = None
+
+    # -- as the gate of its source
+
+    def hold(self, run: Run) -> Sequence[Run]:
+        if run.flags & RUN_MARKER:
+            return (run,)
+        times = delivered_later(run.entries, run.byte_length)
+        if not times:
+            return (run,)
+        delays = self._listen(self._ledger.delayed_entries())
+        now_ms = delays.now_ms()
+        indexed = delays.index.entries_of(run.ledger_id)
+        first = run.first_entry_id
+        parts: list[Run] = []
+        passing = first
+        for index, time_ms in times.items():
+            entry_id = first + index
+            if time_ms > now_ms:
+                delays.hold(time_ms, run.ledger_id, entry_id)
+            elif indexed is None or entry_id not in indexed:
+                continue
+            if passing < entry_id:
+                parts.append(run.slice(passing, entry_id - 1))
+            passing = entry_id + 1
+        delays.settle()
+        if passing <= run.last_entry_id:
+            parts.append(run.slice(passing, run.last_entry_id))
+        return parts
+
+    def kept(self, ledger_id: int) -> BitMap | None:
+        delays = self._delays
+        if delays is None:
+            if self._ledger.delays is None:
+                return None
+            delays = self._listen(self._ledger.delays)
+        return delays.index.entries_of(ledger_id)
+
+    def clear(self) -> None:
+        if self._delays is not None:
+            self._delays.unlisten(self)
+            self._delays = None
+
+    def open(self) -> None:
+        """Delayed delivery is switched off: what is kept goes out now."""
+        if self._delays is not None:
+            index = self._delays.index
+            for ledger_id in sorted(index.ledger_ids):
+                self.on_due([(ledger_id, entry_id) for entry_id in index.entries_of(ledger_id) or ()])
+        self.clear()
+
+    def _listen(self, delays: TopicDelays) -> TopicDelays:
+        if self._delays is None:
+            self._delays = delays
+            delays.tick_s = self._tick_s
+            delays.listen(self)
+        return delays
+
+    # -- what the topic's index tells
+
+    def on_due(self, entries: Sequence[tuple[int, int]]) -> None:
+        # What lies beyond the read position is still to be read, and is due by then.
+        read, is_acked = self._read_position(), self._cursor.is_acked
+        ours = [entry for entry in entries if entry <= read and not is_acked(*entry)]
+        if ours:
+            self._deliver_due(ours)
+
+    def on_forgotten(self, entries: Mapping[int, BitMap]) -> None:
+        read, is_acked = self._read_position(), self._cursor.is_acked
+        self._read_again(
+            (ledger_id, entry_id)
+            for ledger_id, entry_ids in entries.items()
+            for entry_id in entry_ids
+            if (ledger_id, entry_id) <= read and not is_acked(ledger_id, entry_id)
+        )
+
+
+def delay_tick_ms(policies: EffectivePolicies) -> int:
+    """What `Subscription.delay_delivery` is told: 0 where delayed delivery is switched off."""
+    return policies.delayed_delivery_tick_ms if policies.delayed_delivery_active else 0
