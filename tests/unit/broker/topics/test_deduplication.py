@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.config import DeduplicationConfig
 from magnetar.broker.topics.deduplication import (
     UNCOUNTED,
     DeduplicationState,
     Verdict,
     counted_ids,
     counted_ids_of,
-    deduplicates,
 )
 from magnetar.common.naming.position import EARLIEST, Position
-from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.pulsar_pb2 import MessageMetadata
 from magnetar.common.wire.varint import encode_varint
@@ -55,13 +52,6 @@ def judge(what: DeduplicationState, *ids: int, name: str = "a") -> list[Verdict]
         verdict, end = what.judge(name, ids, ids, len(verdicts))
         verdicts += [verdict] * (end - len(verdicts))
     return verdicts
-
-
-def test_only_persistent_topics_of_brokers_that_say_so_are_deduplicated() -> None:
-    stored, volatile = TopicName.parse("t"), TopicName.parse("non-persistent://public/default/t")
-    assert not deduplicates(DeduplicationConfig(), stored)
-    assert deduplicates(DeduplicationConfig(enabled=True), stored)
-    assert not deduplicates(DeduplicationConfig(enabled=True), volatile)
 
 
 def test_ids_are_duplicates_once_persisted_and_in_flight_before() -> None:

@@ -56,13 +56,13 @@ class Peer:
 
 
 class FakeTopic(Publishers):
-    """`gate` is waited for before an epoch is durable; `failing` is what becomes of that instead."""
+    """`durable` is waited for before an epoch is durable; `failing` is what becomes of that instead."""
 
     def __init__(self) -> None:
         super().__init__(TopicName.parse("t"), resolve(BrokerConfig(), Policies(), Policies()), None)
         self.epoch = 0
-        self.gate = asyncio.Event()
-        self.gate.set()
+        self.durable = asyncio.Event()
+        self.durable.set()
         self.failing: Exception | None = None
 
     @property
@@ -70,7 +70,7 @@ class FakeTopic(Publishers):
         return self.epoch
 
     async def raise_topic_epoch(self, at_least: int) -> int:
-        await self.gate.wait()
+        await self.durable.wait()
         if self.failing is not None:
             raise self.failing
         self.epoch = max(self.epoch + 1, at_least)
@@ -261,13 +261,13 @@ def test_a_client_whose_epoch_passed_while_it_waited_is_fenced_and_the_next_one_
 
 def test_nobody_is_ready_before_what_others_sent_is_confirmed_and_the_epoch_is_durable() -> None:
     async def run(topic: FakeTopic) -> None:
-        topic.gate.clear()
+        topic.durable.clear()
         before, fenced = await come(topic, SHARED), await come(topic, SHARED)
         before.producer.pending_runs = fenced.producer.pending_runs = 1
         await before.go()
         holder = await come(topic, EXCLUSIVE_WITH_FENCING)
         assert told(fenced) == ["CLOSE_PRODUCER"], "first fenced, then waited for"
-        topic.gate.set()
+        topic.durable.set()
         await settle()
         fenced.producer.settled()
         await settle()
@@ -282,10 +282,10 @@ def test_nobody_is_ready_before_what_others_sent_is_confirmed_and_the_epoch_is_d
 
 def test_a_holder_that_is_fenced_before_its_epoch_is_durable_never_is_ready() -> None:
     async def run(topic: FakeTopic) -> None:
-        topic.gate.clear()
+        topic.durable.clear()
         early = await come(topic, EXCLUSIVE)
         late = await come(topic, EXCLUSIVE_WITH_FENCING)
-        topic.gate.set()
+        topic.durable.set()
         await settle()
         assert early.refused_with(ProducerFenced)
         assert late.ready
@@ -296,10 +296,10 @@ def test_a_holder_that_is_fenced_before_its_epoch_is_durable_never_is_ready() ->
 
 def test_a_holder_whose_epoch_cannot_be_written_gives_the_topic_to_the_next() -> None:
     async def run(topic: FakeTopic) -> None:
-        topic.gate.clear()
+        topic.durable.clear()
         first, second = await come(topic, EXCLUSIVE), await come(topic, WAIT_FOR_EXCLUSIVE)
         topic.failing = LogFailed("no")
-        topic.gate.set()
+        topic.durable.set()
         await settle()
         assert first.refused_with(LogFailed)
         assert second.refused_with(LogFailed)
@@ -310,10 +310,10 @@ def test_a_holder_whose_epoch_cannot_be_written_gives_the_topic_to_the_next() ->
 
 def test_a_client_that_goes_while_its_epoch_is_written_gives_the_topic_to_the_next() -> None:
     async def run(topic: FakeTopic) -> None:
-        topic.gate.clear()
+        topic.durable.clear()
         first, second = await come(topic, EXCLUSIVE), await come(topic, WAIT_FOR_EXCLUSIVE)
         await first.go()
-        topic.gate.set()
+        topic.durable.set()
         await settle()
         assert not first.ready
         assert second.ready

@@ -19,7 +19,6 @@ from magnetar.common.errors import (
     OwnershipLost,
     StorageError,
 )
-from magnetar.common.metadata.values import TopicHead
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import Run
@@ -35,7 +34,7 @@ from magnetar.ledger.managed_ledger.takeover import TakenOver
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors, resolve
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
-from magnetar.ledger.managed_ledger.topic_head import HeadEdit, with_properties
+from magnetar.ledger.managed_ledger.topic_head import HeadEdit, RaisedEpoch, with_properties
 
 log = get_logger(__name__)
 
@@ -128,6 +127,11 @@ class ManagedLedger:
     def next_index(self) -> int:
         """The topic-wide index of the next message to be appended."""
         return self._appender.next_index
+
+    @property
+    def confirmed_index(self) -> int:
+        """That of the first message that is not confirmed, or of the next one."""
+        return self._appender.confirmed_index
 
     def append(self, run: Run, context: object) -> None:
         """Take a run; it is confirmed to the listener, with `context`, once it is durable.
@@ -346,14 +350,9 @@ class ManagedLedger:
 
     async def raise_topic_epoch(self, at_least: int = 0) -> int:
         """A new exclusive producer: the next topic epoch, or `at_least`; its own, durable on return."""
-        epoch = 0
-
-        def edit(head: TopicHead) -> None:
-            nonlocal epoch
-            epoch = head.topic_epoch = max(head.topic_epoch + 1, at_least)
-
+        edit = RaisedEpoch(at_least)
         await self._edit_head(edit)
-        return epoch
+        return edit.epoch
 
     async def update_properties(self, properties: dict[str, str]) -> None:
         """Replace the topic's properties; durable on return."""

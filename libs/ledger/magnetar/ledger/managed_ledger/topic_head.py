@@ -114,6 +114,19 @@ def read_ref(value: RefValue) -> LedgerRef:
     return LedgerRef(value.id, value.key)
 
 
+class RaisedEpoch:
+    """The next topic epoch, or `at_least` if that is more; `epoch` is which it was."""
+
+    __slots__ = ("_at_least", "epoch")
+
+    def __init__(self, at_least: int) -> None:
+        self._at_least = at_least
+        self.epoch = 0
+
+    def __call__(self, head: TopicHead) -> None:
+        self.epoch = head.topic_epoch = max(head.topic_epoch + 1, self._at_least)
+
+
 def with_properties(properties: dict[str, str]) -> HeadEdit:
     """The topic has these properties and no others."""
 

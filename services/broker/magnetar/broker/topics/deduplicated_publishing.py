@@ -25,9 +25,10 @@ from magnetar.broker.topics.deduplication import (
     counted_ids_of,
 )
 from magnetar.broker.topics.producer import Answer, Producer
-from magnetar.broker.topics.publishing import PendingPublish, Refusals, run_of, send_errors
+from magnetar.broker.topics.publishing import PendingPublish, Refusals, part_of, run_of, send_errors
 from magnetar.common.errors import DataCorruption, LogFailed, StorageError
 from magnetar.common.naming.position import Position
+from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire.batch import parse_metadata
@@ -38,6 +39,8 @@ from magnetar.ledger.ledger_store import RUN_MARKER, Run
 from magnetar.ledger.managed_ledger.deduplication import DeduplicationSnapshot
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from prometheus_client import Counter
+
+log = get_logger(__name__)
 
 DUPLICATES = Counter(
     "magnetar_duplicate_messages_total",
@@ -51,9 +54,10 @@ _REPLAY_BYTES = 1 << 20
 
 @dataclass(slots=True, eq=False)
 class _Stored(PendingPublish):
-    """A new part of a run, taken and not confirmed."""
+    """A new part of a run, taken and not confirmed, and by whom."""
 
     answer: Answer
+    way: DeduplicatedPublishing
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +70,7 @@ class _Held:
 
 
 class DeduplicatedPublishing:
-    """The publish path of one topic whose messages are deduplicated; made by `open_deduplication`."""
+    """The publish path of one topic whose messages are deduplicated; made by `new_deduplication`."""
 
     __slots__ = (
         "_clock",
@@ -75,11 +79,13 @@ class DeduplicatedPublishing:
         "_held",
         "_ledger",
         "_refusals",
+        "_retired",
         "_state",
         "_stats",
         "_timer",
         "_unsaved_entries",
         "_waiting",
+        "snapshot_interval_s",
     )
 
     def __init__(
@@ -101,6 +107,9 @@ class DeduplicatedPublishing:
         self._unsaved_entries = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
+        self._retired = False
+        self.snapshot_interval_s = config.snapshot_interval_s
+        """Seconds after an entry within which the state is written down."""
 
     def last_sequence_id(self, name: str) -> int:
         """The highest persisted id of a producer name, -1 when none is known."""
@@ -144,7 +153,7 @@ class DeduplicatedPublishing:
             self._refuse(producer, sends, error, answer)
             return
         run = run_of(sends)
-        stored = _Stored(producer, sends, run.byte_length, self._clock.monotonic(), answer)
+        stored = _Stored(producer, sends, run.byte_length, self._clock.monotonic(), answer, self)
         try:
             self._ledger.append(run, stored)
         except StorageError as error:
@@ -254,12 +263,14 @@ class DeduplicatedPublishing:
     # Snapshots
 
     def _saved_later(self, entries: int) -> None:
+        if self._retired:
+            return
         self._unsaved_entries += entries
         if self._closing or self._unsaved_entries >= self._config.snapshot_entries:
             self.save()
         elif self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._config.snapshot_interval_s, self.save)
+            self._timer = loop.call_later(self.snapshot_interval_s, self.save)
 
     def save(self) -> None:
         """Write the state down soon."""
@@ -267,6 +278,26 @@ class DeduplicatedPublishing:
         self._unsaved_entries = 0
         self._state.forget_inactive(self._clock.wall_ms())
         self._ledger.deduplication.save()
+
+    async def keep(self) -> None:
+        """Have the state on disk from now on. Raises StorageError."""
+        await self._ledger.deduplication.keep(self._state.snapshot, self._ledger.flush_cursors)
+
+    async def begin(self) -> None:
+        """Deduplication was switched on, and whatever was taken before is confirmed: start from here."""
+        if self._retired or self._closing:
+            return
+        self._state.position = max(self._state.position, self._ledger.last_confirmed)
+        try:
+            await self.keep()
+        except StorageError as error:
+            # It is tried again with the next snapshot; until then a crash forgets what is known.
+            log.warning("state of deduplication not written", topic=self._ledger.name, error=str(error))
+
+    def retire(self) -> None:
+        """Deduplication was switched off: finish what was taken, and write nothing down any more."""
+        self._retired = True
+        self._stop_timer()
 
     def close(self) -> None:
         """The topic closes: what is still confirmed is written down at once, so that nothing is replayed."""
@@ -309,46 +340,46 @@ class DeduplicatedPublishing:
                 self._state.replay(metadata.producer_name, highest, run.publish_time_ms)
 
 
-async def open_deduplication(
+def new_deduplication(
     config: DeduplicationConfig,
     ledger: ManagedLedger,
     producers: dict[str, Producer],
     stats: TopicStats,
     clock: Clock,
 ) -> DeduplicatedPublishing:
-    """Load a topic's deduplication state, or begin with none from here on. Raises StorageError.
+    """With what is on disk of a topic's state, or with none from here on.
 
     `producers`: those connected, by name; borrowed.
     """
-    loaded = ledger.deduplication.loaded
     state = DeduplicationState(
-        loaded or DeduplicationSnapshot(ledger.last_confirmed),
+        ledger.deduplication.loaded or DeduplicationSnapshot(ledger.last_confirmed),
         now_ms=clock.wall_ms(),
         producers_max=config.producers_max,
         inactivity_ms=config.inactivity_min * 60_000,
         connected=producers,
     )
-    publishing = DeduplicatedPublishing(config, ledger, state, stats, clock)
-    await ledger.deduplication.keep(state.snapshot, ledger.flush_cursors)
+    return DeduplicatedPublishing(config, ledger, state, stats, clock)
+
+
+async def load_deduplication(publishing: DeduplicatedPublishing) -> None:
+    """Before a topic is served: have its state on disk, and what came after it counted in.
+
+    Raises StorageError.
+    """
+    await publishing.keep()
     await publishing.replay()
-    return publishing
+
+
+def way_of(publish: tuple[Run, object]) -> DeduplicatedPublishing | None:
+    """By whom a run was taken; None for a run that was not deduplicated."""
+    pending = publish[1]
+    return pending.way if isinstance(pending, _Stored) else None
 
 
 def _part(sends: SendRun, start: int, end: int) -> SendRun:
-    """Some entries of a run."""
-    if end - start == len(sends.entries):
-        return sends
-    entries, highests, counts = sends.entries[start:end], sends.highest_varints, sends.message_counts
-    return SendRun(
-        sends.producer_id,
-        entries,
-        sends.sequence_varints[start:end],
-        None if highests is None else highests[start:end],
-        None if counts is None else counts[start:end],
-        sends.is_chunk,
-        sends.marker,
-        sum(map(len, entries)),
-    )
+    part = part_of(sends, range(start, end))
+    assert part is not None, "a part has entries"
+    return part
 
 
 def _may_pass(producer: Producer, sends: SendRun) -> bool:

@@ -15,9 +15,7 @@ from itertools import islice
 from operator import lt
 from typing import Final
 
-from magnetar.broker.config import DeduplicationConfig
 from magnetar.common.errors import DataCorruption
-from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.batch import parse_metadata
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.pulsar_pb2 import MessageMetadata
@@ -31,11 +29,6 @@ _SEQUENCE_ID_MAX: Final = 2**63 - 1
 
 NONE_YET: Final = -1
 """The last sequence id of a name of which nothing is known."""
-
-
-def deduplicates(config: DeduplicationConfig, topic: TopicName) -> bool:
-    """Whether a topic's messages are deduplicated. The broker's setting decides for all its topics."""
-    return config.enabled and topic.persistent
 
 
 def counted_ids(metadata: MessageMetadata) -> tuple[int, int]:

@@ -1,7 +1,4 @@
-"""A persistent topic: entries go to its managed ledger, receipts go out when the watermark has passed them.
-
-The publish path is per run of entries, not per entry: one append, one pending item, one string of receipts.
-"""
+"""A persistent topic: its subscriptions and consumers, over a managed ledger that its producers write to."""
 
 from __future__ import annotations
 
@@ -20,20 +17,10 @@ from magnetar.broker.subscriptions.entry_source import Spawn
 from magnetar.broker.subscriptions.membership import SubType, check_allowed
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics import backlog_quota, topic_backlog
-from magnetar.broker.topics.deduplicated_publishing import DeduplicatedPublishing, open_deduplication
-from magnetar.broker.topics.deduplication import deduplicates
 from magnetar.broker.topics.dispatch_rates import DispatchRates
 from magnetar.broker.topics.limits import check_one_more_consumer, check_one_more_subscription
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.persistent_publishing import PersistentPublishing
 from magnetar.broker.topics.publish_gate import PublishLimits
-from magnetar.broker.topics.publishing import (
-    PendingPublish,
-    Refusals,
-    run_of,
-    send_errors,
-    send_receipts,
-    send_refusals,
-)
 from magnetar.broker.topics.retention import retention_of
 from magnetar.broker.topics.subscribe_rate import SubscribeRate
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
@@ -52,8 +39,6 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.batch import parse_metadata
-from magnetar.common.wire.events import SendRun
-from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
@@ -63,29 +48,21 @@ PROOF_TIMEOUT_S: Final = 2.0
 """How long a proof of ownership may take; then the topic's clients are closed (docs/cluster.md)."""
 
 
-class PersistentTopic(Topic):
-    """Publishing, subscriptions and consumers of one persistent topic. Listens to its managed ledger."""
+class PersistentTopic(PersistentPublishing):
+    """Subscriptions and consumers of one persistent topic, and what it is as a whole."""
 
     __slots__ = (
         "_broker_unacked",
         "_budget",
-        "_clock",
-        "_config",
-        "_deduplication",
         "_dispatch_limit",
         "_dispatch_rates",
         "_on_gone",
         "_proving_since",
-        "_refusals",
-        "_spawn",
         "_subscribe_rate",
         "_subscriptions",
         "_subscriptions_lock",
-        "ledger",
         "oldest_entry",
     )
-
-    ledger: ManagedLedger
 
     def __init__(
         self,
@@ -101,11 +78,8 @@ class PersistentTopic(Topic):
         broker_unacked: BrokerUnackedLimit | None = None,
         dispatch_rates: DispatchRates | None = None,
     ) -> None:
-        super().__init__(name, policies, publish_limits)
-        self._config = config
+        super().__init__(name, policies, config, clock, spawn, publish_limits)
         self._budget = budget
-        self._clock = clock
-        self._spawn = spawn
         self._on_gone = on_gone
         self._broker_unacked = broker_unacked
         self._dispatch_rates = dispatch_rates
@@ -115,9 +89,7 @@ class PersistentTopic(Topic):
         """Position and publish time (ms) of the oldest entry in a backlog, when it was last looked at."""
         self._subscriptions: dict[str, Subscription] = {}
         self._subscriptions_lock = asyncio.Lock()
-        self._deduplication: DeduplicatedPublishing | None = None
         self._proving_since: float | None = None
-        self._refusals: Refusals | None = None
 
     async def attach(self, ledger: ManagedLedger) -> None:
         """Serve from this managed ledger, which was opened with the topic as its listener.
@@ -128,13 +100,7 @@ class PersistentTopic(Topic):
         ledger.retain(retention_of(self.policies))
         for cursor in ledger.cursors.values():
             self._add_subscription(cursor)
-        config = self._config.deduplication
-        if deduplicates(config, self.name):
-            self._deduplication = await open_deduplication(
-                config, ledger, self.producers, self.stats, self._clock
-            )
-        else:
-            ledger.deduplication.drop()
+        await self._attach_publishing(ledger)
 
     def _add_subscription(self, cursor: Cursor) -> Subscription:
         subscription = Subscription(
@@ -194,71 +160,10 @@ class PersistentTopic(Topic):
 
     # -- publishing
 
-    def publish(self, producer: Producer, sends: SendRun) -> None:
-        if self.gate is not None:
-            admitted = self.gate.admit(producer, sends)
-            if admitted is None:
-                return
-            sends = admitted
-        if self._deduplication is not None:
-            self._deduplication.publish(producer, sends)
-            return
-        run = run_of(sends)
-        pending = PendingPublish(producer, sends, run.byte_length, self._clock.monotonic())
-        try:
-            self.ledger.append(run, pending)
-        except StorageError as error:
-            if self._refusals is None:
-                self._refusals = Refusals(self.name.full, self._clock)
-            self._refusals.note(producer.name, len(run.entries), error)
-            producer.peer.write(send_errors(producer, sends, error))
-            return
-        producer.pending_runs += 1
-        producer.peer.publish_pending(run.byte_length)
-        self.stats.count_publish(run)
-
-    @property
-    def topic_epoch(self) -> int:
-        return self.ledger.topic_epoch
-
-    async def raise_topic_epoch(self, at_least: int) -> int:
-        return await self.ledger.raise_topic_epoch(at_least)
-
-    async def add_producer(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
-        await self.check_quota()
-        await super().add_producer(producer, waits)
-        if self._deduplication is not None:
-            # What a former connection left in flight belongs to the last sequence id.
-            try:
-                await self._deduplication.settled(producer.name)
-                self.check_open()
-            except BaseException:
-                self.remove_producer(producer)
-                raise
-
     async def check_quota(self) -> None:
         """Raises ProducerBlocked or ProducerQuotaExceeded while a backlog quota keeps producers out."""
         if backlog_quota.has_quota(self.policies):
             await backlog_quota.refuse_producer(self, self._clock.wall_ms())
-
-    def last_sequence_id(self, producer_name: str) -> int:
-        return -1 if self._deduplication is None else self._deduplication.last_sequence_id(producer_name)
-
-    def on_confirmed(self, publishes: list[tuple[Run, object]]) -> None:
-        """The managed ledger's watermark passed these runs: send their receipts, wake the subscriptions."""
-        if self._deduplication is not None:
-            self._deduplication.confirmed(publishes)
-        else:
-            send_receipts(publishes, self.stats, self._clock.monotonic())
-        for subscription in self._subscriptions.values():
-            subscription.wake()
-
-    def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
-        """Storage failed for too long: nothing of this is on the topic, and its senders hear so."""
-        if self._deduplication is not None:
-            self._deduplication.refused(publishes, error)
-        else:
-            send_refusals(publishes, error)
 
     def on_lost(self, error: StorageError) -> None:
         """Another owner has the topic, or its storage is gone: close its clients, who look it up again.

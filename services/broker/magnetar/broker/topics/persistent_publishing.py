@@ -1,0 +1,188 @@
+"""How messages get into a persistent topic: to its managed ledger, and receipts back once they are durable.
+
+Per run of entries, not per entry: one append, one pending item, one string of receipts. Deduplication may be
+switched while messages are on their way: what was taken is finished the way in which it was taken, and a
+state of deduplication is on disk only once nothing older is on its way, so that it stands for all after it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from itertools import groupby
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.subscriptions.entry_source import Spawn
+from magnetar.broker.topics.deduplicated_publishing import (
+    DeduplicatedPublishing,
+    load_deduplication,
+    new_deduplication,
+    way_of,
+)
+from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish_gate import PublishLimits
+from magnetar.broker.topics.publishing import (
+    PendingPublish,
+    Refusals,
+    run_of,
+    send_errors,
+    send_receipts,
+    send_refusals,
+)
+from magnetar.broker.topics.topic import Topic
+from magnetar.common.errors import StorageError
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.runtime.clock import Clock
+from magnetar.common.wire.events import SendRun
+from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+
+
+class PersistentPublishing(Topic):
+    """The publishing side of a persistent topic. Listens to its managed ledger."""
+
+    __slots__ = ("_clock", "_config", "_deduplication", "_refusals", "_spawn", "_switched_at", "ledger")
+
+    ledger: ManagedLedger
+
+    def __init__(
+        self,
+        name: TopicName,
+        policies: EffectivePolicies,
+        config: BrokerConfig,
+        clock: Clock,
+        spawn: Spawn,
+        publish_limits: PublishLimits | None,
+    ) -> None:
+        super().__init__(name, policies, publish_limits)
+        self._config = config
+        self._clock = clock
+        self._spawn = spawn
+        self._deduplication: DeduplicatedPublishing | None = None
+        self._switched_at: int | None = None
+        # The topic-wide index up to which messages may have been taken another way; None: none is on its way.
+        self._refusals: Refusals | None = None
+
+    @abstractmethod
+    async def check_quota(self) -> None:
+        """Raises ProducerBlocked or ProducerQuotaExceeded while a backlog quota keeps producers out."""
+
+    async def _attach_publishing(self, ledger: ManagedLedger) -> None:
+        """Publish to this ledger. Raises StorageError when the state of deduplication cannot be had."""
+        self.ledger = ledger
+        if self.policies.deduplication:
+            self._deduplication = self._new_deduplication()
+            await load_deduplication(self._deduplication)
+        else:
+            ledger.deduplication.drop()
+
+    # -- producers
+
+    @property
+    def topic_epoch(self) -> int:
+        return self.ledger.topic_epoch
+
+    async def raise_topic_epoch(self, at_least: int) -> int:
+        return await self.ledger.raise_topic_epoch(at_least)
+
+    async def add_producer(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
+        await self.check_quota()
+        await super().add_producer(producer, waits)
+        if self._deduplication is not None:
+            # What a former connection left in flight belongs to the last sequence id.
+            try:
+                await self._deduplication.settled(producer.name)
+                self.check_open()
+            except BaseException:
+                self.remove_producer(producer)
+                raise
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        return -1 if self._deduplication is None else self._deduplication.last_sequence_id(producer_name)
+
+    # -- messages
+
+    def publish(self, producer: Producer, sends: SendRun) -> None:
+        if self.gate is not None:
+            admitted = self.gate.admit(producer, sends)
+            if admitted is None:
+                return
+            sends = admitted
+        if self._deduplication is not None:
+            self._deduplication.publish(producer, sends)
+            return
+        run = run_of(sends)
+        pending = PendingPublish(producer, sends, run.byte_length, self._clock.monotonic())
+        try:
+            self.ledger.append(run, pending)
+        except StorageError as error:
+            if self._refusals is None:
+                self._refusals = Refusals(self.name.full, self._clock)
+            self._refusals.note(producer.name, len(run.entries), error)
+            producer.peer.write(send_errors(producer, sends, error))
+            return
+        producer.pending_runs += 1
+        producer.peer.publish_pending(run.byte_length)
+        self.stats.count_publish(run)
+
+    def on_confirmed(self, publishes: list[tuple[Run, object]]) -> None:
+        """The managed ledger's watermark passed these runs: send their receipts, wake the subscriptions."""
+        if self._switched_at is not None:
+            for way, part in groupby(publishes, key=way_of):
+                self._confirmed(way, list(part))
+            self._check_switched()
+        else:
+            self._confirmed(self._deduplication, publishes)
+        for subscription in self.subscriptions.values():
+            subscription.wake()
+
+    def _confirmed(self, way: DeduplicatedPublishing | None, publishes: list[tuple[Run, object]]) -> None:
+        if way is not None:
+            way.confirmed(publishes)
+        else:
+            send_receipts(publishes, self.stats, self._clock.monotonic())
+
+    def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
+        """Storage failed for too long: nothing of this is on the topic, and its senders hear so."""
+        for way, part in groupby(publishes, key=way_of):
+            if way is not None:
+                way.refused(list(part), error)
+            else:
+                send_refusals(list(part), error)
+        if self._switched_at is not None:
+            self._check_switched()
+
+    # -- deduplication
+
+    def _new_deduplication(self) -> DeduplicatedPublishing:
+        return new_deduplication(
+            self._config.deduplication, self.ledger, self.producers, self.stats, self._clock
+        )
+
+    def apply_policies(self, policies: EffectivePolicies) -> None:
+        super().apply_policies(policies)
+        if policies.deduplication != (self._deduplication is not None) and not self.closing:
+            self._switch_deduplication()
+        if self._deduplication is not None:
+            self._deduplication.snapshot_interval_s = policies.deduplication_snapshot_s
+
+    def _switch_deduplication(self) -> None:
+        """From here on; nothing of what is known is kept when it is switched off."""
+        self._switched_at = self.ledger.next_index
+        if self._deduplication is None:
+            self._deduplication = self._new_deduplication()
+        else:
+            self._deduplication.retire()
+            self._deduplication = None
+            self.ledger.deduplication.drop()
+        self._check_switched()
+
+    def _check_switched(self) -> None:
+        assert self._switched_at is not None, "asked only after a switch"
+        ledger = self.ledger
+        # Less was taken than at the switch when something was refused since.
+        if ledger.confirmed_index >= min(self._switched_at, ledger.next_index):
+            self._switched_at = None
+            if self._deduplication is not None:
+                self._spawn(self._deduplication.begin(), "begin deduplication")
