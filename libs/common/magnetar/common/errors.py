@@ -176,6 +176,14 @@ class TopicExists(BrokerError):
     """A topic with that name is there already, partitioned or not."""
 
 
+class NamespaceExists(TopicExists):
+    """A tenant or namespace with that name is there already."""
+
+
+class NamespaceNotEmpty(TopicBusy):
+    """A namespace with topics, or a tenant with namespaces, cannot be deleted."""
+
+
 class InvalidPartitions(BrokerError):
     """A number of partitions that a topic cannot have."""
 

@@ -12,9 +12,11 @@ from magnetar.broker.handlers.client import Services
 from magnetar.broker.housekeeping import Housekeeping
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.policy_store import PolicyStore
+from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import RateSampler
+from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.ownership_proof import OwnershipProof
 from magnetar.broker.topics.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.producer_names import ProducerNames
@@ -61,6 +63,8 @@ class Broker:
         self._tasks = TaskOwner("broker")
         self._budget = ByteBudget(config.memory, ledgers.cache)
         self.policies = PolicyStore(config, metadata, keys)
+        self.policy_writer = PolicyWriter(metadata, keys)
+        self.tenancy = Tenancy(metadata, keys, clock)
         self._registry = TopicRegistry(
             config,
             self._budget,
@@ -86,6 +90,10 @@ class Broker:
     @property
     def registry(self) -> TopicRegistry:
         return self._registry
+
+    @property
+    def ledgers(self) -> ManagedLedgerContext:
+        return self._ledgers
 
     @property
     def connections(self) -> int:

@@ -86,6 +86,11 @@ class Namespaces:
             self._known.add(namespace)
         return found
 
+    def forget(self, namespace: NamespaceName) -> None:
+        """This broker has just deleted it: no need to wait for the watch."""
+        self._removals += 1
+        self._known.discard(namespace)
+
     async def get(self, namespace: NamespaceName) -> Namespace | None:
         """The namespace's settings, read from the store; None when it does not exist."""
         found = await self._metadata.get(self._keys.namespace(namespace))

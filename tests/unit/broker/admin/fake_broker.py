@@ -6,16 +6,19 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from magnetar.broker.admin.http_edge import HttpEdge
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.policies.effective import NamespacePolicies
+from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
-from magnetar.common.metadata.values import Namespace, Tenant, encode
+from magnetar.common.metadata.values import Namespace, PartitionedTopic, Tenant, encode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from yarl import URL
@@ -60,6 +63,12 @@ class FakeBroker:
     partition_counts: dict[str, int] = field(default_factory=dict)
     connections: int = 0
     not_ready: str | None = None
+    registry: Any = None
+    partitioned: Any = None
+    policies: Any = None
+    policy_writer: Any = None
+    tenancy: Any = None
+    ledgers: Any = None
     urls: ServiceUrls = field(default_factory=lambda: ServiceUrls(BROKER_URL, HTTP_URL))
 
     def load(self, name: str) -> FakeTopic:
@@ -75,6 +84,28 @@ class FakeBroker:
 
     async def lookup(self, topic: TopicName) -> ServiceUrls:
         return self.urls
+
+
+@dataclass
+class Policies:
+    """Follows the configuration that the fake broker has at the moment."""
+
+    broker: FakeBroker
+    store: SqliteMetadataStore
+
+    async def of_namespace(self, namespace: NamespaceName) -> NamespacePolicies:
+        return await PolicyStore(self.broker.config, self.store, KEYS).of_namespace(namespace)
+
+
+@dataclass
+class Partitions:
+    """What metadata says of partitioned topics."""
+
+    broker: FakeBroker
+
+    async def get(self, topic: TopicName) -> PartitionedTopic | None:
+        count = await self.broker.partitions(topic)
+        return PartitionedTopic(partitions=count) if count else None
 
 
 @dataclass
@@ -107,6 +138,8 @@ async def serve(tmp_path: Path, body: Callable[[Http], Awaitable[None]]) -> None
     namespaces = Namespaces(store, KEYS)
     await namespaces.ensure_defaults("standalone")
     broker = FakeBroker(namespaces)
+    broker.policies = Policies(broker, store)
+    broker.partitioned = Partitions(broker)
     edge = HttpEdge(broker)
     listening = socket.create_server(("127.0.0.1", 0))
     await edge.start(listening)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from magnetar.broker.admin import http_edge, routing
-from magnetar.broker.admin.http_edge import create_app
+from magnetar.broker.admin.table import routes
 from magnetar.broker.config import BrokerConfig, TopicConfig
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.common.errors import TopicNotFound, Unauthorized
@@ -236,16 +236,26 @@ def test_every_route_is_authorized(serving: Serving, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(routing, "authorize", deny)
 
     async def body(http: Http) -> None:
-        app = create_app(http.broker)
-        paths = {resource.canonical for resource in app.router.resources()}
-        assert len(paths) >= 13
-        for path in sorted(paths):
+        table = routes(http.broker)
+        assert len(table) >= 200
+        for route in table:
             asked.clear()
-            filled = path.replace("{domain}", "persistent").replace("{tenant}", "acme")
-            filled = filled.replace("{namespace}", "demo").replace("{topic}", "t")
-            status, _ = await http.get(filled)
-            assert (path, status) == (path, 403)
-            assert [resource for _, resource in asked] == [filled.strip("/")]
+            filled = route.path.replace("{domain}", "persistent").replace("{", "").replace("}", "")
+            status, _ = await http.get(filled, route.method)
+            assert (route.path, status) == (route.path, 403)
+            assert asked == [(route.action, filled.strip("/"))]
+
+    serving(body)
+
+
+def test_the_table_has_each_verb_of_a_path_once_and_says_what_it_answers(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        table = routes(http.broker)
+        assert len({(route.method, route.path) for route in table}) == len(table)
+        for route in table:
+            assert route.summary.endswith("."), route.path
+            assert bool(route.answer) == (route.status == 200), route.path
+            assert 412 in route.errors or "{tenant}" not in route.path, route.path
 
     serving(body)
 

@@ -7,13 +7,15 @@ bounded: HTTP shares the event loop with the messages, and messages come first.
 from __future__ import annotations
 
 import socket
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
-from magnetar.broker.admin import cluster, lookup, metrics_route, namespaces, topics
-from magnetar.broker.admin.http_errors import reason_response, status_of
-from magnetar.broker.admin.routing import BROKER, Handler
+from magnetar.broker.admin.call import BROKER
+from magnetar.broker.admin.http_errors import Refused, reason_response, status_of
+from magnetar.broker.admin.routing import serve
+from magnetar.broker.admin.table import routes
 from magnetar.broker.admin.view import BrokerView
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
@@ -21,6 +23,8 @@ from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import Counter
 
 _log = get_logger("magnetar.broker.http")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 REQUESTS_MAX: Final = 256
 """Requests in process at once; more are answered 503."""
@@ -39,11 +43,7 @@ def create_app(broker: BrokerView) -> web.Application:
     """The application over `broker`; it keeps nothing but the label texts of the metrics page."""
     app = web.Application(middlewares=[_bounded(REQUESTS_MAX), _errors])
     app[BROKER] = broker
-    cluster.add_routes(app)
-    namespaces.add_routes(app)
-    topics.add_routes(app)
-    lookup.add_routes(app)
-    metrics_route.add_routes(app)
+    serve(app, routes(broker))
     return app
 
 
@@ -69,6 +69,8 @@ class HttpEdge:
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
+    except Refused as error:
+        return _failed(error.status, error.reason)
     except MagnetarError as error:
         return _failed(status_of(error), str(error))
     except web.HTTPException as error:

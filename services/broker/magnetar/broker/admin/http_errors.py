@@ -11,6 +11,16 @@ from typing import Final
 from aiohttp import web
 from magnetar.common import errors
 
+
+class Refused(Exception):
+    """An answer other than success, in the words and with the status that Pulsar has for it."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
 HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
     errors.MagnetarError: 500,
     errors.ProtocolError: 400,
@@ -21,11 +31,15 @@ HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
     errors.TopicNotFound: 404,
     errors.TopicBusy: 412,
     errors.TopicExists: 409,
+    errors.NamespaceExists: 409,
+    errors.NamespaceNotEmpty: 409,
     errors.InvalidPartitions: 406,
     errors.SubscriptionNotFound: 404,
+    errors.UnsubscribeRefused: 412,
     errors.ConsumerNotFound: 404,
     errors.ConsumerBusy: 409,
     errors.ProducerBusy: 409,
+    errors.ProducerBlocked: 503,
     errors.NotAllowed: 405,
     errors.NotSupportedYet: 501,
     errors.Unauthorized: 403,

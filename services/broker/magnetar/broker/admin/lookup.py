@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aiohttp import web
-from magnetar.broker.admin.routing import BROKER, add_get, require_namespace, segments, topic_in
-from magnetar.broker.admin.topics import require_topic
-from magnetar.broker.admin.view import BrokerView
+from magnetar.broker.admin.call import Call, answer, plain
+from magnetar.broker.admin.routing import Route
+from magnetar.broker.admin.topic_calls import require_namespace, require_topic
 from magnetar.common.errors import NamespaceNotFound
 from magnetar.common.naming.bundle_range import split_ring
 from magnetar.common.naming.topic_name import TopicName
 
 
-def add_routes(app: web.Application) -> None:
-    prefix = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic:.+}"
-    add_get(app, f"{prefix}/bundle", _bundle, action="lookup")
-    add_get(app, prefix, _lookup, action="lookup")
-
-
-async def _lookup(request: web.Request) -> web.Response:
-    _, _, _, domain, *rest = segments(request)
-    broker = request.app[BROKER]
-    topic = await _topic(broker, domain, rest)
-    await require_topic(broker, topic, may_be_created=broker.config.topics.auto_creation)
+async def _lookup(call: Call) -> web.Response:
+    topic = await _topic(call)
+    broker = call.broker
+    policies = await broker.policies.of_namespace(topic.namespace)
+    await require_topic(broker, topic, may_be_created=policies.auto_topic_creation)
     urls = await broker.lookup(topic)
-    http_url = urls.http_url or f"{request.url.scheme}://{request.host}"
-    return web.json_response(
+    http_url = urls.http_url or f"{call.request.url.scheme}://{call.request.host}"
+    return answer(
         {
             "brokerUrl": urls.broker_url,
             "httpUrl": http_url,
@@ -34,18 +30,42 @@ async def _lookup(request: web.Request) -> web.Response:
     )
 
 
-async def _bundle(request: web.Request) -> web.Response:
-    _, _, _, domain, *rest = segments(request)
-    broker = request.app[BROKER]
-    topic = await _topic(broker, domain, rest[:-1])
-    namespace = await broker.namespaces.get(topic.namespace)
+async def _bundle(call: Call) -> web.Response:
+    topic = await _topic(call)
+    namespace = await call.broker.namespaces.get(topic.namespace)
     if namespace is None:
         raise NamespaceNotFound("Namespace not found")
-    bundle = next(each for each in split_ring(namespace.bundle_count) if topic.hash in each)
-    return web.Response(text=str(bundle), content_type="application/json")
+    return plain(str(next(each for each in split_ring(namespace.bundle_count) if topic.hash in each)))
 
 
-async def _topic(broker: BrokerView, domain: str, rest: list[str]) -> TopicName:
-    topic = topic_in(domain, rest)
-    await require_namespace(broker, topic.namespace, "Namespace not found")
+async def _topic(call: Call) -> TopicName:
+    topic = call.topic
+    await require_namespace(call.broker, topic.namespace, "Namespace not found")
     return topic
+
+
+_PATH: Final = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
+_ERRORS: Final = {404: "Namespace not found; Topic not found", 412: "the name of the topic cannot be"}
+
+ROUTES: Final = [
+    Route(
+        object="lookup",
+        method="GET",
+        path=f"{_PATH}/bundle",
+        handler=_bundle,
+        summary="The bundle that a topic belongs to.",
+        action="lookup",
+        answer="String",
+        errors=_ERRORS,
+    ),
+    Route(
+        object="lookup",
+        method="GET",
+        path=_PATH,
+        handler=_lookup,
+        summary="Which broker serves a topic.",
+        action="lookup",
+        answer="LookupData",
+        errors=_ERRORS,
+    ),
+]

@@ -6,8 +6,10 @@ import asyncio
 from typing import Final
 
 from aiohttp import web
+from magnetar.broker.admin.call import Call
 from magnetar.broker.admin.metrics_page import MetricsPage
-from magnetar.broker.admin.routing import BROKER, add_get
+from magnetar.broker.admin.routing import Route
+from magnetar.broker.admin.view import BrokerView
 from magnetar.common.errors import TooManyRequests
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
@@ -28,10 +30,21 @@ PlatformCollector(registry=_PROCESS)
 GCCollector(registry=_PROCESS)
 
 
-def add_routes(app: web.Application) -> None:
-    route = _MetricsRoute(MetricsPage(app[BROKER]))
-    add_get(app, "/metrics", route.get, action="metrics")
-    add_get(app, "/metrics/", route.get, action="metrics")
+def routes(broker: BrokerView) -> list[Route]:
+    """The page of one broker."""
+    handler = _MetricsRoute(MetricsPage(broker)).get
+    return [
+        Route(
+            object="metrics",
+            method="GET",
+            path=path,
+            handler=handler,
+            summary="Metrics of topics, subscriptions and the process, for Prometheus.",
+            action="metrics",
+            answer="text/plain; version=0.0.4",
+        )
+        for path in ("/metrics", "/metrics/")
+    ]
 
 
 class _MetricsRoute:
@@ -39,7 +52,8 @@ class _MetricsRoute:
         self._page = page
         self._scrapes = 0
 
-    async def get(self, request: web.Request) -> web.StreamResponse:
+    async def get(self, call: Call) -> web.StreamResponse:
+        request = call.request
         if self._scrapes >= SCRAPES_MAX:
             raise TooManyRequests(f"{SCRAPES_MAX} scrapes are in process already; try again")
         self._scrapes += 1

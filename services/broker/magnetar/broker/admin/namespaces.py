@@ -1,49 +1,280 @@
-"""Tenants and namespaces over HTTP."""
+"""Namespaces over HTTP: their lists, their life, their properties and bundles."""
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from aiohttp import web
-from magnetar.broker.admin.routing import (
-    BROKER,
-    add_get,
-    namespace_in,
-    require_namespace,
-    segments,
-)
-from magnetar.broker.admin.topics import visible_topics
+from magnetar.broker.admin.call import NAME_CHARS_MAX, Call, answer, done, nothing, plain, text_map
+from magnetar.broker.admin.http_errors import Refused
+from magnetar.broker.admin.policy_dump import bundles_json, namespace_json, policies_of
+from magnetar.broker.admin.policy_json import BadPolicy, whole_number
+from magnetar.broker.admin.routing import Route
+from magnetar.broker.admin.tenants import names
+from magnetar.broker.admin.topic_calls import require_namespace, visible_topics
 from magnetar.common.errors import InvalidName, NamespaceNotFound
-from magnetar.common.naming.namespace_name import check_entity
+from magnetar.common.metadata.values import Namespace
+from magnetar.common.naming.bundle_range import DEFAULT_BUNDLES, split_ring
+from magnetar.common.naming.namespace_name import NamespaceName
 
-_MODES = {"PERSISTENT": (True,), "NON_PERSISTENT": (False,), "ALL": (True, False)}
-
-
-def add_routes(app: web.Application) -> None:
-    add_get(app, "/admin/v2/tenants", _tenants, action="admin")
-    add_get(app, "/admin/v2/namespaces/{tenant}", _namespaces_of_tenant, action="admin")
-    add_get(app, "/admin/v2/namespaces/{tenant}/{namespace}/topics", _topics_of_namespace, action="admin")
-
-
-async def _tenants(request: web.Request) -> web.Response:
-    return web.json_response(await request.app[BROKER].namespaces.tenants())
+_MODES: Final = {"PERSISTENT": (True,), "NON_PERSISTENT": (False,), "ALL": (True, False)}
+_TENANT_PATH: Final = "/admin/v2/namespaces/{tenant}"
+NAMESPACE_PATH: Final = f"{_TENANT_PATH}/{{namespace}}"
+NAMESPACE_ERRORS: Final = {404: "Namespace does not exist", 412: "a name cannot be"}
 
 
-async def _namespaces_of_tenant(request: web.Request) -> web.Response:
-    namespaces = request.app[BROKER].namespaces
-    tenant = check_entity("tenant", segments(request)[3])
+async def _list(call: Call) -> web.Response:
+    namespaces = call.broker.namespaces
+    tenant = call.tenant
     if not await namespaces.tenant_exists(tenant):
         raise NamespaceNotFound("Tenant not found")
-    return web.json_response([str(each) for each in await namespaces.namespaces_of(tenant)])
+    return answer([str(each) for each in await namespaces.namespaces_of(tenant)])
 
 
-async def _topics_of_namespace(request: web.Request) -> web.Response:
+async def _topics(call: Call) -> web.Response:
     """What clients with an http:// service URL ask to subscribe by a pattern."""
-    namespace = namespace_in(*segments(request)[3:5])
-    mode = request.query.get("mode", "PERSISTENT").upper()
+    namespace = call.namespace
+    mode = call.request.query.get("mode", "PERSISTENT").upper()
     if mode not in _MODES:
         raise InvalidName(f"the topic mode {mode!r} is not one of {', '.join(_MODES)}")
-    broker = request.app[BROKER]
-    await require_namespace(broker, namespace, "Namespace does not exist")
+    await require_namespace(call.broker, namespace, "Namespace does not exist")
     found: list[str] = []
     for persistent in _MODES[mode]:
-        found += await visible_topics(broker, namespace, persistent, system_too=False)
-    return web.json_response(found)
+        found += await visible_topics(
+            call.broker, namespace, persistent, system_too=call.flag("includeSystemTopic")
+        )
+    return answer(found)
+
+
+async def _get(call: Call) -> web.Response:
+    namespace = await call.broker.policy_writer.namespace(call.namespace)
+    cluster = call.broker.config.cluster_name
+    tenant = await call.broker.tenancy.tenant(call.tenant)
+    clusters = list(tenant.allowed_clusters) if tenant is not None else []
+    return answer(namespace_json(namespace, cluster, clusters or [cluster]))
+
+
+async def _put(call: Call) -> web.Response:
+    try:
+        name = call.namespace
+    except InvalidName as error:
+        raise Refused(412, "Namespace name is not valid") from error
+    given = await call.json_or({})
+    if not isinstance(given, dict):
+        raise Refused(400, "the policies of a namespace are an object")
+    tenant = await call.broker.tenancy.tenant(name.tenant)
+    if tenant is None:
+        raise Refused(404, "Tenant does not exist")
+    for cluster in names(given.get("replication_clusters"), "replication_clusters"):
+        if cluster not in tenant.allowed_clusters:
+            raise Refused(
+                403,
+                f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{name.tenant}]",
+            )
+    try:
+        policies = policies_of(given, call.broker.config.cluster_name)
+        bundle_count = _bundle_count(given.get("bundles"))
+    except BadPolicy as error:
+        raise Refused(error.status, error.reason) from error
+    value = Namespace(bundle_count=bundle_count, policies=policies)
+    value.properties.update(text_map(given.get("properties") or {}))
+    await call.broker.tenancy.create_namespace(name, value)
+    return done()
+
+
+def _bundle_count(bundles: Any) -> int:
+    if bundles is None:
+        return DEFAULT_BUNDLES
+    if not isinstance(bundles, dict):
+        raise Refused(400, "bundles must be an object with numBundles")
+    boundaries = bundles.get("boundaries")
+    if boundaries is not None and boundaries != []:
+        count = len(names(boundaries, "boundaries")) - 1
+        if count < 1 or [each.lower() for each in boundaries] != bundles_json(count)["boundaries"]:
+            raise Refused(412, "boundaries must cut the ring into equal parts; give numBundles alone")
+        return count
+    given = bundles.get("numBundles")
+    count = DEFAULT_BUNDLES if given is None else whole_number("numBundles", given)
+    if count <= 0:
+        return DEFAULT_BUNDLES
+    split_ring(count)
+    return count
+
+
+async def _delete(call: Call) -> web.Response:
+    name = call.namespace
+    if call.flag("force"):
+        raise Refused(405, "Broker doesn't allow forced deletion of namespaces")
+
+    def is_used() -> bool:
+        return any(topic.name.namespace == name for topic in call.broker.topics.values())
+
+    await call.broker.tenancy.delete_namespace(name, is_used)
+    call.broker.namespaces.forget(name)
+    call.broker.policies.wrote(name, None)
+    return done()
+
+
+async def _bundles(call: Call) -> web.Response:
+    namespace = await call.broker.policy_writer.namespace(call.namespace)
+    return answer(bundles_json(namespace.bundle_count))
+
+
+async def _replication(call: Call) -> web.Response:
+    await call.broker.policy_writer.namespace(call.namespace)
+    return answer([call.broker.config.cluster_name])
+
+
+# -- properties
+
+
+async def _properties(call: Call) -> web.Response:
+    return answer(dict((await call.broker.policy_writer.namespace(call.namespace)).properties))
+
+
+async def _put_properties(call: Call) -> web.Response:
+    given = await call.text_map()
+    return await _change(call, lambda namespace: namespace.properties.update(given))
+
+
+async def _clear_properties(call: Call) -> web.Response:
+    return await _change(call, lambda namespace: namespace.properties.clear())
+
+
+async def _property(call: Call) -> web.Response:
+    found = (await call.broker.policy_writer.namespace(call.namespace)).properties
+    key = call.names["key"]
+    return plain(found[key]) if key in found else nothing()
+
+
+async def _put_property(call: Call) -> web.Response:
+    key, value = call.names["key"], call.names["value"]
+    if max(len(key), len(value)) > NAME_CHARS_MAX:
+        raise Refused(412, f"a property has at most {NAME_CHARS_MAX} characters here")
+
+    def edit(namespace: Namespace) -> None:
+        namespace.properties[key] = value
+
+    return await _change(call, edit)
+
+
+async def _delete_property(call: Call) -> web.Response:
+    key = call.names["key"]
+    removed = ""
+
+    def edit(namespace: Namespace) -> None:
+        nonlocal removed
+        removed = namespace.properties.pop(key, "")
+
+    await _change(call, edit)
+    return plain(removed) if removed else nothing()
+
+
+async def _change(call: Call, edit: Any) -> web.Response:
+    name: NamespaceName = call.namespace
+    await call.broker.policy_writer.change_namespace(name, edit)
+    call.broker.policies.wrote(name, None)
+    return done()
+
+
+def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> Route:
+    errors = {**NAMESPACE_ERRORS, **more.pop("errors", {})}
+    return Route(
+        object="namespaces",
+        method=method,
+        path=path,
+        handler=handler,
+        summary=summary,
+        errors=errors,
+        **more,
+    )
+
+
+_CONFLICT: Final = {409: "others change the namespace all the time"}
+
+ROUTES: Final = [
+    _route(
+        "GET",
+        _TENANT_PATH,
+        _list,
+        "The namespaces of a tenant.",
+        answer="List<String>",
+        errors={404: "Tenant not found"},
+    ),
+    _route("GET", NAMESPACE_PATH, _get, "All policies of a namespace.", answer="Policies"),
+    _route(
+        "PUT",
+        NAMESPACE_PATH,
+        _put,
+        "Make a namespace, with policies if they are given.",
+        body="Policies",
+        status=204,
+        errors={
+            403: "the tenant may not use the cluster",
+            404: "Tenant does not exist",
+            409: "Namespace already exists",
+            412: "Namespace name is not valid; a policy cannot have that value",
+        },
+    ),
+    _route(
+        "DELETE",
+        NAMESPACE_PATH,
+        _delete,
+        "Delete a namespace that has no topics.",
+        query=("force:boolean=false",),
+        status=204,
+        errors={
+            405: "Broker doesn't allow forced deletion of namespaces; the cluster's own namespace",
+            409: "Cannot delete non empty namespace",
+        },
+    ),
+    _route(
+        "GET",
+        f"{NAMESPACE_PATH}/topics",
+        _topics,
+        "The topics of a namespace.",
+        query=("mode:Mode=PERSISTENT", "includeSystemTopic:boolean=false"),
+        answer="List<String>",
+    ),
+    _route("GET", f"{NAMESPACE_PATH}/bundles", _bundles, "How the hash ring is cut.", answer="BundlesData"),
+    _route("GET", f"{NAMESPACE_PATH}/replication", _replication, "Where it is.", answer="List<String>"),
+    _route(
+        "GET", f"{NAMESPACE_PATH}/properties", _properties, "All properties.", answer="Map<String, String>"
+    ),
+    _route(
+        "PUT",
+        f"{NAMESPACE_PATH}/properties",
+        _put_properties,
+        "Set several properties; others stay.",
+        body="Map<String, String>",
+        status=204,
+        errors=_CONFLICT,
+    ),
+    _route(
+        "DELETE",
+        f"{NAMESPACE_PATH}/properties",
+        _clear_properties,
+        "Remove all properties.",
+        status=204,
+        errors=_CONFLICT,
+    ),
+    _route(
+        "GET", f"{NAMESPACE_PATH}/property/{{key}}", _property, "One property, unquoted.", answer="String"
+    ),
+    _route(
+        "DELETE",
+        f"{NAMESPACE_PATH}/property/{{key}}",
+        _delete_property,
+        "Remove a property; answers what it was.",
+        answer="String",
+        errors=_CONFLICT,
+    ),
+    _route(
+        "PUT",
+        f"{NAMESPACE_PATH}/property/{{key}}/{{value}}",
+        _put_property,
+        "Set a property.",
+        status=204,
+        errors=_CONFLICT,
+    ),
+]

@@ -1,39 +1,85 @@
-"""Routes as data, and names out of request paths.
+"""The admin API as a table: each route is one verb on one object, with what it takes, answers and refuses.
 
-Every route is registered with the action and the resource it is authorized for, so that none can be added
-without. Names are read from the path as it was sent: each is one segment, percent-decoded once, with '+' for
-a space (so clients send a plus as %2B), which is how Pulsar reads them.
+Whatever needs to know the API reads this table: the HTTP server its routes, a reference its pages. Every
+route carries the action it is authorized for, so that none can be added without. Names are read from the path
+as it was sent: each is one segment, percent-decoded once, with '+' for a space (so clients send a plus as
+%2B), which is how Pulsar reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
-from magnetar.broker.admin.view import BrokerView
+from magnetar.broker.admin.call import BROKER, Call
 from magnetar.broker.authorization import authorize
-from magnetar.common.errors import InvalidName, NamespaceNotFound
-from magnetar.common.naming.namespace_name import NamespaceName, check_entity
-from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.errors import InvalidName
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-BROKER: Final = web.AppKey("broker", BrokerView)
+Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 PRINCIPAL: Final = None
 """Who asks, until there is authentication."""
 
+COMMON_ERRORS: Final[Mapping[int, str]] = {
+    307: "the broker that owns the topic is another one",
+    400: "the body or a parameter is malformed",
+    403: "the caller may not do this",
+    413: "the body is too long",
+    500: "an error of this broker",
+    503: "it may work later",
+}
+"""What every route may answer, besides its own errors."""
 
-def add_get(app: web.Application, path: str, handler: Handler, *, action: str) -> None:
-    """Serve GET (and HEAD) of `path`; the caller must be allowed `action` on the path it asks for."""
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One verb on one object."""
+
+    object: str
+    """What it is about: 'tenants', 'namespaces', 'persistent' ..."""
+    method: str
+    path: str
+    """With the names in it as `{name}`, each a whole segment."""
+    handler: Handler
+    summary: str
+    action: str = "admin"
+    query: tuple[str, ...] = ()
+    """Parameters as `name:type=default`."""
+    body: str = ""
+    """The type of the request's body; empty for none."""
+    status: int = 200
+    """Of success."""
+    answer: str = ""
+    """The type of the answer's body; empty for none."""
+    errors: Mapping[int, str] = field(default_factory=dict)
+    """What it refuses, by status, besides COMMON_ERRORS."""
+
+    def names_in(self, parts: list[str]) -> dict[str, str]:
+        """The names in the segments of a path that matched."""
+        template = self.path.strip("/").split("/")
+        return {key[1:-1]: value for key, value in zip(template, parts, strict=True) if key.startswith("{")}
+
+
+def serve(app: web.Application, routes: Iterable[Route]) -> None:
+    """Answer these routes; HEAD is answered where GET is."""
+    for route in routes:
+        handler = _authorized(route)
+        if route.method == "GET":
+            app.router.add_get(route.path, handler)
+        else:
+            app.router.add_route(route.method, route.path, handler)
+
+
+def _authorized(route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def authorized(request: web.Request) -> web.StreamResponse:
-        authorize(PRINCIPAL, action, "/".join(segments(request)))
-        return await handler(request)
+        parts = segments(request)
+        authorize(PRINCIPAL, route.action, "/".join(parts))
+        return await route.handler(Call(request, request.app[BROKER], parts, route.names_in(parts)))
 
-    app.router.add_get(path, authorized)
+    return authorized
 
 
 def segments(request: web.Request) -> list[str]:
@@ -45,25 +91,3 @@ def segments(request: web.Request) -> list[str]:
         ]
     except UnicodeDecodeError as error:
         raise InvalidName("the path is not percent-encoded UTF-8") from error
-
-
-def topic_in(domain: str, parts: list[str]) -> TopicName:
-    """The topic named by the segments tenant, namespace, local name. Raises InvalidName."""
-    tenant, namespace, *rest = parts
-    return TopicName.of(domain, namespace_in(tenant, namespace), "/".join(rest))
-
-
-def namespace_in(tenant: str, namespace: str) -> NamespaceName:
-    """Raises InvalidName."""
-    return NamespaceName(check_entity("tenant", tenant), check_entity("namespace", namespace))
-
-
-async def require_namespace(broker: BrokerView, namespace: NamespaceName, reason: str) -> None:
-    """Raises NamespaceNotFound with `reason`: Pulsar's routes each have their own words for it."""
-    if not await broker.namespaces.exists(namespace):
-        raise NamespaceNotFound(reason)
-
-
-def flag(request: web.Request, name: str) -> bool:
-    """A boolean query parameter; anything but 'true' is false."""
-    return request.query.get(name, "").lower() == "true"

@@ -1,75 +1,230 @@
-"""Topics over HTTP: their lists and their partitions."""
+"""Topics over HTTP: their lists, and how they are made, unloaded, ended and deleted."""
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any, Final
 
 from aiohttp import web
-from magnetar.broker.admin.routing import (
-    BROKER,
-    add_get,
-    flag,
-    namespace_in,
+from magnetar.broker.admin.call import Call, answer, done
+from magnetar.broker.admin.http_errors import Refused
+from magnetar.broker.admin.routing import Route
+from magnetar.broker.admin.topic_calls import (
+    PATHS,
+    TOPIC_ERRORS,
+    loaded,
+    partitions_of,
+    persistent,
     require_namespace,
-    segments,
-    topic_in,
+    require_topic,
+    stored,
+    visible_topics,
 )
-from magnetar.broker.admin.view import BrokerView
-from magnetar.common.errors import TopicNotFound
+from magnetar.common.errors import NotAllowed, TopicNotFound
 from magnetar.common.naming.bundle_range import BundleRange
-from magnetar.common.naming.namespace_name import NamespaceName
-from magnetar.common.naming.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, is_system_topic
+from magnetar.common.naming.position import Position
+from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName
+from magnetar.ledger.managed_ledger.directory import create_managed_ledgers
 
 
-def add_routes(app: web.Application) -> None:
-    for domain in (PERSISTENT, NON_PERSISTENT):
-        prefix = f"/admin/v2/{domain}/{{tenant}}/{{namespace}}"
-        add_get(app, prefix, partial(_list, domain), action="admin")
-        add_get(app, f"{prefix}/{{topic:.+}}/partitions", partial(_partitions, domain), action="lookup")
-
-
-async def visible_topics(
-    broker: BrokerView, namespace: NamespaceName, persistent: bool, *, system_too: bool
-) -> list[str]:
-    """Names of the namespace's topics, sorted; those kept for the system only when asked for."""
-    names = await broker.list_topics(namespace, persistent)
-    return sorted(name for name in names if system_too or not is_system_topic(TopicName.parse(name)))
-
-
-async def _list(domain: str, request: web.Request) -> web.Response:
-    namespace = namespace_in(*segments(request)[3:5])
-    broker = request.app[BROKER]
-    bundle = request.query.get("bundle")
+async def _list(call: Call) -> web.Response:
+    namespace = call.namespace
+    bundle = call.request.query.get("bundle")
     within = None if bundle is None else BundleRange.parse(bundle)
-    await require_namespace(broker, namespace, "Namespace does not exist")
+    await require_namespace(call.broker, namespace, "Namespace does not exist")
     names = await visible_topics(
-        broker, namespace, domain == PERSISTENT, system_too=flag(request, "includeSystemTopic")
+        call.broker, namespace, call.domain == PERSISTENT, system_too=call.flag("includeSystemTopic")
     )
     if within is not None:
         names = [name for name in names if TopicName.parse(name).hash in within]
-    return web.json_response(names)
+    return answer(names)
 
 
-async def _partitions(domain: str, request: web.Request) -> web.Response:
-    """Partitioned metadata. Never creates the topic, whatever the query says."""
-    topic = topic_in(domain, segments(request)[3:-1])
-    broker = request.app[BROKER]
+async def _create(call: Call) -> web.Response:
+    topic, broker = call.topic, call.broker
+    properties = await call.text_map()
     await require_namespace(broker, topic.namespace, "Namespace not found")
-    may_be_created = flag(request, "checkAllowAutoCreation") and broker.config.topics.auto_creation
-    partitions = await require_topic(broker, topic, may_be_created=may_be_created)
-    return web.json_response({"partitions": partitions, "deleted": False})
+    await broker.registry.check_allowed(topic)
+    if topic.partition_index >= 0:
+        partitions = await broker.partitions(topic.base)
+        if topic.partition_index >= partitions:
+            raise Refused(
+                412,
+                f'Can\'t create topic {topic.local_name} with "-partition-" followed by numeric value if '
+                f"there isn't a partitioned topic {topic.base_local_name} created.",
+            )
+    if await broker.partitions(topic) or await broker.registry.exists(topic):
+        raise Refused(409, "This topic already exists")
+    if not topic.persistent:
+        await broker.registry.get(topic, create=True)
+        return done()
+    try:
+        await broker.registry.check_room(topic)
+    except NotAllowed as error:
+        raise Refused(412, f"Exceed maximum number of topics in namespace. {error}") from error
+    await create_managed_ledgers(broker.ledgers, [topic.full])
+    if properties:
+        await stored(await loaded(call), "Setting properties").ledger.update_properties(properties)
+    return done()
 
 
-async def require_topic(broker: BrokerView, topic: TopicName, *, may_be_created: bool) -> int:
-    """How many partitions the topic has, 0 for none. Raises TopicNotFound when it is not there.
+async def _delete(call: Call) -> web.Response:
+    topic = call.topic
+    if await partitions_of(call):
+        raise Refused(
+            409,
+            f"{topic} is a partitioned topic, instead of calling delete topic, please call "
+            "delete-partitioned-topic.",
+        )
+    try:
+        await call.broker.registry.delete(topic, force=call.flag("force"))
+    except TopicNotFound as error:
+        raise TopicNotFound(f"Topic {topic} not found") from error
+    return done()
 
-    A topic that may be created need not be there; a partition of a partitioned topic never need.
-    """
-    partitions = await broker.partitions(topic)
-    if partitions or may_be_created or topic.full in broker.topics:
-        return partitions
-    if 0 <= topic.partition_index < await broker.partitions(topic.base):
-        return 0
-    if topic.full not in await broker.list_topics(topic.namespace, topic.persistent):
-        raise TopicNotFound(f"Topic {topic} not found")
-    return 0
+
+async def _unload(call: Call) -> web.Response:
+    topic, broker = call.topic, call.broker
+    await require_namespace(broker, topic.namespace, "Namespace not found")
+    count = await require_topic(broker, topic, may_be_created=False)
+    for name in [topic.partition(index) for index in range(count)] or [topic]:
+        await broker.registry.unload(name)
+    return done()
+
+
+async def _properties(call: Call) -> web.Response:
+    if await partitions_of(call):
+        found = await call.broker.partitioned.get(call.topic)
+        return answer({} if found is None else dict(found.properties))
+    return answer(dict(stored(await loaded(call), "Properties").ledger.properties))
+
+
+async def _put_properties(call: Call) -> web.Response:
+    given = await call.text_map()
+    ledger = (await persistent(call, "Setting properties")).ledger
+    await ledger.update_properties({**ledger.properties, **given})
+    return done()
+
+
+async def _delete_property(call: Call) -> web.Response:
+    key = call.request.query.get("key", "")
+    ledger = (await persistent(call, "Removing properties")).ledger
+    await ledger.update_properties({name: text for name, text in ledger.properties.items() if name != key})
+    return done()
+
+
+async def _last_message_id(call: Call) -> web.Response:
+    position, batch_index = await (await loaded(call)).last_message_id()
+    batch = {"outstandingAcksInSameBatch": 0, "originalBatchSize": 0} if batch_index >= 0 else {}
+    return answer({**message_id(position, batch_index), **batch})
+
+
+async def _message_id_at(call: Call) -> web.Response:
+    """The first message at or after a time; the end of the topic when there is none."""
+    ledger = (await persistent(call, "Get message ID by timestamp")).ledger
+    before = await ledger.find_before_publish_time(call.number("timestamp"))
+    return answer(message_id(ledger.next_position(before) or before))
+
+
+def message_id(position: Position, batch_index: int = -1) -> dict[str, int]:
+    """A message id as JSON."""
+    return {
+        "ledgerId": position.ledger_id,
+        "entryId": position.entry_id,
+        "partitionIndex": -1,
+        "batchIndex": batch_index,
+        "batchSize": 0,
+    }
+
+
+def topic_routes(method: str, name: str, handler: Any, summary: str, **more: Any) -> list[Route]:
+    """The route of a verb on a topic in both domains."""
+    errors = {**TOPIC_ERRORS, **more.pop("errors", {})}
+    return [
+        Route(
+            object=domain,
+            method=method,
+            path=f"{path}/{name}" if name else path,
+            handler=handler,
+            summary=summary,
+            errors=errors,
+            **more,
+        )
+        for domain, path in PATHS
+    ]
+
+
+_NOT_HERE: Final = {405: "not on a partitioned or non-persistent topic"}
+
+ROUTES: Final = [
+    *(
+        Route(
+            object=domain,
+            method="GET",
+            path=f"/admin/v2/{domain}/{{tenant}}/{{namespace}}",
+            handler=_list,
+            summary="The topics of a namespace; partitions each by its own name.",
+            query=("bundle:String", "includeSystemTopic:boolean=false"),
+            answer="List<String>",
+            errors={404: "Namespace does not exist", 412: "a name cannot be"},
+        )
+        for domain in DOMAINS
+    ),
+    *topic_routes(
+        "PUT",
+        "",
+        _create,
+        "Make a topic that is not partitioned.",
+        body="Map<String, String>",
+        status=204,
+        errors={
+            405: "a name that is reserved",
+            409: "This topic already exists",
+            412: "a name cannot be; there is no such partition; the namespace has no room",
+        },
+    ),
+    *topic_routes(
+        "DELETE",
+        "",
+        _delete,
+        "Delete a topic with its subscriptions and messages.",
+        query=("force:boolean=false",),
+        status=204,
+        errors={409: "it is a partitioned topic", 412: "producers or consumers are connected"},
+    ),
+    *topic_routes("PUT", "unload", _unload, "Close a topic; it is loaded when it is asked for.", status=204),
+    *topic_routes("GET", "properties", _properties, "The topic's properties.", answer="Map<String, String>"),
+    *topic_routes(
+        "PUT",
+        "properties",
+        _put_properties,
+        "Set properties; others stay.",
+        body="Map<String, String>",
+        status=204,
+        errors=_NOT_HERE,
+    ),
+    *topic_routes(
+        "DELETE",
+        "properties",
+        _delete_property,
+        "Remove a property.",
+        query=("key:String",),
+        status=204,
+        errors=_NOT_HERE,
+    ),
+    *topic_routes(
+        "GET",
+        "lastMessageId",
+        _last_message_id,
+        "The id of the last message.",
+        answer="MessageId",
+        errors=_NOT_HERE,
+    ),
+    *topic_routes(
+        "GET",
+        "messageid/{timestamp}",
+        _message_id_at,
+        "The id of the first message at or after a time (ms since 1970).",
+        answer="MessageId",
+        errors=_NOT_HERE,
+    ),
+]

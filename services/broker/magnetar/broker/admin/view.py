@@ -7,10 +7,16 @@ from typing import Protocol
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.policies.policy_store import PolicyStore
+from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
+from magnetar.broker.tenancy import Tenancy
+from magnetar.broker.topics.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 
 
 class SubscriptionView(Protocol):
@@ -84,6 +90,31 @@ class BrokerView(Protocol):
     def topics(self) -> Mapping[str, TopicView]:
         """Loaded topics by full name."""
         ...
+
+    @property
+    def registry(self) -> TopicRegistry:
+        """Topics as they are loaded, made and deleted."""
+        ...
+
+    @property
+    def partitioned(self) -> PartitionedTopics: ...
+
+    @property
+    def policies(self) -> PolicyStore: ...
+
+    @property
+    def policy_writer(self) -> PolicyWriter: ...
+
+    @property
+    def tenancy(self) -> Tenancy: ...
+
+    @property
+    def urls(self) -> ServiceUrls:
+        """Where this broker is."""
+        ...
+
+    @property
+    def ledgers(self) -> ManagedLedgerContext: ...
 
     @property
     def connections(self) -> int:

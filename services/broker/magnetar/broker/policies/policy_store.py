@@ -88,6 +88,12 @@ class PolicyStore:
             return of_namespace.of_topics
         return resolve(self._config, of_namespace.own, decode(TopicPolicies, found.value).policies)
 
+    def wrote(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
+        """This broker has just changed a namespace's or a topic's: no need to wait for the watch."""
+        if namespace is not None:
+            self._namespaces.pop(namespace, None)
+        self._tell(namespace, topic)
+
     def _namespace_changed(self, key: str) -> None:
         namespace = self._keys.namespace_of(key)
         self._namespaces.pop(namespace, None)

@@ -185,6 +185,7 @@ class PersistentTopic(PersistentPublishing):
     # -- subscriptions
 
     async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
+        check_allowed(request.type, self.policies.subscription_types)
         if self.policies.subscribes_per_consumer:
             self._subscribe_rate = self._subscribe_rate or SubscribeRate()
             self._subscribe_rate.check(request, self.policies, self._clock.monotonic())
@@ -198,7 +199,6 @@ class PersistentTopic(PersistentPublishing):
         return await self._subscribe(request)
 
     async def _subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
-        check_allowed(request.type, self.policies.subscription_types)
         async with self._subscriptions_lock:
             self.check_open()
             check_one_more_consumer(
@@ -272,17 +272,18 @@ class PersistentTopic(PersistentPublishing):
         return min(max(Position(position.ledger_id, position.entry_id - 1), first), last)
 
     async def create_subscription(self, name: str) -> None:
+        if not self.policies.auto_subscription_creation and name not in self._subscriptions:
+            raise NotAllowed(f"no subscription {name!r} on {self.name}: allowAutoSubscriptionCreation is off")
+        await self.new_subscription(name, self.ledger.first_position(), {})
+
+    async def new_subscription(self, name: str, position: Position, properties: dict[str, str]) -> bool:
         async with self._subscriptions_lock:
             self.check_open()
             if name in self._subscriptions:
-                return
-            if not self.policies.auto_subscription_creation:
-                raise NotAllowed(
-                    f"subscription {name!r} cannot be created on {self.name}: "
-                    "allowAutoSubscriptionCreation is off"
-                )
+                return False
             check_one_more_subscription(self.policies, self.name, len(self._subscriptions))
-            self._add_subscription(await self.ledger.create_cursor(name, self.ledger.first_position(), {}))
+            self._add_subscription(await self.ledger.create_cursor(name, position, properties))
+            return True
 
     async def adopt_subscriptions(self, other: Topic) -> None:
         async with self._subscriptions_lock:

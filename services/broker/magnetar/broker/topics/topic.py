@@ -136,6 +136,10 @@ class Topic(Publishers):
     async def create_subscription(self, name: str) -> None:
         """Make sure that a durable subscription exists, at the earliest position when it is new."""
 
+    async def new_subscription(self, name: str, position: Position, properties: dict[str, str]) -> bool:
+        """Make a durable subscription at `position`; False when there is one of that name already."""
+        raise NotAllowed(f"topic {self.name} is non-persistent: nothing of it is durable")
+
     async def adopt_subscriptions(self, other: Topic) -> None:
         """Make sure that the durable subscriptions of `other` exist here; new ones begin at the earliest."""
         return  # nothing of a non-persistent topic is durable

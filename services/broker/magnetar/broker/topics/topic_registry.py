@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -21,6 +21,7 @@ from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.subscriptions.broker_unacked_limit import broker_unacked_limit
 from magnetar.broker.subscriptions.entry_source import Spawn
 from magnetar.broker.topics.dispatch_rates import DispatchRates
+from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.publish_gate import PublishLimits
@@ -79,6 +80,7 @@ class TopicRegistry:
     ) -> None:
         self._policies = policies
         self._stale: set[Topic] = set()
+        self._fresh = asyncio.Event()
         self._config = config
         self._budget = budget
         self._ledgers = ledgers
@@ -93,6 +95,7 @@ class TopicRegistry:
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
         self._deleting: set[str] = set()
+        self._in_process = InProcess(config.topics.non_persistent_in_process_max)
         self._closing = False
         self._no_loads: ServiceNotReady | None = None
         self.on_non_persistent: Callable[[TopicName, bool], None] = lambda name, there: None
@@ -155,7 +158,12 @@ class TopicRegistry:
             if not create or not await self._may_create(name):
                 raise TopicNotFound(f"topic {name} is not there, and may not be created automatically")
             topic = NonPersistentTopic(
-                name, policies, self._config, self._ledgers.clock, publish_limits=self._publish_limits
+                name,
+                policies,
+                self._config,
+                self._ledgers.clock,
+                self._in_process,
+                publish_limits=self._publish_limits,
             )
         if self._closing:
             await topic.close()
@@ -180,7 +188,14 @@ class TopicRegistry:
         running = bool(self._stale)
         self._stale.update(topics)
         if self._stale and not running:
+            self._fresh.clear()
             self._spawn(self._refresh_stale(), "apply policies")
+
+    async def policies_applied(self, seconds_max: float) -> None:
+        """Return once every loaded topic has the policies that are known to have changed, or time is up."""
+        if self._stale:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._fresh.wait(), seconds_max)
 
     async def _refresh_stale(self) -> None:
         """Read anew, one by one; a topic whose policies change meanwhile is read again."""
@@ -199,6 +214,7 @@ class TopicRegistry:
             if generation == self._policies.generation:
                 self._stale.discard(topic)
             topic.apply_policies(policies)
+        self._fresh.set()
 
     async def _load_persistent(
         self, name: TopicName, policies: EffectivePolicies, create: bool
@@ -333,6 +349,15 @@ class TopicRegistry:
         """Delete what is kept beside a topic that is gone: its schemas and policies, its partitions' too."""
         await self._schemas.delete(name)
         await self._metadata.delete(self._keys.topic_policies(name))
+
+    async def unload(self, name: TopicName) -> None:
+        """Close a topic; it is loaded again when somebody asks for it. Nothing to do when it is not loaded.
+
+        Clients are told and come back by themselves.
+        """
+        topic = self._topics.get(name.full)
+        if topic is not None:
+            await self._unload_for_good(topic)
 
     async def _unload_for_good(self, topic: Topic) -> None:
         topic.disconnect_clients()

@@ -1,0 +1,152 @@
+"""One call of the admin API: its names, parameters and body, read strictly and refused politely."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from aiohttp import web
+from magnetar.broker.admin.http_errors import Refused
+from magnetar.broker.admin.view import BrokerView
+from magnetar.common.errors import InvalidName
+from magnetar.common.naming.namespace_name import NamespaceName, check_entity
+from magnetar.common.naming.topic_name import TopicName
+
+BROKER: Final = web.AppKey("broker", BrokerView)
+
+NAME_CHARS_MAX: Final = 1024
+"""Longest name of a subscription, and longest key or value of a property that is named in a path."""
+
+
+class Call:
+    """A request that matched a route."""
+
+    __slots__ = ("broker", "names", "parts", "request")
+
+    def __init__(
+        self, request: web.Request, broker: BrokerView, parts: list[str], names: Mapping[str, str]
+    ) -> None:
+        self.request = request
+        self.broker = broker
+        self.parts = parts
+        """The decoded segments of the path."""
+        self.names = names
+        """Those of them that the route names."""
+
+    @property
+    def tenant(self) -> str:
+        """Raises InvalidName."""
+        return check_entity("tenant", self.names["tenant"])
+
+    @property
+    def namespace(self) -> NamespaceName:
+        """Raises InvalidName."""
+        return NamespaceName(self.tenant, check_entity("namespace", self.names["namespace"]))
+
+    @property
+    def domain(self) -> str:
+        """'persistent' or 'non-persistent', of paths /admin/v2/{domain}/..."""
+        return self.parts[2]
+
+    @property
+    def topic(self) -> TopicName:
+        """Raises InvalidName."""
+        domain = self.names.get("domain") or self.domain
+        return TopicName.of(domain, self.namespace, self.names["topic"])
+
+    @property
+    def subscription(self) -> str:
+        """Decoded once more than other names: clients send it so (a%252Fb and a%2Fb are both a/b)."""
+        name = unquote(self.names["subscription"])
+        if not name.strip() or len(name) > NAME_CHARS_MAX:
+            raise InvalidName("Subscription name is not valid")
+        return name
+
+    def number(self, name: str) -> int:
+        """A name of the path that is a number. Raises Refused."""
+        return _number(name, self.names[name])
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A boolean query parameter; anything but 'true' is false."""
+        value = self.request.query.get(name)
+        return default if value is None else value.lower() == "true"
+
+    def query_number(self, name: str, default: int) -> int:
+        """Raises Refused."""
+        value = self.request.query.get(name)
+        return default if value is None else _number(name, value)
+
+    async def json(self) -> Any:
+        """The body. Raises Refused when it is empty, or no JSON."""
+        value = await self.json_if_any()
+        if value is _NOTHING:
+            raise Refused(400, "The request entity cannot be empty.")
+        return value
+
+    async def json_or(self, default: Any) -> Any:
+        """The body; `default` when it is empty or null. Raises Refused when it is no JSON."""
+        value = await self.json_if_any()
+        return default if value is _NOTHING or value is None else value
+
+    async def json_if_any(self) -> Any:
+        raw = await self.request.read()
+        if not raw.strip():
+            return _NOTHING
+        try:
+            return json.loads(raw, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise Refused(400, f"the body is not JSON: {error}") from error
+
+    async def text_map(self) -> dict[str, str]:
+        """A body that maps text to text; empty when there is none. Raises Refused."""
+        value = await self.json_or({})
+        return text_map(value)
+
+
+_NOTHING: Final = object()
+
+
+def text_map(value: object) -> dict[str, str]:
+    """Raises Refused unless it maps text to text (numbers and booleans are written as JSON has them)."""
+    if not isinstance(value, dict):
+        raise Refused(400, "an object of texts is expected")
+    found = {}
+    for key, item in value.items():
+        if isinstance(item, dict | list):
+            raise Refused(400, f"the value of {key!r} must be a text")
+        if item is not None:
+            found[key] = item if isinstance(item, str) else json.dumps(item)
+    return found
+
+
+def _number(name: str, text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+        raise Refused(400, f"{name} must be a whole number, not {text!r}")
+    return int(text)
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def done() -> web.Response:
+    """A write that succeeded."""
+    return web.Response(status=204)
+
+
+def nothing() -> web.Response:
+    """200 with no body: what was asked for is not set."""
+    return web.Response(status=200)
+
+
+def answer(value: object) -> web.Response:
+    """200 with JSON."""
+    return web.json_response(value)
+
+
+def plain(text: str) -> web.Response:
+    """Text without quotes, in spite of what its content type says: so does Pulsar."""
+    return web.Response(text=text, content_type="application/json")

@@ -1,0 +1,149 @@
+"""Tenants over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiohttp import web
+from magnetar.broker.admin.call import Call, answer, done
+from magnetar.broker.admin.http_errors import Refused
+from magnetar.broker.admin.routing import Route
+from magnetar.common.errors import InvalidName
+from magnetar.common.naming.namespace_name import check_entity
+
+
+def _tenant(call: Call) -> str:
+    try:
+        return call.tenant
+    except InvalidName as error:
+        raise Refused(412, "Tenant name is not valid") from error
+
+
+async def _list(call: Call) -> web.Response:
+    return answer(await call.broker.namespaces.tenants())
+
+
+async def _get(call: Call) -> web.Response:
+    tenant = await call.broker.tenancy.tenant(call.tenant)
+    if tenant is None:
+        raise Refused(404, "Tenant does not exist")
+    return answer({"adminRoles": list(tenant.admin_roles), "allowedClusters": list(tenant.allowed_clusters)})
+
+
+async def _put(call: Call) -> web.Response:
+    tenant = _tenant(call)
+    roles, clusters = await _info(call)
+    await call.broker.tenancy.create_tenant(tenant, roles, clusters)
+    return done()
+
+
+async def _post(call: Call) -> web.Response:
+    tenant = call.tenant
+    if await call.broker.tenancy.tenant(tenant) is None:
+        raise Refused(404, f"Tenant {tenant} not found")
+    roles, clusters = await _info(call)
+    await call.broker.tenancy.update_tenant(tenant, roles, clusters)
+    return done()
+
+
+async def _delete(call: Call) -> web.Response:
+    tenant = call.tenant
+    if call.flag("force"):
+        raise Refused(405, "Broker doesn't allow forced deletion of tenants")
+    await call.broker.tenancy.delete_tenant(tenant)
+    return done()
+
+
+async def _info(call: Call) -> tuple[list[str], list[str]]:
+    """Roles and clusters of the body, checked."""
+    value = await call.json()
+    if not isinstance(value, dict):
+        raise Refused(400, "a tenant is an object with adminRoles and allowedClusters")
+    clusters = names(value.get("allowedClusters"), "allowedClusters")
+    if not clusters:
+        raise Refused(412, "Clusters cannot be null")
+    if any(each != call.broker.config.cluster_name for each in clusters):
+        raise Refused(412, "Clusters do not exist")
+    roles = names(value.get("adminRoles"), "adminRoles")
+    if any(role != role.strip() for role in roles):
+        raise Refused(412, "AdminRoles contains whitespace in the beginning or end.")
+    return roles, clusters
+
+
+def names(value: Any, what: str) -> list[str]:
+    """A list of texts, each once; nothing for null. Raises Refused (400)."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise Refused(400, f"{what} must be a list of texts")
+    return list(dict.fromkeys(value))
+
+
+def cluster_names(value: Any) -> list[str]:
+    """Raises Refused, InvalidName."""
+    return [check_entity("cluster", each) for each in names(value, "clusters")]
+
+
+_PATH: Final = "/admin/v2/tenants/{tenant}"
+
+ROUTES: Final = [
+    Route(
+        object="tenants",
+        method="GET",
+        path="/admin/v2/tenants",
+        handler=_list,
+        summary="The names of all tenants.",
+        answer="List<String>",
+    ),
+    Route(
+        object="tenants",
+        method="GET",
+        path=_PATH,
+        handler=_get,
+        summary="Who looks after a tenant, and which clusters it may use.",
+        answer="TenantInfo",
+        errors={404: "Tenant does not exist", 412: "Tenant name is not valid"},
+    ),
+    Route(
+        object="tenants",
+        method="PUT",
+        path=_PATH,
+        handler=_put,
+        summary="Make a tenant.",
+        body="TenantInfo",
+        status=204,
+        errors={
+            409: "Tenant already exist",
+            412: "Tenant name is not valid; Clusters cannot be null; Clusters do not exist",
+        },
+    ),
+    Route(
+        object="tenants",
+        method="POST",
+        path=_PATH,
+        handler=_post,
+        summary="Change a tenant.",
+        body="TenantInfo",
+        status=204,
+        errors={
+            404: "Tenant not found",
+            409: "somebody else changed it at the same time",
+            412: "Tenant name is not valid; Clusters cannot be null; Clusters do not exist",
+        },
+    ),
+    Route(
+        object="tenants",
+        method="DELETE",
+        path=_PATH,
+        handler=_delete,
+        summary="Delete a tenant that has no namespaces.",
+        query=("force:boolean=false",),
+        status=204,
+        errors={
+            404: "Tenant doesn't exist",
+            405: "Broker doesn't allow forced deletion of tenants",
+            409: "The tenant still has active namespaces",
+            412: "Tenant name is not valid",
+        },
+    ),
+]

@@ -1,0 +1,133 @@
+"""What the calls about topics have in common: which topic is meant, whether it is there, and loading it.
+
+The one place where a call could be sent on to the broker that owns the topic (307): whoever needs a loaded
+topic gets it from `loaded`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from magnetar.broker.admin.call import Call
+from magnetar.broker.admin.http_errors import Refused
+from magnetar.broker.admin.view import BrokerView
+from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.topic import AnySubscription, Topic
+from magnetar.common.errors import NamespaceNotFound, TopicNotFound
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import DOMAINS, TopicName, is_system_topic
+
+TOPIC_PATH: Final = "/{tenant}/{namespace}/{topic}"
+TOPIC_ERRORS: Final = {
+    404: "Namespace not found; Topic not found",
+    412: "a name cannot be",
+}
+PATHS: Final = tuple((domain, f"/admin/v2/{domain}{TOPIC_PATH}") for domain in DOMAINS)
+"""Both domains with the path of a topic in them."""
+
+
+async def require_namespace(broker: BrokerView, namespace: NamespaceName, reason: str) -> None:
+    """Raises NamespaceNotFound with `reason`: Pulsar's routes each have their own words for it."""
+    if not await broker.namespaces.exists(namespace):
+        raise NamespaceNotFound(reason)
+
+
+async def visible_topics(
+    broker: BrokerView, namespace: NamespaceName, persistent: bool, *, system_too: bool
+) -> list[str]:
+    """Names of the namespace's topics, sorted; those kept for the system only when asked for."""
+    names = await broker.list_topics(namespace, persistent)
+    return sorted(name for name in names if system_too or not is_system_topic(TopicName.parse(name)))
+
+
+async def require_topic(broker: BrokerView, topic: TopicName, *, may_be_created: bool) -> int:
+    """How many partitions the topic has, 0 for none. Raises TopicNotFound when it is not there.
+
+    A topic that may be created need not be there; a partition of a partitioned topic never need.
+    """
+    partitions = await broker.partitions(topic)
+    if partitions or may_be_created or topic.full in broker.topics:
+        return partitions
+    if 0 <= topic.partition_index < await broker.partitions(topic.base):
+        return 0
+    if topic.full not in await broker.list_topics(topic.namespace, topic.persistent):
+        raise TopicNotFound(f"Topic {topic} not found")
+    return 0
+
+
+async def partitions_of(call: Call) -> int:
+    """How many partitions the call's topic has; 0: it is not partitioned, or not there.
+
+    Raises NamespaceNotFound, InvalidName.
+    """
+    topic = call.topic
+    await require_namespace(call.broker, topic.namespace, "Namespace not found")
+    return await call.broker.partitions(topic)
+
+
+async def loaded(call: Call) -> Topic:
+    """The call's topic, loaded here. Raises TopicNotFound (also for a partitioned topic), NamespaceNotFound,
+    ServiceNotReady.
+    """
+    topic = call.topic
+    await require_namespace(call.broker, topic.namespace, "Namespace not found")
+    return await load(call.broker, topic)
+
+
+async def load(broker: BrokerView, topic: TopicName) -> Topic:
+    """The topic, if it is there. Raises TopicNotFound, ServiceNotReady."""
+    try:
+        return await broker.registry.get(topic, create=False)
+    except NamespaceNotFound:
+        raise
+    except TopicNotFound as error:
+        if topic.partition_index >= 0:
+            raise TopicNotFound("Topic partitions were not yet created") from error
+        raise TopicNotFound(f"Topic {topic} not found") from error
+
+
+async def persistent(call: Call, what: str) -> PersistentTopic:
+    """The call's topic, which has to be persistent and not partitioned for `what`. Raises Refused (405)."""
+    if await partitions_of(call):
+        raise Refused(405, f"{what} on a partitioned topic is not allowed")
+    return stored(await loaded(call), what)
+
+
+def stored(topic: Topic, what: str) -> PersistentTopic:
+    """The topic as a persistent one. Raises Refused (405)."""
+    if not isinstance(topic, PersistentTopic):
+        raise Refused(405, f"{what} on a non-persistent topic is not allowed")
+    return topic
+
+
+async def all_parts(call: Call, *, create: bool = False) -> list[Topic]:
+    """The call's topic, or the partitions of it that are there; all of them with `create`.
+
+    Raises TopicNotFound, NamespaceNotFound.
+    """
+    count = await partitions_of(call)
+    if not count:
+        return [await loaded(call)]
+    found = []
+    for index in range(count):
+        try:
+            found.append(await call.broker.registry.get(call.topic.partition(index), create=create))
+        except TopicNotFound:
+            continue
+    return found
+
+
+def subscription_of(topic: Topic, name: str) -> AnySubscription:
+    """Raises Refused (404)."""
+    found = topic.subscriptions.get(name)
+    if found is None:
+        raise Refused(404, f"Subscription {name} not found for topic {topic.name}")
+    return found
+
+
+def stored_subscription(topic: PersistentTopic, name: str) -> Subscription:
+    """Raises Refused (404)."""
+    found = subscription_of(topic, name)
+    assert isinstance(found, Subscription), "a persistent topic's"
+    return found

@@ -1,0 +1,104 @@
+"""Changes of policies, by compare-and-set: of two operators who change two at once, both have their way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from magnetar.common.errors import (
+    NamespaceNotFound,
+    TopicNotFound,
+    UnknownOutcome,
+    VersionMismatch,
+)
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, Check, Delete, MetadataStore, Op, Put
+from magnetar.common.metadata.values import Namespace, Policies, TopicPolicies, decode, encode
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import TopicName
+
+TRIES_MAX: Final = 10
+"""Of one change; beyond that somebody writes all the time, and the caller hears of the conflict."""
+
+
+class PolicyWriter:
+    """Changes what namespaces and topics say of their own."""
+
+    def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
+        self._metadata = metadata
+        self._keys = keys
+
+    async def namespace(self, name: NamespaceName) -> Namespace:
+        """What a namespace says now, read from the store. Raises NamespaceNotFound, MetadataError."""
+        return (await self._read_namespace(name))[0]
+
+    async def topic(self, name: TopicName) -> Policies:
+        """What a topic says of its own now; nothing when it says nothing. Raises MetadataError."""
+        found = await self._metadata.get(self._keys.topic_policies(name))
+        return Policies() if found is None else decode(TopicPolicies, found.value).policies
+
+    async def change_namespace(self, name: NamespaceName, edit: Callable[[Namespace], None]) -> None:
+        """Apply `edit` to the namespace as it is; done again on what others made of it meanwhile.
+
+        What `edit` raises is raised, and nothing is written. Raises NamespaceNotFound, VersionMismatch when
+        others are always faster, MetadataError.
+        """
+        for last in _tries():
+            value, version = await self._read_namespace(name)
+            before = encode(value)
+            edit(value)
+            if encode(value) == before:
+                return
+            try:
+                await self._metadata.put(self._keys.namespace(name), encode(value), version)
+                return
+            except (VersionMismatch, UnknownOutcome):
+                # After an unknown outcome the next look finds it done, or does it.
+                if last:
+                    raise
+
+    async def change_topic(self, name: TopicName, edit: Callable[[Policies], None]) -> None:
+        """Apply `edit` to the policies of a topic, which must not be a partition; see `change_namespace`.
+
+        The topic (or its partitions' metadata) is there when they are written: policies never outlive it.
+        Raises TopicNotFound.
+        """
+        key = self._keys.topic_policies(name)
+        for last in _tries():
+            guards = await self._guards(name)
+            found = await self._metadata.get(key)
+            value = TopicPolicies() if found is None else decode(TopicPolicies, found.value)
+            before = value.policies.SerializeToString(deterministic=True)
+            edit(value.policies)
+            after = value.policies.SerializeToString(deterministic=True)
+            if after == before:
+                return
+            version = ABSENT if found is None else found.version
+            change: Op = Put(key, encode(value), version) if after else Delete(key, version)
+            try:
+                await self._metadata.commit([change, *guards])
+                return
+            except (VersionMismatch, UnknownOutcome):
+                if last:
+                    raise
+
+    async def _read_namespace(self, name: NamespaceName) -> tuple[Namespace, int]:
+        found = await self._metadata.get(self._keys.namespace(name))
+        if found is None:
+            raise NamespaceNotFound("Namespace does not exist")
+        return decode(Namespace, found.value), found.version
+
+    async def _guards(self, name: TopicName) -> list[Op]:
+        found = await self._metadata.get(self._keys.partitioned_topic(name))
+        if found is None and name.persistent:
+            found = await self._metadata.get(self._keys.topic_head(name))
+        if found is not None:
+            return [Check(found.key, found.version)]
+        if name.persistent:
+            raise TopicNotFound(f"Topic {name} not found")
+        return []  # nobody writes down that it is there
+
+
+def _tries() -> list[bool]:
+    """Whether a try is the last one."""
+    return [*([False] * (TRIES_MAX - 1)), True]
