@@ -186,7 +186,7 @@ SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
     ),
     Metric(
         "pulsar_subscription_total_msg_expired",
-        "counter",
+        "gauge",
         "Entries that expired since the load.",
         lambda s: s.stats.messages_expired,
     ),
