@@ -192,7 +192,7 @@ class StoredTopic:
 
 
 class Serving:
-    """One subscription with its clients, in a simulated loop. Every call returns when all is quiet."""
+    """One subscription with its clients, in a simulated loop. Calls return when all is quiet by default."""
 
     topic_type: type[StoredTopic] = StoredTopic
 
@@ -231,17 +231,19 @@ class Serving:
         )
         self._next_id = 0
 
+        self.quiet_s = 0.1
+        """Virtual seconds that every call lets pass, unless told otherwise."""
     def _spawn(self, coro: Any, name: str) -> None:
         task = asyncio.get_running_loop().create_task(coro, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def do(self, change: Callable[[], object] = lambda: None, wait_s: float = 0.1) -> None:
+    def do(self, change: Callable[[], object] = lambda: None, wait_s: float | None = None) -> None:
         """Make a change on the loop, then let virtual time pass. Raises what a callback raised."""
 
         async def main() -> None:
             change()
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(self.quiet_s if wait_s is None else wait_s)
 
         self.loop.run_until_complete(main())
         if self.loop.errors:
@@ -269,7 +271,7 @@ class Serving:
             sends_entry_metadata=False,
         )
 
-    def join(self, name: str, permits: int = 0, wait_s: float = 0.1, **options: Any) -> Consumer:
+    def join(self, name: str, permits: int = 0, wait_s: float | None = None, **options: Any) -> Consumer:
         consumer = self.consumer(name, **options)
 
         def connect() -> None:
@@ -280,7 +282,7 @@ class Serving:
         self.do(connect, wait_s)
         return consumer
 
-    def leave(self, consumer: Consumer, wait_s: float = 0.1) -> None:
+    def leave(self, consumer: Consumer, wait_s: float | None = None) -> None:
         client_of(consumer).connected = False
         self.do(lambda: self.subscription.remove_consumer(consumer), wait_s)
 
