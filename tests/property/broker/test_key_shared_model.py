@@ -1,0 +1,266 @@
+"""Key_Shared under random joins, leaves, acks, nacks, permits, reads and memory: who gets what, what waits.
+
+Every delivery is judged at its moment, and after every step what is not delivered has to have a reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from magnetar.broker.config import DispatchConfig
+from magnetar.broker.dispatch.key_shared.sticky_key import slot_of_key
+from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.key_shared_delivery import KeySharedDelivery
+from magnetar.broker.subscriptions.membership import SubType
+
+from tests.unit.broker.subscriptions.serving import Client, Message, Serving, client_of
+
+KEYS = [f"key-{number}" for number in range(7)]
+RANGES = [((0, 20_000),), ((20_001, 40_000),), ((40_001, 50_000), (60_000, 65_535))]
+LOOK_AHEAD = 6
+BATCH = 3
+WAIT_S = 1.0
+
+
+class KeySharedMachine(RuleBasedStateMachine):
+    """The reference knows what is acknowledged, who holds what, and everybody's permits."""
+
+    @initialize(
+        consistent_hashing=st.booleans(),
+        sharing=st.sampled_from(["in order", "out of order", "sticky"]),
+        bytes_max=st.sampled_from([1, 200, 1 << 20]),
+    )
+    def start(self, consistent_hashing: bool, sharing: str, bytes_max: int) -> None:
+        self.sharing = sharing
+        config = DispatchConfig(
+            key_shared_consistent_hashing=consistent_hashing,
+            key_shared_points=3,
+            look_ahead_per_consumer=LOOK_AHEAD,
+            read_bytes_max=bytes_max,
+        )
+        self.serving = Serving(SubType.Key_Shared, config=config)
+        self.consumers: list[Consumer] = []
+        self.permits: dict[str, int] = {}
+        self.held: dict[int, str] = {}  # number of an entry: name of the consumer that has it
+        self.unacked: list[int] = []  # messages of each entry that are not acknowledged
+        self.asked = Counter[int]()
+        self.slots: list[int] = []
+        self.names = 0
+        self.join(20)
+        self.publish(KEYS * 2, batches=False)
+        self.join(20)
+
+    # -- every delivery is right
+
+    def on_message(self, client: Client, message: Message) -> None:
+        number, slot = message.number, self.slots[message.number]
+        assert self.unacked[number], "acknowledged"
+        assert number not in self.held, "somebody has it"
+        assert self.permits[client.name] > 0, "without a permit"
+        assert client.writable
+        for other, holder in self.held.items():
+            if self.slots[other] == slot and self.sharing == "in order":
+                assert holder == client.name, "a key is with one consumer at a time"
+        for older in range(number):
+            if self.slots[older] == slot and self.unacked[older]:
+                assert older in self.held, "an older message of the key waits"
+        assert message.redelivery_count == self.asked[number]
+        self.held[number] = client.name
+        self.permits[client.name] -= self.unacked[number]
+
+    # -- what happens
+
+    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=8), batches=st.booleans())
+    def publish(self, keys: list[str], batches: bool) -> None:
+        def confirmed() -> None:
+            for key in keys:
+                self.slots.append(slot_of_key(key.encode()))
+                self.unacked.append(BATCH if batches else 1)
+                self.serving.topic.append(self.unacked[-1], key=key)
+            self.serving.subscription.wake()
+
+        self.serving.do(confirmed, WAIT_S)
+
+    @precondition(lambda self: len(self.consumers) < 4)
+    @rule(permits=st.sampled_from([0, 2, 50]))
+    def join(self, permits: int) -> None:
+        self.names += 1
+        options = {}
+        if self.sharing == "sticky":
+            taken = {each.hash_ranges for each in self.consumers}
+            free = [ranges for ranges in RANGES if ranges not in taken]
+            if not free:
+                return
+            options = {"sticky": True, "hash_ranges": free[0]}
+        elif self.sharing == "out of order":
+            options = {"allow_out_of_order": True}
+        consumer = self.serving.consumer(f"c{self.names}", **options)
+        client_of(consumer).on_message = self.on_message
+        self.permits[consumer.name] = permits
+        self.consumers.append(consumer)
+
+        def connect() -> None:
+            self.serving.subscription.add_consumer(consumer, SubType.Key_Shared)
+            self.serving.subscription.add_permits(consumer, permits)
+
+        self.serving.do(connect, WAIT_S)
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        self.disconnect(data.draw(st.sampled_from(self.consumers)))
+
+    def disconnect(self, consumer: Consumer) -> None:
+        self.consumers.remove(consumer)
+        self.held = {number: name for number, name in self.held.items() if name != consumer.name}
+        self.serving.leave(consumer, WAIT_S)
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data(), permits=st.integers(1, 10))
+    def flow(self, data: st.DataObject, permits: int) -> None:
+        consumer = data.draw(st.sampled_from(self.consumers))
+        self.permits[consumer.name] += permits
+        self.serving.do(lambda: self.serving.subscription.add_permits(consumer, permits), WAIT_S)
+
+    def some_held(self, data: st.DataObject) -> tuple[Consumer, list[int]]:
+        consumer = data.draw(st.sampled_from([each for each in self.consumers if self.held_by(each)]))
+        held = self.held_by(consumer)
+        return consumer, data.draw(st.lists(st.sampled_from(held), min_size=1, max_size=10, unique=True))
+
+    def held_by(self, consumer: Consumer) -> list[int]:
+        return [number for number, name in self.held.items() if name == consumer.name]
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), at_once=st.booleans())
+    def ack(self, data: st.DataObject, at_once: bool) -> None:
+        consumer, numbers = self.some_held(data)
+        for number in numbers:
+            self.unacked[number] = 0
+            del self.held[number]
+        subscription = self.serving.subscription
+        positions = [self.serving.topic.position_of(number) for number in numbers]
+
+        def ack() -> None:
+            if not at_once:
+                for position in positions:
+                    subscription.ack(*position, consumer)
+                return
+            for ledger_id in sorted({position.ledger_id for position in positions}):
+                ids = [position.entry_id for position in positions if position.ledger_id == ledger_id]
+                subscription.ack_many(ledger_id, ids, consumer)
+
+        self.serving.do(ack, WAIT_S)
+
+    @precondition(lambda self: any(self.unacked[number] > 1 for number in self.held))
+    @rule(data=st.data())
+    def ack_one_of_a_batch(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from([each for each in self.held if self.unacked[each] > 1]))
+        consumer = next(each for each in self.consumers if each.name == self.held[number])
+        position = self.serving.topic.position_of(number)
+        index = BATCH - self.unacked[number]
+        self.unacked[number] -= 1
+        self.serving.do(
+            lambda: self.serving.subscription.ack_batch(*position, 1 << index, BATCH, consumer), WAIT_S
+        )
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), everything=st.booleans())
+    def nack(self, data: st.DataObject, everything: bool) -> None:
+        consumer, numbers = self.some_held(data)
+        if everything:
+            numbers = self.held_by(consumer)
+        for number in numbers:
+            del self.held[number]
+            self.asked[number] += 1
+        positions = [self.serving.topic.position_of(number) for number in numbers]
+        self.serving.do(
+            lambda: self.serving.subscription.redeliver(consumer, None if everything else positions, None),
+            WAIT_S,
+        )
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data())
+    def socket_fills_or_drains(self, data: st.DataObject) -> None:
+        client = client_of(data.draw(st.sampled_from(self.consumers)))
+        client.writable = not client.writable
+        self.serving.do(self.serving.subscription.wake, WAIT_S)
+
+    @rule(entries=st.integers(0, 100))
+    def cache_forgets(self, entries: int) -> None:
+        self.serving.topic.cached_from = entries
+
+    @precondition(lambda self: self.consumers)
+    @rule()
+    def memory_is_short(self) -> None:
+        self.serving.do(self.delivery.give_back, WAIT_S)
+
+    # -- and then all is as it should be
+
+    @property
+    def delivery(self) -> KeySharedDelivery:
+        delivery = self.serving.subscription._delivery
+        assert isinstance(delivery, KeySharedDelivery)
+        return delivery
+
+    @invariant()
+    def what_is_not_delivered_has_a_reason(self) -> None:
+        if not getattr(self, "consumers", None):
+            return
+        delivery = self.delivery
+        owner = delivery._dispatcher.selector.owner
+        if delivery.waiting >= LOOK_AHEAD * len(self.consumers):
+            return
+        for number, unacked in enumerate(self.unacked):
+            if not unacked or number in self.held:
+                continue
+            slot = self.slots[number]
+            its_owner = owner(slot)
+            assert (
+                its_owner is None
+                or its_owner.capacity <= 0
+                or slot in delivery.draining.slots
+                or sum(each.capacity for each in self.consumers) <= 0
+            ), f"{number} could have been delivered to {its_owner.name}"
+
+    @invariant()
+    def what_drains_is_what_another_than_the_owner_holds(self) -> None:
+        if not getattr(self, "consumers", None):
+            return
+        owner = self.delivery._dispatcher.selector.owner
+        expected: Counter[tuple[int, str]] = Counter()
+        if self.sharing == "in order":
+            for number, name in self.held.items():
+                its_owner = owner(self.slots[number])
+                if its_owner is None or its_owner.name != name:
+                    expected[self.slots[number], name] += 1
+        slots = self.delivery.draining.slots
+        assert {(slot, each.holder.name): each.unacked for slot, each in slots.items()} == expected
+
+    @invariant()
+    def consumers_hold_what_they_were_given(self) -> None:
+        for consumer in getattr(self, "consumers", ()):
+            numbers = sorted(self.held_by(consumer))
+            positions = [self.serving.topic.position_of(number) for number in numbers]
+            assert list(consumer.pending.positions()) == positions
+            assert consumer.pending.messages == sum(self.unacked[number] for number in numbers)
+            assert consumer.permits == self.permits[consumer.name]
+
+    def teardown(self) -> None:
+        if not hasattr(self, "serving"):
+            return
+        try:
+            for consumer in list(self.consumers):
+                self.disconnect(consumer)
+            assert self.serving.budget.reads == 0, "nothing is reserved any more"
+            self.sharing = "in order"
+            self.join(10_000)
+            assert sorted(self.held) == [number for number, unacked in enumerate(self.unacked) if unacked]
+        finally:
+            self.serving.close()
+
+
+TestKeyShared = KeySharedMachine.TestCase
+TestKeyShared.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
