@@ -131,8 +131,8 @@ class EntryCache:
         self._stale = 0
 
 
-def _start(run: Run) -> Position:
-    return Position(run.ledger_id, run.first_entry_id)
+def _start(run: Run) -> tuple[int, int]:
+    return run.ledger_id, run.first_entry_id
 
 
 def _cost(run: Run) -> int:

@@ -185,7 +185,7 @@ class EntrySource:
         The run may hold more than `entries_max` entries; the caller takes a front part and calls `advance`.
         """
         while self._due and not self._replayed:
-            if not self._fetch_due(self._due, entries_max):
+            if not self._fetch_due(self._due):
                 return None
         while self._replay and not self._replayed:
             if not self._fetch_replay(entries_max):
@@ -283,19 +283,30 @@ class EntrySource:
             return unacked
         return [part for each in unacked for part in self.gate.hold(each)]
 
-    def _fetch_due(self, due: DueEntries, entries_max: int) -> bool:
-        """Move due entries into `_replayed`; False when they have to be read first."""
-        lot = due.next(min(entries_max, _DUE_ENTRIES_MAX))
-        ledger_id, first = lot[0]
-        count = next((n for n, entry in enumerate(lot) if entry != (ledger_id, first + n)), len(lot))
-        run = self._ledger.read_cached(Position(ledger_id, first), count, self._config.read_bytes_max)
-        if run is None:
-            if self._may_read():
-                self._spawn(self._read_due(due, self._generation), "read of due entries")
-            return False
-        due.drop(lot[: len(run.entries)])
-        self._replayed.extend(self._unacked(run))
-        return True
+    def _fetch_due(self, due: DueEntries) -> bool:
+        """Move due entries into `_replayed`, each as a run; False when they have to be read first."""
+        lot = due.next(_DUE_ENTRIES_MAX)
+        fetched = 0
+        while fetched < len(lot):
+            ledger_id, first = lot[fetched]
+            count = 1
+            while fetched + count < len(lot) and lot[fetched + count] == (ledger_id, first + count):
+                count += 1
+            run = self._ledger.read_cached(Position(ledger_id, first), count, self._config.read_bytes_max)
+            if run is None:
+                break
+            fetched += len(run.entries)
+            self._replayed.extend(self._singly(run))
+        due.drop(lot[:fetched])
+        if not fetched and self._may_read():
+            self._spawn(self._read_due(due, self._generation), "read of due entries")
+        return bool(fetched)
+
+    def _singly(self, run: Run) -> list[Run]:
+        """The entries of a run that are not acknowledged, one by one."""
+        ledger_id, first, last = run.ledger_id, run.first_entry_id, run.last_entry_id
+        is_acked = self._cursor.is_acked
+        return [run.slice(n, n) for n in range(first, last + 1) if not is_acked(ledger_id, n)]
 
     def _fetch_replay(self, entries_max: int) -> bool:
         ledger_id, first, last = self._replay.first_range(entries_max)
@@ -369,7 +380,7 @@ class EntrySource:
         for position in result.unreadable:
             self._cursor.ack(position.ledger_id, position.entry_id)
         due.drop(lot[: result.examined])
-        self._replayed.extend([part for run in result.runs for part in self._unacked(run)])
+        self._replayed.extend([part for run in result.runs for part in self._singly(run)])
         self._hold_bytes(sum(run.byte_length for run in result.runs))
 
     def _read_failed(self, generation: int, start: Position, error: MagnetarError) -> None:
