@@ -225,7 +225,7 @@ def ledgers_are_trimmed_by_what_is_in_memory(patch: Patch) -> None:
 
 
 def ledgers_are_trimmed_whoever_needs_them(patch: Patch) -> None:
-    def trimmable(spans: Sequence[Any], _slowest: Position | None) -> int:
+    def trimmable(spans: Sequence[Any], *_: Any) -> int:
         return sum(span.closed for span in spans)
 
     patch.setattr(trimming, "trimmable", trimmable)
@@ -234,10 +234,10 @@ def ledgers_are_trimmed_whoever_needs_them(patch: Patch) -> None:
 def ledgers_are_deleted_before_they_are_off_the_list(patch: Patch) -> None:
     take_off_list = trimming.take_off_list
 
-    async def mutant(ctx: Any, head: Any, creation_id: int, doomed: Any, **where: Any) -> None:
+    async def mutant(ctx: Any, head: Any, creation_id: int, doomed: Any, *where: Any, **at: Any) -> None:
         for span in doomed:
             await ctx.ledgers.delete(span.ref)
-        await take_off_list(ctx, head, creation_id, doomed, **where)
+        await take_off_list(ctx, head, creation_id, doomed, *where, **at)
 
     patch.setattr(trimming, "take_off_list", mutant)
 
