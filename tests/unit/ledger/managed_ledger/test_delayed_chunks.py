@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 from magnetar.common.errors import DataCorruption
+from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
-from magnetar.ledger.managed_ledger.cursor_records import ENTRY_BYTES_MAX, encode_entry
+from magnetar.ledger.managed_ledger.cursor_loader import CursorLoader
+from magnetar.ledger.managed_ledger.cursor_records import (
+    ENTRY_BYTES_MAX,
+    CursorSnapshot,
+    encode_entry,
+    snapshot_entries,
+)
 from magnetar.ledger.managed_ledger.delayed_chunks import (
     CHUNK_ENTRIES,
     chunks_ahead,
@@ -16,6 +23,7 @@ from magnetar.ledger.managed_ledger.delayed_chunks import (
     position_of,
     time_of,
 )
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "cursor" / "v1"
 
@@ -68,3 +76,44 @@ def test_version_1_is_written_and_read_as_in_the_golden_files() -> None:
     assert encode_chunk(KEYS) == chunk, "the format changed: add a version"
     assert chunks_ahead(3) == (GOLDEN / "delayed-chunks-ahead.bin").read_bytes()
     assert decode_chunk(chunk).keys() == KEYS
+
+
+def loader_of(*entries: bytes | None) -> CursorLoader:
+    """A cursor ledger with one cursor and these entries, None for one that cannot be read."""
+    spans = LedgerSpans()
+    for ledger_id in (7, 9):
+        spans.add(LedgerSpan(LedgerRef(ledger_id, 1), entries=4, closed=True))
+    loader = CursorLoader("t", 1, spans, NOW + 1)
+    snapshot = snapshot_entries([CursorSnapshot(1, 1, "s", {})], snapshot_id=1, next_cursor_id=2)
+    for entry_id, data in enumerate([*snapshot, *entries]):
+        if data is None:
+            loader.damaged(entry_id, "for a test")
+        else:
+            loader.feed(entry_id, data)
+    return loader
+
+
+def test_what_is_not_due_is_known_after_a_load_and_only_in_ledgers_that_exist() -> None:
+    loader = loader_of(chunks_ahead(1), encode_chunk(KEYS))
+    assert list(loader.finish()[0]) == ["s"]
+    assert loader.delayed is not None
+    assert {each: list(loader.delayed.entries_of(each) or ()) for each in (7, 8, 9)} == {7: [3], 8: [], 9: []}
+    assert loader_of(chunks_ahead(1)).delayed is None
+
+
+@pytest.mark.parametrize("broken", [None, b"", b"\x00" * 20, encode_chunk(KEYS)[:-1]])
+def test_a_damaged_chunk_costs_no_cursor(broken: bytes | None) -> None:
+    loader = loader_of(chunks_ahead(2), broken, encode_chunk(KEYS))
+    assert list(loader.finish()[0]) == ["s"]
+    assert loader.delayed is not None
+    assert loader.delayed.count == 1
+    with pytest.raises(DataCorruption):
+        loader_of(chunks_ahead(1), encode_chunk(KEYS), broken).finish()
+
+
+def test_chunks_may_come_before_and_between_snapshots() -> None:
+    end = snapshot_entries([CursorSnapshot(1, 1, "s", {})], snapshot_id=2, next_cursor_id=2)
+    loader = loader_of(chunks_ahead(1), encode_chunk(KEYS[:3]), *end, chunks_ahead(1), encode_chunk(KEYS[3:]))
+    assert list(loader.finish()[0]) == ["s"]
+    assert loader.delayed is not None
+    assert loader.delayed.count == 1

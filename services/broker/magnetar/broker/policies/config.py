@@ -241,12 +241,15 @@ class DelayedDeliveryConfig:
     enabled: bool = setting(True, "Deliver messages at their deliver_at time.", key="delayedDeliveryEnabled")
     tick_ms: int = setting(
         1_000,
-        "Milliseconds by which a delivery may be early, or late when it is strict.",
+        "Longest sleep of the timer of delayed messages, in milliseconds: a step of the clock is noticed within "
+        "it. Each message goes out at its own time (Pulsar: up to one tick early, or late when it is strict).",
         key="delayedDeliveryTickTimeMillis",
         minimum=1,
     )
     strict: bool = setting(
-        False, "Never deliver before the time.", key="isDelayedDeliveryDeliverAtTimeStrict"
+        False,
+        "Never deliver before the time. Nothing is early here, whether this is set or not.",
+        key="isDelayedDeliveryDeliverAtTimeStrict",
     )
     max_delay_ms: int = setting(
         0, "Longest delay in milliseconds; 0 is no limit.", key="delayedDeliveryMaxDelayInMillis", minimum=0
