@@ -36,3 +36,14 @@ def test_a_cleared_set_holds_nothing() -> None:
     pending.add_run(run_of(1, 0, 3))
     pending.clear()
     assert (len(pending), pending.messages, list(pending.positions())) == (0, 0, [])
+
+
+def test_what_is_left_of_a_batch_is_never_more_than_before_nor_below_zero() -> None:
+    """Whoever acknowledges says how large the batch is, and may lie."""
+    pending = PendingAcks()
+    pending.add(5, 7, 4)
+    for said, left in ((1_000, 4), (3, 3), (4, 3), (-999, 0), (2, 0)):
+        pending.reduce(5, 7, said)
+        assert pending.messages == left
+    assert pending.remove(5, 7) == 0
+    assert pending.messages == 0

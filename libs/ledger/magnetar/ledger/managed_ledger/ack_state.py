@@ -216,7 +216,7 @@ class AckState:
         whole = (1 << batch_size) - 1
         before = self.batch_acked(ledger_id, entry_id)
         bits = before | (acked_bits & whole)
-        if bits == whole:
+        if bits & whole == whole:
             return self.ack(ledger_id, entry_id)
         if bits != before:
             self._touch()

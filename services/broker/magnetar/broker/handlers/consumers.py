@@ -9,6 +9,7 @@ from typing import Any, Final
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, OpenConsumer, Opening
 from magnetar.broker.handlers.message_ids import position_of
+from magnetar.broker.handlers.names import checked_name, checked_properties
 from magnetar.broker.subscriptions.consumer import ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.topics.topic import SubscribeRequest
@@ -32,6 +33,9 @@ from magnetar.common.wire.pulsar_pb2 import (
     CommandUnsubscribe,
     KeySharedMode,
 )
+
+PERMITS_MAX: Final = 2**31 - 1
+"""Of one Flow: clients count in signed numbers, so what is more was negative."""
 
 _READS_COMPACTED = (CommandSubscribe.SubType.Exclusive, CommandSubscribe.SubType.Failover)
 """Nothing is compacted in this version, and the compacted view of such a topic is the topic itself."""
@@ -83,6 +87,10 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
     authorize(client.principal, "consume", name.full)
     if not command.subscription.strip():
         raise InvalidName("the subscription name is empty; give it one")
+    checked_name("subscription", command.subscription)
+    checked_name("consumer", command.consumer_name)
+    subscription_properties = checked_properties("subscription", command.subscription_properties)
+    consumer_properties = checked_properties("consumer", command.metadata)
     if command.read_compacted and not (name.persistent and command.subType in _READS_COMPACTED):
         raise NotAllowed("read_compacted is for Exclusive and Failover subscriptions of persistent topics")
     topic = await services.topics.get(name, create=command.force_topic_creation)
@@ -95,12 +103,12 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
         from_earliest=command.initialPosition == CommandSubscribe.InitialPosition.Earliest,
         start=position_of(command.start_message_id) if command.HasField("start_message_id") else None,
         rollback_s=command.start_message_rollback_duration_sec,
-        properties={each.key: each.value for each in command.subscription_properties},
+        properties=subscription_properties,
         options=ConsumerOptions(
             consumer_id=command.consumer_id,
             name=command.consumer_name,
             priority_level=command.priority_level,
-            properties={each.key: each.value for each in command.metadata},
+            properties=consumer_properties,
             epoch=command.consumer_epoch if command.HasField("consumer_epoch") else None,
             hears_active_changes=client.protocol_version >= _HEARS_ACTIVE_CHANGES,
             sticky=command.keySharedMeta.keySharedMode == KeySharedMode.STICKY,
@@ -118,7 +126,7 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
 
 def handle_flow(client: Client, command: CommandFlow) -> None:
     """More permits. None or fewer is a protocol error; for an unknown consumer it is ignored."""
-    if command.messagePermits == 0:
+    if not 0 < command.messagePermits <= PERMITS_MAX:
         raise ProtocolError(f"Flow of consumer {command.consumer_id} gives no permits; give at least one")
     opened = client.open_consumer(command.consumer_id)
     if opened is not None:

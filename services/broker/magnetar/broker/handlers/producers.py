@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, Opening, OpenProducer
+from magnetar.broker.handlers.names import checked_name, checked_properties
 from magnetar.broker.topics.access_modes import SHARED
+from magnetar.broker.topics.batch_counts import correct_counts
 from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publishing import REFUSED_MESSAGES
+from magnetar.broker.topics.publishing import REFUSED_MESSAGES, part_of
 from magnetar.common.errors import NotAllowed, NotSupportedYet, ProtocolError, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
@@ -71,6 +73,9 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
         raise NotAllowed(f"{command.topic_epoch} is no topic epoch that a broker ever gave out")
     if command.txn_enabled:
         raise NotSupportedYet("transactions are not supported by this version")
+    checked_name("producer", command.producer_name)
+    checked_name("subscription", command.initial_subscription_name)
+    properties = checked_properties("producer", command.metadata)
     topic = await services.topics.get(name, create=True)
     version = b""
     if command.HasField("schema"):
@@ -85,7 +90,7 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
         epoch=command.epoch,
         peer=client.peer,
         user_provided_name=command.user_provided_producer_name and bool(command.producer_name),
-        properties={each.key: each.value for each in command.metadata},
+        properties=properties,
         schema_version=version,
         connected_since_ms=services.clock.wall_ms(),
         encrypts=command.encrypted,
@@ -140,7 +145,22 @@ def handle_sends(client: Client, sends: SendRun) -> None:
     if not isinstance(opened, OpenProducer):
         _refuse_unknown(client, sends.producer_id)
         return
+    if sends.message_counts is not None:
+        refused = correct_counts(sends)
+        if refused:
+            _publish_the_others(client, opened, sends, refused)
+            return
     opened.topic.publish(opened.producer, sends)
+
+
+def _publish_the_others(
+    client: Client, opened: OpenProducer, sends: SendRun, refused: dict[int, SendRejected]
+) -> None:
+    for rejected in refused.values():
+        handle_rejected_send(client, rejected)
+    others = part_of(sends, [index for index in range(len(sends.entries)) if index not in refused])
+    if others is not None:
+        opened.topic.publish(opened.producer, others)
 
 
 def handle_rejected_send(client: Client, rejected: SendRejected) -> None:

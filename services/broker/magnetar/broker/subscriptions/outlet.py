@@ -81,7 +81,8 @@ class Outlet:
         """Send a run of one entry; returns how many of its messages are unacknowledged."""
         messages = run.messages
         ledger_id, entry_id = run.ledger_id, run.first_entry_id
-        acked = self._cursor.batch_acked(ledger_id, entry_id)
+        # Only as many as there are: the size of the batch was the word of whoever acknowledged.
+        acked = self._cursor.batch_acked(ledger_id, entry_id) & (1 << messages) - 1
         ack_set = None
         if acked:
             ack_set = acked_bits_to_words(acked, messages)

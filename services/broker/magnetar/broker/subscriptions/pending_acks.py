@@ -68,9 +68,10 @@ class PendingAcks:
         return removed
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> None:
-        """Only `messages` of a batch entry are still unacknowledged."""
+        """Only `messages` of a batch entry are still unacknowledged; never more than before, or below 0."""
         entries = self._ledgers.get(ledger_id)
         if entries is not None and entry_id in entries:
+            messages = min(max(messages, 0), entries[entry_id])
             self.messages += messages - entries[entry_id]
             entries[entry_id] = messages
 

@@ -9,6 +9,7 @@ from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.entry_source import EntrySource
 from magnetar.broker.subscriptions.individual_delivery import IndividualDelivery
 from magnetar.broker.subscriptions.outlet import Outlet
+from magnetar.common.errors import DataCorruption
 from magnetar.common.wire.batch import parse_metadata
 from magnetar.ledger.ledger_store import RUN_CHUNK, Run
 from magnetar.ledger.managed_ledger.cursor import Cursor
@@ -76,7 +77,12 @@ class SharedDelivery(IndividualDelivery):
         """Give one chunk to the consumer that has its message's first one, or park it until that one can."""
         if self._chunks is None:
             self._chunks = ChunkAffinity()
-        metadata = parse_metadata(run.entries[0])
+        try:
+            metadata = parse_metadata(run.entries[0])
+        except DataCorruption:
+            # Stored as its client sent it: no chunk of anything, and for its reader to judge.
+            self._outlet.send(candidate, run, individual=True)
+            return
         target = self._chunks.target(metadata.uuid, candidate)
         if target.capacity <= 0:
             if self._parked is None:

@@ -95,6 +95,7 @@ class SlotPendingAcks(PendingAcks):
         entries = self._ledgers.get(ledger_id)
         if entries is not None and entry_id in entries:
             packed = entries[entry_id]
+            messages = min(max(messages, 0), packed >> _SLOT_BITS)
             self.messages += messages - (packed >> _SLOT_BITS)
             entries[entry_id] = messages << _SLOT_BITS | packed & _SLOT
 

@@ -298,7 +298,7 @@ class Subscription:
         before = self.cursor.batch_acked(ledger_id, entry_id).bit_count()
         if self.cursor.ack_batch(ledger_id, entry_id, acked_bits, batch_size):
             self._settle(consumer, ledger_id, entry_id)
-            self._count_acks(consumer, batch_size - before)
+            self._count_acks(consumer, max(0, batch_size - before))
             return
         after = self.cursor.batch_acked(ledger_id, entry_id).bit_count()
         holder = self._holder(consumer, ledger_id, entry_id)

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.drops import NonPersistentTopicStats
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.membership import check_allowed
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.limits import check_one_more_consumer, check_one_more_subscription
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publish_gate import PublishLimits
+from magnetar.broker.topics.publishing import part_of
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
 from magnetar.common.errors import ConsumerBusy, OwnershipLost
 from magnetar.common.naming.topic_name import TopicName
@@ -27,7 +30,9 @@ from magnetar.common.wire.receipts import receipt
 class NonPersistentTopic(Topic):
     """Producers and consumers of one topic that keeps nothing."""
 
-    __slots__ = ("_clock", "_config", "_subscriptions", "_topic_epoch")
+    __slots__ = ("_clock", "_config", "_in_process", "_subscriptions", "_topic_epoch")
+
+    stats: NonPersistentTopicStats
 
     def __init__(
         self,
@@ -35,12 +40,15 @@ class NonPersistentTopic(Topic):
         policies: EffectivePolicies,
         config: BrokerConfig,
         clock: Clock,
+        in_process: InProcess,
         *,
         publish_limits: PublishLimits | None = None,
     ) -> None:
         super().__init__(name, policies, publish_limits)
+        self.stats = NonPersistentTopicStats()
         self._config = config
         self._clock = clock
+        self._in_process = in_process
         self._subscriptions: dict[str, NonPersistentSubscription] = {}
         self._topic_epoch = 0
 
@@ -70,6 +78,29 @@ class NonPersistentTopic(Topic):
             if admitted is None:
                 return
             sends = admitted
+        taken = self._in_process.take(producer.peer, len(sends.entries))
+        if taken < len(sends.entries):
+            self._publish_in_part(producer, sends, taken)
+            return
+        self._publish(producer, sends)
+
+    def _publish_in_part(self, producer: Producer, sends: SendRun, taken: int) -> None:
+        """The connection has too much in process: what is beyond the first `taken` entries is dropped."""
+        part = part_of(sends, range(taken))
+        if part is not None:
+            self._publish(producer, part)
+        counts = sends.message_counts
+        dropped = len(sends.entries) - taken if counts is None else sum(counts[taken:])
+        self.stats.count_drops(producer.name, dropped)
+        for index in range(taken, len(sends.entries)):
+            producer.peer.write(_receipt(producer.producer_id, sends, index, dropped=True))
+
+    def remove_producer(self, producer: Producer) -> None:
+        super().remove_producer(producer)
+        if producer.name not in self.producers:
+            self.stats.drops_by_producer.pop(producer.name, None)
+
+    def _publish(self, producer: Producer, sends: SendRun) -> None:
         for subscription in self._subscriptions.values():
             subscription.publish(sends.entries, sends.message_counts)
         for index in range(len(sends.entries)):
@@ -129,6 +160,7 @@ class NonPersistentTopic(Topic):
         self.disconnect_clients()
 
 
-def _receipt(producer_id: int, sends: SendRun, index: int) -> bytes:
+def _receipt(producer_id: int, sends: SendRun, index: int, *, dropped: bool = False) -> bytes:
     highest = sends.highest_sequence_id(index) if sends.highest_varints is not None else 0
-    return receipt(producer_id, sends.sequence_id(index), 0, 0, highest)
+    where = -1 if dropped else 0
+    return receipt(producer_id, sends.sequence_id(index), where, where, highest)

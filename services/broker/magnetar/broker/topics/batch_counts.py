@@ -1,0 +1,54 @@
+"""How many messages the batches of a run have: what their metadata says, not what their Sends say.
+
+Permits, unacked limits and rates count messages, so a Send that lies would starve or flood consumers of other
+clients. The metadata's num_messages_in_batch is authoritative, and the broker believes it as far as the
+payload could hold so many; what is compressed or encrypted is taken at its word within the protocol's bound.
+Only Sends that claim more than one message are looked at: a batch sent as one message counts as one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from magnetar.common.errors import DataCorruption
+from magnetar.common.wire.batch import parse_metadata, payload_offset
+from magnetar.common.wire.events import SendRejected, SendRun
+from magnetar.common.wire.frame import BATCH_MESSAGES_MAX
+from magnetar.common.wire.pulsar_pb2 import CompressionType, ServerError
+
+MESSAGE_BYTES_MIN: Final = 6
+"""Of one message in a batch: its length and a SingleMessageMetadata with a payload size."""
+
+
+def correct_counts(sends: SendRun) -> dict[int, SendRejected]:
+    """Put the true counts into a run; returns, by index, a refusal of each batch that cannot be.
+
+    To be called for a run with counts.
+    """
+    refused = {}
+    counts = sends.message_counts
+    assert counts is not None, "a run of single messages has nothing to correct"
+    for index, claimed in enumerate(counts):
+        if claimed == 1:
+            continue
+        try:
+            counts[index] = _message_count(sends.entries[index])
+        except DataCorruption as error:
+            refused[index] = SendRejected(
+                sends.producer_id, sends.sequence_id(index), ServerError.NotAllowedError, str(error)
+            )
+    return refused
+
+
+def _message_count(entry: bytes) -> int:
+    """Raises DataCorruption when there cannot be so many."""
+    metadata = parse_metadata(entry)
+    if not metadata.HasField("num_messages_in_batch"):
+        return 1
+    count = metadata.num_messages_in_batch
+    most = BATCH_MESSAGES_MAX
+    if not metadata.encryption_keys and metadata.compression == CompressionType.NONE:
+        most = (len(entry) - payload_offset(entry)) // MESSAGE_BYTES_MIN
+    if not 1 <= count <= most:
+        raise DataCorruption(f"a batch that says it has {count} messages, which its payload cannot hold")
+    return count
