@@ -152,6 +152,10 @@ class OwnershipLost(StorageError):
     retriable = True
 
 
+class TopicTerminated(StorageError):
+    """The topic was terminated: it takes no more messages, and that is final."""
+
+
 class CursorLedgerMissing(StorageError):
     """The ledger with a topic's cursors is gone; the topic is not loaded rather than read from 'earliest'."""
 

@@ -112,6 +112,7 @@ class StoredTopic:
     """
 
     delays: TopicDelays | None = None
+    terminated = False
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -40,7 +40,8 @@ class ListeningPeer:
     def write(self, data: bytes) -> None:
         while data:
             end = 4 + int.from_bytes(data[:4], "big")
-            self.commands.append(pb.BaseCommand.FromString(data[8:end]))
+            command_end = 8 + int.from_bytes(data[4:8], "big")
+            self.commands.append(pb.BaseCommand.FromString(data[8:command_end]))
             data = data[end:]
 
     def write_parts(self, parts: list[bytes]) -> None:

@@ -10,6 +10,7 @@ from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.common.metadata.metadata_pb2 import COUNTER, TENANT, Format
 from magnetar.common.metadata.values import (
     _TYPES,
+    TERMINATED,
     BookieCookie,
     BookieRegistration,
     Counter,
@@ -80,6 +81,13 @@ VALUES: dict[str, Value] = {
         created_ms=1_600_000_000_004,
     ),
     "topic-head-idle": TopicHead(owner_epoch=1, creation_id=12, created_ms=1_600_000_000_005),
+    "topic-head-terminated": TopicHead(
+        format=Format(incompatible_features=TERMINATED),
+        owner_epoch=3,
+        creation_id=13,
+        created_ms=1_600_000_000_027,
+        terminated=TopicHead.Termination(last_ledger_id=40, last_entry_id=-1),
+    ),
     "topic-ledger": TopicLedger(
         ref=LedgerRef(id=12, key=9),
         first_entry_id=0,

@@ -11,7 +11,9 @@ from magnetar.common.errors import (
     Backpressure,
     LedgerClosed,
     TopicNotFound,
+    TopicTerminated,
 )
+from magnetar.common.metadata.values import TERMINATED
 from magnetar.common.naming.position import EARLIEST, LATEST, Position
 from magnetar.ledger.managed_ledger import (
     finish_intents,
@@ -281,6 +283,47 @@ def test_a_closed_managed_ledger_takes_nothing_and_leaves_nothing_open() -> None
         process.world.kill()
         again = await load(process, create=False)
         assert again.ledger.cursors["sub"].backlog() == 10
+
+    simulated(scenario)
+
+
+def test_a_terminated_topic_takes_nothing_more_whoever_owns_it() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        await topic.publish_confirmed(3)
+        topic.publish()
+        topic.ledger.seal()
+        with pytest.raises(TopicTerminated):
+            topic.publish()
+        await until(lambda: len(topic.listener.confirmed) == 4)
+        last = await topic.ledger.terminate()
+        assert last == topic.listener.confirmed[-1][0]
+        assert await topic.ledger.terminate() == last
+        assert topic.ledger.terminated
+        for _ in range(2):
+            process.world.kill()
+            topic = await load(process, create=False)
+            assert topic.ledger.terminated
+            with pytest.raises(TopicTerminated):
+                topic.publish()
+            assert topic.ledger.last_confirmed == last
+            assert len(await topic.read_all()) == 4
+        head = head_of(process.world)
+        assert (head.terminated.last_ledger_id, head.terminated.last_entry_id) == last
+        assert head.format.incompatible_features == TERMINATED
+        await topic.ledger.create_cursor("still", last, {})
+        await topic.ledger.close()
+
+    simulated(scenario)
+
+
+def test_a_topic_that_is_only_sealed_is_not_terminated() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        topic.ledger.seal()
+        process.world.kill()
+        again = await load(process, create=False)
+        await again.publish_confirmed(1)
 
     simulated(scenario)
 

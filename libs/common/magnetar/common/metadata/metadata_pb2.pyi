@@ -874,6 +874,29 @@ class TopicHead(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Termination(_message.Message):
+        """The topic takes no more messages. Bit 0 of incompatible_features goes with it."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        LAST_LEDGER_ID_FIELD_NUMBER: _builtins.int
+        LAST_ENTRY_ID_FIELD_NUMBER: _builtins.int
+        last_ledger_id: _builtins.int
+        """of the last entry; -1: there never was one"""
+        last_entry_id: _builtins.int
+        def __init__(
+            self,
+            *,
+            last_ledger_id: _builtins.int = ...,
+            last_entry_id: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["last_entry_id", b"last_entry_id", "last_ledger_id", b"last_ledger_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     FORMAT_FIELD_NUMBER: _builtins.int
     OWNER_EPOCH_FIELD_NUMBER: _builtins.int
     CREATION_ID_FIELD_NUMBER: _builtins.int
@@ -886,6 +909,7 @@ class TopicHead(_message.Message):
     NEXT_INDEX_FIELD_NUMBER: _builtins.int
     LAST_LEDGER_ID_FIELD_NUMBER: _builtins.int
     LAST_ENTRY_ID_FIELD_NUMBER: _builtins.int
+    TERMINATED_FIELD_NUMBER: _builtins.int
     owner_epoch: _builtins.int
     """goes up with each takeover"""
     creation_id: _builtins.int
@@ -914,6 +938,8 @@ class TopicHead(_message.Message):
 
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def terminated(self) -> Global___TopicHead.Termination: ...
     def __init__(
         self,
         *,
@@ -929,10 +955,11 @@ class TopicHead(_message.Message):
         next_index: _builtins.int = ...,
         last_ledger_id: _builtins.int = ...,
         last_entry_id: _builtins.int = ...,
+        terminated: Global___TopicHead.Termination | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor_ledger", b"cursor_ledger", "format", b"format"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor_ledger", b"cursor_ledger", "format", b"format", "terminated", b"terminated"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "creation_id", b"creation_id", "cursor_ledger", b"cursor_ledger", "first_ledger_id", b"first_ledger_id", "format", b"format", "last_entry_id", b"last_entry_id", "last_ledger_id", b"last_ledger_id", "next_index", b"next_index", "open_ledgers", b"open_ledgers", "owner_epoch", b"owner_epoch", "properties", b"properties", "topic_epoch", b"topic_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "creation_id", b"creation_id", "cursor_ledger", b"cursor_ledger", "first_ledger_id", b"first_ledger_id", "format", b"format", "last_entry_id", b"last_entry_id", "last_ledger_id", b"last_ledger_id", "next_index", b"next_index", "open_ledgers", b"open_ledgers", "owner_epoch", b"owner_epoch", "properties", b"properties", "terminated", b"terminated", "topic_epoch", b"topic_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

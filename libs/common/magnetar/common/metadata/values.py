@@ -32,6 +32,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     Counter,
     Decommission,
     Envelope,
+    Format,
     InstanceId,
     Intent,
     Leader,
@@ -51,6 +52,7 @@ from magnetar.common.metadata.metadata_pb2 import (
 
 __all__ = [
     "FORMAT_VERSION",
+    "TERMINATED",
     "BookieCookie",
     "BookieRegistration",
     "Counter",
@@ -74,7 +76,11 @@ __all__ = [
 ]
 
 FORMAT_VERSION: Final = 1
-_KNOWN_FEATURES: Final = 0
+
+TERMINATED: Final = 1
+"""Feature of a TopicHead: a release that does not know it would go on publishing."""
+
+_KNOWN_FEATURES: Final[dict[ValueType.ValueType, int]] = {TOPIC_HEAD: TERMINATED}
 
 _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     InstanceId: INSTANCE_ID,
@@ -156,20 +162,21 @@ def decode(kind: type[V], data: bytes) -> V:
             header = Envelope.FromString(data).format
         except DecodeError:
             header = Envelope().format
-        if header.version == 0 or _understood(header.version, header.incompatible_features):
+        if header.version == 0 or _understood(header):
             raise DataCorruption(f"metadata value is no {kind.__name__}: {error}") from error
     if header.version == 0 or header.type != _TYPES[kind]:
         raise DataCorruption(
             f"metadata value is no {kind.__name__}: its type is {header.type}, version {header.version}"
         )
-    if not _understood(header.version, header.incompatible_features):
+    if not _understood(header):
         raise UnsupportedFormat(
             f"{kind.__name__} in metadata has format version {header.version} and incompatible features "
             f"{header.incompatible_features:#x}; this release reads version {FORMAT_VERSION} and features "
-            f"{_KNOWN_FEATURES:#x}. Run the release that wrote it, or a newer one"
+            f"{_KNOWN_FEATURES.get(header.type, 0):#x}. Run the release that wrote it, or a newer one"
         )
     return value
 
 
-def _understood(version: int, features: int) -> bool:
-    return version == FORMAT_VERSION and not features & ~_KNOWN_FEATURES
+def _understood(header: Format) -> bool:
+    known = _KNOWN_FEATURES.get(header.type, 0)
+    return header.version == FORMAT_VERSION and not header.incompatible_features & ~known

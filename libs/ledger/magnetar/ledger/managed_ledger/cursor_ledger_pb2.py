@@ -4,72 +4,75 @@
 # source: cursor_ledger.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "cursor_ledger.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'cursor_ledger.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x13\x63ursor_ledger.proto\x12\x13magnetar.storage.v1"\x87\x03\n\x05\x45ntry\x12/\n\x07\x63hanges\x18\x01 \x01(\x0b\x32\x1c.magnetar.storage.v1.ChangesH\x00\x12<\n\x0esnapshot_chunk\x18\x02 \x01(\x0b\x32".magnetar.storage.v1.SnapshotChunkH\x00\x12\x38\n\x0csnapshot_end\x18\x03 \x01(\x0b\x32 .magnetar.storage.v1.SnapshotEndH\x00\x12\x46\n\x13\x64\x65\x64uplication_chunk\x18\x04 \x01(\x0b\x32\'.magnetar.storage.v1.DeduplicationChunkH\x00\x12G\n\x14\x64\x65layed_chunks_ahead\x18\x05 \x01(\x0b\x32\'.magnetar.storage.v1.DelayedChunksAheadH\x00\x12:\n\rdelayed_chunk\x18\x06 \x01(\x0b\x32!.magnetar.storage.v1.DelayedChunkH\x00\x42\x08\n\x06record"7\n\x07\x43hanges\x12,\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x1b.magnetar.storage.v1.Change"\xf1\x01\n\x06\x43hange\x12\x11\n\tcursor_id\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12-\n\x06\x63reate\x18\x03 \x01(\x0b\x32\x1b.magnetar.storage.v1.CreateH\x00\x12-\n\x04\x61\x63ks\x18\x04 \x01(\x0b\x32\x1d.magnetar.storage.v1.AckStateH\x00\x12+\n\x05reset\x18\x05 \x01(\x0b\x32\x1a.magnetar.storage.v1.ResetH\x00\x12-\n\x06\x64\x65lete\x18\x06 \x01(\x0b\x32\x1b.magnetar.storage.v1.DeleteH\x00\x42\x08\n\x06\x63hange"\xbe\x01\n\x06\x43reate\x12\x0c\n\x04name\x18\x01 \x01(\t\x12?\n\nproperties\x18\x02 \x03(\x0b\x32+.magnetar.storage.v1.Create.PropertiesEntry\x12\x32\n\x0bmark_delete\x18\x03 \x01(\x0b\x32\x1d.magnetar.storage.v1.Position\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01";\n\x05Reset\x12\x32\n\x0bmark_delete\x18\x01 \x01(\x0b\x32\x1d.magnetar.storage.v1.Position"\x08\n\x06\x44\x65lete"/\n\x08Position\x12\x11\n\tledger_id\x18\x01 \x01(\x12\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\x12"\xe2\x01\n\x08\x41\x63kState\x12\x32\n\x0bmark_delete\x18\x01 \x01(\x0b\x32\x1d.magnetar.storage.v1.Position\x12\x30\n\x05\x61\x63ked\x18\x02 \x03(\x0b\x32!.magnetar.storage.v1.AckedEntries\x12\x32\n\x07partial\x18\x03 \x03(\x0b\x32!.magnetar.storage.v1.PartialBatch\x12<\n\x0f\x64\x65livery_counts\x18\x04 \x03(\x0b\x32#.magnetar.storage.v1.DeliveryCounts"4\n\x0c\x41\x63kedEntries\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x11\n\tentry_ids\x18\x02 \x01(\x0c"V\n\x0cPartialBatch\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\r\x12\x12\n\nbatch_size\x18\x03 \x01(\r\x12\r\n\x05\x61\x63ked\x18\x04 \x01(\x0c"F\n\x0e\x44\x65liveryCounts\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x11\n\tentry_ids\x18\x02 \x03(\r\x12\x0e\n\x06\x63ounts\x18\x03 \x03(\r"c\n\rSnapshotChunk\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\r\x12.\n\x05parts\x18\x03 \x03(\x0b\x32\x1f.magnetar.storage.v1.CursorPart"\xe4\x01\n\nCursorPart\x12\x11\n\tcursor_id\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x43\n\nproperties\x18\x04 \x03(\x0b\x32/.magnetar.storage.v1.CursorPart.PropertiesEntry\x12+\n\x04\x61\x63ks\x18\x05 \x01(\x0b\x32\x1d.magnetar.storage.v1.AckState\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01"y\n\x0bSnapshotEnd\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x02 \x01(\r\x12\x0f\n\x07\x63ursors\x18\x03 \x01(\r\x12\x16\n\x0enext_cursor_id\x18\x04 \x01(\x04\x12\x1c\n\x14\x64\x65\x64uplication_chunks\x18\x05 \x01(\r"\xb3\x01\n\x12\x44\x65\x64uplicationChunk\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x02 \x01(\r\x12/\n\x08position\x18\x03 \x01(\x0b\x32\x1d.magnetar.storage.v1.Position\x12\x38\n\tproducers\x18\x04 \x03(\x0b\x32%.magnetar.storage.v1.ProducerSequence\x12\x13\n\x0bsnapshot_id\x18\x05 \x01(\x04"M\n\x10ProducerSequence\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bsequence_id\x18\x02 \x01(\x04\x12\x16\n\x0elast_active_ms\x18\x03 \x01(\x04"$\n\x12\x44\x65layedChunksAhead\x12\x0e\n\x06\x63hunks\x18\x01 \x01(\r"Z\n\x0c\x44\x65layedChunk\x12\x10\n\x08later_ms\x18\x01 \x03(\x04\x12\x13\n\x0b\x65ntry_steps\x18\x02 \x03(\x12\x12\x0f\n\x07ledgers\x18\x03 \x03(\r\x12\x12\n\nledger_ids\x18\x04 \x03(\x04\x62\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x63ursor_ledger.proto\x12\x13magnetar.storage.v1\"\x87\x03\n\x05\x45ntry\x12/\n\x07\x63hanges\x18\x01 \x01(\x0b\x32\x1c.magnetar.storage.v1.ChangesH\x00\x12<\n\x0esnapshot_chunk\x18\x02 \x01(\x0b\x32\".magnetar.storage.v1.SnapshotChunkH\x00\x12\x38\n\x0csnapshot_end\x18\x03 \x01(\x0b\x32 .magnetar.storage.v1.SnapshotEndH\x00\x12\x46\n\x13\x64\x65\x64uplication_chunk\x18\x04 \x01(\x0b\x32\'.magnetar.storage.v1.DeduplicationChunkH\x00\x12G\n\x14\x64\x65layed_chunks_ahead\x18\x05 \x01(\x0b\x32\'.magnetar.storage.v1.DelayedChunksAheadH\x00\x12:\n\rdelayed_chunk\x18\x06 \x01(\x0b\x32!.magnetar.storage.v1.DelayedChunkH\x00\x42\x08\n\x06record\"7\n\x07\x43hanges\x12,\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x1b.magnetar.storage.v1.Change\"\xf1\x01\n\x06\x43hange\x12\x11\n\tcursor_id\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12-\n\x06\x63reate\x18\x03 \x01(\x0b\x32\x1b.magnetar.storage.v1.CreateH\x00\x12-\n\x04\x61\x63ks\x18\x04 \x01(\x0b\x32\x1d.magnetar.storage.v1.AckStateH\x00\x12+\n\x05reset\x18\x05 \x01(\x0b\x32\x1a.magnetar.storage.v1.ResetH\x00\x12-\n\x06\x64\x65lete\x18\x06 \x01(\x0b\x32\x1b.magnetar.storage.v1.DeleteH\x00\x42\x08\n\x06\x63hange\"\xbe\x01\n\x06\x43reate\x12\x0c\n\x04name\x18\x01 \x01(\t\x12?\n\nproperties\x18\x02 \x03(\x0b\x32+.magnetar.storage.v1.Create.PropertiesEntry\x12\x32\n\x0bmark_delete\x18\x03 \x01(\x0b\x32\x1d.magnetar.storage.v1.Position\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\";\n\x05Reset\x12\x32\n\x0bmark_delete\x18\x01 \x01(\x0b\x32\x1d.magnetar.storage.v1.Position\"\x08\n\x06\x44\x65lete\"/\n\x08Position\x12\x11\n\tledger_id\x18\x01 \x01(\x12\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\x12\"\xe2\x01\n\x08\x41\x63kState\x12\x32\n\x0bmark_delete\x18\x01 \x01(\x0b\x32\x1d.magnetar.storage.v1.Position\x12\x30\n\x05\x61\x63ked\x18\x02 \x03(\x0b\x32!.magnetar.storage.v1.AckedEntries\x12\x32\n\x07partial\x18\x03 \x03(\x0b\x32!.magnetar.storage.v1.PartialBatch\x12<\n\x0f\x64\x65livery_counts\x18\x04 \x03(\x0b\x32#.magnetar.storage.v1.DeliveryCounts\"4\n\x0c\x41\x63kedEntries\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x11\n\tentry_ids\x18\x02 \x01(\x0c\"V\n\x0cPartialBatch\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\r\x12\x12\n\nbatch_size\x18\x03 \x01(\r\x12\r\n\x05\x61\x63ked\x18\x04 \x01(\x0c\"F\n\x0e\x44\x65liveryCounts\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x11\n\tentry_ids\x18\x02 \x03(\r\x12\x0e\n\x06\x63ounts\x18\x03 \x03(\r\"c\n\rSnapshotChunk\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\r\x12.\n\x05parts\x18\x03 \x03(\x0b\x32\x1f.magnetar.storage.v1.CursorPart\"\xe4\x01\n\nCursorPart\x12\x11\n\tcursor_id\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x43\n\nproperties\x18\x04 \x03(\x0b\x32/.magnetar.storage.v1.CursorPart.PropertiesEntry\x12+\n\x04\x61\x63ks\x18\x05 \x01(\x0b\x32\x1d.magnetar.storage.v1.AckState\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"y\n\x0bSnapshotEnd\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x02 \x01(\r\x12\x0f\n\x07\x63ursors\x18\x03 \x01(\r\x12\x16\n\x0enext_cursor_id\x18\x04 \x01(\x04\x12\x1c\n\x14\x64\x65\x64uplication_chunks\x18\x05 \x01(\r\"\xb3\x01\n\x12\x44\x65\x64uplicationChunk\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x02 \x01(\r\x12/\n\x08position\x18\x03 \x01(\x0b\x32\x1d.magnetar.storage.v1.Position\x12\x38\n\tproducers\x18\x04 \x03(\x0b\x32%.magnetar.storage.v1.ProducerSequence\x12\x13\n\x0bsnapshot_id\x18\x05 \x01(\x04\"M\n\x10ProducerSequence\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bsequence_id\x18\x02 \x01(\x04\x12\x16\n\x0elast_active_ms\x18\x03 \x01(\x04\"$\n\x12\x44\x65layedChunksAhead\x12\x0e\n\x06\x63hunks\x18\x01 \x01(\r\"Z\n\x0c\x44\x65layedChunk\x12\x10\n\x08later_ms\x18\x01 \x03(\x04\x12\x13\n\x0b\x65ntry_steps\x18\x02 \x03(\x12\x12\x0f\n\x07ledgers\x18\x03 \x03(\r\x12\x12\n\nledger_ids\x18\x04 \x03(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "cursor_ledger_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cursor_ledger_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_CREATE_PROPERTIESENTRY"]._loaded_options = None
-    _globals["_CREATE_PROPERTIESENTRY"]._serialized_options = b"8\001"
-    _globals["_CURSORPART_PROPERTIESENTRY"]._loaded_options = None
-    _globals["_CURSORPART_PROPERTIESENTRY"]._serialized_options = b"8\001"
-    _globals["_ENTRY"]._serialized_start = 45
-    _globals["_ENTRY"]._serialized_end = 436
-    _globals["_CHANGES"]._serialized_start = 438
-    _globals["_CHANGES"]._serialized_end = 493
-    _globals["_CHANGE"]._serialized_start = 496
-    _globals["_CHANGE"]._serialized_end = 737
-    _globals["_CREATE"]._serialized_start = 740
-    _globals["_CREATE"]._serialized_end = 930
-    _globals["_CREATE_PROPERTIESENTRY"]._serialized_start = 881
-    _globals["_CREATE_PROPERTIESENTRY"]._serialized_end = 930
-    _globals["_RESET"]._serialized_start = 932
-    _globals["_RESET"]._serialized_end = 991
-    _globals["_DELETE"]._serialized_start = 993
-    _globals["_DELETE"]._serialized_end = 1001
-    _globals["_POSITION"]._serialized_start = 1003
-    _globals["_POSITION"]._serialized_end = 1050
-    _globals["_ACKSTATE"]._serialized_start = 1053
-    _globals["_ACKSTATE"]._serialized_end = 1279
-    _globals["_ACKEDENTRIES"]._serialized_start = 1281
-    _globals["_ACKEDENTRIES"]._serialized_end = 1333
-    _globals["_PARTIALBATCH"]._serialized_start = 1335
-    _globals["_PARTIALBATCH"]._serialized_end = 1421
-    _globals["_DELIVERYCOUNTS"]._serialized_start = 1423
-    _globals["_DELIVERYCOUNTS"]._serialized_end = 1493
-    _globals["_SNAPSHOTCHUNK"]._serialized_start = 1495
-    _globals["_SNAPSHOTCHUNK"]._serialized_end = 1594
-    _globals["_CURSORPART"]._serialized_start = 1597
-    _globals["_CURSORPART"]._serialized_end = 1825
-    _globals["_CURSORPART_PROPERTIESENTRY"]._serialized_start = 881
-    _globals["_CURSORPART_PROPERTIESENTRY"]._serialized_end = 930
-    _globals["_SNAPSHOTEND"]._serialized_start = 1827
-    _globals["_SNAPSHOTEND"]._serialized_end = 1948
-    _globals["_DEDUPLICATIONCHUNK"]._serialized_start = 1951
-    _globals["_DEDUPLICATIONCHUNK"]._serialized_end = 2130
-    _globals["_PRODUCERSEQUENCE"]._serialized_start = 2132
-    _globals["_PRODUCERSEQUENCE"]._serialized_end = 2209
-    _globals["_DELAYEDCHUNKSAHEAD"]._serialized_start = 2211
-    _globals["_DELAYEDCHUNKSAHEAD"]._serialized_end = 2247
-    _globals["_DELAYEDCHUNK"]._serialized_start = 2249
-    _globals["_DELAYEDCHUNK"]._serialized_end = 2339
+  DESCRIPTOR._loaded_options = None
+  _globals['_CREATE_PROPERTIESENTRY']._loaded_options = None
+  _globals['_CREATE_PROPERTIESENTRY']._serialized_options = b'8\001'
+  _globals['_CURSORPART_PROPERTIESENTRY']._loaded_options = None
+  _globals['_CURSORPART_PROPERTIESENTRY']._serialized_options = b'8\001'
+  _globals['_ENTRY']._serialized_start=45
+  _globals['_ENTRY']._serialized_end=436
+  _globals['_CHANGES']._serialized_start=438
+  _globals['_CHANGES']._serialized_end=493
+  _globals['_CHANGE']._serialized_start=496
+  _globals['_CHANGE']._serialized_end=737
+  _globals['_CREATE']._serialized_start=740
+  _globals['_CREATE']._serialized_end=930
+  _globals['_CREATE_PROPERTIESENTRY']._serialized_start=881
+  _globals['_CREATE_PROPERTIESENTRY']._serialized_end=930
+  _globals['_RESET']._serialized_start=932
+  _globals['_RESET']._serialized_end=991
+  _globals['_DELETE']._serialized_start=993
+  _globals['_DELETE']._serialized_end=1001
+  _globals['_POSITION']._serialized_start=1003
+  _globals['_POSITION']._serialized_end=1050
+  _globals['_ACKSTATE']._serialized_start=1053
+  _globals['_ACKSTATE']._serialized_end=1279
+  _globals['_ACKEDENTRIES']._serialized_start=1281
+  _globals['_ACKEDENTRIES']._serialized_end=1333
+  _globals['_PARTIALBATCH']._serialized_start=1335
+  _globals['_PARTIALBATCH']._serialized_end=1421
+  _globals['_DELIVERYCOUNTS']._serialized_start=1423
+  _globals['_DELIVERYCOUNTS']._serialized_end=1493
+  _globals['_SNAPSHOTCHUNK']._serialized_start=1495
+  _globals['_SNAPSHOTCHUNK']._serialized_end=1594
+  _globals['_CURSORPART']._serialized_start=1597
+  _globals['_CURSORPART']._serialized_end=1825
+  _globals['_CURSORPART_PROPERTIESENTRY']._serialized_start=881
+  _globals['_CURSORPART_PROPERTIESENTRY']._serialized_end=930
+  _globals['_SNAPSHOTEND']._serialized_start=1827
+  _globals['_SNAPSHOTEND']._serialized_end=1948
+  _globals['_DEDUPLICATIONCHUNK']._serialized_start=1951
+  _globals['_DEDUPLICATIONCHUNK']._serialized_end=2130
+  _globals['_PRODUCERSEQUENCE']._serialized_start=2132
+  _globals['_PRODUCERSEQUENCE']._serialized_end=2209
+  _globals['_DELAYEDCHUNKSAHEAD']._serialized_start=2211
+  _globals['_DELAYEDCHUNKSAHEAD']._serialized_end=2247
+  _globals['_DELAYEDCHUNK']._serialized_start=2249
+  _globals['_DELAYEDCHUNK']._serialized_end=2339
 # @@protoc_insertion_point(module_scope)

@@ -153,6 +153,15 @@ class LedgerSpans:
             return spans[0]
         return spans[bisect_right(spans, ledger_id, key=_ledger_id)]
 
+    def next_within(self, after: Position, limit: Position) -> Position | None:
+        """The first existing entry after `after` and up to `limit`."""
+        ledger_id = after.ledger_id
+        # The common case; not when the last ledger was trimmed as well.
+        if ledger_id == limit.ledger_id and -1 <= after.entry_id < limit.entry_id and ledger_id in self.by_id:
+            return Position(ledger_id, after.entry_id + 1)
+        following = self.next_position(after)
+        return following if following is not None and following <= limit else None
+
     def next_position(self, after: Position) -> Position | None:
         """The first existing entry after a position (which need not exist)."""
         ledger_id, entry_id = after

@@ -18,11 +18,12 @@ from magnetar.common.errors import (
     MetadataError,
     OwnershipLost,
     StorageError,
+    TopicTerminated,
 )
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import Run
-from magnetar.ledger.managed_ledger import reading, trimming
+from magnetar.ledger.managed_ledger import reading, topic_head, trimming
 from magnetar.ledger.managed_ledger.appender import Appender, Publish, Step
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, ManagedLedgerListener, ReadResult
 from magnetar.ledger.managed_ledger.cursor import Cursor
@@ -34,7 +35,7 @@ from magnetar.ledger.managed_ledger.takeover import TakenOver
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors, resolve
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
-from magnetar.ledger.managed_ledger.topic_head import HeadEdit, RaisedEpoch, with_properties
+from magnetar.ledger.managed_ledger.topic_head import HeadEdit, RaisedEpoch
 
 log = get_logger(__name__)
 
@@ -70,6 +71,7 @@ class ManagedLedger:
         "name",
         "properties",
         "retention",
+        "terminated",
         "topic_epoch",
     )
 
@@ -120,6 +122,9 @@ class ManagedLedger:
             delayed=topic.delayed,
         )
         self.deduplication = TopicDeduplication(self._cursor_ledger, topic.deduplication)
+        self.terminated = head.HasField("terminated")
+        if self.terminated:
+            self.seal()
 
     # Publishing
 
@@ -180,27 +185,13 @@ class ManagedLedger:
 
     def next_position(self, after: Position) -> Position | None:
         """The first existing entry after `after`; None when there is none up to the read limit."""
-        limit = self.read_limit()
-        ledger_id = after.ledger_id
-        # The common case; not when the last ledger was trimmed as well.
-        if (
-            ledger_id == limit.ledger_id
-            and -1 <= after.entry_id < limit.entry_id
-            and ledger_id in self._spans.by_id
-        ):
-            return Position(ledger_id, after.entry_id + 1)
-        following = self._spans.next_position(after)
-        return following if following is not None and following <= limit else None
+        return self._spans.next_within(after, self.read_limit())
 
     def read_cached(self, start: Position, entries_max: int, bytes_max: int) -> Run | None:
         """A run that begins exactly at `start`, from memory; None on a miss. It shares the entries' bytes."""
-        if self._cache is None:
-            return None
-        run = self._cache.get(start, entries_max, bytes_max)
+        run = None if self._cache is None else self._cache.get(start, entries_max, bytes_max)
         limit = self.max_read_position
-        if run is None or limit is None or (run.ledger_id, run.last_entry_id) <= limit:
-            return run
-        return run.slice(run.first_entry_id, limit.entry_id) if start <= limit else None
+        return run if run is None or limit is None else reading.cut(run, limit)
 
     async def read(self, start: Position, entries_max: int, bytes_max: int) -> ReadResult:
         """Entries from the first existing one at or after `start` up to the read limit, across ledgers.
@@ -354,9 +345,20 @@ class ManagedLedger:
         await self._edit_head(edit)
         return edit.epoch
 
+    def seal(self) -> None:
+        """Take nothing more; what was taken is still confirmed."""
+        self._appender.refused = TopicTerminated(f"{self.name} was terminated: it takes no more messages")
+
+    async def terminate(self) -> Position:
+        """The topic is sealed for ever, and nothing of it is on its way; durable on return. Idempotent."""
+        assert self._appender.drained, "sealed, and waited for"
+        await self._edit_head(topic_head.with_termination(self.last_confirmed))
+        self.terminated = True
+        return self.last_confirmed
+
     async def update_properties(self, properties: dict[str, str]) -> None:
         """Replace the topic's properties; durable on return."""
-        await self._edit_head(with_properties(properties))
+        await self._edit_head(topic_head.with_properties(properties))
 
     async def _edit_head(self, edit: HeadEdit) -> None:
         self._check_serving()
@@ -445,8 +447,7 @@ class ManagedLedger:
         ledgers stay open for the next owner to recover.
         """
         self._closing = True
-        if self._appender.refused is None:
-            self._appender.stop(LedgerClosed(f"{self.name} is closing"))
+        self._appender.stop(self._appender.refused or LedgerClosed(f"{self.name} is closing"))
         try:
             await self._drained()
             self._appender.retire()

@@ -28,6 +28,15 @@ _UNREADABLE_MAX = 1_000
 """Damaged entries skipped by one read, so that it ends."""
 
 
+def cut(run: Run, limit: Position) -> Run | None:
+    """What of a run is up to `limit`."""
+    if (run.ledger_id, run.last_entry_id) <= limit:
+        return run
+    if (run.ledger_id, run.first_entry_id) > limit:
+        return None
+    return run.slice(run.first_entry_id, limit.entry_id)
+
+
 async def read(
     ledgers: LedgerStore,
     spans: LedgerSpans,

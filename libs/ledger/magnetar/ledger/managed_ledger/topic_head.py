@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 
 from magnetar.common.errors import MetadataError, OwnershipLost, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.store import MetadataStore, Op, Put
+from magnetar.common.metadata.values import TERMINATED, TopicHead, decode, encode
 from magnetar.common.metadata.values import LedgerRef as RefValue
-from magnetar.common.metadata.values import TopicHead, decode, encode
+from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import LedgerRef
 
 HeadEdit = Callable[[TopicHead], None]
@@ -125,6 +126,16 @@ class RaisedEpoch:
 
     def __call__(self, head: TopicHead) -> None:
         self.epoch = head.topic_epoch = max(head.topic_epoch + 1, self._at_least)
+
+
+def with_termination(last: Position) -> HeadEdit:
+    """The topic takes no more messages; `last` is the position of its last one."""
+
+    def edit(head: TopicHead) -> None:
+        head.terminated.last_ledger_id, head.terminated.last_entry_id = last
+        head.format.incompatible_features |= TERMINATED
+
+    return edit
 
 
 def with_properties(properties: dict[str, str]) -> HeadEdit:

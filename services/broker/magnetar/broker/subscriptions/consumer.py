@@ -55,6 +55,7 @@ class Consumer:
         "sends_entry_metadata",
         "stats",
         "sticky",
+        "told_of_end",
         "unacked_max",
     )
 
@@ -80,6 +81,8 @@ class Consumer:
         self.connected_since_ms = connected_since_ms
         self.sends_entry_metadata = sends_entry_metadata
         self.on_detached: Callable[[], None] | None = None
+        self.told_of_end = False
+        """It knows that the topic is terminated and everything acknowledged."""
         self.sticky = options.sticky
         self.hash_ranges = options.hash_ranges
         self.allow_out_of_order = options.allow_out_of_order

@@ -26,6 +26,7 @@ from magnetar.broker.subscriptions.membership import Membership
 from magnetar.broker.subscriptions.outlet import Outlet
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
+from magnetar.common.wire import commands
 from magnetar.common.wire.pulsar_pb2 import CommandSubscribe
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
@@ -197,6 +198,8 @@ class Subscription:
         if self._delivery is None:
             self._delivery = self._begin()
         self.idle_since = None
+        if self._ledger.terminated:
+            asyncio.get_running_loop().call_soon(self.tell_of_end)
         self._delivery.consumer_added(consumer)
         self.wake()
 
@@ -332,11 +335,22 @@ class Subscription:
     def _count_acks(self, consumer: Consumer, messages: int) -> None:
         self.stats.acks += messages
         consumer.stats.acks += messages
+        if self._ledger.terminated:
+            self.tell_of_end()
         if self._broker_limit is not None:
             self._report_unacked(self._broker_limit)
         # Only an unacked limit can turn an acknowledgement into something to deliver.
         if consumer.held_back_by is None or self._blocked_on_unacked:
             self.wake()
+
+    def tell_of_end(self) -> None:
+        """The topic is terminated: each consumer hears so once everything is acknowledged."""
+        if self.cursor.backlog():
+            return
+        for consumer in self.consumers:
+            if not consumer.told_of_end:
+                consumer.told_of_end = True
+                consumer.peer.write(commands.reached_end_of_topic(consumer.consumer_id))
 
     def _report_unacked(self, limit: BrokerUnackedLimit) -> None:
         limit.report(self, self.unacked_messages if self._individual else 0)
@@ -377,6 +391,8 @@ class Subscription:
             self._source.forget_acknowledged()
         if self._broker_limit is not None:
             self._report_unacked(self._broker_limit)
+        if self._ledger.terminated:
+            self.tell_of_end()
         self.wake()
         return max(0, before - self.cursor.backlog())
 

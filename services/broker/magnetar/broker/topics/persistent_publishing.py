@@ -21,7 +21,7 @@ from magnetar.broker.topics.deduplicated_publishing import (
     way_of,
 )
 from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publish_gate import PublishLimits
+from magnetar.broker.topics.publish_gate import PublishLimits, TerminatedGate
 from magnetar.broker.topics.publishing import (
     PendingPublish,
     Refusals,
@@ -32,6 +32,7 @@ from magnetar.broker.topics.publishing import (
 )
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import StorageError
+from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire.events import SendRun
@@ -71,6 +72,8 @@ class PersistentPublishing(Topic):
     async def _attach_publishing(self, ledger: ManagedLedger) -> None:
         """Publish to this ledger. Raises StorageError when the state of deduplication cannot be had."""
         self.ledger = ledger
+        if ledger.terminated:
+            self.gate = TerminatedGate(self.name)
         if self.policies.deduplication:
             self._deduplication = self._new_deduplication()
             await load_deduplication(self._deduplication)
@@ -152,6 +155,18 @@ class PersistentPublishing(Topic):
                 send_refusals(list(part), error)
         if self._switched_at is not None:
             self._check_switched()
+
+    async def terminate(self) -> Position:
+        """What is on its way now is still confirmed or refused, and the last of it is the last position."""
+        self.check_open()
+        if not self.ledger.terminated:
+            self.gate = TerminatedGate(self.name)
+            self.ledger.seal()
+            await self.wait_persisted()
+            self.check_open()
+            await self.ledger.terminate()
+        self.disconnect_producers()
+        return self.ledger.last_confirmed
 
     # -- deduplication
 

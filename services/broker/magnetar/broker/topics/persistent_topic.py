@@ -160,6 +160,12 @@ class PersistentTopic(PersistentPublishing):
 
     # -- publishing
 
+    async def terminate(self) -> Position:
+        position = await super().terminate()
+        for subscription in self._subscriptions.values():
+            subscription.tell_of_end()
+        return position
+
     async def check_quota(self) -> None:
         """Raises ProducerBlocked or ProducerQuotaExceeded while a backlog quota keeps producers out."""
         if backlog_quota.has_quota(self.policies):

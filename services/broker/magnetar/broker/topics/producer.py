@@ -65,7 +65,7 @@ class Producer:
 
     def idle(self) -> asyncio.Event:
         """Set once nothing is pending; to be asked for while something is."""
-        if self._idle is None:
+        if self._idle is None or self._idle.is_set():
             self._idle = asyncio.Event()
         return self._idle
 

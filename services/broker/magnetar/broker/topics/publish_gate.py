@@ -12,8 +12,15 @@ from magnetar.broker.error_codes import code_of
 from magnetar.broker.policies.effective import EffectivePolicies, Rate
 from magnetar.broker.policies.token_bucket import Throttle
 from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publishing import REFUSED_MESSAGES, part_of
-from magnetar.common.errors import BrokerError, DataCorruption, EncryptionRequired, NotAllowed
+from magnetar.broker.topics.publishing import REFUSED_MESSAGES, part_of, send_errors
+from magnetar.common.errors import (
+    BrokerError,
+    DataCorruption,
+    EncryptionRequired,
+    NotAllowed,
+    TopicTerminated,
+)
+from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire import commands
 from magnetar.common.wire.batch import parse_metadata
@@ -94,6 +101,22 @@ class PublishGate:
             return EncryptionRequired("messages must be encrypted here; let the producer encrypt")
         if 0 < self._delay_ms_max < metadata.deliver_at_time - self._clock.wall_ms():
             return NotAllowed(f"messages may be delayed by at most {self._delay_ms_max} ms here")
+        return None
+
+
+class TerminatedGate:
+    """That of a topic that was terminated."""
+
+    __slots__ = ("_topic",)
+
+    def __init__(self, topic: TopicName) -> None:
+        self._topic = topic
+
+    def admit(self, producer: Producer, sends: SendRun) -> SendRun | None:
+        """Nothing is taken; every message is answered."""
+        error = TopicTerminated(f"topic {self._topic} was terminated: it takes no more messages")
+        REFUSED_MESSAGES.labels(ServerError.Name(code_of(error))).inc(len(sends.entries))
+        producer.peer.write(send_errors(producer, sends, error))
         return None
 
 

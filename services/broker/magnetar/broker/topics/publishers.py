@@ -22,8 +22,8 @@ from magnetar.broker.topics.access_modes import (
 )
 from magnetar.broker.topics.limits import check_encrypts, check_one_more_producer
 from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publish_gate import PublishLimits
-from magnetar.common.errors import ProducerBusy, ProducerFenced, ServiceNotReady
+from magnetar.broker.topics.publish_gate import PublishGate, PublishLimits, TerminatedGate
+from magnetar.common.errors import ProducerBusy, ProducerFenced, ServiceNotReady, TopicTerminated
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import commands
 
@@ -47,7 +47,9 @@ class Publishers(ABC):
     ) -> None:
         """`publish_limits`: None leaves limits on what is published out of it."""
         self._publish_limits = publish_limits
-        self.gate = None if publish_limits is None else publish_limits.gate(policies)
+        self.gate: PublishGate | TerminatedGate | None = (
+            None if publish_limits is None else publish_limits.gate(policies)
+        )
         """What messages have to pass; None where they are free to come."""
         self.name = name
         self.policies = policies
@@ -86,7 +88,7 @@ class Publishers(ABC):
     def apply_policies(self, policies: EffectivePolicies) -> None:
         """Other policies hold from now on. Called from the event loop, also when nothing differs."""
         self.policies = policies
-        if self._publish_limits is not None:
+        if self._publish_limits is not None and not isinstance(self.gate, TerminatedGate):
             self.gate = self._publish_limits.gate(policies, self.gate)
         if policies.encryption_required:
             for producer in list(self.producers.values()):
@@ -97,19 +99,24 @@ class Publishers(ABC):
         """The highest persisted sequence id of a producer name; -1 when it is not kept or none is known."""
         return -1
 
+    def _check_publishing(self) -> None:
+        self.check_open()
+        if isinstance(self.gate, TerminatedGate):
+            raise TopicTerminated(f"topic {self.name} was terminated: it takes no more producers")
+
     # -- coming
 
     async def add_producer(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
         """Connect a producer as its access mode says; returns when it may publish.
 
         Its name is free, or its holder is dead and replaced. `waits` is called when the producer has to wait
-        for the topic. Raises ProducerBusy, ProducerFenced, EncryptionRequired, ServiceNotReady, and what the
-        epoch's being written raises.
+        for the topic. Raises ProducerBusy, ProducerFenced, EncryptionRequired, TopicTerminated,
+        ServiceNotReady, and what the epoch's being written raises.
         """
-        self.check_open()
+        self._check_publishing()
         check_encrypts(self.policies, self.name, producer)
         await self._probe_namesake(producer)
-        self.check_open()
+        self._check_publishing()
         access = self.access
         if access is None:
             if producer.access_mode == SHARED:
@@ -190,7 +197,7 @@ class Publishers(ABC):
         self.producers[producer.name] = producer
 
     def _check_holds(self, producer: Producer) -> None:
-        self.check_open()
+        self._check_publishing()
         if self.access is None or self.access.holder is not producer:
             raise ProducerFenced(f"another producer has taken topic {self.name}")
 
@@ -231,6 +238,12 @@ class Publishers(ABC):
             self.remove_producer(waiting)
         for producer in list(self.producers.values()):
             self.disconnect_producer(producer)
+
+    async def wait_persisted(self) -> None:
+        """Return once all that was taken so far is confirmed, or the topic is lost."""
+        pending = [producer.idle() for producer in self.producers.values() if producer.pending_runs]
+        for confirmed in [*(self._leaving or ()), *pending]:
+            await confirmed.wait()
 
     def lose_producers(self) -> None:
         """The topic is lost: nobody waits any more for what is on its way."""

@@ -158,6 +158,14 @@ class Topic(Publishers):
         """Move a subscription to the first entry with publish time >= `publish_time_ms`."""
         raise NotAllowed(f"topic {self.name} is non-persistent: there is nothing to seek in")
 
+    async def terminate(self) -> Position:
+        """Take no more messages, for ever; returns the last position once that is durable. Idempotent.
+
+        Producers are disconnected and none comes in any more; a consumer hears of the end of the topic once
+        its subscription has everything acknowledged. Raises NotAllowed, ServiceNotReady, StorageError.
+        """
+        raise NotAllowed(f"topic {self.name} is non-persistent: it cannot be terminated")
+
     async def last_message_id(self) -> tuple[Position, int]:
         """Position of the last entry and the batch index of its last message (-1 when it is no batch)."""
         raise NotAllowed(f"topic {self.name} is non-persistent: its messages have no ids")
