@@ -53,7 +53,7 @@ class StickyRanges(Selector[C]):
         check_ranges(consumer.hash_ranges)
         for other in self.holders(consumer):
             raise ConsumerAssignFailed(
-                f"the hash ranges {list(consumer.hash_ranges)} overlap with those of consumer {other.name}: "
+                f"the hash ranges {list(consumer.hash_ranges)} overlap with those of consumer {other.name!r}: "
                 f"{list(other.hash_ranges)}"
             )
         self._consumers.append(consumer)
