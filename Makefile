@@ -12,7 +12,7 @@ SOURCES := $(wildcard libs services bench proto/generate.py docs/generate.py too
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast test-full test-over-bookies lint fmt proto docs lock bench bench-storage sim check clean distclean
+.PHONY: help setup run test test-fast test-full test-over-bookies lint fmt proto docs lock bench bench-storage sim soak check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -69,6 +69,9 @@ bench-storage: setup ## the local log and bookies, 5 minutes: make bench-storage
 
 sim: setup ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17
 	MAGNETAR_SIM_SEEDS="$(SEEDS)" MAGNETAR_SIM_SEED="$(SEED)" $(PYTEST) -m seeds --timeout 0 tests $(ARGS)
+
+soak: setup ## 200 topics of all subscription types under churn, 10 minutes: make soak ARGS="--minutes 1 --seed 7"
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 check: lint test-fast ## lint and the fast tests: what a commit should pass
 

@@ -1,0 +1,54 @@
+"""The soak as a test: a few seconds of it in each run, a minute with all topics in the full tier.
+
+`make soak` runs it for longer.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.integration.harness import StandaloneServer, temporary_directory
+from tests.soak.soak import SETTINGS, Load, Outcome, errors_in, run
+
+
+def soak(load: Load) -> Outcome:
+    """Fails with everything that was broken, the end of the server's log, and how to see it again."""
+    directory = temporary_directory()
+    server = StandaloneServer(directory, SETTINGS)
+    try:
+        outcome = run(server, load, lambda phase, done, total: None)
+    finally:
+        server.kill()
+    if outcome.violations:
+        told = "\n".join(outcome.violations[:20])
+        pytest.fail(f"{told}\n{server.log_tail()}\nkept for a look: {directory}\nagain: {load.command}")
+    shutil.rmtree(directory, ignore_errors=True)
+    return outcome
+
+
+def test_a_few_seconds_of_churn_lose_nothing_and_break_no_order() -> None:
+    outcome = soak(Load(seed=1, seconds=4.0, topics=32, library_topics=4))
+    assert all(counts["messages"] > 0 for counts in outcome.by_kind.values())
+    for what in ("acknowledged", "given back", "left", "connections cut", "delivered to the library"):
+        assert outcome.counts[what] > 0, what
+
+
+@pytest.mark.full
+def test_a_minute_of_churn_on_two_hundred_topics_loses_nothing_and_breaks_no_order() -> None:
+    outcome = soak(Load(seed=2, seconds=60.0))
+    assert outcome.counts["delivered"] > outcome.counts["confirmed"] > 10_000
+
+
+def test_errors_in_the_log_of_a_server_are_found(tmp_path: Path) -> None:
+    server = StandaloneServer(tmp_path)
+    lines = (
+        "--- start 1: magnetar standalone",
+        '{"event": "listening", "level": "info"}',
+        '{"event": "a task failed", "level": "error"}',
+        "Traceback (most recent call last):",
+    )
+    server.log_path.write_text("\n".join(lines))
+    assert errors_in(server) == [*lines[2:]]
