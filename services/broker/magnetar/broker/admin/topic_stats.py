@@ -146,8 +146,8 @@ def subscription_stats(topic: Topic, subscription: AnySubscription, wanted: Want
         "replicated": False,
     }
     consumers = subscription.consumers
-    if kind == CommandSubscribe.Exclusive and consumers:
-        shown["activeConsumerName"] = consumers[0].name
+    if subscription.active_consumer is not None:
+        shown["activeConsumerName"] = subscription.active_consumer.name
     if kind == CommandSubscribe.Key_Shared and consumers:
         shown["keySharedMode"] = "STICKY" if consumers[0].sticky else "AUTO_SPLIT"
         shown["allowOutOfOrderDelivery"] = consumers[0].allow_out_of_order

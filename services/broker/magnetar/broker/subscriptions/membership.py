@@ -53,6 +53,13 @@ class Membership:
     def consumers(self) -> list[Consumer]:
         return [] if self.dispatcher is None else self.dispatcher.consumers
 
+    @property
+    def active(self) -> Consumer | None:
+        """The one consumer that gets everything, on Exclusive and Failover."""
+        if isinstance(self.dispatcher, ExclusiveDispatcher):
+            return next(iter(self.dispatcher.consumers), None)
+        return self.dispatcher.active if isinstance(self.dispatcher, FailoverDispatcher) else None
+
     def add(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
         """Connect a consumer; nothing is changed when it is refused.
 

@@ -40,6 +40,10 @@ class NonPersistentSubscription:
         return self._members.consumers
 
     @property
+    def active_consumer(self) -> Consumer | None:
+        return self._members.active
+
+    @property
     def consumer_count(self) -> int:
         return len(self.consumers)
 

@@ -114,6 +114,11 @@ class Subscription:
         return self._members.consumers
 
     @property
+    def active_consumer(self) -> Consumer | None:
+        """The one consumer that gets everything, on Exclusive and Failover."""
+        return self._members.active
+
+    @property
     def consumer_count(self) -> int:
         return len(self.consumers)
 
