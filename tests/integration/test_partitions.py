@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+import time
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 
 import pulsar
 import pytest
 
 from tests.integration.clients import drain, drain_all, expect_nothing, publish
 
-SERVER_SETTINGS = {"allowAutoTopicCreationType": "partitioned", "defaultNumPartitions": "3"}
+SERVER_SETTINGS = {
+    "allowAutoTopicCreationType": "partitioned",
+    "defaultNumPartitions": "3",
+    "delayedDeliveryTickTimeMillis": "100",
+}
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -113,3 +119,46 @@ def test_what_is_refused_too_often_is_a_dead_letter_and_nothing_is_lost(
     assert letter.data() == b"bad"
     assert letter.properties()["REAL_TOPIC"].startswith(topic)
     assert letter.properties()["ORIGIN_MESSAGE_ID"]
+
+
+def test_a_retry_letter_comes_back_after_its_delay_and_then_is_a_dead_letter(
+    client: pulsar.Client, topic: str
+) -> None:
+    """What clients with reconsumeLater do; this one has none, so it is done by hand.
+
+    The broker owes the delay on a Shared subscription, and the properties as they were sent.
+    """
+    topic = topic + "-partition-0"
+    retry_topic, dead_topic = f"{topic}-sub-RETRY", f"{topic}-sub-DLQ"
+    consumer = client.subscribe([topic, retry_topic], "sub", SHARED)
+    letters = client.subscribe(dead_topic, "letters", SHARED)
+    retry, dead = client.create_producer(retry_topic), client.create_producer(dead_topic)
+    client.create_producer(topic).send(b"stubborn", properties={"mine": "kept"})
+    seen, waited, sent_at = [], [], 0.0
+    for attempt in range(3):
+        message = consumer.receive(10_000)
+        if attempt:
+            waited.append(time.monotonic() - sent_at)
+        properties = dict(message.properties())
+        seen.append(int(properties.get("RECONSUMETIMES", "0")))
+        origin = str(message.message_id())
+        properties |= {
+            "REAL_TOPIC": properties.get("REAL_TOPIC", topic),
+            "ORIGIN_MESSAGE_ID": properties.get("ORIGIN_MESSAGE_ID", origin),
+            "RECONSUMETIMES": str(attempt + 1),
+            "DELAY_TIME": "600",
+        }
+        if attempt < 2:
+            sent_at = time.monotonic()
+            retry.send(message.data(), properties=properties, deliver_after=timedelta(milliseconds=600))
+        else:
+            dead.send(message.data(), properties=properties)
+        consumer.acknowledge(message)
+    assert seen == [0, 1, 2]
+    assert all(each >= 0.49 for each in waited), f"a tick of 0.1 s early at most: {waited}"
+    letter = letters.receive(10_000)
+    assert letter.data() == b"stubborn"
+    assert letter.properties()["RECONSUMETIMES"] == "3"
+    assert letter.properties()["REAL_TOPIC"] == topic
+    assert letter.properties()["mine"] == "kept"
+    expect_nothing(consumer)

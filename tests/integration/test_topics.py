@@ -10,7 +10,8 @@ import pulsar
 import pytest
 
 from tests.integration.clients import drain, drain_all, expect_nothing, publish
-from tests.integration.harness import eventually
+from tests.integration.harness import Endpoint, eventually
+from tests.integration.rest import admin, path_of
 
 SHARED = pulsar.ConsumerType.Shared
 
@@ -125,3 +126,22 @@ def test_a_hundred_topics_at_once(client: pulsar.Client, topic: str) -> None:
     eventually(lambda: len(confirmed) == 100, "a hundred receipts")
     assert set(confirmed) == {pulsar.Result.Ok}
     assert [drain(consumer, 1) for consumer in consumers] == [[b"%d" % n] for n in range(100)]
+
+
+def test_a_deleted_topic_is_gone_with_its_messages_and_its_clients_find_a_new_one(
+    client: pulsar.Client, endpoint: Endpoint, topic: str
+) -> None:
+    consumer = client.subscribe(topic, "sub")
+    producer = client.create_producer(topic)
+    producer.send(b"before")
+    status, answer = admin(endpoint, "DELETE", path_of(topic))
+    assert status == 412, answer
+    status, answer = admin(endpoint, "DELETE", path_of(topic) + "?force=true")
+    assert status == 204, answer
+    eventually(lambda: producer.is_connected() and consumer.is_connected(), "both are back")
+    producer.send(b"after")
+    got = drain_all(consumer)
+    assert got in ([b"after"], [b"before", b"after"]), "what was on its way to the consumer may come"
+    late = client.subscribe(topic, "late", initial_position=pulsar.InitialPosition.Earliest)
+    assert drain(late, 1) == [b"after"]
+    expect_nothing(late)

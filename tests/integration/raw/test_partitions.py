@@ -10,6 +10,7 @@ from magnetar.common.wire import pulsar_pb2 as pb
 from tests.integration.conftest import Server
 from tests.integration.harness import Endpoint
 from tests.integration.raw.transcript import Line, line, numbered, payloads
+from tests.integration.rest import admin, path_of
 
 SERVER_SETTINGS = {"allowAutoTopicCreationType": "partitioned", "defaultNumPartitions": "3"}
 
@@ -78,3 +79,61 @@ def test_messages_carry_their_partition(endpoint: Endpoint, topic: str) -> None:
         c.publish(b"x")
         c.flow(1)
         assert c.expect("message").command.message_id.partition == 2
+
+
+def made_by_admin(endpoint: Endpoint, topic: str, count: int) -> None:
+    status, answer = admin(endpoint, "PUT", path_of(topic, "partitions"), count)
+    assert status == 204, answer
+
+
+def test_an_administrator_makes_partitions_that_are_there_at_once(endpoint: Endpoint, topic: str) -> None:
+    made_by_admin(endpoint, topic, 5)
+    assert admin(endpoint, "PUT", path_of(topic, "partitions"), 5)[0] == 409
+    names = [f"{topic}-partition-{index}" for index in range(5)]
+    with line(endpoint) as c:
+        assert partitions(c, topic) == 5
+        answer = c.expect(
+            "getTopicsOfNamespaceResponse",
+            request_id=c.request("getTopicsOfNamespace", namespace="public/default"),
+        )
+        assert set(names) <= set(answer.command.topics)
+
+
+def test_a_subscription_misses_nothing_of_partitions_that_a_topic_grows(
+    endpoint: Endpoint, topic: str
+) -> None:
+    made_by_admin(endpoint, topic, 2)
+    with line(endpoint) as c:
+        for index in range(2):
+            c.subscribe(f"{topic}-partition-{index}", "all", consumer_id=index)
+        assert admin(endpoint, "POST", path_of(topic, "partitions"), 1)[0] == 422
+        status, answer = admin(endpoint, "POST", path_of(topic, "partitions"), 3)
+        assert status == 204, answer
+        assert partitions(c, topic) == 3
+        c.open_producer(f"{topic}-partition-2")
+        c.publish(*numbered(4))
+        # Only now does its consumer look for new partitions; it would begin at the latest message.
+        c.subscribe(f"{topic}-partition-2", "all", consumer_id=2, initialPosition="Latest")
+        c.flow(10, consumer_id=2)
+        assert payloads(c.expect_messages(4)) == numbered(4)
+
+
+def test_a_partitioned_topic_in_use_goes_only_by_force_and_then_whole(endpoint: Endpoint, topic: str) -> None:
+    made_by_admin(endpoint, topic, 3)
+    with line(endpoint) as c:
+        c.open_producer(f"{topic}-partition-1")
+        c.publish(b"x")
+        status, answer = admin(endpoint, "DELETE", path_of(topic, "partitions"))
+        assert status == 412, answer
+        assert partitions(c, topic) == 3
+        c.publish(b"y", first=1)
+        status, answer = admin(endpoint, "DELETE", path_of(topic, "partitions") + "?force=true")
+        assert status == 204, answer
+        c.expect("close_producer", producer_id=1)
+        answer = ask(c, topic, metadata_auto_creation_enabled=False)
+        assert pb.ServerError.Name(answer.error) == "TopicNotFound"
+        assert partitions(c, topic) == 3, "made anew, by policy"
+        c.open_producer(f"{topic}-partition-1")
+        c.subscribe(f"{topic}-partition-1")
+        c.flow(1)
+        c.expect_quiet()

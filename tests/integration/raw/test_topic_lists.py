@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.harness import Endpoint
 from tests.integration.raw.transcript import Line, line
+from tests.integration.rest import admin, path_of
 
 
 def hash_of(*topics: str) -> str:
@@ -183,3 +184,21 @@ def test_a_pattern_cannot_keep_the_broker_busy(endpoint: Endpoint, topic: str) -
         answer = topics_of_namespace(c, topics_pattern="public/default/(a*)*b")
         assert (answer.filtered, list(answer.topics)) == (True, [])
         other.open_producer(topic)
+
+
+def test_a_watcher_is_told_of_what_goes(endpoint: Endpoint, prefix: str) -> None:
+    with line(endpoint) as c, line(endpoint) as other:
+        other.open_producer(f"{prefix}-a", 1)
+        other.open_producer(f"{prefix}-b", 2)
+        watch(c, pattern_of(prefix))
+        volatile = f"non-{prefix}-v"
+        assert list(watch(c, f"non-persistent://.*/{prefix[-8:]}.*", 2).topic) == []
+        other.open_producer(volatile, 3)
+        assert list(c.expect("watchTopicUpdate", watcher_id=2).command.new_topics) == [volatile]
+        for topic, watcher_id in ((f"{prefix}-a", 1), (volatile, 2)):
+            assert admin(endpoint, "DELETE", path_of(topic))[0] == 412
+            status, answer = admin(endpoint, "DELETE", path_of(topic) + "?force=true")
+            assert status == 204, answer
+            update = c.expect("watchTopicUpdate", watcher_id=watcher_id).command
+            assert (list(update.new_topics), list(update.deleted_topics)) == ([], [topic])
+        assert update.topics_hash == hash_of()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from magnetar.broker.drops import NonPersistentSubscriptionStats, NonPersistentTopicStats
 from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.subscription import Subscription
@@ -87,8 +88,11 @@ def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
     }
     if isinstance(topic, PersistentTopic):
         shown["deduplicationStatus"] = "Enabled" if policies.deduplication else "Disabled"
-    else:
-        shown["msgDropRate"] = 0.0
+    if isinstance(stats, NonPersistentTopicStats):
+        shown["msgDropRate"] = stats.drops.rate
+        for publisher in shown["publishers"]:
+            drops = stats.drops_by_producer.get(publisher["producerName"])
+            publisher["msgDropRate"] = 0.0 if drops is None else drops.rate
     if topic.topic_epoch > 0:
         shown["topicEpoch"] = topic.topic_epoch - 1
     return {
@@ -151,8 +155,8 @@ def subscription_stats(topic: Topic, subscription: AnySubscription, wanted: Want
     if kind == CommandSubscribe.Key_Shared and consumers:
         shown["keySharedMode"] = "STICKY" if consumers[0].sticky else "AUTO_SPLIT"
         shown["allowOutOfOrderDelivery"] = consumers[0].allow_out_of_order
-    if not topic.name.persistent:
-        shown["msgDropRate"] = 0.0
+    if isinstance(subscription.stats, NonPersistentSubscriptionStats):
+        shown["msgDropRate"] = subscription.stats.drops.rate
     return shown
 
 
