@@ -26,7 +26,7 @@ from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.consumer import Consumer, fitting
 from magnetar.broker.subscriptions.entry_source import EntrySource
 from magnetar.broker.subscriptions.individual_delivery import IndividualDelivery
-from magnetar.broker.subscriptions.key_shared_waiting import Share, WaitingEntries, pack, unpack
+from magnetar.broker.subscriptions.key_shared_waiting import Share, WaitingEntries, pack, share_of, unpack
 from magnetar.broker.subscriptions.outlet import Outlet
 from magnetar.broker.subscriptions.slot_pending_acks import SlotPendingAcks, slot_pending
 from magnetar.common.wire.messages import run_entry_metadata
@@ -313,44 +313,30 @@ class KeySharedDelivery(IndividualDelivery):
         """Give new entries to the owners of their slots."""
         selector, draining = self._dispatcher.selector, self.draining.slots
         bounds, owners = selector.bounds, selector.owners
-        ledger_id, counts = run.ledger_id, run.message_counts
-        shares: dict[Consumer | None, Share] = {
-            consumer: Share(ledger_id, [], [], [], None if counts is None else [], None)
-            for consumer in self._consumers
-        }
         slots = slots_of(run.entries)
-        entry_id = run.first_entry_id
+        indexes: dict[Consumer | None, list[int]] = {consumer: [] for consumer in self._consumers}
         if draining or None in owners:
-            for slot, entry in zip(slots, run.entries, strict=True):
+            for index, slot in enumerate(slots):
                 owner = owners[bisect_left(bounds, slot)]
                 if owner is None or slot in draining:
-                    self._wait_again(pack(ledger_id, entry_id, slot))
+                    self._wait_again(pack(run.ledger_id, run.first_entry_id + index, slot))
                 else:
-                    share = shares[owner]
-                    share.entry_ids.append(entry_id)
-                    share.entries.append(entry)
-                    share.slots.append(slot)
-                entry_id += 1
+                    indexes[owner].append(index)
         else:
-            for slot, entry in zip(slots, run.entries, strict=True):
-                share = shares[owners[bisect_left(bounds, slot)]]
-                share.entry_ids.append(entry_id)
-                share.entries.append(entry)
-                share.slots.append(slot)
-                entry_id += 1
+            for index, slot in enumerate(slots):
+                indexes[owners[bisect_left(bounds, slot)]].append(index)
         metadata: Sequence[bytes] | None = None
-        for consumer, share in shares.items():
-            if consumer is None or not share.entry_ids:
+        for consumer, of_consumer in indexes.items():
+            if consumer is None or not of_consumer:
                 continue
-            if counts is not None:
-                share.message_counts = [counts[each - run.first_entry_id] for each in share.entry_ids]
-            if consumer.sends_entry_metadata:
-                if metadata is None:
-                    metadata = run_entry_metadata(
-                        run.publish_time_ms, run.first_index, len(run.entries), counts
-                    )
-                share.metadata = [metadata[each - run.first_entry_id] for each in share.entry_ids]
-            self._give(consumer, share)
+            if consumer.sends_entry_metadata and metadata is None:
+                metadata = run_entry_metadata(
+                    run.publish_time_ms, run.first_index, len(run.entries), run.message_counts
+                )
+            self._give(
+                consumer,
+                share_of(run, slots, of_consumer, metadata if consumer.sends_entry_metadata else None),
+            )
 
     def _give(self, consumer: Consumer, share: Share) -> None:
         """Send what the consumer can take; the rest waits for it."""

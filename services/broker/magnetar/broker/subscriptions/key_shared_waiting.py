@@ -8,12 +8,14 @@ position, to be read again. Pure state, no I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final
 
 from magnetar.broker.subscriptions.consumer import fitting
+from magnetar.ledger.ledger_store import Run
 
 _ENTRY_BITS: Final = 32
 _SLOT_BITS: Final = 16
@@ -32,15 +34,15 @@ def unpack(packed: int) -> tuple[int, int, int]:
 
 @dataclass(slots=True)
 class Share:
-    """The entries of one run that belong to one consumer: parallel lists, entry ids ascending."""
+    """The entries of one run that belong to one consumer: parallel sequences, entry ids ascending."""
 
     ledger_id: int
-    entry_ids: list[int]
-    entries: list[bytes]
-    slots: list[int]
-    message_counts: list[int] | None
+    entry_ids: Sequence[int]
+    entries: Sequence[bytes]
+    slots: Sequence[int]
+    message_counts: Sequence[int] | None
     """Messages by entry; None when every entry is one message."""
-    metadata: list[bytes] | None
+    metadata: Sequence[bytes] | None
     """BrokerEntryMetadata by entry, for a client that wants it."""
 
     @property
@@ -73,6 +75,25 @@ class Share:
         return [
             pack(ledger_id, entry_id, slot) for entry_id, slot in zip(self.entry_ids, self.slots, strict=True)
         ]
+
+
+def share_of(
+    run: Run, slots: Sequence[int], indexes: Sequence[int], metadata: Sequence[bytes] | None
+) -> Share:
+    """Some entries of a run, by index; `slots` and `metadata` are those of all its entries."""
+    if len(indexes) == 1:
+        # One item is no tuple to an itemgetter.
+        pick: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(slice(indexes[0], indexes[0] + 1))
+    else:
+        pick = itemgetter(*indexes)
+    return Share(
+        run.ledger_id,
+        pick(range(run.first_entry_id, run.last_entry_id + 1)),
+        pick(run.entries),
+        pick(slots),
+        None if run.message_counts is None else pick(run.message_counts),
+        None if metadata is None else pick(metadata),
+    )
 
 
 class WaitingEntries:

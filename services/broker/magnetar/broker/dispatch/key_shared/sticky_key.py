@@ -35,6 +35,7 @@ _SIZE: Final = Struct(">I")
 _SIZE_OFFSET: Final = ENTRY_HEADER_BYTES - _SIZE.size
 _NAME_SIZE_OFFSET: Final = ENTRY_HEADER_BYTES + 1
 _MASK: Final = SLOTS - 1
+_KNOWN_RESTS_MAX: Final = 1_000
 
 _VARINT: Final = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 
@@ -71,6 +72,19 @@ _NEVER: Final = re.compile(rb"(?!)")
 _HEADS: Final = [_head(size) if size < 128 else _NEVER for size in range(256)]
 
 
+_known_rests: Final[set[bytes]] = set()
+"""What followed the key of recent entries: mostly the same few bytes, as of the size before compression."""
+
+
+def _is_rest(following: bytes) -> bool:
+    if _REST.fullmatch(following) is None:
+        return False
+    if len(_known_rests) >= _KNOWN_RESTS_MAX:
+        _known_rests.clear()
+    _known_rests.add(following)
+    return True
+
+
 def slot_of_key(key: bytes) -> int:
     """The slot of a sticky key."""
     return mmh3_32_uintdigest(key) & _MASK or 1
@@ -79,7 +93,7 @@ def slot_of_key(key: bytes) -> int:
 def slots_of(entries: Iterable[bytes]) -> list[int]:
     """The slot of each entry."""
     slots: list[int] = []
-    add, digest, heads, rest = slots.append, mmh3_32_uintdigest, _HEADS, _REST.fullmatch
+    add, digest, heads, known, is_rest = slots.append, mmh3_32_uintdigest, _HEADS, _known_rests, _is_rest
     for entry in entries:
         try:
             match = heads[entry[_NAME_SIZE_OFFSET]].match(entry, ENTRY_HEADER_BYTES)
@@ -90,10 +104,11 @@ def slots_of(entries: Iterable[bytes]) -> list[int]:
                     at += 2 + entry[at + 1]
                 if at < end and entry[at] == _PARTITION_KEY and entry[at + 1] < 128:
                     key_end = at + 2 + entry[at + 1]
-                    if rest(entry, key_end, end) and key_end <= end <= len(entry):
+                    following = entry[key_end:end]
+                    if (following in known or is_rest(following)) and key_end <= end <= len(entry):
                         add(digest(entry[at + 2 : key_end]) & _MASK or 1)
                         continue
-                elif rest(entry, at, end) and at <= end <= len(entry):
+                elif is_rest(entry[at:end]) and at <= end <= len(entry):
                     name, sequence_id = match.groups()
                     add(digest(name + b"-%d" % decode_varint(sequence_id)) & _MASK or 1)
                     continue

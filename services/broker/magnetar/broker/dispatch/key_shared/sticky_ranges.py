@@ -53,8 +53,8 @@ class StickyRanges(Selector[C]):
         check_ranges(consumer.hash_ranges)
         for other in self.holders(consumer):
             raise ConsumerAssignFailed(
-                f"the hash ranges {list(consumer.hash_ranges)} overlap with those of consumer {other.name!r}: "
-                f"{list(other.hash_ranges)}"
+                f"the hash ranges {list(consumer.hash_ranges)} overlap with {list(other.hash_ranges)} of "
+                f"consumer {other.name!r}"
             )
         self._consumers.append(consumer)
         self._rebuild()
