@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
+from magnetar.standalone.lazy_group import LazyGroup
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -19,6 +20,7 @@ class Target:
     metadata_url: str
     cluster: str
     output: str
+    admin_url: str = "http://localhost:8080"
 
 
 @click.group()
@@ -40,16 +42,34 @@ class Target:
     help="The cluster's name (clusterName); also from MAGNETAR_CLUSTER_NAME.",
 )
 @click.option(
+    "--admin-url",
+    envvar="MAGNETAR_ADMIN_URL",
+    default="http://localhost:8080",
+    show_default=True,
+    metavar="URL",
+    help="Where a broker's HTTP is, for tenants, namespaces and topics; also from MAGNETAR_ADMIN_URL.",
+)
+@click.option(
     "--output",
     type=click.Choice(["auto", "table", "plain", "json"]),
     default="auto",
     show_default=True,
-    help="How answers look; auto is a table on a terminal and tab-separated elsewhere.",
+    help="How answers look; auto is a table on a terminal, and tab-separated or JSON elsewhere.",
 )
 @click.pass_context
-def admin(context: click.Context, metadata_url: str, cluster: str, output: str) -> None:
+def admin(context: click.Context, metadata_url: str, cluster: str, admin_url: str, output: str) -> None:
     """Look after a cluster."""
-    context.obj = Target(metadata_url, cluster, output)
+    context.obj = Target(metadata_url, cluster, output, admin_url)
+
+
+for name, help_text in (
+    ("tenants", "Tenants: whose namespaces they are."),
+    ("namespaces", "Namespaces, and the policies of all their topics."),
+    ("topics", "Topics, their subscriptions and their figures."),
+    ("topicPolicies", "Policies of single topics."),
+):
+    module = f"magnetar.standalone.admin_{'topic_policies' if name == 'topicPolicies' else name}"
+    admin.add_command(LazyGroup(name, module, help_text))
 
 
 @admin.group()

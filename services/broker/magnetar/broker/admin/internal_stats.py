@@ -27,7 +27,7 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
             not topic.subscriptions[name].backlog() for name in ledger.cursors if name in topic.subscriptions
         ),
         "lastConfirmedEntry": _text(ledger.last_confirmed),
-        "state": "Closed" if topic.closing else "LedgerOpened",
+        "state": _state(topic),
         "ledgers": [
             {
                 "ledgerId": span.ref.id,
@@ -48,6 +48,12 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
             "underReplicated": False,
         },
     }
+
+
+def _state(topic: PersistentTopic) -> str:
+    if topic.ledger.terminated:
+        return "Terminated"
+    return "Closed" if topic.closing else "LedgerOpened"
 
 
 def _counters(entries_added: int) -> dict[str, Any]:

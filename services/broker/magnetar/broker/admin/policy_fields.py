@@ -1,8 +1,8 @@
 """Every policy that a namespace or a topic may have: its names, its shape, and what it comes to in the end.
 
-The REST routes, the dump of a namespace's policies and the verbs of `magnetar admin` are made from it. Backlog
-quotas, which are two policies under one name, and the dispatch rates of single subscriptions, which are many,
-have routes of their own.
+The REST routes, the dump of a namespace's policies and the verbs of `magnetar admin` are made from it.
+Backlog quotas, which are two policies under one name, and the dispatch rates of single subscriptions, which
+are many, have routes of their own.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from magnetar.broker.admin.routing import Route
 from magnetar.broker.admin.topic_calls import (
     PATHS,
     TOPIC_ERRORS,
+    all_parts,
     loaded,
     partitions_of,
     persistent,
@@ -89,6 +90,23 @@ async def _unload(call: Call) -> web.Response:
     for name in [topic.partition(index) for index in range(count)] or [topic]:
         await broker.registry.unload(name)
     return done()
+
+
+async def _terminate(call: Call) -> web.Response:
+    if await partitions_of(call):
+        raise Refused(405, "Termination of a partitioned topic is not allowed")
+    topic = await loaded(call)
+    if not topic.name.persistent:
+        raise Refused(406, "Need to provide a persistent topic name")
+    return answer(message_id(await topic.terminate()))
+
+
+async def _terminate_partitions(call: Call) -> web.Response:
+    if not await partitions_of(call):
+        await loaded(call)
+        raise Refused(405, "Termination of a topic that is not partitioned: use terminate")
+    parts = await all_parts(call, create=True)
+    return answer({str(part.name.partition_index): message_id(await part.terminate()) for part in parts})
 
 
 async def _properties(call: Call) -> web.Response:
@@ -192,6 +210,22 @@ ROUTES: Final = [
         errors={409: "it is a partitioned topic", 412: "producers or consumers are connected"},
     ),
     *topic_routes("PUT", "unload", _unload, "Close a topic; it is loaded when it is asked for.", status=204),
+    *topic_routes(
+        "POST",
+        "terminate",
+        _terminate,
+        "Take no more messages; answers the id of the last one.",
+        answer="MessageId",
+        errors={405: "it is a partitioned topic", 406: "it is not persistent"},
+    ),
+    *topic_routes(
+        "POST",
+        "terminate/partitions",
+        _terminate_partitions,
+        "The same for every partition.",
+        answer="Map<partition, MessageId>",
+        errors={405: "it is not a partitioned topic; it is not persistent"},
+    ),
     *topic_routes("GET", "properties", _properties, "The topic's properties.", answer="Map<String, String>"),
     *topic_routes(
         "PUT",

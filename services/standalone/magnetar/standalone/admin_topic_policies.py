@@ -1,0 +1,30 @@
+"""`magnetar admin topicPolicies`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from magnetar.standalone.admin_http import ask, topic_path
+from magnetar.standalone.admin_policies import add_policies
+
+if TYPE_CHECKING:
+    from magnetar.standalone.admin import Target
+
+
+@click.group()
+def topic_policies() -> None:
+    """Policies of single topics."""
+
+
+@topic_policies.command(name="delete-topic-policies")
+@click.argument("topic")
+@click.pass_obj
+def delete_topic_policies(target: Target, topic: str) -> None:
+    """Remove all policies of a topic."""
+    ask(target, "DELETE", f"{topic_path(topic)}/policies")
+
+
+add_policies(topic_policies, "topic")
+
+GROUP = topic_policies

@@ -1,0 +1,37 @@
+"""Sizes and times as operators write them: 10M, 3h, -1."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import click
+
+_SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+_FORM: Final = re.compile(r"(-?[0-9]+)([a-zA-Z]?)")
+
+
+class Amount(click.ParamType[int]):
+    """A whole number with a unit behind it; -1 has none."""
+
+    def __init__(self, name: str, units: dict[str, int], example: str) -> None:
+        self.name = name
+        self._units = units
+        self._example = example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = _FORM.fullmatch(str(value).strip())
+        if found is None or found[2].lower() not in self._units:
+            self.fail(f"{value!r} is no {self.name}; write it as {self._example}", param, ctx)
+        number = int(found[1])
+        return number if number < 0 else number * self._units[found[2].lower()]
+
+
+SIZE: Final = Amount("size", _SIZES, "4096, 10M or 3G")
+"""In bytes."""
+
+SECONDS: Final = Amount("time", _SECONDS, "90s, 10m, 3h or 2d")
+"""In seconds."""
