@@ -80,6 +80,8 @@ BAD_NAMES = [
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=lambda name: name[:40] or "empty")
 def test_a_name_that_cannot_be_is_refused_everywhere(endpoint: Endpoint, name: str) -> None:
+    refused = {"command": "PRODUCER", "code": "InvalidTopicName"}
+    before = counter(endpoint, "magnetar_refused_commands_total", **refused)
     with line(endpoint) as c:
         c.expect_error(c.request("producer", topic=name, producer_id=1), "InvalidTopicName")
         c.expect_error(c.ask_subscribe(name), "InvalidTopicName")
@@ -92,6 +94,7 @@ def test_a_name_that_cannot_be_is_refused_everywhere(endpoint: Endpoint, name: s
             code = answer.error_code if command == "getSchema" else answer.error
             assert pb.ServerError.Name(code) == "InvalidTopicName"
         c.expect_error(c.request("getTopicsOfNamespace", namespace="public"), "InvalidTopicName")
+    assert counter(endpoint, "magnetar_refused_commands_total", **refused) == before + 1
 
 
 def test_names_and_properties_have_a_longest_length(endpoint: Endpoint, topic: str) -> None:

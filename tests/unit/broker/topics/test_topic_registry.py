@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from magnetar.broker.config import BrokerConfig, TopicConfig
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.common.errors import ServiceNotReady, TopicBusy, TopicNotFound
+from magnetar.common.errors import NotAllowed, ServiceNotReady, TopicBusy, TopicNotFound
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
 
@@ -160,3 +161,12 @@ def test_a_topic_whose_storage_does_not_answer_is_deleted_all_the_same(
         assert not made.registry.loaded
 
     in_a_broker(scenario)
+
+
+def test_a_domain_that_is_switched_off_has_no_topics() -> None:
+    async def scenario(made: Topics) -> None:
+        await made.load("orders")
+        with pytest.raises(NotAllowed):
+            await made.load(VOLATILE.full)
+
+    in_a_broker(scenario, BrokerConfig(topics=TopicConfig(non_persistent_enabled=False)))

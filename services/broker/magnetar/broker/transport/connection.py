@@ -21,7 +21,7 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
 from magnetar.common.wire.connection import ServerConnection
 from magnetar.common.wire.events import AckRun, Command, SendRun
-from magnetar.common.wire.pulsar_pb2 import BaseCommand
+from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 from prometheus_client import Counter
 
 log = get_logger(__name__)
@@ -30,6 +30,13 @@ PROTOCOL_ERRORS = Counter(
     "magnetar_protocol_errors_total",
     "Connections closed because the client broke the protocol, by kind of error.",
     ["reason"],
+    registry=REGISTRY,
+)
+
+REFUSED_COMMANDS = Counter(
+    "magnetar_refused_commands_total",
+    "Commands that were answered with an error, by command and code.",
+    ["command", "code"],
     registry=REGISTRY,
 )
 
@@ -167,16 +174,18 @@ class Connection(asyncio.Protocol):
             self._requests -= 1
 
     def _answer_error(self, command: BaseCommand, error: Exception) -> None:
+        name, code = BaseCommand.Type.Name(command.type), code_of(error)
+        REFUSED_COMMANDS.labels(name, ServerError.Name(code)).inc()
         log.info(
             "command refused",
             peer=self.address,
-            command=BaseCommand.Type.Name(command.type),
+            command=name,
             error=f"{type(error).__name__}: {error}",
         )
         message = (
             str(error) if isinstance(error, MagnetarError) else f"internal error: {type(error).__name__}"
         )
-        answer = commands.error_answer(command, code_of(error), message)
+        answer = commands.error_answer(command, code, message)
         if answer is not None:
             self.write(answer)
 
