@@ -51,6 +51,21 @@ def test_the_tests_and_mutations_that_the_storage_page_names_exist() -> None:
     assert len(named) > 100
 
 
+def test_every_feature_names_tests_that_exist() -> None:
+    """Each row of the features page has one, and what it names is a test or a stateful model."""
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    tests = set(re.findall(r"def test_([a-z0-9_]+)\(", sources))
+    models = set(re.findall(r"class (\w+)\(.*(?:RuleBasedStateMachine|Machine)\)", sources))
+    page = (ROOT / "docs/features.md").read_text(encoding="utf-8")
+    rows = [line.rstrip(" |") for line in page.splitlines() if line.startswith("| ")]
+    shown_by = [row.rpartition(" | ")[2] for row in rows if not row.endswith(("---", "shown by"))]
+    named = [re.findall(r"`(\w+)`", one) for one in shown_by]
+    assert [row for row, names in zip(shown_by, named, strict=True) if not names] == []
+    missing = {name for names in named for name in names} - tests - models
+    assert missing == set()
+    assert len(named) > 80
+
+
 def test_every_decision_is_in_the_list() -> None:
     decisions = ROOT / "docs/decisions"
     listed = set(re.findall(r"\]\(([\w-]+\.md)\)", (decisions / "README.md").read_text(encoding="utf-8")))
