@@ -32,6 +32,8 @@ BOOKIES_KIND = "bookies"
 OVER_BOOKIES = {
     "test_publish_consume.py",
     "raw/test_acknowledgement.py",
+    "raw/test_partitions.py::test_a_partitioned_topic_in_use_goes_only_by_force_and_then_whole",
+    "raw/test_partitions.py::test_a_subscription_misses_nothing_of_partitions_that_a_topic_grows",
     "test_restart.py::test_acknowledged_messages_are_there_after_a_restart",
     "test_restart.py::test_nothing_whose_acknowledgement_was_confirmed_is_delivered_again",
     "test_restart.py::test_a_client_library_goes_on_by_itself",
