@@ -271,7 +271,8 @@ def test_what_waits_is_given_back_when_memory_is_short_and_read_again(serve: Ser
 def test_many_bytes_wait_by_position_only(serve: Serve) -> None:
     serving = serve(config=DispatchConfig(key_shared_consistent_hashing=False, read_bytes_max=100))
     _, lower = two(serving, permits=10)
-    serving.publish_keys([LOW_KEY] * 30)
+    serving.publish_keys([LOW_KEY] * 13)
+    serving.publish_keys([LOW_KEY] * 17)
     assert 0 < serving.budget.reads <= 100
     serving.flow(lower, 100)
     assert client_of(lower).numbers == list(range(30))

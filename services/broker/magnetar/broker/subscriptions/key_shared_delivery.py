@@ -306,8 +306,41 @@ class KeySharedDelivery(IndividualDelivery):
         if outlet.may_have_entry_state(run):
             return self._one_by_one(run)
         source.advance(len(run.entries))
+        if run.message_counts is None and len(run.entries) < messages_max and not self._wants_metadata:
+            run = self._with_following(run, messages_max, bytes_max)
         self._divide(run)
         return len(run.entries), run.byte_length
+
+    @property
+    def _wants_metadata(self) -> bool:
+        return any(consumer.sends_entry_metadata for consumer in self._consumers)
+
+    def _with_following(self, run: Run, entries_max: int, bytes_max: int) -> Run:
+        """The run and those that follow it at once, as one: dividing costs by run and consumer.
+
+        Only entries of one message each; what they share as a run (when they came, the index of the first)
+        is nobody's business any more.
+        """
+        source = self._source
+        entries, size = list(run.entries), run.byte_length
+        while len(entries) < entries_max and size < bytes_max:
+            peeked = source.peek(entries_max - len(entries))
+            if peeked is None or peeked[1]:
+                break
+            following = peeked[0]
+            if (
+                following.message_counts is not None
+                or following.flags != run.flags
+                or following.ledger_id != run.ledger_id
+                or following.first_entry_id != run.first_entry_id + len(entries)
+                or self._outlet.may_have_entry_state(following)
+            ):
+                break
+            following = self._outlet.within(following, entries_max - len(entries), bytes_max - size)
+            source.advance(len(following.entries))
+            entries += following.entries
+            size += following.byte_length
+        return Run(entries, ledger_id=run.ledger_id, first_entry_id=run.first_entry_id, byte_length=size)
 
     def _divide(self, run: Run) -> None:
         """Give new entries to the owners of their slots."""
