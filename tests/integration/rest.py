@@ -1,37 +1,77 @@
-"""Calls of the admin API, as an operator's tool makes them."""
+"""The admin API as a script with HTTP knows it."""
 
 from __future__ import annotations
 
 import json
 import urllib.error
-import urllib.parse
 import urllib.request
+import uuid
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.integration.harness import Endpoint
 
-
-def admin(endpoint: Endpoint, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    """Status and decoded body of a call of /admin/v2/..., whatever the status is."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{endpoint.http_url}/admin/v2/{path}", data=data, method=method)
-    request.add_header("Content-Type", "application/json")
-    try:
-        with urllib.request.urlopen(request, timeout=20) as response:
-            return response.status, _decoded(response.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, _decoded(error.read())
+NOTHING = object()
 
 
-def path_of(topic: str, *rest: str) -> str:
-    """`persistent/tenant/namespace/topic/rest`, each part encoded."""
-    domain, _, name = topic.partition("://")
-    return "/".join([domain, *(urllib.parse.quote(part, safe="") for part in name.split("/")), *rest])
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, whatever its status."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def reason(self) -> str:
+        return str(self.json["reason"])
 
 
-def _decoded(data: bytes) -> Any:
-    try:
-        return json.loads(data) if data else None
-    except ValueError:
-        return data.decode()
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Calls of one broker's admin API; paths begin behind /admin/v2."""
+
+    endpoint: Endpoint
+
+    def call(self, method: str, path: str, body: Any = NOTHING) -> Reply:
+        data = None if body is NOTHING else body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"{self.endpoint.http_url}/admin/v2{path}",
+            data=data,
+            method=method,
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=20) as response:
+                return Reply(response.status, response.read(), dict(response.headers))
+        except urllib.error.HTTPError as error:
+            with error:
+                return Reply(error.code, error.read(), dict(error.headers))
+
+    def get(self, path: str) -> Any:
+        """The JSON of an answer with status 200; None when it has no body."""
+        reply = self.call("GET", path)
+        assert reply.status == 200, (path, reply)
+        return reply.json if reply.body else None
+
+    def do(self, method: str, path: str, body: Any = NOTHING) -> None:
+        """A write that succeeds with 204."""
+        reply = self.call(method, path, body)
+        assert (reply.status, reply.body) == (204, b""), (method, path, reply)
+
+    def refused(self, status: int, method: str, path: str, body: Any = NOTHING) -> str:
+        """A call that is refused with this status; returns the reason."""
+        reply = self.call(method, path, body)
+        assert reply.status == status, (method, path, reply)
+        return reply.reason
+
+    def new_namespace(self, **policies: Any) -> str:
+        """A namespace of its own in a tenant of its own."""
+        tenant = f"t{uuid.uuid4().hex[:8]}"
+        self.do("PUT", f"/tenants/{tenant}", {"allowedClusters": [self.endpoint.cluster]})
+        self.do("PUT", f"/namespaces/{tenant}/ns", policies)
+        return f"{tenant}/ns"

@@ -38,12 +38,12 @@ class Call:
     @property
     def tenant(self) -> str:
         """Raises InvalidName."""
-        return check_entity("tenant", self.names["tenant"])
+        return _entity("tenant", self.names["tenant"])
 
     @property
     def namespace(self) -> NamespaceName:
         """Raises InvalidName."""
-        return NamespaceName(self.tenant, check_entity("namespace", self.names["namespace"]))
+        return NamespaceName(self.tenant, _entity("namespace", self.names["namespace"]))
 
     @property
     def domain(self) -> str:
@@ -106,6 +106,12 @@ class Call:
 
 
 _NOTHING: Final = object()
+
+
+def _entity(kind: str, name: str) -> str:
+    if name in (".", ".."):
+        raise InvalidName(f"the {kind} name {name!r} is a step in a path: many clients could not say it")
+    return check_entity(kind, name)
 
 
 def text_map(value: object) -> dict[str, str]:

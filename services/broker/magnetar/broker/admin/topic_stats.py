@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
+from magnetar.broker.dispatch.key_shared.draining import DrainingSlot
 from magnetar.broker.drops import NonPersistentSubscriptionStats, NonPersistentTopicStats
 from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.consumer import Consumer
@@ -133,7 +135,9 @@ def subscription_stats(topic: Topic, subscription: AnySubscription, wanted: Want
         "lastConsumedTimestamp": 0,
         "lastAckedTimestamp": 0,
         "lastMarkDeleteAdvancedTimestamp": 0,
-        "consumers": [consumer_stats(each) for each in subscription.consumers] if wanted.consumers else [],
+        "consumers": [consumer_stats(each, subscription.key_shared) for each in subscription.consumers]
+        if wanted.consumers
+        else [],
         "isDurable": durable,
         "isReplicated": False,
         "allowOutOfOrderDelivery": False,
@@ -155,14 +159,17 @@ def subscription_stats(topic: Topic, subscription: AnySubscription, wanted: Want
     if kind == CommandSubscribe.Key_Shared and consumers:
         shown["keySharedMode"] = "STICKY" if consumers[0].sticky else "AUTO_SPLIT"
         shown["allowOutOfOrderDelivery"] = consumers[0].allow_out_of_order
+    if subscription.key_shared is not None:
+        draining = subscription.key_shared.draining
+        shown |= _draining(list(draining.slots.values()), draining.cleared)
     if isinstance(subscription.stats, NonPersistentSubscriptionStats):
         shown["msgDropRate"] = subscription.stats.drops.rate
     return shown
 
 
-def consumer_stats(consumer: Consumer) -> dict[str, Any]:
-    """One consumer."""
-    return {
+def consumer_stats(consumer: Consumer, key_shared: KeySharedDispatcher[Consumer] | None) -> dict[str, Any]:
+    """One consumer; `key_shared` is its subscription's, if that is one."""
+    shown: dict[str, Any] = {
         **_rates(consumer.stats),
         "consumerName": consumer.name,
         "availablePermits": consumer.permits,
@@ -178,6 +185,23 @@ def consumer_stats(consumer: Consumer) -> dict[str, Any]:
         "metadata": dict(consumer.properties),
         "lastAckedTime": _EPOCH,
         "lastConsumedTime": _EPOCH,
+    }
+    if key_shared is not None:
+        draining = key_shared.draining.of(consumer)
+        shown["keyHashRangeArrays"] = [list(each) for each in key_shared.selector.ranges_of(consumer)]
+        shown |= _draining(list(draining.values()), key_shared.draining.cleared_by(consumer))
+        shown["drainingHashes"] = [
+            {"hash": slot, "unackMsgs": each.unacked, "blockedAttempts": each.blocked_attempts}
+            for slot, each in sorted(draining.items())
+        ]
+    return shown
+
+
+def _draining(slots: Sequence[DrainingSlot[Consumer]], cleared: int) -> dict[str, int]:
+    return {
+        "drainingHashesCount": len(slots),
+        "drainingHashesClearedTotal": cleared,
+        "drainingHashesUnackedMessages": sum(each.unacked for each in slots),
     }
 
 
@@ -226,6 +250,8 @@ _OF_ONE_PART: Final = frozenset(
         "producerName",
         "activeConsumerName",
         "metadata",
+        "keyHashRangeArrays",
+        "drainingHashes",
     }
 )
 

@@ -1,0 +1,430 @@
+"""Topics and their subscriptions over HTTP, with clients at work on them."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pulsar
+import pytest
+
+from tests.integration.clients import publish
+from tests.integration.harness import Endpoint, eventually
+from tests.integration.rest import Rest
+
+STATS_KEYS = {
+    "msgRateIn",
+    "msgThroughputIn",
+    "msgRateOut",
+    "msgThroughputOut",
+    "bytesInCounter",
+    "msgInCounter",
+    "systemTopicBytesInCounter",
+    "bytesOutCounter",
+    "msgOutCounter",
+    "bytesOutInternalCounter",
+    "averageMsgSize",
+    "msgChunkPublished",
+    "storageSize",
+    "backlogSize",
+    "backlogQuotaLimitSize",
+    "backlogQuotaLimitTime",
+    "oldestBacklogMessageAgeSeconds",
+    "publishRateLimitedTimes",
+    "earliestMsgPublishTimeInBacklogs",
+    "offloadedStorageSize",
+    "lastOffloadLedgerId",
+    "lastOffloadSuccessTimeStamp",
+    "lastOffloadFailureTimeStamp",
+    "ongoingTxnCount",
+    "abortedTxnCount",
+    "committedTxnCount",
+    "publishers",
+    "waitingPublishers",
+    "subscriptions",
+    "replication",
+    "deduplicationStatus",
+    "nonContiguousDeletedMessagesRanges",
+    "nonContiguousDeletedMessagesRangesSerializedSize",
+    "delayedMessageIndexSizeInBytes",
+    "compaction",
+    "ownerBroker",
+}
+"""Of a recorded answer; the name of the oldest backlog's subscription comes only with a backlog."""
+
+SUBSCRIPTION_KEYS = {
+    "msgRateOut",
+    "msgThroughputOut",
+    "bytesOutCounter",
+    "msgOutCounter",
+    "msgRateRedeliver",
+    "messageAckRate",
+    "chunkedMessageRate",
+    "msgBacklog",
+    "backlogSize",
+    "earliestMsgPublishTimeInBacklog",
+    "msgBacklogNoDelayed",
+    "blockedSubscriptionOnUnackedMsgs",
+    "msgDelayed",
+    "msgInReplay",
+    "unackedMessages",
+    "type",
+    "msgRateExpired",
+    "totalMsgExpired",
+    "lastExpireTimestamp",
+    "lastConsumedFlowTimestamp",
+    "lastConsumedTimestamp",
+    "lastAckedTimestamp",
+    "lastMarkDeleteAdvancedTimestamp",
+    "consumers",
+    "isDurable",
+    "isReplicated",
+    "allowOutOfOrderDelivery",
+    "consumersAfterMarkDeletePosition",
+    "drainingHashesCount",
+    "drainingHashesClearedTotal",
+    "drainingHashesUnackedMessages",
+    "nonContiguousDeletedMessagesRanges",
+    "nonContiguousDeletedMessagesRangesSerializedSize",
+    "delayedMessageIndexSizeInBytes",
+    "subscriptionProperties",
+    "filterProcessedMsgCount",
+    "filterAcceptedMsgCount",
+    "filterRejectedMsgCount",
+    "filterRescheduledMsgCount",
+    "dispatchThrottledMsgEventsBySubscriptionLimit",
+    "dispatchThrottledBytesEventsBySubscriptionLimit",
+    "dispatchThrottledMsgEventsByTopicLimit",
+    "dispatchThrottledBytesEventsByTopicLimit",
+    "dispatchThrottledMsgEventsByBrokerLimit",
+    "dispatchThrottledBytesEventsByBrokerLimit",
+    "durable",
+    "replicated",
+}
+
+
+@pytest.fixture
+def rest(endpoint: Endpoint) -> Rest:
+    return Rest(endpoint)
+
+
+@pytest.fixture
+def namespace(rest: Rest) -> str:
+    return rest.new_namespace()
+
+
+def payloads(count: int) -> list[bytes]:
+    return [b"m%d" % number for number in range(count)]
+
+
+def as_json(message_id: pulsar.MessageId) -> dict[str, int]:
+    """A message id as the admin API shows it."""
+    position = {"ledgerId": message_id.ledger_id(), "entryId": message_id.entry_id()}
+    return {**position, "partitionIndex": -1, "batchIndex": -1, "batchSize": 0}
+
+
+def received(client: pulsar.Client, topic: str, subscription: str) -> list[bytes]:
+    """What a new consumer gets, until nothing more comes; nothing is acknowledged."""
+    consumer = client.subscribe(topic, subscription)
+    found: list[bytes] = []
+    try:
+        while True:
+            found.append(consumer.receive(500).data())
+    except pulsar.Timeout:
+        consumer.close()
+        return found
+
+
+def backlog(rest: Rest, path: str, subscription: str) -> int:
+    return int(rest.get(f"{path}/stats")["subscriptions"][subscription]["msgBacklog"])
+
+
+def test_the_life_of_a_topic(rest: Rest, namespace: str) -> None:
+    path, name = f"/persistent/{namespace}/t", f"persistent://{namespace}/t"
+    assert rest.refused(404, "GET", f"{path}/stats") == f"Topic {name} not found"
+    rest.do("PUT", path, {"k": "v"})
+    assert rest.refused(409, "PUT", path) == "This topic already exists"
+    assert rest.refused(409, "PUT", f"{path}/partitions", 2) == "This topic already exists"
+    assert rest.get(f"/persistent/{namespace}") == [name]
+    assert rest.get(f"{path}/properties") == {"k": "v"}
+    rest.do("PUT", f"{path}/properties", {"x": "y"})
+    rest.do("DELETE", f"{path}/properties?key=k")
+    assert rest.get(f"{path}/properties") == {"x": "y"}
+    rest.do("PUT", f"{path}/unload")
+    assert rest.get(f"{path}/properties") == {"x": "y"}
+    rest.do("DELETE", path)
+    assert rest.refused(404, "DELETE", path) == f"Topic {name} not found"
+    assert rest.refused(404, "PUT", f"{path}/unload") == f"Topic {name} not found"
+    assert rest.get(f"/persistent/{namespace}") == []
+
+
+def test_names_are_decoded_once_and_plus_is_a_space(rest: Rest, namespace: str) -> None:
+    for segment, local_name in (("sp%20ace", "sp ace"), ("pc%2525x", "pc%25x"), ("u%C3%A9", "u\u00e9")):
+        rest.do("PUT", f"/persistent/{namespace}/{segment}")
+        assert f"persistent://{namespace}/{local_name}" in rest.get(f"/persistent/{namespace}")
+        assert rest.get(f"/persistent/{namespace}/{segment}/stats")["msgInCounter"] == 0
+
+
+def test_the_life_of_a_partitioned_topic(rest: Rest, namespace: str) -> None:
+    path, name = f"/persistent/{namespace}/p", f"persistent://{namespace}/p"
+    more_than_none = "Number of partitions should be more than 0"
+    assert rest.refused(406, "PUT", f"{path}/partitions", 0) == more_than_none
+    rest.refused(400, "PUT", f"{path}/partitions", "two")
+    assert "isn't a partitioned topic" in rest.refused(412, "PUT", f"{path}-partition-0")
+    rest.do("PUT", f"{path}/partitions", {"partitions": 2, "properties": {"a": "b"}})
+    shown = {"partitions": 2, "deleted": False, "properties": {"a": "b"}}
+    assert rest.get(f"{path}/partitions") == shown
+    assert rest.refused(409, "PUT", f"{path}/partitions", 2) == "This topic already exists"
+    assert rest.refused(409, "PUT", path) == "This topic already exists"
+    rest.do("POST", f"{path}/partitions", 4)
+    rest.do("POST", f"{path}/partitions", 4)
+    fewer = rest.refused(422, "POST", f"{path}/partitions", 3)
+    assert fewer == "Desired partitions 3 can't be less than the current partitions 4."
+    rest.do("POST", f"{path}/createMissedPartitions")
+    assert rest.get(f"/persistent/{namespace}/partitioned") == [name]
+    assert rest.get(f"/persistent/{namespace}") == [f"{name}-partition-{index}" for index in range(4)]
+    assert "please call delete-partitioned-topic" in rest.refused(409, "DELETE", path)
+    assert rest.refused(404, "GET", f"{path}/stats") == f"Topic {name} not found"
+    never = rest.refused(404, "GET", f"{path}-partition-9/stats")
+    assert never == "Topic partitions were not yet created"
+    rest.do("DELETE", f"{path}/partitions")
+    assert rest.refused(404, "DELETE", f"{path}/partitions") == f"Topic {name} not found."
+    not_one = f"Topic {name} is not the partitioned topic."
+    assert rest.refused(409, "POST", f"{path}/partitions", 3) == not_one
+    assert rest.get(f"/persistent/{namespace}") == []
+
+
+def test_figures_of_a_topic_have_pulsars_names(rest: Rest, namespace: str, client: pulsar.Client) -> None:
+    topic, path = f"persistent://{namespace}/t", f"/persistent/{namespace}/t"
+    consumer = client.subscribe(topic, "s", consumer_name="c", properties={"k": "v"})
+    producer = client.create_producer(topic, producer_name="p", properties={"app": "x"})
+    for payload in payloads(5):
+        producer.send(payload)
+    for _ in range(5):
+        consumer.acknowledge(consumer.receive(5_000)) if _ < 2 else consumer.receive(5_000)
+    eventually(lambda: backlog(rest, path, "s") == 3, "two acknowledgements arrive")
+    stats = rest.get(f"{path}/stats")
+    assert STATS_KEYS <= set(stats) <= STATS_KEYS | {"oldestBacklogMessageSubscriptionName"}
+    assert (stats["msgInCounter"], stats["msgOutCounter"], stats["waitingPublishers"]) == (5, 5, 0)
+    assert (stats["backlogQuotaLimitSize"], stats["deduplicationStatus"]) == (-1, "Disabled")
+    (publisher,) = stats["publishers"]
+    assert (publisher["producerName"], publisher["accessMode"]) == ("p", "Shared")
+    assert publisher["metadata"] == {"app": "x"}
+    assert publisher["connectedSince"].endswith("Z")
+    subscription = stats["subscriptions"]["s"]
+    assert set(subscription) == SUBSCRIPTION_KEYS | {"activeConsumerName"}
+    assert (subscription["type"], subscription["activeConsumerName"]) == ("Exclusive", "c")
+    (shown,) = subscription["consumers"]
+    assert (shown["consumerName"], shown["msgOutCounter"], shown["metadata"]) == ("c", 5, {"k": "v"})
+    less = rest.get(f"{path}/stats?excludePublishers=true&excludeConsumers=true")
+    assert (less["publishers"], less["subscriptions"]["s"]["consumers"]) == ([], [])
+    internal = rest.get(f"{path}/internalStats")
+    assert (internal["numberOfEntries"], internal["state"]) == (5, "LedgerOpened")
+    assert internal["lastConfirmedEntry"] == f"{internal['ledgers'][-1]['ledgerId']}:4"
+    assert internal["cursors"]["s"]["markDeletePosition"] == f"{internal['ledgers'][-1]['ledgerId']}:1"
+    assert internal["cursors"]["s"]["active"] is True
+
+
+def test_figures_of_partitions_add_up(rest: Rest, namespace: str, client: pulsar.Client) -> None:
+    topic, path = f"persistent://{namespace}/p", f"/persistent/{namespace}/p"
+    rest.do("PUT", f"{path}/partitions", 3)
+    rest.do("PUT", f"{path}/subscription/s")
+    publish(client, topic, payloads(9))
+    whole = rest.get(f"{path}/partitioned-stats")
+    assert whole["metadata"] == {"partitions": 3, "deleted": False}
+    assert set(whole["partitions"]) == {f"{topic}-partition-{index}" for index in range(3)}
+    assert whole["msgInCounter"] == 9
+    assert whole["subscriptions"]["s"]["msgBacklog"] == 9
+    assert whole["backlogQuotaLimitSize"] == -1
+    assert rest.get(f"{path}/partitioned-stats?perPartition=false")["partitions"] == {}
+    internal = rest.get(f"{path}/partitioned-internalStats")
+    assert sum(each["numberOfEntries"] for each in internal["partitions"].values()) == 9
+    gone = rest.refused(404, "GET", f"/persistent/{namespace}/nope/partitioned-stats")
+    assert gone == f"Partitioned Topic persistent://{namespace}/nope not found"
+
+
+def test_figures_of_a_non_persistent_topic(rest: Rest, namespace: str, client: pulsar.Client) -> None:
+    topic, path = f"non-persistent://{namespace}/np", f"/non-persistent/{namespace}/np"
+    consumer = client.subscribe(topic, "s")
+    publish(client, topic, payloads(3))
+    stats = rest.get(f"{path}/stats")
+    assert stats["msgInCounter"] == 3
+    assert set(stats) == STATS_KEYS - {"deduplicationStatus"} | {"msgDropRate"}
+    assert set(stats["subscriptions"]["s"]) >= {"msgDropRate", "type"}
+    assert rest.get(f"{path}/internalStats")["entriesAddedCounter"] == 3
+    assert rest.get(f"/non-persistent/{namespace}") == [topic]
+    assert "non-persistent" in rest.refused(405, "POST", f"{path}/subscription/s/skip_all")
+    assert "non-persistent" in rest.refused(405, "GET", f"{path}/lastMessageId")
+    consumer.close()
+
+
+def test_subscriptions_are_made_where_they_shall_begin(
+    rest: Rest, namespace: str, client: pulsar.Client
+) -> None:
+    topic, path = f"persistent://{namespace}/t", f"/persistent/{namespace}/t"
+    ids = publish(client, topic, payloads(6))
+    rest.do("PUT", f"{path}/subscription/latest")
+    rest.do("PUT", f"{path}/subscription/earliest", "earliest")
+    position = {"ledgerId": ids[2].ledger_id(), "entryId": ids[2].entry_id(), "partitionIndex": -1}
+    rest.do("PUT", f"{path}/subscription/third", {**position, "properties": {"p": "q"}})
+    rest.do("PUT", f"{path}/subscription/fourth", {**position, "excluded": True})
+    rest.do("PUT", f"{path}/subscription/a%252Fb")
+    twice = rest.refused(409, "PUT", f"{path}/subscription/a%2Fb")
+    assert twice == "Subscription already exists for topic"
+    assert "earliest" in rest.refused(400, "PUT", f"{path}/subscription/bogus", "bogus")
+    assert sorted(rest.get(f"{path}/subscriptions")) == ["a/b", "earliest", "fourth", "latest", "third"]
+    assert rest.get(f"{path}/subscription/third/properties") == {"p": "q"}
+    wanted = {"latest": 0, "earliest": 6, "third": 4, "fourth": 3}
+    assert {name: backlog(rest, path, name) for name in wanted} == wanted
+    assert received(client, topic, "third") == payloads(6)[2:]
+
+
+def test_a_subscription_of_a_topic_that_is_not_there_makes_it_where_that_is_allowed(
+    rest: Rest, namespace: str
+) -> None:
+    rest.do("PUT", f"/persistent/{namespace}/new/subscription/s")
+    assert rest.get(f"/persistent/{namespace}/new/subscriptions") == ["s"]
+    rest.do("POST", f"/namespaces/{namespace}/autoTopicCreation", {"allowAutoTopicCreation": False})
+    refused = rest.refused(412, "PUT", f"/persistent/{namespace}/other/subscription/s")
+    assert refused == "Topic does not exist and cannot be auto-created"
+
+
+def test_subscriptions_are_deleted_unless_they_are_used(
+    rest: Rest, namespace: str, client: pulsar.Client
+) -> None:
+    topic, path = f"persistent://{namespace}/t", f"/persistent/{namespace}/t"
+    consumer = client.subscribe(topic, "s")
+    used = rest.refused(412, "DELETE", f"{path}/subscription/s")
+    assert used == "Subscription has active connected consumers"
+    rest.refused(412, "DELETE", path)
+    consumer.close()
+    rest.do("DELETE", f"{path}/subscription/s")
+    gone = f"Subscription s not found for topic {topic}"
+    for method, call in (
+        ("DELETE", ""),
+        ("POST", "/skip_all"),
+        ("POST", "/skip/1"),
+        ("POST", "/resetcursor/1"),
+        ("POST", "/expireMessages/1"),
+        ("GET", "/properties"),
+    ):
+        assert rest.refused(404, method, f"{path}/subscription/s{call}") == gone
+
+
+def test_a_used_subscription_is_deleted_by_force(rest: Rest, namespace: str, client: pulsar.Client) -> None:
+    topic, path = f"persistent://{namespace}/t", f"/persistent/{namespace}/t"
+    rest.do(
+        "POST", f"/namespaces/{namespace}/autoSubscriptionCreation", {"allowAutoSubscriptionCreation": False}
+    )
+    rest.do("PUT", f"{path}/subscription/s")
+    client.subscribe(topic, "s")
+    rest.do("DELETE", f"{path}/subscription/s?force=true")
+    assert rest.get(f"{path}/subscriptions") == []
+
+
+def test_backlogs_are_skipped_expired_and_read_again(
+    rest: Rest, namespace: str, client: pulsar.Client
+) -> None:
+    topic, path = f"persistent://{namespace}/t", f"/persistent/{namespace}/t"
+    sub = f"{path}/subscription/s"
+    rest.do("PUT", sub)
+    ids = publish(client, topic, payloads(10))
+    rest.do("POST", f"{sub}/skip/3")
+    assert backlog(rest, path, "s") == 7
+    assert received(client, topic, "s") == payloads(10)[3:]
+    rest.do("POST", f"{sub}/skip_all")
+    assert backlog(rest, path, "s") == 0
+    rest.do("POST", f"{sub}/resetcursor/0")
+    assert backlog(rest, path, "s") == 10
+    position = {"ledgerId": ids[6].ledger_id(), "entryId": ids[6].entry_id()}
+    rest.do("POST", f"{sub}/resetcursor", position)
+    assert received(client, topic, "s") == payloads(10)[6:]
+    rest.do("POST", f"{sub}/resetcursor", {**position, "excluded": True})
+    assert backlog(rest, path, "s") == 3
+    rest.do("POST", f"{sub}/resetcursor", {"ledgerId": -1, "entryId": -1})
+    rest.do("POST", f"{sub}/expireMessages/100")
+    assert backlog(rest, path, "s") == 10
+    rest.do("POST", f"{sub}/expireMessages", position)
+    assert backlog(rest, path, "s") == 3
+    rest.do("POST", f"{path}/all_subscription/expireMessages/0")
+    assert backlog(rest, path, "s") == 0
+    rest.refused(400, "POST", f"{sub}/skip/many")
+    rest.refused(400, "POST", f"{sub}/resetcursor", {"ledgerId": "1"})
+
+
+def test_backlogs_of_partitions_are_skipped_at_once_but_not_by_number(
+    rest: Rest, namespace: str, client: pulsar.Client
+) -> None:
+    topic, path = f"persistent://{namespace}/p", f"/persistent/{namespace}/p"
+    rest.do("PUT", f"{path}/partitions", 2)
+    rest.do("PUT", f"{path}/subscription/s")
+    publish(client, topic, payloads(6))
+    for call in ("POST skip/1", "GET position/1"):
+        method, _, what = call.partition(" ")
+        rest.refused(405, method, f"{path}/subscription/s/{what}")
+    rest.do("POST", f"{path}/subscription/s/skip_all")
+    assert rest.get(f"{path}/partitioned-stats")["subscriptions"]["s"]["msgBacklog"] == 0
+    rest.do("POST", f"{path}/subscription/s/resetcursor/0")
+    assert rest.get(f"{path}/partitioned-stats")["subscriptions"]["s"]["msgBacklog"] == 6
+
+
+def test_single_messages_can_be_looked_at(rest: Rest, namespace: str, client: pulsar.Client) -> None:
+    topic, path = f"persistent://{namespace}/t", f"/persistent/{namespace}/t"
+    rest.do("PUT", f"{path}/subscription/s")
+    empty = rest.refused(412, "GET", f"{path}/examinemessage")
+    assert empty == "Could not examine messages due to the total message is zero"
+    producer = client.create_producer(topic, producer_name="p")
+    ids = [
+        producer.send(payload, properties={"k 2": "v/2"}, partition_key="key", event_timestamp=1700000000000)
+        for payload in payloads(3)
+    ]
+    second = ids[1]
+    name = f"{second.ledger_id()}:{second.entry_id()}"
+    for call in (
+        "subscription/s/position/2",
+        f"ledger/{second.ledger_id()}/entry/{second.entry_id()}",
+        "examinemessage?initialPosition=earliest&messagePosition=2",
+        "examinemessage?messagePosition=2",
+    ):
+        reply = rest.call("GET", f"{path}/{call}")
+        assert (reply.status, reply.body, reply.headers["X-Pulsar-Message-ID"]) == (200, b"m1", name), call
+        assert json.loads(reply.headers["X-Pulsar-PROPERTY"]) == {"k 2": "v/2"}
+        assert reply.headers["X-Pulsar-producer-name"] == "p"
+        assert reply.headers["X-Pulsar-partition-key"] == "key"
+        assert reply.headers["X-Pulsar-event-time"].startswith("2023-11-14T22:13:20")
+    assert rest.refused(404, "GET", f"{path}/subscription/s/position/4") == "Message not found"
+    assert rest.refused(404, "GET", f"{path}/ledger/999999/entry/0") == "Message id not found"
+    last = {
+        "ledgerId": ids[2].ledger_id(),
+        "entryId": 2,
+        "partitionIndex": -1,
+        "batchIndex": -1,
+        "batchSize": 0,
+    }
+    assert rest.get(f"{path}/lastMessageId") == last
+    assert rest.get(f"{path}/messageid/{int(time.time() * 1000) - 3_600_000}") == {**last, "entryId": 0}
+    assert backlog(rest, path, "s") == 3
+
+
+def test_a_terminated_topic_takes_no_more(rest: Rest, namespace: str, client: pulsar.Client) -> None:
+    topic, path = f"persistent://{namespace}/t", f"/persistent/{namespace}/t"
+    ids = publish(client, topic, payloads(2))
+    last = {
+        "ledgerId": ids[1].ledger_id(),
+        "entryId": 1,
+        "partitionIndex": -1,
+        "batchIndex": -1,
+        "batchSize": 0,
+    }
+    for _ in range(2):
+        reply = rest.call("POST", f"{path}/terminate")
+        assert (reply.status, reply.json) == (200, last)
+    assert rest.get(f"{path}/internalStats")["state"] == "Terminated"
+    with pytest.raises(pulsar.PulsarException):
+        client.create_producer(topic)
+    rest.do("PUT", f"/persistent/{namespace}/p/partitions", 2)
+    refused = rest.refused(405, "POST", f"/persistent/{namespace}/p/terminate")
+    assert refused == "Termination of a partitioned topic is not allowed"
+    reply = rest.call("POST", f"/persistent/{namespace}/p/terminate/partitions")
+    assert (reply.status, sorted(reply.json)) == (200, ["0", "1"])
+    rest.refused(405, "POST", f"{path}/terminate/partitions")
