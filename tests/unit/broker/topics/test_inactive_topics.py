@@ -74,6 +74,33 @@ def test_the_time_begins_anew_when_the_last_client_goes() -> None:
     simulated(scenario, AFTER_60_S)
 
 
+def test_a_reader_that_came_and_went_between_two_looks_counts_as_use() -> None:
+    async def scenario(broker: SimBroker) -> None:
+        topic = await broker.topic()
+        await broker.keep_house(LOOK)
+        await asyncio.sleep(50)
+        reader, consumer, _ = await broker.consumer(topic, "reader", durable=False)
+        topic.remove_consumer(reader, consumer)
+        await asyncio.sleep(20)
+        await broker.keep_house(LOOK)
+        assert TOPIC in broker.registry.loaded
+
+    simulated(scenario, AFTER_60_S)
+
+
+def test_looking_at_a_topic_does_not_keep_it() -> None:
+    async def scenario(broker: SimBroker) -> None:
+        name = (await broker.topic()).name
+        for _ in range(2):
+            await broker.keep_house(LOOK)
+            await asyncio.sleep(30.1)
+            await broker.registry.get(name, create=False)
+        await broker.keep_house(LOOK)
+        assert TOPIC not in broker.registry.loaded
+
+    simulated(scenario, AFTER_60_S)
+
+
 def test_in_the_other_mode_subscriptions_without_a_backlog_go_with_their_topic() -> None:
     async def scenario(broker: SimBroker) -> None:
         topic = await broker.topic()

@@ -90,7 +90,7 @@ class Topic(Publishers):
         super().__init__(name, policies, publish_limits)
         self.stats = TopicStats()
         self.inactive_since: float | None = None
-        """When housekeeping first saw that nobody uses it; None since somebody asked for it."""
+        """When housekeeping first saw that nobody uses it; None since a client came or went."""
 
     @property
     @abstractmethod
@@ -134,6 +134,7 @@ class Topic(Publishers):
 
     def remove_consumer(self, subscription: AnySubscription, consumer: Consumer) -> None:
         """A consumer's client closed it or went away; what it held is delivered again to others."""
+        self.inactive_since = None
         subscription.remove_consumer(consumer)
 
     @abstractmethod

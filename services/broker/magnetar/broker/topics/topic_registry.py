@@ -120,7 +120,8 @@ class TopicRegistry:
             topic = self._topics.get(name.full)
             if topic is not None:
                 topic.check_open()
-                topic.inactive_since = None
+                if create:
+                    topic.inactive_since = None  # a client; whoever only looks at it does not keep it
                 return topic
             loading = self._loading.get(name.full) or self._start_loading(name, create)
             try:
