@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from typing import Any
 
 import pytest
+from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.integration.harness import Endpoint
-from tests.integration.raw.transcript import line, numbered, payloads
+from tests.integration.raw.transcript import line, numbered, payload_frame, payloads
 
 SERVER_SETTINGS = {
     "subscriptionTypesEnabled": "Exclusive,Shared",
@@ -27,6 +29,40 @@ def test_a_type_that_is_switched_off_is_refused(
     with line(endpoint) as c:
         assert kind in c.expect_error(c.ask_subscribe(name, subType=kind), "NotAllowedError")
         c.subscribe(name, subType="Shared")
+
+
+def test_exclusive_consumers_with_hash_ranges_divide_a_topic_by_key(endpoint: Endpoint, topic: str) -> None:
+    def ranges(*pairs: tuple[int, int]) -> dict[str, Any]:
+        return {
+            "hashRanges": [{"start": start, "end": end} for start, end in pairs],
+            "keySharedMode": "STICKY",
+        }
+
+    with line(endpoint) as c, line(endpoint) as producer:
+        for consumer_id, bad in enumerate((((5, 4),), ((0, 65_536),), ((0, 9), (9, 20)))):
+            c.expect_error(
+                c.ask_subscribe(topic, "bad", consumer_id, keySharedMeta=ranges(*bad)), "ConsumerAssignError"
+            )
+        c.subscribe(topic, "low", 1, keySharedMeta=ranges((0, 20_000), (40_001, 65_535)))
+        c.subscribe(topic, "high", 2, keySharedMeta=ranges((20_001, 40_000)))
+        c.flow(200, consumer_id=1)
+        c.flow(200, consumer_id=2)
+        producer.open_producer(topic)
+        for number in range(100):
+            key = f"key-{number % 20}"
+            metadata = pb.MessageMetadata(
+                producer_name="raw", sequence_id=number, publish_time=1, partition_key=key
+            )
+            producer.send_bytes(payload_frame(1, number, b"%d" % number, metadata))
+        got: dict[int, list[int]] = {1: [], 2: []}
+        for frame in c.expect_messages(100):
+            got[frame.command.consumer_id].append(int(frame.payload))
+        assert sorted(got[1] + got[2]) == list(range(100))
+        assert got[1] == sorted(got[1])
+        assert got[2] == sorted(got[2])
+        keys = [{number % 20 for number in numbers} for numbers in got.values()]
+        assert all(keys)
+        assert not keys[0] & keys[1]
 
 
 def test_the_type_changes_when_nobody_is_connected(endpoint: Endpoint, topic: str) -> None:

@@ -34,7 +34,10 @@ def explain(
     if paused_by is not None:
         return paused_by
     if unacked_limit_reached:
-        return "the subscription has too many unacknowledged messages (maxUnackedMessagesPerSubscription)"
+        return (
+            "the subscription has too many unacknowledged messages (maxUnackedMessagesPerSubscription, "
+            "maxUnackedMessagesPerBroker)"
+        )
     reasons = [consumer.held_back_by for consumer in consumers]
     if all(reasons):
         return "no consumer can take anything: " + "; ".join(sorted({reason for reason in reasons if reason}))
