@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+import urllib.request
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pulsar
 import pytest
 
 from tests.integration.clients import drain, drain_all, expect_nothing, receive
-from tests.integration.harness import eventually
+from tests.integration.harness import Endpoint, eventually
 
 KEY_SHARED = pulsar.ConsumerType.KeyShared
 EARLIEST = pulsar.InitialPosition.Earliest
@@ -234,3 +237,34 @@ def test_non_persistent_topics_divide_keys_too(new_client: NewClient, volatile_t
     producer.send(b"claimed", partition_key="Order-3459134")
     assert receive(exact).data() == b"claimed"
     expect_nothing(lower)
+
+
+def test_statistics_say_who_has_which_keys_and_what_drains(
+    new_client: NewClient, endpoint: Endpoint, topic: str
+) -> None:
+    old = new_client().subscribe(topic, "sub", KEY_SHARED, consumer_name="old")
+    producer = new_client().create_producer(topic, batching_enabled=False)
+    for key in range(KEYS):
+        producer.send(payload(key, 0), partition_key=f"key-{key}")
+    held = [receive(old) for _ in range(KEYS)]
+    new_client().subscribe(topic, "sub", KEY_SHARED, consumer_name="new")
+    path = topic.replace("://", "/")
+
+    def subscription() -> dict[str, Any]:
+        with urllib.request.urlopen(f"{endpoint.http_url}/admin/v2/{path}/stats", timeout=10) as answer:
+            stats: dict[str, Any] = json.load(answer)["subscriptions"]["sub"]
+            return stats
+
+    stats = subscription()
+    assert stats["keySharedMode"] == "AUTO_SPLIT"
+    ranges = sorted(each for consumer in stats["consumers"] for each in consumer["keyHashRangeArrays"])
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == 65_535
+    assert all(before[1] + 1 == after[0] for before, after in pairwise(ranges)), "without gap or overlap"
+    draining = {each["consumerName"]: each["drainingHashes"] for each in stats["consumers"]}
+    assert 0 < len(draining["old"]) == stats["drainingHashesCount"] < KEYS
+    assert draining["new"] == []
+    for message in held:
+        old.acknowledge(message)
+    eventually(lambda: subscription()["drainingHashesCount"] == 0, "everything drained")
+    assert subscription()["drainingHashesClearedTotal"] == stats["drainingHashesCount"]

@@ -46,7 +46,6 @@ class KeySharedDelivery(IndividualDelivery):
         "_held_count",
         "_waiting",
         "_wake",
-        "draining",
     )
 
     def __init__(
@@ -65,7 +64,6 @@ class KeySharedDelivery(IndividualDelivery):
         self._config = config
         self._budget = budget
         self._wake = wake
-        self.draining: DrainingSlots[Consumer] = DrainingSlots()
         self._waiting: dict[Consumer, WaitingEntries] = {}
         self._held_bytes = 0
         self._held: dict[int, list[int]] = {}
@@ -73,6 +71,10 @@ class KeySharedDelivery(IndividualDelivery):
         self._held_count = 0
 
     # -- what others look at
+
+    @property
+    def draining(self) -> DrainingSlots[Consumer]:
+        return self._dispatcher.draining
 
     @property
     def waiting(self) -> int:

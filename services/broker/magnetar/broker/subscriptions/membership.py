@@ -60,6 +60,11 @@ class Membership:
             return next(iter(self.dispatcher.consumers), None)
         return self.dispatcher.active if isinstance(self.dispatcher, FailoverDispatcher) else None
 
+    @property
+    def key_shared(self) -> KeySharedDispatcher[Consumer] | None:
+        """Who owns which keys; None on other types."""
+        return self.dispatcher if isinstance(self.dispatcher, KeySharedDispatcher) else None
+
     def add(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
         """Connect a consumer; nothing is changed when it is refused.
 

@@ -44,6 +44,10 @@ class NonPersistentSubscription:
         return self._members.active
 
     @property
+    def key_shared(self) -> KeySharedDispatcher[Consumer] | None:
+        return self._members.key_shared
+
+    @property
     def consumer_count(self) -> int:
         return len(self.consumers)
 

@@ -15,6 +15,7 @@ from typing import Final
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.eligibility import explain
+from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.consumer import Consumer
@@ -117,6 +118,10 @@ class Subscription:
     def active_consumer(self) -> Consumer | None:
         """The one consumer that gets everything, on Exclusive and Failover."""
         return self._members.active
+
+    @property
+    def key_shared(self) -> KeySharedDispatcher[Consumer] | None:
+        return self._members.key_shared
 
     @property
     def consumer_count(self) -> int:

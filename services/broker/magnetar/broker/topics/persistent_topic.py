@@ -25,6 +25,7 @@ from magnetar.broker.topics.retention import retention_of
 from magnetar.broker.topics.subscribe_rate import SubscribeRate
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
 from magnetar.common.errors import (
+    ConsumerAssignFailed,
     ConsumerBusy,
     NotAllowed,
     OwnershipLost,
@@ -202,6 +203,9 @@ class PersistentTopic(PersistentPublishing):
         except ConsumerBusy:
             if not await self._holders_are_gone(request):
                 raise
+        except ConsumerAssignFailed:
+            if not await self._range_holders_are_gone(request):
+                raise
         return await self._subscribe(request)
 
     async def _subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
@@ -243,6 +247,14 @@ class PersistentTopic(PersistentPublishing):
             return False
         alive = [await consumer.peer.is_alive() for consumer in list(subscription.consumers)]
         return not any(alive)
+
+    async def _range_holders_are_gone(self, request: SubscribeRequest) -> bool:
+        """Probe the consumers that have some of the hash ranges which a newcomer names."""
+        subscription = self._subscriptions.get(request.subscription)
+        key_shared = None if subscription is None else subscription.key_shared
+        holders = [] if key_shared is None else key_shared.holders(request.options.hash_ranges)
+        alive = [await holder.peer.is_alive() for holder in holders]
+        return bool(holders) and not any(alive)
 
     async def _create(self, request: SubscribeRequest) -> Subscription:
         if request.durable and not self.policies.auto_subscription_creation:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.peer import Peer
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.stats import SubscriptionStats, TopicStats
@@ -35,6 +36,8 @@ class AnySubscription(Protocol):
     def consumers(self) -> list[Consumer]: ...
     @property
     def active_consumer(self) -> Consumer | None: ...
+    @property
+    def key_shared(self) -> KeySharedDispatcher[Consumer] | None: ...
     @property
     def consumer_count(self) -> int: ...
     @property

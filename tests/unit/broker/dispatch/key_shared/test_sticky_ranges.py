@@ -55,7 +55,7 @@ def test_ranges_of_somebody_else_are_refused(mine: tuple[int, int]) -> None:
     holder = Fake("holder", ((100, 200),))
     selector.add(holder)
     newcomer = Fake("newcomer", (mine,))
-    assert selector.holders(newcomer) == [holder]
+    assert selector.holders(newcomer.hash_ranges) == [holder]
     with pytest.raises(ConsumerAssignFailed, match="holder"):
         selector.add(newcomer)
     assert selector.ranges_of(holder) == [(100, 200)]

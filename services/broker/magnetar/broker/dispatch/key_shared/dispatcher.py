@@ -8,10 +8,12 @@ themselves (messaging contract, Key_Shared).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from magnetar.broker.dispatch.candidate import Candidate
 from magnetar.broker.dispatch.key_shared.consistent_hashing import ConsistentHashing
+from magnetar.broker.dispatch.key_shared.draining import DrainingSlots
 from magnetar.broker.dispatch.key_shared.hash_ranges import HashRanges
 from magnetar.broker.dispatch.key_shared.selector import Selector, SlotOwner
 from magnetar.broker.dispatch.key_shared.sticky_key import slots_of
@@ -38,7 +40,7 @@ C = TypeVar("C", bound=KeySharedCandidate)
 class KeySharedDispatcher(Generic[C]):
     """The consumers of a Key_Shared subscription and the slots that each of them owns."""
 
-    __slots__ = ("consumers", "drains", "selector")
+    __slots__ = ("consumers", "draining", "drains", "selector")
 
     def __init__(self, first: C, *, consistent_hashing: bool, points: int) -> None:
         """`first` is the first consumer, whose wishes all others share; it is not added yet."""
@@ -52,6 +54,8 @@ class KeySharedDispatcher(Generic[C]):
             self.selector = HashRanges()
         self.drains = not (first.sticky or first.allow_out_of_order)
         """True when a slot that moves waits for its old owner."""
+        self.draining: DrainingSlots[C] = DrainingSlots()
+        """Those that wait; kept up to date by who delivers."""
 
     def add(self, consumer: C) -> None:
         """A consumer takes its slots over. Raises ConsumerAssignFailed when it cannot have any."""
@@ -63,6 +67,10 @@ class KeySharedDispatcher(Generic[C]):
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self.selector.remove(consumer)
+
+    def holders(self, hash_ranges: Sequence[tuple[int, int]]) -> list[C]:
+        """The consumers because of which somebody who names these ranges is refused."""
+        return self.selector.holders(hash_ranges) if isinstance(self.selector, StickyRanges) else []
 
     def next_for(self, entry: bytes) -> tuple[C, int] | None:
         """The owner of an entry and how many messages it may take now; None when it can take none."""

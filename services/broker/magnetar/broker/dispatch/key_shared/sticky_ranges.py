@@ -37,21 +37,21 @@ class StickyRanges(Selector[C]):
         super().__init__()
         self._consumers: list[C] = []
 
-    def holders(self, consumer: C) -> list[C]:
-        """The consumers that have some of the slots that this one asks for."""
+    def holders(self, hash_ranges: Sequence[tuple[int, int]]) -> list[C]:
+        """The consumers that have some of these slots."""
         return [
             other
             for other in self._consumers
             if any(
                 first <= other_last and other_first <= last
-                for first, last in consumer.hash_ranges
+                for first, last in hash_ranges
                 for other_first, other_last in other.hash_ranges
             )
         ]
 
     def add(self, consumer: C) -> None:
         check_ranges(consumer.hash_ranges)
-        for other in self.holders(consumer):
+        for other in self.holders(consumer.hash_ranges):
             raise ConsumerAssignFailed(
                 f"the hash ranges {list(consumer.hash_ranges)} overlap with {list(other.hash_ranges)} of "
                 f"consumer {other.name!r}"
