@@ -1,8 +1,8 @@
 """Delayed messages, due at an even rate: how late they come, by the clock that said when they are due.
 
-They are published in random order of the times when they are due, all before the first is. Brokers may
-deliver up to a tick early (isDelayedDeliveryDeliverAtTimeStrict=false, the default of both), so lateness may
-be negative; a message that comes earlier than that fails the load, since then nothing was delayed.
+They are published in random order of the times when they are due, all before the first is. Apache Pulsar may
+deliver up to a tick early (isDelayedDeliveryDeliverAtTimeStrict=false, the default), so lateness may be
+negative; a message that comes earlier than that fails the load, since then nothing was delayed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.shares import TakeShare
 from bench.target import Target, new_topic
 
 TICK_MS: Final = 1_000.0
-"""delayedDeliveryTickTimeMillis of both."""
+"""delayedDeliveryTickTimeMillis, at its default."""
 EARLY_MS_MAX: Final = TICK_MS + 100.0
 
 
