@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pulsar
 import pytest
 
+from tests.integration.admin_calls import admin, path_of
 from tests.integration.clients import drain, drain_all, expect_nothing, publish
 from tests.integration.harness import Endpoint, eventually
-from tests.integration.rest import admin, path_of
 
 SHARED = pulsar.ConsumerType.Shared
 

@@ -15,6 +15,7 @@ from magnetar.common.wire import pulsar_pb2 as pb
 from tests.integration.counters import counter
 from tests.integration.harness import Endpoint
 from tests.integration.raw.transcript import (
+    Frame,
     Line,
     batch_payload,
     line,
@@ -59,7 +60,7 @@ def with_unknown(name: str, field: int, without: str = "", **fields: Any) -> byt
     command = getattr(base, name)
     if without:
         command.ClearField(without)
-    inner = command.SerializePartialToString() + bytes([field << 3, 77])
+    inner: bytes = command.SerializePartialToString() + bytes([field << 3, 77])
     number = next(each.number for each in base.DESCRIPTOR.fields if each.name == name)
     body = bytes([0x08, base.type, number << 3 | 2, len(inner)]) + inner
     return struct.pack(">II", len(body) + 4, len(body)) + body
@@ -304,7 +305,7 @@ def test_metadata_that_nobody_can_read_stops_no_subscription(
         header = garbage.SerializeToString()
         c.send_bytes(_with_metadata(frame, header, b"\xff" * len(header)))
         c.send_bytes(payload_frame(1, 1, b"good"))
-        frames = []
+        frames: list[Frame] = []
         while len([frame for frame in frames if frame.name == "send_receipt"]) < 2:
             frames.append(c.receive())
         got = {frame.command.message_id.entryId for frame in frames if frame.name == "message"}
@@ -409,8 +410,18 @@ def test_a_batch_acknowledged_with_a_size_that_it_has_not_costs_its_own_consumer
 
 
 def test_an_unknown_value_of_what_must_be_given_closes_the_connection(endpoint: Endpoint, topic: str) -> None:
-    subscribe = {"topic": topic, "subscription": "s", "consumer_id": 1, "request_id": 1, "subType": "Shared"}
-    ack = {"consumer_id": 1, "message_id": [{"ledgerId": 1, "entryId": 1}], "ack_type": "Individual"}
+    subscribe: dict[str, Any] = {
+        "topic": topic,
+        "subscription": "s",
+        "consumer_id": 1,
+        "request_id": 1,
+        "subType": "Shared",
+    }
+    ack: dict[str, Any] = {
+        "consumer_id": 1,
+        "message_id": [{"ledgerId": 1, "entryId": 1}],
+        "ack_type": "Individual",
+    }
     for frame in (
         with_unknown("subscribe", 3, "subType", **subscribe),
         with_unknown("ack", 2, "ack_type", **ack),
@@ -421,7 +432,13 @@ def test_an_unknown_value_of_what_must_be_given_closes_the_connection(endpoint: 
 
 
 def test_an_unknown_value_of_what_may_be_left_out_counts_as_left_out(endpoint: Endpoint, topic: str) -> None:
-    subscribe = {"topic": topic, "subscription": "s", "consumer_id": 1, "request_id": 44, "subType": "Shared"}
+    subscribe: dict[str, Any] = {
+        "topic": topic,
+        "subscription": "s",
+        "consumer_id": 1,
+        "request_id": 44,
+        "subType": "Shared",
+    }
     with line(endpoint) as c:
         c.open_producer(topic)
         c.publish(b"before")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from magnetar.common.wire import pulsar_pb2 as pb
 
+from tests.integration.admin_calls import admin, path_of
 from tests.integration.conftest import Server
 from tests.integration.harness import Endpoint
 from tests.integration.raw.transcript import Line, line, numbered, payloads
-from tests.integration.rest import admin, path_of
 
 SERVER_SETTINGS = {"allowAutoTopicCreationType": "partitioned", "defaultNumPartitions": "3"}
 

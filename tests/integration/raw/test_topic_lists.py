@@ -8,9 +8,9 @@ from typing import Any
 import crc32c
 import pytest
 
+from tests.integration.admin_calls import admin, path_of
 from tests.integration.harness import Endpoint
 from tests.integration.raw.transcript import Line, line
-from tests.integration.rest import admin, path_of
 
 
 def hash_of(*topics: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from magnetar.common.metadata.store import Op
@@ -39,16 +40,17 @@ def test_topics_are_made_with_ids_of_their_own_and_only_where_there_are_none() -
 def test_two_who_make_the_same_topics_at_once_both_succeed() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process)
-        commit, commits = process.metadata.commit, []
+        commit = process.metadata.commit
+        commits: list[int] = []
 
-        async def late(ops: list[Op]) -> int:
+        async def late(ops: Sequence[Op]) -> int:
             if not commits:
                 commits.append(1)
                 await create_managed_ledgers(other, NAMES[:3])
             return await commit(ops)
 
         other = topic.ctx
-        process.metadata.commit = late  # type: ignore[method-assign,assignment]
+        process.metadata.commit = late  # type: ignore[method-assign]
         await create_managed_ledgers(replace(topic.ctx, creating=asyncio.Lock()), NAMES[:3])
         assert len(await list_managed_ledgers(topic.ctx)) == 4
 
