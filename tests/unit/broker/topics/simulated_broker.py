@@ -107,12 +107,16 @@ class SimBroker:
         self, topic: PersistentTopic, count: int = 1, *, size: int = 100, runs: int = 1
     ) -> None:
         """Store entries of exactly `size` bytes, without a producer of the topic."""
-        producer = Producer(0, "somebody", 0, ListPeer(), True, {}, b"", 0)
         for _ in range(runs):
-            numbers = [encode_varint(number) for number in range(count)]
-            entries = [bytes(size)] * count
-            topic.publish(producer, SendRun(0, entries, numbers, None, None, False, False, size * count))
-            await producer.wait_persisted()
+            await self.publish_entries(topic, [bytes(size)] * count)
+
+    async def publish_entries(self, topic: PersistentTopic, entries: list[bytes]) -> None:
+        """Store one run of entries, without a producer of the topic."""
+        producer = Producer(0, "somebody", 0, ListPeer(), True, {}, b"", 0)
+        numbers = [encode_varint(number) for number in range(len(entries))]
+        size = sum(map(len, entries))
+        topic.publish(producer, SendRun(0, entries, numbers, None, None, False, False, size))
+        await producer.wait_persisted()
 
     async def consumer(
         self,

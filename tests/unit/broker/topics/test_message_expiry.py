@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import crc32c
 from magnetar.broker.policies.config import RetentionConfig
 from magnetar.broker.subscriptions.membership import SubType
+from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.unit.broker.topics.simulated_broker import SimBroker, config_of, simulated, until
 
@@ -125,3 +127,32 @@ def test_a_topic_where_nothing_moves_is_read_once() -> None:
         topic.ledger = ledger
 
     simulated(scenario, config_of(retention=RetentionConfig(ttl_s=1_000)))
+
+
+def test_slots_that_drain_are_free_when_what_they_wait_for_has_expired() -> None:
+    async def scenario(broker: SimBroker) -> None:
+        topic = await broker.topic()
+        _, _, first = await broker.consumer(topic, sub_type=SubType.Key_Shared, name="a", permits=1_000)
+        keys = [b"key-%d" % number for number in range(50)]
+        await broker.publish_entries(topic, [keyed(key) for key in keys])
+        await until(lambda: first.messages == 50)
+        _, _, second = await broker.consumer(topic, sub_type=SubType.Key_Shared, name="b", permits=1_000)
+        await asyncio.sleep(11)
+        await broker.publish_entries(topic, [keyed(key) for key in keys])
+        await asyncio.sleep(1)
+        assert second.messages == 0, "its slots are still with the first one"
+        assert first.messages < 100
+        await broker.keep_house(LOOK)
+        await until(lambda: first.messages + second.messages == 100)
+        assert second.messages > 0
+
+    simulated(scenario, TTL_10_S)
+
+
+def keyed(key: bytes) -> bytes:
+    """An entry with a key, as it is stored."""
+    metadata = pb.MessageMetadata(
+        producer_name="p", sequence_id=0, publish_time=1, partition_key=key.decode()
+    ).SerializeToString()
+    checked = len(metadata).to_bytes(4, "big") + metadata + b"payload"
+    return b"\x0e\x01" + crc32c.crc32c(checked).to_bytes(4, "big") + checked
