@@ -127,6 +127,20 @@ def test_replayed_entries_come_first_oldest_first_and_only_those_asked_for(cache
     asyncio.run(main())
 
 
+def test_replayed_entries_near_each_other_are_read_together() -> None:
+    async def main() -> None:
+        ledger = FakeLedger(200, cached_from=200)
+        reader = Reader(ledger, FakeCursor())
+        await reader.pull(200)
+        reads = ledger.reads
+        for entry_id in range(0, 100, 4):
+            reader.source.replay(5, entry_id)
+        assert await reader.pull(25) == [(entry_id, True) for entry_id in range(0, 100, 4)]
+        assert ledger.reads == reads + 13, "two of them are in each span of 5, the size of a read here"
+
+    asyncio.run(main())
+
+
 def test_an_entry_acknowledged_while_it_waits_for_replay_is_not_delivered_again() -> None:
     async def main() -> None:
         cursor = FakeCursor()

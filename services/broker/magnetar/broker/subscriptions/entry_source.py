@@ -314,6 +314,7 @@ class EntrySource:
             Position(ledger_id, first), last - first + 1, self._config.read_bytes_max
         )
         if run is None:
+            ledger_id, first, last = self._replay.first_window(entries_max, self._config.read_entries_max)
             self._start_read(Position(ledger_id, first), last - first + 1, replayed=True)
             return False
         self._replay.discard_range(ledger_id, first, run.last_entry_id)
@@ -423,16 +424,16 @@ class EntrySource:
         self._budget.release_read(self, byte_count, all_of_it=not self._held_bytes)
 
     def _take_replayed(self, start: Position, entries: int, runs: list[Run]) -> None:
-        """Only what was asked for: a read goes on past holes, into entries that are not to be replayed."""
+        """Only what was asked for: a read goes on past holes, or over others that lie between."""
         last_wanted = start.entry_id + entries - 1
         last_read = start.entry_id
         for run in runs:
             if run.ledger_id != start.ledger_id or run.first_entry_id > last_wanted:
                 last_read = last_wanted
                 break
-            wanted = run.slice(run.first_entry_id, min(run.last_entry_id, last_wanted))
-            last_read = wanted.last_entry_id
-            self._replayed.extend(self._passing(wanted))
+            last_read = min(run.last_entry_id, last_wanted)
+            for first, last in self._replay.ranges(run.ledger_id, run.first_entry_id, last_read):
+                self._replayed.extend(self._passing(run.slice(first, last)))
         # Entries up to here are delivered, or gone: acknowledged, trimmed or unreadable.
         self._replay.discard_range(start.ledger_id, start.entry_id, last_read if runs else last_wanted)
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 from pyroaring import BitMap
+
+_GAP_ENTRIES_MAX: Final = 32
+"""Between two entries that are read together: reading so many in vain costs less than another read."""
 
 
 class ReplaySet:
@@ -41,6 +47,35 @@ class ReplaySet:
         while last - first + 1 < entries_max and last + 1 in bitmap:
             last += 1
         return ledger_id, first, last
+
+    def first_window(self, entries_max: int, span_max: int) -> tuple[int, int, int]:
+        """(ledger id, first, last) of the oldest entries that lie near each other: worth one read.
+
+        At most `entries_max` of them and `span_max` in all; those between may not be among them.
+        """
+        ledger_id = min(self._ledgers)
+        bitmap = self._ledgers[ledger_id]
+        first = last = bitmap.min()
+        for entry_id in bitmap[:entries_max]:
+            if entry_id - last > _GAP_ENTRIES_MAX or entry_id - first >= span_max:
+                break
+            last = entry_id
+        return ledger_id, first, last
+
+    def ranges(self, ledger_id: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """What is in the set from `first` to `last` inclusive, as (first, last) of each stretch."""
+        bitmap = self._ledgers.get(ledger_id)
+        if bitmap is None:
+            return
+        start = end = -1
+        for entry_id in bitmap & BitMap(range(first, last + 1)):
+            if entry_id != end + 1 or start < 0:
+                if start >= 0:
+                    yield start, end
+                start = entry_id
+            end = entry_id
+        if start >= 0:
+            yield start, end
 
     def clear(self) -> None:
         self._ledgers.clear()
