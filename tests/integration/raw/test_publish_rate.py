@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.integration.harness import Endpoint
+from tests.integration.harness import Endpoint, StandaloneServer
 from tests.integration.raw.transcript import line, numbered, payloads
 
 SERVER_SETTINGS = {
@@ -45,3 +45,23 @@ def test_a_burst_is_taken_whole_and_the_connection_lives_through_its_wait(
         assert time.monotonic() - began >= (200 - 50) / 50
         c.flow(1_000)
         assert payloads(c.expect_messages(200)) == numbered(200)
+
+
+def test_the_rate_of_the_broker_is_shared_by_its_topics(server: StandaloneServer, topic: str) -> None:
+    server.stop()
+    topic_rate = server.settings.pop("maxPublishRatePerTopicInMessages")
+    server.settings["brokerPublisherThrottlingMaxMessageRate"] = "50"
+    try:
+        server.start()
+        with line(server.endpoint) as one, line(server.endpoint) as other:
+            for number, c in enumerate((one, other)):
+                c.open_producer(f"{topic}-{number}")
+            began = time.monotonic()
+            for number in range(60):
+                for c in (one, other):
+                    c.publish(b"m", first=number)
+            assert time.monotonic() - began >= (120 - 50 - 1) / 50
+    finally:
+        del server.settings["brokerPublisherThrottlingMaxMessageRate"]
+        server.settings["maxPublishRatePerTopicInMessages"] = topic_rate
+        server.restart()

@@ -73,6 +73,18 @@ def test_what_was_in_flight_is_stored_anew_when_that_failed() -> None:
     assert topic.ledger.stored == [b"0", b"1", b"2"]
 
 
+def test_what_was_held_of_a_producer_that_was_fenced_is_not_stored_behind_the_one_that_fenced_it() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, peer = topic.producer()
+    topic.send(producer, 0)
+    topic.send(producer, 0)
+    producer.fenced = True
+    topic.refuse()
+    assert peer.answers == [(0, "refused")]
+    assert topic.ledger.pending == []
+    assert (producer.pending_runs, peer.pending_bytes) == (0, 0)
+
+
 def test_what_is_in_flight_is_refused_when_storage_goes_on_failing() -> None:
     topic = FakeTopic(snapshot_entries=1)
     producer, peer = topic.producer()
