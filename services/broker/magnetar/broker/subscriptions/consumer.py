@@ -99,19 +99,19 @@ class Consumer:
             self._blocked_on_unacked = False
         return self._blocked_on_unacked
 
-    def limit_unacked(self, unacked_max: int) -> None:
-        """Another limit holds from now on."""
-        self.unacked_max = unacked_max
     def note_unacked(self) -> None:
         """It was given entries of its own (Shared, Key_Shared): it is blocked if these are too many."""
         if self.pending.messages >= self.unacked_max > 0:
             self._blocked_on_unacked = True
 
+    def limit_unacked(self, unacked_max: int) -> None:
+        """Another limit holds from now on."""
+        self.unacked_max = unacked_max
         self._blocked_on_unacked = False
+        self.note_unacked()
 
     def redelivers(self, messages: int) -> None:
         """So many messages that it held will be delivered again, which frees it whatever else it holds."""
-        self.note_unacked()
         self.stats.messages_redelivered += messages
         self._blocked_on_unacked = False
 

@@ -96,8 +96,8 @@ class Outlet:
         pending = slot_pending(consumer)
         messages = self._send_one(consumer, run, individual=True)
         pending.add_in_slot(run.ledger_id, run.first_entry_id, messages, slot)
-        self._count(run.ledger_id, run.first_entry_id, messages, run.byte_length)
         consumer.note_unacked()
+        self._count(run.ledger_id, run.first_entry_id, messages, run.byte_length)
 
     def send_share(self, consumer: Consumer, share: Share) -> None:
         """Key_Shared: send new entries, whole."""
@@ -105,8 +105,8 @@ class Outlet:
         ledger_id, entry_ids = share.ledger_id, share.entry_ids
         consumer.deliver_entries(ledger_id, entry_ids, share.entries, messages, byte_count, share.metadata)
         slot_pending(consumer).add_entries(ledger_id, entry_ids, share.slots, share.message_counts)
-        self._count(ledger_id, entry_ids[-1], messages, byte_count)
         consumer.note_unacked()
+        self._count(ledger_id, entry_ids[-1], messages, byte_count)
 
     def send_whole(self, consumer: Consumer, runs: list[Run]) -> tuple[int, int]:
         """Send new runs to a consumer of an ordered type, as they are; returns (entries, bytes)."""
