@@ -6,9 +6,11 @@ import asyncio
 from dataclasses import replace
 from typing import cast
 
+import pytest
+from magnetar.broker.topics.access_modes import EXCLUSIVE_WITH_FENCING
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.producer import Producer
-from magnetar.common.errors import LogFailed
+from magnetar.common.errors import LogFailed, ProducerFenced
 from magnetar.common.metadata.values import Policies, TopicPolicies, encode
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
@@ -192,6 +194,27 @@ def test_what_is_refused_after_a_switch_is_answered_as_it_was_taken() -> None:
         assert producer.pending_runs == 0
         publish(topic, producer, 0)
         await until(lambda: bool(answers(peer)))
+
+    in_a_broker(scenario)
+
+
+def test_who_is_fenced_while_its_last_id_is_being_found_out_never_publishes() -> None:
+    async def scenario(made: Topics) -> None:
+        topic = await load(made)
+        topic.apply_policies(replace(topic.policies, deduplication=True))
+        former = await producer_of(topic, ListeningPeer())
+        publish(topic, former, 0)
+        topic.remove_producer(former)
+        again = asyncio.create_task(producer_of(topic, ListeningPeer()))
+        await asyncio.sleep(0)
+        assert [*topic.producers] == ["p"]
+        leader = Producer(
+            2, "leader", 0, ListeningPeer(), True, {}, b"", 0, access_mode=EXCLUSIVE_WITH_FENCING
+        )
+        await topic.add_producer(leader)
+        with pytest.raises(ProducerFenced):
+            await again
+        assert [*topic.producers] == ["leader"]
 
     in_a_broker(scenario)
 

@@ -96,7 +96,7 @@ class PersistentPublishing(Topic):
             # What a former connection left in flight belongs to the last sequence id.
             try:
                 await self._deduplication.settled(producer.name)
-                self.check_open()
+                self.check_connected(producer)
             except BaseException:
                 self.remove_producer(producer)
                 raise

@@ -104,6 +104,14 @@ class Publishers(ABC):
         if isinstance(self.gate, TerminatedGate):
             raise TopicTerminated(f"topic {self.name} was terminated: it takes no more producers")
 
+    def check_connected(self, producer: Producer) -> None:
+        """Raises ProducerFenced or ServiceNotReady when it was sent away meanwhile."""
+        self.check_open()
+        if producer.fenced:
+            raise ProducerFenced(f"another producer has taken topic {self.name}")
+        if producer.closed:
+            raise ServiceNotReady(f"the producer was closed while it was added to topic {self.name}")
+
     # -- coming
 
     async def add_producer(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
