@@ -109,7 +109,7 @@ def test_delayed_messages_survive_the_server(
     consumer.close()
     getattr(server, how)()
     consumer = client.subscribe(topic, "s", SHARED)
-    delayed = []
+    delayed: list[int] = []
     while len(delayed) < 270:
         message = receive(consumer)
         number = int(message.data())

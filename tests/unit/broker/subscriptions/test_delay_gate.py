@@ -250,7 +250,8 @@ def test_the_index_is_shared_and_entries_in_it_are_not_read(serve: Serve) -> Non
     client = Client("o")
     consumer = serving.consumer("o")
     consumer.peer = client
-    serving.do(lambda: (other.add_consumer(consumer, SubType.Shared), other.add_permits(consumer, 1_000)))
+    serving.do(lambda: other.add_consumer(consumer, SubType.Shared))
+    serving.do(lambda: other.add_permits(consumer, 1_000))
     assert client.numbers == [300]
     assert topic.reads == [topic.position_of(300)]
     assert other.delayed == serving.subscription.delayed == 309

@@ -200,9 +200,8 @@ class TopicDelays:
         except Exception as error:
             log.exception("loading delayed entries broke", topic=self.records.topic)
             self._forget(f"a record cannot be loaded: {error!r}")
-        finally:
-            self._loading = None
-            self._arm()
+        self._loading = None
+        self._arm()
 
     def _forget(self, reason: str) -> None:
         """Records are lost: every entry of the index is read again, and tells its time again."""
