@@ -9,9 +9,9 @@ import pytest
 from tests.integration.harness import Endpoint, StandaloneServer
 from tests.integration.raw.transcript import Frame, Line, line, payload_frame
 
-EXCLUSIVE = {"producer_access_mode": "Exclusive"}
-FENCING = {"producer_access_mode": "ExclusiveWithFencing"}
-WAITING = {"producer_access_mode": "WaitForExclusive"}
+EXCLUSIVE: dict[str, Any] = {"producer_access_mode": "Exclusive"}
+FENCING: dict[str, Any] = {"producer_access_mode": "ExclusiveWithFencing"}
+WAITING: dict[str, Any] = {"producer_access_mode": "WaitForExclusive"}
 
 
 def ask(c: Line, topic: str, producer_id: int = 1, **fields: Any) -> int:
