@@ -62,14 +62,34 @@ def admin(context: click.Context, metadata_url: str, cluster: str, admin_url: st
     context.obj = Target(metadata_url, cluster, output, admin_url)
 
 
-for name, help_text in (
-    ("tenants", "Tenants: whose namespaces they are."),
-    ("namespaces", "Namespaces, and the policies of all their topics."),
-    ("topics", "Topics, their subscriptions and their figures."),
-    ("topicPolicies", "Policies of single topics."),
-):
-    module = f"magnetar.standalone.admin_{'topic_policies' if name == 'topicPolicies' else name}"
-    admin.add_command(LazyGroup(name, module, help_text))
+def _tenants() -> click.Group:
+    from magnetar.standalone.admin_tenants import tenants
+
+    return tenants
+
+
+def _namespaces() -> click.Group:
+    from magnetar.standalone.admin_namespaces import namespaces
+
+    return namespaces
+
+
+def _topics() -> click.Group:
+    from magnetar.standalone.admin_topics import topics
+
+    return topics
+
+
+def _topic_policies() -> click.Group:
+    from magnetar.standalone.admin_topic_policies import topic_policies
+
+    return topic_policies
+
+
+admin.add_command(LazyGroup("tenants", _tenants, "Tenants: whose namespaces they are."))
+admin.add_command(LazyGroup("namespaces", _namespaces, "Namespaces, and the policies of all their topics."))
+admin.add_command(LazyGroup("topics", _topics, "Topics, their subscriptions and their figures."))
+admin.add_command(LazyGroup("topicPolicies", _topic_policies, "Policies of single topics."))
 
 
 @admin.group()

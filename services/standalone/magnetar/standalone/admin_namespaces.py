@@ -107,5 +107,3 @@ def clear_properties(target: Target, namespace: str) -> None:
 
 
 add_policies(namespaces, "namespace")
-
-GROUP = namespaces

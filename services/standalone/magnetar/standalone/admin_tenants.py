@@ -78,6 +78,3 @@ def update(target: Target, tenant: str, admin_roles: str, allowed_clusters: str)
 def delete(target: Target, tenant: str, force: bool) -> None:
     """Delete a tenant that has no namespaces."""
     ask(target, "DELETE", tenant_path(tenant), query={"force": force or None})
-
-
-GROUP = tenants

@@ -26,5 +26,3 @@ def delete_topic_policies(target: Target, topic: str) -> None:
 
 
 add_policies(topic_policies, "topic")
-
-GROUP = topic_policies

@@ -173,5 +173,3 @@ def partitioned_stats(target: Target, topic: str, per_partition: bool) -> None:
 
 for command in COMMANDS:
     topics.add_command(command)
-
-GROUP = topics

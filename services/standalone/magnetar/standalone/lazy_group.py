@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Callable
 
 import click
 
 
 class LazyGroup(click.Group):
-    """Stands for the group called GROUP in a module."""
+    """Stands for the group that `load` gives."""
 
-    def __init__(self, name: str, module: str, help_text: str) -> None:
+    def __init__(self, name: str, load: Callable[[], click.Group], help_text: str) -> None:
         super().__init__(name=name, help=help_text)
-        self._module = module
+        self._load = load
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return self._group().list_commands(ctx)
+        return self._load().list_commands(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return self._group().get_command(ctx, cmd_name)
-
-    def _group(self) -> click.Group:
-        group = import_module(self._module).GROUP
-        assert isinstance(group, click.Group)
-        return group
+        return self._load().get_command(ctx, cmd_name)
