@@ -100,6 +100,7 @@ def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
     return {
         **shown,
         **_HOLES,
+        "delayedMessageIndexSizeInBytes": topic.delayed_index_bytes,
         "compaction": {
             "lastCompactionRemovedEventCount": 0,
             "lastCompactionSucceedTimestamp": 0,
