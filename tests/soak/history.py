@@ -171,12 +171,11 @@ class Subscription:
         places = self._in_place
         while self._settled < len(places) and self._is_acknowledged(places[self._settled]):
             self._settled += 1
-        first = max(self._settled, bisect_right(places, consumer.last))
+        last, consumer.last = consumer.last, position
+        first = max(self._settled, bisect_right(places, last))
         for skipped in places[first : bisect_left(places, position)]:
             if not self._is_acknowledged(skipped):
-                last = consumer.last
                 raise Violation(f"{self}: {consumer.name} got {position} after {last}, not {skipped}")
-        consumer.last = position
 
     def _is_acknowledged(self, position: Position) -> bool:
         return position <= self._acknowledged_to or position in self._sent

@@ -222,11 +222,12 @@ class _Run:
 
 
 def why_not_dispatching(endpoint: Endpoint, topic: str) -> str:
-    """What the statistics of the topic say of its subscription."""
+    """The reason that the server gives, and its statistics of the subscription."""
     path = topic.replace("://", "/")
     try:
-        with urllib.request.urlopen(f"{endpoint.http_url}/admin/v2/{path}/stats", timeout=30) as response:
+        url = f"{endpoint.http_url}/admin/v2/{path}/stats?whyNotDispatching=true"
+        with urllib.request.urlopen(url, timeout=30) as response:
             subscription = json.loads(response.read())["subscriptions"][SUBSCRIPTION]
     except (urllib.error.URLError, KeyError, TimeoutError) as error:
         return f"no statistics: {error}"
-    return str(subscription.get("whyNotDispatching") or json.dumps(subscription)[:1_000])
+    return f"{subscription['whyNotDispatching']}; {json.dumps(subscription)[:1_500]}"

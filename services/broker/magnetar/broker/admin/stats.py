@@ -16,7 +16,11 @@ from magnetar.common.errors import TopicNotFound
 
 
 def _wanted(call: Call) -> Wanted:
-    return Wanted(publishers=not call.flag("excludePublishers"), consumers=not call.flag("excludeConsumers"))
+    return Wanted(
+        publishers=not call.flag("excludePublishers"),
+        consumers=not call.flag("excludeConsumers"),
+        reason=call.flag("whyNotDispatching"),
+    )
 
 
 def _owner(call: Call) -> str:
@@ -68,6 +72,7 @@ _QUERY: Final = (
     "getEarliestTimeInBacklog:boolean=false",
     "excludePublishers:boolean=false",
     "excludeConsumers:boolean=false",
+    "whyNotDispatching:boolean=false",
 )
 
 ROUTES: Final = [

@@ -38,10 +38,12 @@ _HOLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the caller does not want to see."""
+    """What the caller does not want to see, and what he asks for besides."""
 
     publishers: bool = True
     consumers: bool = True
+    reason: bool = False
+    """Why a subscription is not dispatching: `whyNotDispatching`, which Pulsar does not have."""
 
 
 EVERYTHING: Final = Wanted()
@@ -165,6 +167,8 @@ def subscription_stats(topic: Topic, subscription: AnySubscription, wanted: Want
         shown |= _draining(list(draining.slots.values()), draining.cleared)
     if isinstance(subscription.stats, NonPersistentSubscriptionStats):
         shown["msgDropRate"] = subscription.stats.drops.rate
+    if wanted.reason:
+        shown["whyNotDispatching"] = subscription.why_not_dispatching()
     return shown
 
 
@@ -253,6 +257,7 @@ _OF_ONE_PART: Final = frozenset(
         "metadata",
         "keyHashRangeArrays",
         "drainingHashes",
+        "whyNotDispatching",
     }
 )
 
