@@ -64,7 +64,8 @@ class AccessMachine(RuleBasedStateMachine):
     def come(self, mode: int, data: st.DataObject) -> None:
         """A new client, or one that had the topic and comes back."""
         client = Client()
-        if self.gone and data.draw(st.booleans()):
+        comes_back = data.draw(st.booleans())
+        if self.gone and comes_back:
             client = data.draw(st.sampled_from(self.gone))
             self.gone.remove(client)
         occupied = self.holder is not None or bool(self.sharing) or bool(self.queue)
