@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from google.protobuf.message import DecodeError
 from magnetar.common.errors import DataCorruption
-from magnetar.common.wire.batch import payload_offset
+from magnetar.common.wire.batch import parse_metadata, payload_offset
 from magnetar.common.wire.events import SendRejected, SendRun
-from magnetar.common.wire.frame import BATCH_MESSAGES_MAX, ENTRY_HEADER_BYTES
-from magnetar.common.wire.pulsar_pb2 import CompressionType, MessageMetadata, ServerError
+from magnetar.common.wire.frame import BATCH_MESSAGES_MAX
+from magnetar.common.wire.pulsar_pb2 import CompressionType, ServerError
 
 MESSAGE_BYTES_MIN: Final = 6
 """Of one message in a batch: its length and a SingleMessageMetadata with a payload size."""
@@ -43,15 +42,11 @@ def correct_counts(sends: SendRun) -> dict[int, SendRejected]:
 
 def _message_count(entry: bytes) -> int:
     """Raises DataCorruption when there cannot be so many."""
-    payload_at = payload_offset(entry)
-    try:
-        metadata = MessageMetadata.FromString(entry[ENTRY_HEADER_BYTES:payload_at])
-    except DecodeError as error:
-        raise DataCorruption("a batch whose metadata is no protobuf message") from error
+    metadata = parse_metadata(entry)
     if not metadata.HasField("num_messages_in_batch"):
         return 1
     count = metadata.num_messages_in_batch
-    if 1 <= count <= (len(entry) - payload_at) // MESSAGE_BYTES_MIN:
+    if 1 <= count <= (len(entry) - payload_offset(entry)) // MESSAGE_BYTES_MIN:
         return count
     opaque = metadata.compression != CompressionType.NONE or metadata.encryption_keys
     if not opaque or not 1 <= count <= BATCH_MESSAGES_MAX:
