@@ -75,12 +75,9 @@ class SharedMachine(RuleBasedStateMachine):
         return sum([self.messages(taker.held) for taker in self.takers.values()])
 
     def look_at_limits(self) -> None:
-        """Blocked at a limit, free at half of it."""
+        """A consumer is free at half of its limit; a subscription is blocked at its own and free at half."""
         for taker in self.takers.values():
-            held = self.messages(taker.held)
-            if taker.limit and held >= taker.limit:
-                taker.blocked = True
-            elif held <= taker.limit // 2:
+            if self.messages(taker.held) <= taker.limit // 2:
                 taker.blocked = False
         if self.limit and self.unacked() >= self.limit:
             self.blocked = True
@@ -97,7 +94,7 @@ class SharedMachine(RuleBasedStateMachine):
         assert not holders, "an entry is with one consumer at a time"
         assert message.redelivery_count == self.asked.get(number, 0)
         assert taker.permits > 0, "nothing without permits"
-        assert not taker.limit or self.messages(taker.held) < taker.limit
+        assert not taker.blocked
         assert client.writable
         if number in self.again:
             self.again.discard(number)
@@ -110,6 +107,8 @@ class SharedMachine(RuleBasedStateMachine):
             self.new_from = number + 1
         taker.held.add(number)
         taker.permits -= self.counts[number]
+        if taker.limit and self.messages(taker.held) >= taker.limit:
+            taker.blocked = True
         self.look_at_limits()
 
     def better_come_first(self, client: Client, message: Message) -> None:

@@ -189,6 +189,30 @@ def test_permits_do_not_matter_to_who_holds_too_much(serve: Serve) -> None:
     assert client_of(consumer).take() == [10, 11, 12, 13, 14]
 
 
+def test_a_redelivery_frees_who_a_batch_took_far_beyond_the_limit(serve: Serve) -> None:
+    serving = serve(SubType.Shared, consumer_unacked_max=10)
+    consumer = serving.join("a", permits=100)
+    for messages in (4, 4, 20):
+        serving.publish(messages=messages)
+    serving.publish(2)
+    assert client_of(consumer).take() == [0, 1, 2]
+    serving.redeliver(consumer, [0])
+    assert client_of(consumer).take() == [0]
+    assert consumer.held_back_by is not None
+
+
+def test_another_consumers_part_of_a_batch_frees_who_holds_it(serve: Serve) -> None:
+    serving = serve(SubType.Shared, consumer_unacked_max=10)
+    holder = serving.join("a", permits=100)
+    other = serving.join("b")
+    serving.publish(messages=10)
+    serving.publish(3)
+    assert client_of(holder).take() == [0]
+    position = serving.topic.position_of(0)
+    serving.do(lambda: serving.subscription.ack_batch(*position, 0b11111, 10, other))
+    assert client_of(holder).take() == [1, 2, 3]
+
+
 def test_another_limit_by_policy_holds_at_once(serve: Serve) -> None:
     serving = serve(SubType.Shared, entries=30, unacked_max=10, consumer_unacked_max=10)
     consumer = serving.join("a", permits=100)

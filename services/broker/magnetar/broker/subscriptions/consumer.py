@@ -120,8 +120,10 @@ class Consumer:
         """Messages it can take now."""
         if self.permits <= 0 or not self.peer.writable or self.blocked_on_unacked:
             return 0
-        limit = self.unacked_max
-        return min(self.permits, limit - self.pending.messages) if limit else self.permits
+        if self.unacked_max <= 0:
+            return self.permits
+        # One who asked for a redelivery is free even if a big batch had taken it beyond its limit.
+        return min(self.permits, max(1, self.unacked_max - self.pending.messages))
 
     @property
     def held_back_by(self) -> str | None:

@@ -169,7 +169,7 @@ class Subscription:
         if self._broker_limit is not None and self._broker_limit.pauses(self):
             return 0
         limit = self._unacked_max
-        if not limit:
+        if limit <= 0:
             self._blocked_on_unacked = False
             return TURN_ENTRIES_MAX
         unacked = self.unacked_messages
@@ -317,6 +317,8 @@ class Subscription:
         holder = self._holder(consumer, ledger_id, entry_id)
         if holder is not None:
             holder.pending.reduce(ledger_id, entry_id, batch_size - after)
+            if holder is not consumer:
+                self.wake()
         if after > before:
             self._count_acks(consumer, after - before)
 
