@@ -34,6 +34,8 @@ OVER_BOOKIES = {
     "raw/test_acknowledgement.py",
     "raw/test_partitions.py::test_a_partitioned_topic_in_use_goes_only_by_force_and_then_whole",
     "raw/test_partitions.py::test_a_subscription_misses_nothing_of_partitions_that_a_topic_grows",
+    "raw/test_access_modes.py::test_the_epoch_survives_a_restart",
+    "raw/test_termination.py::test_producers_are_disconnected_and_refused_for_ever",
     "test_restart.py::test_acknowledged_messages_are_there_after_a_restart",
     "test_restart.py::test_nothing_whose_acknowledgement_was_confirmed_is_delivered_again",
     "test_restart.py::test_a_client_library_goes_on_by_itself",
