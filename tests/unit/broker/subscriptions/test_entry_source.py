@@ -261,3 +261,63 @@ def test_many_that_catch_up_at_once_with_room_for_one_read_all_come_to_their_end
         assert budget.reads == 0
 
     asyncio.run(main())
+
+
+class AckedCursor(FakeCursor):
+    """Asked entry by entry as well."""
+
+    def is_acked(self, ledger_id: int, entry_id: int) -> bool:
+        return entry_id in self.acked
+
+
+@pytest.mark.parametrize("cached_from", [0, 100])
+def test_due_entries_come_first_in_their_own_order(cached_from: int) -> None:
+    async def main() -> None:
+        cursor = AckedCursor()
+        reader = Reader(FakeLedger(20, cached_from=cached_from), cursor)
+        assert await reader.pull(12) == fresh(*range(12))
+        cursor.acked = {4}
+        reader.source.replay(5, 2)
+        reader.source.deliver_due([(5, 9), (5, 3), (5, 4), (5, 5), (5, 1)])
+        assert reader.source.replaying
+        assert await reader.pull(6, lot=1) == [
+            (9, True),
+            (3, True),
+            (5, True),
+            (1, True),
+            (2, True),
+            (12, False),
+        ]
+        assert not reader.source.replaying
+
+    asyncio.run(main())
+
+
+def test_due_entries_are_taken_as_many_as_fit() -> None:
+    async def main() -> None:
+        cursor = AckedCursor()
+        source = Reader(FakeLedger(20, cached_from=0), cursor).source
+        source.deliver_due([(5, 9), (5, 3), (5, 4), (5, 5), (5, 1)])
+        assert source.peek(1) is not None
+        cursor.acked = {3}
+        assert [run.first_entry_id for run in source.take_replayed(2, 1_000)] == [9, 4]
+        source._replayed[1].flags = RUN_CHUNK
+        assert [run.first_entry_id for run in source.take_replayed(9, 1)] == [5], "one may pass the bound"
+        assert source.take_replayed(9, 1_000) == []
+
+    asyncio.run(main())
+
+
+def test_entries_behind_a_due_one_are_not_read_on_from_when_memory_is_asked_back() -> None:
+    async def main() -> None:
+        reader = Reader(FakeLedger(12, cached_from=100), AckedCursor())
+        assert await reader.pull(1) == fresh(0)
+        reader.source.deliver_due([(5, 3)])
+        assert await reader.pull(1) == [(3, True)]
+        await asyncio.sleep(0.01)
+        read = reader.source.read_position
+        reader.source.give_back()
+        assert reader.source.read_position == read >= Position(5, 4)
+        assert await reader.pull(1) == [(1, True)]
+
+    asyncio.run(main())

@@ -91,6 +91,18 @@ class Outlet:
         consumer.deliver(run, messages, redelivery_count=count, ack_set=ack_set)
         return messages
 
+    def send_singly(self, consumer: Consumer, runs: list[Run]) -> int:
+        """Shared: send runs of one ordinary entry each, of which the cursor knows nothing; returns bytes."""
+        size = sum([run.byte_length for run in runs])
+        consumer.deliver_runs(runs, len(runs), size)
+        add = consumer.pending.add
+        for run in runs:
+            add(run.ledger_id, run.first_entry_id, 1)
+        consumer.note_unacked()
+        ledger_id, entry_id = max([(run.ledger_id, run.first_entry_id) for run in runs])
+        self._count(ledger_id, entry_id, len(runs), size)
+        return size
+
     def send_in_slot(self, consumer: Consumer, run: Run, slot: int) -> None:
         """Key_Shared: send one entry with what the cursor knows of it."""
         pending = slot_pending(consumer)

@@ -50,6 +50,10 @@ class SharedDelivery(IndividualDelivery):
         if outlet.skips(run):
             source.advance(len(run.entries))
             return len(run.entries), 0
+        if replayed and not self._cursor.has_entry_state:
+            singles = source.take_replayed(messages_max, bytes_max)
+            if singles:
+                return len(singles), outlet.send_singly(consumer, singles)
         chunk = run.flags & RUN_CHUNK and len(self._dispatcher.consumers) > 1
         part = outlet.front(consumer, run, 1 if chunk else messages_max, bytes_max, replayed=replayed)
         if part is None:
