@@ -20,7 +20,7 @@ from tests.unit.broker.subscriptions.serving import Client, Message, Serving, cl
 
 KEYS = [f"key-{number}" for number in range(7)]
 RANGES = [((0, 20_000),), ((20_001, 40_000),), ((40_001, 50_000), (60_000, 65_535))]
-LOOK_AHEAD = 6
+LOOK_AHEAD = 15
 BATCH = 3
 WAIT_S = 1.0
 
@@ -167,19 +167,49 @@ class KeySharedMachine(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), everything=st.booleans())
-    def nack(self, data: st.DataObject, everything: bool) -> None:
+    @rule(data=st.data(), everything=st.booleans(), permits=st.integers(0, 5))
+    def nack(self, data: st.DataObject, everything: bool, permits: int) -> None:
         consumer, numbers = self.some_held(data)
         if everything:
             numbers = self.held_by(consumer)
+        self.give_back(consumer, numbers, everything, permits)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), permits=st.integers(0, 5))
+    def nack_one_of_several_of_a_key(self, data: st.DataObject, permits: int) -> None:
+        """The others of the key stay with its consumer, who may not own it any more."""
+        counts = Counter(self.slots[number] for number in self.held)
+        several = [number for number in self.held if counts[self.slots[number]] > 1]
+        if several:
+            number = data.draw(st.sampled_from(several))
+            consumer = next(each for each in self.consumers if each.name == self.held[number])
+            self.give_back(consumer, [number], False, permits)
+
+    def give_back(self, consumer: Consumer, numbers: list[int], everything: bool, permits: int) -> None:
         for number in numbers:
             del self.held[number]
             self.asked[number] += 1
         positions = [self.serving.topic.position_of(number) for number in numbers]
-        self.serving.do(
-            lambda: self.serving.subscription.redeliver(consumer, None if everything else positions, None),
-            WAIT_S,
+        self.permits[consumer.name] += permits
+
+        def redeliver() -> None:
+            self.serving.subscription.redeliver(consumer, None if everything else positions, None)
+            self.serving.subscription.add_permits(consumer, permits)
+
+        self.serving.do(redeliver, WAIT_S)
+
+    @precondition(lambda self: any(self.unacked))
+    @rule(data=st.data())
+    def skip(self, data: st.DataObject) -> None:
+        """Everything up to some entry is acknowledged for the consumers, as when it expires."""
+        last = data.draw(
+            st.integers(0, min(len(self.unacked) - 1, self.unacked.index(max(self.unacked)) + 9))
         )
+        for number in range(last + 1):
+            self.unacked[number] = 0
+            self.held.pop(number, None)
+        position = self.serving.topic.position_of(last)
+        self.serving.do(lambda: self.serving.subscription.skip_to(position), WAIT_S)
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data())
@@ -240,6 +270,16 @@ class KeySharedMachine(RuleBasedStateMachine):
         assert {(slot, each.holder.name): each.unacked for slot, each in slots.items()} == expected
 
     @invariant()
+    def what_waits_is_counted_and_so_are_its_bytes(self) -> None:
+        if not getattr(self, "consumers", None):
+            return
+        delivery = self.delivery
+        assert delivery._held_count == sum(map(len, delivery._held.values()))
+        waiting = [share for each in delivery._waiting.values() for share in each._shares]
+        assert delivery._held_bytes == sum(share.byte_length for share in waiting)
+        assert self.serving.budget.reads >= delivery._held_bytes
+
+    @invariant()
     def consumers_hold_what_they_were_given(self) -> None:
         for consumer in getattr(self, "consumers", ()):
             numbers = sorted(self.held_by(consumer))
@@ -263,4 +303,4 @@ class KeySharedMachine(RuleBasedStateMachine):
 
 
 TestKeyShared = KeySharedMachine.TestCase
-TestKeyShared.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestKeyShared.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
