@@ -79,6 +79,16 @@ def test_a_read_takes_back_what_others_read_ahead() -> None:
     assert (first.held, second.held, budget.reads) == (0, 6 * MB, 6 * MB)
 
 
+def test_room_is_what_nobody_has_to_give_back_for() -> None:
+    budget = budget_of(10)
+    assert budget.has_room(10 * MB)
+    reader = Holder(budget)
+    assert reader.read(6 * MB)
+    assert budget.has_room(4 * MB)
+    assert not budget.has_room(4 * MB + 1)
+    assert reader.held == 6 * MB
+
+
 def test_a_read_waits_when_others_hold_what_cannot_be_given_up() -> None:
     budget = budget_of(10)
     reader = Holder(budget)

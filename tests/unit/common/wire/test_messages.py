@@ -66,6 +66,25 @@ def test_a_framer_follows_its_consumer_from_ledger_to_ledger() -> None:
         assert b"".join(out) == by_protobuf(4, ledger_id, 6)
 
 
+@pytest.mark.parametrize("gap", [1, 2, 50, 16_384])
+@pytest.mark.parametrize("first_entry", [0, 125, 16_382, 7 * 16_384 - 2])
+@pytest.mark.parametrize("epoch", [None, 3])
+def test_entries_with_gaps_between_them_have_the_frames_of_each_alone(
+    gap: int, first_entry: int, epoch: int | None
+) -> None:
+    ids = [first_entry + index * gap for index in range(len(ENTRIES))]
+    added = run_entry_metadata(1_700_000_000_000, 10, len(ENTRIES), None)
+    for metadata in (None, added):
+        out: list[bytes] = []
+        alone: list[bytes] = []
+        framer = MessageFramer(4, 2)
+        framer.frames_of(out, 5, ids, ENTRIES, consumer_epoch=epoch, entry_metadata=metadata)
+        for index, entry_id in enumerate(ids):
+            its_own = None if metadata is None else metadata[index : index + 1]
+            framer.frames(alone, 5, entry_id, [ENTRIES[index]], consumer_epoch=epoch, entry_metadata=its_own)
+        assert out == alone
+
+
 def test_entries_are_handed_on_and_not_copied() -> None:
     out: list[bytes] = []
     MessageFramer(4).frames(out, 5, 6, ENTRIES)

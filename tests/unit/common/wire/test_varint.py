@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from magnetar.common.wire import pulsar_pb2 as pb
-from magnetar.common.wire.varint import consecutive, decode_varint, encode_varint
+from magnetar.common.wire.varint import ascending, consecutive, decode_varint, encode_varint
 
 EDGES = sorted(
     {value for bits in range(0, 65, 7) for value in (2**bits - 1, 2**bits, 2**bits + 1)} | {2**64 - 1}
@@ -33,5 +33,16 @@ def test_the_varints_of_one_part_have_one_length(first: int) -> None:
         assert len(set(map(len, heads))) == 1
 
 
+@pytest.mark.parametrize("step", [1, 3, 1_000, 20_000])
+@pytest.mark.parametrize("first", [0, 100, 16_300, 3 * 16_384 - 100, 2**40 - 2])
+def test_ascending_varints_are_each_number_s_own_and_of_one_length_in_a_part(first: int, step: int) -> None:
+    numbers = [first + index * step for index in range(300)]
+    parts = list(ascending(numbers))
+    assert [head + tail for heads, tail in parts for head in heads] == list(map(encode_varint, numbers))
+    for heads, _ in parts:
+        assert len(set(map(len, heads))) == 1
+
+
 def test_no_numbers_make_no_parts() -> None:
     assert list(consecutive(7, 0)) == []
+    assert list(ascending([])) == []
