@@ -165,6 +165,16 @@ def test_names_are_decoded_once_and_plus_is_a_space(rest: Rest, namespace: str) 
         assert rest.get(f"/persistent/{namespace}/{segment}/stats")["msgInCounter"] == 0
 
 
+def test_half_a_character_is_refused_and_does_no_harm(rest: Rest, namespace: str) -> None:
+    path = f"/persistent/{namespace}/t"
+    rest.do("PUT", path)
+    for body in (b'{"x": "\\ud800"}', b'{"\\ud800": "x"}'):
+        assert "not JSON" in rest.refused(400, "PUT", f"{path}/properties", body)
+        assert "not JSON" in rest.refused(400, "PUT", f"/namespaces/{namespace}/properties", body)
+    rest.do("PUT", f"{path}/properties", {"x": "\U0001f600"})
+    assert rest.get(f"{path}/properties") == {"x": "\U0001f600"}
+
+
 def test_the_life_of_a_partitioned_topic(rest: Rest, namespace: str) -> None:
     path, name = f"/persistent/{namespace}/p", f"persistent://{namespace}/p"
     more_than_none = "Number of partitions should be more than 0"

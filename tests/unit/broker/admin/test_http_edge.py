@@ -46,6 +46,21 @@ def test_health_says_why_nobody_is_served(serving: Serving) -> None:
     serving(body)
 
 
+def test_a_broker_that_serves_nobody_loads_no_topic_and_changes_nothing(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        http.broker.not_ready = "another broker is the owner"
+        for route in routes(http.broker):
+            if route.method == "GET" and "{topic}" not in route.path:
+                continue
+            path = route.path.replace("{domain}", "persistent").replace("{", "").replace("}", "")
+            status, text = await http.get(path, route.method)
+            assert (route.path, status) == (route.path, 503)
+            assert "another broker is the owner" in text
+        assert (await http.json("/admin/v2/tenants"))[0] == 200  # type: ignore[index]
+
+    serving(body)
+
+
 def test_topics_are_listed_by_domain_and_system_topics_only_when_asked_for(serving: Serving) -> None:
     async def body(http: Http) -> None:
         broker = http.broker

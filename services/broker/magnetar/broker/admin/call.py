@@ -95,7 +95,11 @@ class Call:
         if not raw.strip():
             return _NOTHING
         try:
-            return json.loads(raw, parse_constant=_no_constant)
+            value = json.loads(raw, parse_constant=_no_constant)
+            if b"\\u" in raw:
+                # Half a surrogate pair is no text: nothing that keeps it could be written.
+                json.dumps(value, ensure_ascii=False).encode()
+            return value
         except (ValueError, RecursionError) as error:
             raise Refused(400, f"the body is not JSON: {error}") from error
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 from aiohttp import web
 from magnetar.broker.admin.call import BROKER, Call
 from magnetar.broker.authorization import authorize
-from magnetar.common.errors import InvalidName
+from magnetar.common.errors import InvalidName, ServiceNotReady
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
@@ -57,6 +57,11 @@ class Route:
     errors: Mapping[int, str] = field(default_factory=dict)
     """What it refuses, by status, besides COMMON_ERRORS."""
 
+    @property
+    def needs_owner(self) -> bool:
+        """Only a broker that serves clients may do it: it loads topics, or changes what is kept of them."""
+        return self.method != "GET" or "{topic}" in self.path
+
     def names_in(self, parts: list[str]) -> dict[str, str]:
         """The names in the segments of a path that matched."""
         template = self.path.strip("/").split("/")
@@ -77,7 +82,10 @@ def _authorized(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRes
     async def authorized(request: web.Request) -> web.StreamResponse:
         parts = segments(request)
         authorize(PRINCIPAL, route.action, "/".join(parts))
-        return await route.handler(Call(request, request.app[BROKER], parts, route.names_in(parts)))
+        broker = request.app[BROKER]
+        if broker.not_ready is not None and route.needs_owner:
+            raise ServiceNotReady(f"this broker serves nobody now: {broker.not_ready}")
+        return await route.handler(Call(request, broker, parts, route.names_in(parts)))
 
     return authorized
 

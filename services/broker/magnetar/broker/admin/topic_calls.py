@@ -21,6 +21,7 @@ from magnetar.common.naming.topic_name import DOMAINS, TopicName, is_system_topi
 TOPIC_PATH: Final = "/{tenant}/{namespace}/{topic}"
 TOPIC_ERRORS: Final = {
     404: "Namespace not found; Topic not found",
+    405: "a name that is reserved; a kind of topic that does not have it",
     412: "a name cannot be",
 }
 PATHS: Final = tuple((domain, f"/admin/v2/{domain}{TOPIC_PATH}") for domain in DOMAINS)
