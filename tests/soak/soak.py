@@ -88,7 +88,7 @@ def errors_in(server: StandaloneServer) -> list[str]:
 
 
 def plan(load: Load) -> list[tuple[str, Kind]]:
-    """Name and kind of each topic of the raw clients; every eighth is a partition of three."""
+    """Name and kind of each topic of the raw clients; now and then three are the partitions of one."""
     planned: list[tuple[str, Kind]] = []
     number = 0
     while len(planned) < load.topics:
