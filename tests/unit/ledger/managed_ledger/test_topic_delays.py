@@ -225,6 +225,40 @@ def test_chunks_that_cannot_be_copied_do_not_keep_the_cursors_from_going_on() ->
     simulated(scenario)
 
 
+def test_a_close_writes_the_index_down_also_while_a_flush_is_under_way() -> None:
+    async def scenario(process: Process) -> None:
+        topic, ledger_id, now = await with_cursor(process)
+        topic.ledger.delayed_entries().hold(now + 600_000, ledger_id, 7)
+        topic.ledger.cursors["sub"].ack(ledger_id, 0)
+        topic.ledger.flush_cursors()
+        await topic.ledger.close()
+        topic = await load_again(topic.ctx)
+        assert topic.ledger.delays is not None
+        assert list(topic.ledger.delays.index.entries_of(ledger_id) or ()) == [7]
+
+    simulated(scenario)
+
+
+def test_the_index_forgets_ledgers_that_are_trimmed() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        cursor = await topic.ledger.create_cursor("sub", EARLIEST, {})
+        positions = await topic.publish_confirmed(10)
+        await asyncio.sleep(0.5)
+        positions += await topic.publish_confirmed(3)
+        sub = Subscription(topic)
+        for position in positions:
+            sub.delays.hold(topic.ctx.clock.wall_ms() + 60_000, *position)
+        first, last = positions[0].ledger_id, positions[-1].ledger_id
+        assert sub.delays.index.ledger_ids == [first, last]
+        cursor.ack_cumulative(Position(last, 0))
+        await topic.flushed()
+        await until(lambda: sub.delays.index.ledger_ids == [last])
+        assert sub.delays.index.count == 3
+
+    simulated(scenario)
+
+
 def test_nothing_goes_on_after_a_close() -> None:
     async def scenario(process: Process) -> None:
         topic, ledger_id, now = await with_cursor(process)

@@ -202,6 +202,7 @@ class CursorLedger:
         """The last flush before the topic is closed."""
         if self.delays is not None:
             self.delays.leave()
+        self._flush_wanted = True  # also when a flush is in flight, which does not have all of it
         self.flush(None)
 
     def prove(self, done: Done) -> bool:
