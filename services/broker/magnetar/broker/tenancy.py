@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 from magnetar.broker.policies.policy_writer import TRIES_MAX
 from magnetar.common.errors import (
+    NamespaceExists,
     NamespaceNotEmpty,
     NamespaceNotFound,
     NotAllowed,
-    NamespaceExists,
     UnknownOutcome,
     VersionMismatch,
 )
