@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from aiohttp import web
+from magnetar.broker.admin.backlogs import nth_unacked
 from magnetar.broker.admin.call import Call
 from magnetar.broker.admin.http_errors import Refused
-from magnetar.broker.admin.subscriptions import nth_unacked
 from magnetar.broker.admin.topic_calls import persistent, stored_subscription
 from magnetar.broker.admin.topics import topic_routes
 from magnetar.broker.topics.persistent_topic import PersistentTopic

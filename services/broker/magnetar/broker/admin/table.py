@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from magnetar.broker.admin import (
+    backlogs,
     cluster,
     lookup,
     messages,
@@ -31,6 +32,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *partitioned.ROUTES,
         *stats.ROUTES,
         *subscriptions.ROUTES,
+        *backlogs.ROUTES,
         *messages.ROUTES,
         *topic_policies.ROUTES,
         *lookup.ROUTES,
