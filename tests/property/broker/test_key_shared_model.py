@@ -28,13 +28,13 @@ WAIT_S = 1.0
 class KeySharedMachine(RuleBasedStateMachine):
     """The reference knows what is acknowledged, who holds what, and everybody's permits."""
 
+    sharing = "in order"
+
     @initialize(
         consistent_hashing=st.booleans(),
-        sharing=st.sampled_from(["in order", "out of order", "sticky"]),
         bytes_max=st.sampled_from([1, 200, 1 << 20]),
     )
-    def start(self, consistent_hashing: bool, sharing: str, bytes_max: int) -> None:
-        self.sharing = sharing
+    def start(self, consistent_hashing: bool, bytes_max: int) -> None:
         config = DispatchConfig(
             key_shared_consistent_hashing=consistent_hashing,
             key_shared_points=3,
@@ -302,5 +302,21 @@ class KeySharedMachine(RuleBasedStateMachine):
             self.serving.close()
 
 
+class OutOfOrderMachine(KeySharedMachine):
+    """Consumers that want their keys at once."""
+
+    sharing = "out of order"
+
+
+class StickyMachine(KeySharedMachine):
+    """Consumers that name their slots; some slots are nobody's."""
+
+    sharing = "sticky"
+
+
 TestKeyShared = KeySharedMachine.TestCase
 TestKeyShared.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestOutOfOrder = OutOfOrderMachine.TestCase
+TestSticky = StickyMachine.TestCase
+for case in (TestOutOfOrder, TestSticky):
+    case.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)

@@ -289,6 +289,16 @@ def test_what_is_acknowledged_while_it_waits_is_not_delivered(serve: Serve) -> N
     assert serving.budget.reads == 0
 
 
+def test_what_waits_goes_on_behind_what_was_acknowledged_while_it_waited(serve: Serve) -> None:
+    serving = serve()
+    _, lower = two(serving, permits=1)
+    serving.publish_keys([LOW_KEY] * 10)
+    serving.do(serving.delivery.give_back)
+    serving.do(lambda: serving.subscription.skip_to(serving.topic.position_of(4)))
+    serving.flow(lower, 3)
+    assert client_of(lower).numbers == [0, 5, 6, 7], "the first three that are read again are gone"
+
+
 def test_a_rewind_starts_anew_without_what_waited(serve: Serve) -> None:
     serving = serve()
     _, lower = two(serving, permits=2)

@@ -193,12 +193,12 @@ class KeySharedDelivery(IndividualDelivery):
 
     def _deliver_again(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
         peeked = self._source.peek(entries_max)
+        if not self._source.replaying:
+            # All of it is gone, acknowledged meanwhile: what waits, or is new, may go on.
+            return 1, 0
         if peeked is None:
             return None
-        run, replayed = peeked
-        if not replayed:
-            # What was to be delivered again is gone: acknowledged meanwhile.
-            return 1, 0
+        run, _ = peeked
         if self._outlet.skips(run):
             self._source.advance(len(run.entries))
             return len(run.entries), 0
