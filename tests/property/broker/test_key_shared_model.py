@@ -317,6 +317,6 @@ class StickyMachine(KeySharedMachine):
 TestKeyShared = KeySharedMachine.TestCase
 TestKeyShared.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestOutOfOrder = OutOfOrderMachine.TestCase
+TestOutOfOrder.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
 TestSticky = StickyMachine.TestCase
-for case in (TestOutOfOrder, TestSticky):
-    case.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
+TestSticky.settings = TestOutOfOrder.settings

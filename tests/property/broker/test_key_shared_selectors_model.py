@@ -179,7 +179,8 @@ class StickyRangesMachine(Machine):
 
 
 TestHashRanges = HashRangesMachine.TestCase
+TestHashRanges.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
 TestConsistentHashing = ConsistentHashingMachine.TestCase
+TestConsistentHashing.settings = TestHashRanges.settings
 TestStickyRanges = StickyRangesMachine.TestCase
-for case in (TestHashRanges, TestConsistentHashing, TestStickyRanges):
-    case.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestStickyRanges.settings = TestHashRanges.settings
