@@ -35,6 +35,9 @@ from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 TURN_ENTRIES_MAX: Final = 1_000
 """Entries delivered before other work gets the event loop again (about half a millisecond)."""
 
+KEY_SHARED_TURN_ENTRIES_MAX: Final = 300
+"""The same where each entry's key is looked at and entries are divided among consumers."""
+
 TURN_BYTES_MAX: Final = 1024 * 1024
 
 SubType = CommandSubscribe.SubType
@@ -447,11 +450,12 @@ class Subscription:
         self._turn_scheduled = False
         entries = size = 0
         rate = self.dispatch_rate
-        while entries < TURN_ENTRIES_MAX and size < TURN_BYTES_MAX:
+        turn_entries_max = TURN_ENTRIES_MAX if self.key_shared is None else KEY_SHARED_TURN_ENTRIES_MAX
+        while entries < turn_entries_max and size < TURN_BYTES_MAX:
             delivery, source = self._delivery, self._source
             if delivery is None or source is None:
                 return
-            entries_max, bytes_max = TURN_ENTRIES_MAX - entries, TURN_BYTES_MAX - size
+            entries_max, bytes_max = turn_entries_max - entries, TURN_BYTES_MAX - size
             if delivery.individual:
                 room = self._unacked_room()
                 source.replays_only = room <= 0
