@@ -194,6 +194,24 @@ def test_redelivery_keeps_the_order_of_a_key(serve: Serve) -> None:
     assert client_of(upper).take() == []
 
 
+def test_what_is_given_back_does_not_pass_what_was_given_back_before(serve: Serve) -> None:
+    serving = serve()
+    _, lower = two(serving, permits=2)
+    serving.publish_keys([LOW_KEY] * 4)
+    assert client_of(lower).take() == [0, 1]
+    serving.redeliver(lower, [0])
+    assert client_of(lower).take() == [], "there is no permit"
+
+    def give_back_and_flow() -> None:
+        serving.subscription.redeliver(lower, [serving.topic.position_of(1)], None)
+        serving.subscription.add_permits(lower, 1)
+
+    serving.do(give_back_and_flow)
+    assert client_of(lower).take() == [0]
+    serving.flow(lower, 9)
+    assert client_of(lower).take() == [1, 2, 3]
+
+
 def test_what_the_old_owner_gives_back_goes_to_the_new_one_after_draining(serve: Serve) -> None:
     serving = serve()
     old = serving.join("old", permits=100)
