@@ -115,8 +115,8 @@ class DispatchConfig:
     )
     broker_unacked_max: int = setting(
         0,
-        "Unacknowledged messages of all Shared and Key_Shared subscriptions of this broker at which those with "
-        "many of them pause, until half. 0: no limit.",
+        "Unacknowledged messages of all Shared and Key_Shared subscriptions of this broker at which those "
+        "with many of them pause, until half. 0: no limit.",
         key="maxUnackedMessagesPerBroker",
         minimum=0,
     )
@@ -143,8 +143,8 @@ class DispatchConfig:
     )
     key_shared_consistent_hashing: bool = setting(
         True,
-        "Divide the slots of Key_Shared subscriptions by consistent hashing; else each consumer has one range "
-        "and a newcomer halves the largest.",
+        "Divide the slots of Key_Shared subscriptions by consistent hashing; else each consumer has one "
+        "range and a newcomer halves the largest.",
         key="subscriptionKeySharedUseConsistentHashing",
     )
     key_shared_points: int = setting(

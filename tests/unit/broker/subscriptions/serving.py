@@ -231,9 +231,9 @@ class Serving:
             broker_limit=broker_limit,
         )
         self._next_id = 0
-
         self.quiet_s = 0.1
         """Virtual seconds that every call lets pass, unless told otherwise."""
+
     def _spawn(self, coro: Any, name: str) -> None:
         task = asyncio.get_running_loop().create_task(coro, name=name)
         self._tasks.add(task)

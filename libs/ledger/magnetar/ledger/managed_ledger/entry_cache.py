@@ -42,7 +42,8 @@ class TopicCache:
         at = len(runs) - 1
         # Who follows the tail asks for the newest run; the search is for those a little behind.
         if at >= self._first and _start(runs[at]) > start:
-            at = bisect_right(runs, start, lo=self._first, hi=at, key=_start) - 1
+            wanted: tuple[int, int] = start
+            at = bisect_right(runs, wanted, lo=self._first, hi=at, key=_start) - 1
         if at < self._first:
             return None
         run = runs[at]

@@ -241,8 +241,9 @@ class DelayedDeliveryConfig:
     enabled: bool = setting(True, "Deliver messages at their deliver_at time.", key="delayedDeliveryEnabled")
     tick_ms: int = setting(
         1_000,
-        "Longest sleep of the timer of delayed messages, in milliseconds: a step of the clock is noticed within "
-        "it. Each message goes out at its own time (Pulsar: up to one tick early, or late when it is strict).",
+        "Longest sleep of the timer of delayed messages, in milliseconds: a step of the clock is noticed "
+        "within it. Each message goes out at its own time (Pulsar: up to one tick early, or late when it is "
+        "strict).",
         key="delayedDeliveryTickTimeMillis",
         minimum=1,
     )
