@@ -173,3 +173,12 @@ def test_the_epoch_survives_a_restart(server: StandaloneServer, topic: str, cras
         assert epoch_of(c.open_producer(topic, 3, topic_epoch=epochs[1], **EXCLUSIVE)) == epochs[1]
         close(c, 3)
         assert epoch_of(c.open_producer(topic, 4, **EXCLUSIVE)) == epochs[1] + 1
+
+
+def test_a_producer_that_is_closed_while_it_is_created_never_has_the_topic(
+    endpoint: Endpoint, topic: str
+) -> None:
+    with line(endpoint) as c:
+        ask(c, topic, 1, **FENCING)
+        close(c)
+        assert epoch_of(c.open_producer(topic, 2, **EXCLUSIVE)) == 0

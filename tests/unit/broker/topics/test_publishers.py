@@ -360,3 +360,27 @@ def test_a_closing_topic_takes_nobody(mode: ProducerAccessMode.ValueType) -> Non
         assert topic.access is None
 
     scenario(run)
+
+
+def test_a_client_that_goes_before_it_waits_does_not_wait() -> None:
+    async def test(topic: FakeTopic) -> None:
+        holder = await come(topic, EXCLUSIVE)
+        probed = asyncio.Event()
+
+        class SlowPeer(Peer):
+            async def is_alive(self) -> bool:
+                await probed.wait()
+                return True
+
+        holder.producer.peer = SlowPeer()
+        late = await come(topic, WAIT_FOR_EXCLUSIVE, name=holder.producer.name)
+        await late.go()
+        probed.set()
+        await settle()
+        assert late.refused_with(ServiceNotReady)
+        assert not late.waits
+        await holder.go()
+        assert topic.access is None
+        assert topic.epoch == 1, "nobody had the topic since"
+
+    scenario(test)

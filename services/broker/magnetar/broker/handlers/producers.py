@@ -97,6 +97,8 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
         access_mode=command.producer_access_mode,
         topic_epoch=command.topic_epoch + 1 if command.HasField("topic_epoch") else 0,
     )
+    if opening.cancelled:
+        raise ServiceNotReady(f"producer {command.producer_id} was closed while it was created")
     opening.on_cancelled = lambda: topic.remove_producer(producer)
     await topic.add_producer(producer, lambda: _tell_to_wait(client, command.request_id, producer))
     return OpenProducer(topic, producer)

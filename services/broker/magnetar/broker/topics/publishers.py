@@ -125,6 +125,7 @@ class Publishers(ABC):
         check_encrypts(self.policies, self.name, producer)
         await self._probe_namesake(producer)
         self._check_publishing()
+        self.check_connected(producer)
         access = self.access
         if access is None:
             if producer.access_mode == SHARED:
