@@ -10,6 +10,7 @@ import pytest
 from magnetar.broker.error_codes import code_of
 from magnetar.broker.policies.config import QuotaConfig
 from magnetar.broker.policies.effective import EVICT, EXCEPTION, HOLD, Quota
+from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic_backlog import oldest_age_s
 from magnetar.common.errors import ProducerBlocked, ProducerQuotaExceeded
 from magnetar.common.naming.position import Position
@@ -172,5 +173,30 @@ def test_eviction_lets_the_ledgers_behind_it_go() -> None:
             await asyncio.sleep(0.1)
         await broker.keep_house(LOOK)
         await until(lambda: topic.storage_entries <= 22)
+
+    simulated(scenario)
+
+
+@pytest.mark.parametrize("afterwards", [Quota(3_600, EVICT), Quota(-1, EVICT)])
+def test_a_quota_that_is_lifted_while_ages_are_read_evicts_by_what_was_exceeded(
+    monkeypatch: pytest.MonkeyPatch, afterwards: Quota
+) -> None:
+    async def scenario(broker: SimBroker) -> None:
+        topic = await broker.topic()
+        subscription = await broker.subscription(topic)
+        topic.apply_policies(replace(topic.policies, time_quota=Quota(1_000, EVICT)))
+        await broker.publish(topic, 1)
+        await asyncio.sleep(995)
+        await broker.publish(topic, 7)
+        await asyncio.sleep(10)
+
+        async def read(of: PersistentTopic, now_ms: int) -> int:
+            age_s = await oldest_age_s(of, now_ms)
+            topic.apply_policies(replace(topic.policies, time_quota=afterwards))
+            return age_s
+
+        monkeypatch.setattr("magnetar.broker.topics.backlog_quota.oldest_age_s", read)
+        await broker.keep_house(LOOK)
+        assert subscription.backlog() == 7
 
     simulated(scenario)

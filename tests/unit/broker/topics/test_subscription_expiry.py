@@ -65,3 +65,21 @@ def test_a_subscription_that_has_a_consumer_by_now_is_not_deleted() -> None:
         assert topic.subscriptions["s"].consumers == [consumer]
 
     simulated(scenario)
+
+
+def test_a_subscription_that_was_used_while_others_were_deleted_stays() -> None:
+    async def scenario(broker: SimBroker) -> None:
+        topic = await broker.topic()
+        topic.apply_policies(replace(topic.policies, subscription_expiration_min=10))
+        await broker.subscription(topic, "first")
+        await broker.subscription(topic, "second")
+        await broker.keep_house(LOOK)
+        await asyncio.sleep(601)
+        look = asyncio.create_task(broker.keep_house(LOOK))
+        await asyncio.sleep(0)
+        used, consumer, _ = await broker.consumer(topic, "second")
+        topic.remove_consumer(used, consumer)
+        await look
+        assert set(topic.subscriptions) == {"second"}
+
+    simulated(scenario)

@@ -40,23 +40,25 @@ def has_quota(policies: EffectivePolicies) -> bool:
     return policies.size_quota.limit >= 0 or policies.time_quota.limit > 0
 
 
-async def exceeded(topic: PersistentTopic, now_ms: int) -> list[str]:
-    """Which of the topic's quotas are exceeded now: SIZE, TIME. Raises StorageError."""
-    kinds = []
+async def exceeded(topic: PersistentTopic, now_ms: int) -> list[tuple[str, Quota]]:
+    """Which of the topic's quotas are exceeded now: SIZE, TIME. Raises StorageError.
+
+    Each with the quota that is: the policies may be others once this has read how old the backlog is.
+    """
+    found = []
     size, time = topic.policies.size_quota, topic.policies.time_quota
     if 0 <= size.limit <= backlog_bytes(topic):
-        kinds.append(SIZE)
+        found.append((SIZE, size))
     if 0 < time.limit < await oldest_age_s(topic, now_ms):
-        kinds.append(TIME)
-    return kinds
+        found.append((TIME, time))
+    return found
 
 
 async def refuse_producer(topic: PersistentTopic, now_ms: int) -> None:
     """Raises ProducerBlocked or ProducerQuotaExceeded while a quota keeps producers out."""
-    for kind in await exceeded(topic, now_ms):
-        policy = _quota(topic, kind).policy
-        if policy != EVICT:
-            refused = ProducerBlocked if policy == HOLD else ProducerQuotaExceeded
+    for kind, quota in await exceeded(topic, now_ms):
+        if quota.policy != EVICT:
+            refused = ProducerBlocked if quota.policy == HOLD else ProducerQuotaExceeded
             raise refused(
                 f"the backlog of topic {topic.name} is beyond its {kind} quota; it has to be consumed first"
             )
@@ -64,17 +66,16 @@ async def refuse_producer(topic: PersistentTopic, now_ms: int) -> None:
 
 async def enforce(topic: PersistentTopic, now_ms: int) -> None:
     """Do what the topic's policies say about each quota that is exceeded."""
-    for kind in await exceeded(topic, now_ms):
-        if _quota(topic, kind).policy == EVICT:
-            await _evict(topic, kind, now_ms)
+    for kind, quota in await exceeded(topic, now_ms):
+        if quota.policy == EVICT:
+            await _evict(topic, kind, quota.limit, now_ms)
         elif topic.producers:
             log.warning("backlog quota exceeded, producers disconnected", topic=topic.name.full, quota=kind)
             for producer in list(topic.producers.values()):
                 topic.disconnect_producer(producer)
 
 
-async def _evict(topic: PersistentTopic, kind: str, now_ms: int) -> None:
-    limit = _quota(topic, kind).limit
+async def _evict(topic: PersistentTopic, kind: str, limit: int, now_ms: int) -> None:
     if kind == SIZE:
         target = topic.ledger.spans.position_before_last(limit * _KEPT_PERCENT // 100)
     else:
@@ -86,7 +87,3 @@ async def _evict(topic: PersistentTopic, kind: str, now_ms: int) -> None:
             skipped += subscription.skip_to(target)
     EVICTIONS.labels(kind).inc()
     log.warning("backlog quota exceeded, backlog skipped", topic=topic.name.full, quota=kind, entries=skipped)
-
-
-def _quota(topic: PersistentTopic, kind: str) -> Quota:
-    return topic.policies.size_quota if kind == SIZE else topic.policies.time_quota

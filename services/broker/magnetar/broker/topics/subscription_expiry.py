@@ -29,7 +29,15 @@ class SubscriptionExpiry:
             return None
         now = self._clock.monotonic()
         expired = [each for each in topic.subscriptions.values() if _idle_s(each, now) > minutes * 60]
-        return _delete(topic, expired) if expired else None
+        return self._delete(topic, expired, minutes * 60) if expired else None
+
+    async def _delete(self, topic: PersistentTopic, expired: list[Subscription], idle_s_max: int) -> None:
+        for subscription in expired:
+            # While others were deleted somebody may have come, and gone again.
+            if await topic.delete_unused(
+                subscription, lambda each: _idle_s(each, self._clock.monotonic()) > idle_s_max
+            ):
+                log.info("subscription expired", topic=topic.name.full, subscription=subscription.name)
 
 
 def _idle_s(subscription: Subscription, now: float) -> float:
@@ -38,9 +46,3 @@ def _idle_s(subscription: Subscription, now: float) -> float:
     if subscription.idle_since is None:
         subscription.idle_since = now
     return now - subscription.idle_since
-
-
-async def _delete(topic: PersistentTopic, expired: list[Subscription]) -> None:
-    for subscription in expired:
-        if await topic.delete_unused(subscription):
-            log.info("subscription expired", topic=topic.name.full, subscription=subscription.name)
