@@ -114,10 +114,15 @@ class ByteBudget:
         return True
 
     def release_read(self, holder: ReadHolder, byte_count: int, *, all_of_it: bool) -> None:
-        """Bytes of a read were delivered or dropped; `all_of_it`: the holder has nothing more."""
+        """Bytes of a read were delivered or dropped; `all_of_it`: the holder has nothing more.
+
+        One that has is asked to give it back: also when it had nothing while the read was under way.
+        """
         self.reads -= byte_count
         if all_of_it:
             self._holders.pop(id(holder), None)
+        else:
+            self._holders[id(holder)] = holder
         self._moved(-byte_count)
 
     def wait_to_publish(self, who: int, resume: Callable[[], None]) -> None:

@@ -263,6 +263,27 @@ def test_many_that_catch_up_at_once_with_room_for_one_read_all_come_to_their_end
     asyncio.run(main())
 
 
+def test_what_was_read_while_the_last_of_an_earlier_read_was_delivered_can_be_asked_back() -> None:
+    class Other:
+        def give_back(self) -> None:
+            raise AssertionError("it holds nothing yet")
+
+    async def main() -> None:
+        reader = Reader(FakeLedger(30, cached_from=100), FakeCursor())
+        budget = reader.budget = ByteBudget(MemoryConfig(budget_megabytes=1), EntryCache(0))
+        config = DispatchConfig(read_entries_max=5, read_bytes_max=600_000)
+        reader.source._budget, reader.source._config = budget, config
+        assert await reader.pull(5, lot=5) == fresh(*range(5))
+        assert reader.source.reading
+        await asyncio.gather(*reader.tasks)
+        await asyncio.sleep(0)
+        assert budget.reads > 0, "nobody takes what was read ahead"
+        assert budget.reserve_read(Other(), 1024 * 1024), "nothing else may be held, so it is given back"
+        assert budget.reads == 1024 * 1024
+
+    asyncio.run(main())
+
+
 class AckedCursor(FakeCursor):
     """Asked entry by entry as well."""
 
