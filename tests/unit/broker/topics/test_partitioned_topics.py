@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from magnetar.broker.config import BrokerConfig, TopicConfig
 from magnetar.broker.policies.config import PolicyConfig, TopicCreationConfig
+from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.common.errors import (
     InvalidName,
     InvalidPartitions,
@@ -18,10 +19,12 @@ from magnetar.common.errors import (
     TopicExists,
     TopicNotFound,
 )
+from magnetar.common.metadata.values import Policies
 from magnetar.common.naming.position import EARLIEST
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
 
+from tests.simulation.power_loss import KEYS
 from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, producer_of, subscribed
 from tests.unit.ledger.managed_ledger.harness import until
 
@@ -256,5 +259,93 @@ def test_no_plain_topic_comes_to_be_under_the_name_of_a_partitioned_one() -> Non
             await made.load("orders")
         await made.load("orders-partition-0-sub-DLQ")
         await made.load("lonely-partition-3")
+
+    in_a_broker(scenario)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 6, 10, 20])
+@pytest.mark.parametrize("growth_first", [True, False])
+def test_a_topic_that_is_deleted_while_it_grows_leaves_no_partition(steps: int, growth_first: bool) -> None:
+    async def scenario(made: Topics) -> None:
+        nothing = made.keys()
+        await made.partitioned.create_partitioned(NAME, 2, {})
+        await subscribed(await made.load("orders-partition-0"), ListeningPeer())
+        changes = [made.partitioned.grow(NAME, 4), made.partitioned.delete_partitioned(NAME, force=True)]
+        tasks = []
+        for change in changes if growth_first else reversed(changes):
+            tasks.append(asyncio.create_task(change))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+        await asyncio.wait(tasks)
+        for error in [task.exception() for task in tasks]:
+            assert error is None or isinstance(error, ServiceNotReady | TopicNotFound), error
+        count = await made.registry.partitions(NAME)
+        assert len(await made.registry.list(NAMESPACE, persistent=True)) == count
+        if count:
+            await made.partitioned.delete_partitioned(NAME, force=True)
+        assert made.keys() == nothing
+
+    in_a_broker(scenario)
+
+
+def test_of_two_growths_at_once_one_is_done() -> None:
+    async def scenario(made: Topics) -> None:
+        await made.partitioned.create_partitioned(NAME, 2, {})
+        both = await asyncio.gather(
+            made.partitioned.grow(NAME, 3), made.partitioned.grow(NAME, 5), return_exceptions=True
+        )
+        assert sum(result is None for result in both) == 1, both
+        count = await made.registry.partitions(NAME)
+        assert len(await made.registry.list(NAMESPACE, persistent=True)) == count
+
+    in_a_broker(scenario)
+
+
+def test_a_partitioned_topic_is_not_made_while_a_plain_one_of_its_name_is_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(made: Topics) -> None:
+        await made.load("orders")
+        forget = made.schemas.delete
+        refused: list[BaseException | None] = []
+
+        async def creating(name: TopicName) -> None:
+            with pytest.raises(ServiceNotReady) as error:
+                await made.partitioned.create_partitioned(NAME, 2, {})
+            refused.append(error.value)
+            await forget(name)
+
+        monkeypatch.setattr(made.schemas, "delete", creating)
+        await made.registry.delete(NAME, force=False)
+        assert refused
+        await made.partitioned.create_partitioned(NAME, 2, {})
+
+    in_a_broker(scenario)
+
+
+def test_policies_are_gone_with_their_topic_whatever_fails_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(made: Topics) -> None:
+        async def failing(name: TopicName) -> None:
+            raise MetadataError("not now")
+
+        monkeypatch.setattr(made.schemas, "delete", failing)
+        writer = PolicyWriter(made.process.metadata, KEYS)
+        plain = TopicName.parse("plain")
+
+        def expire(policies: Policies) -> None:
+            policies.message_ttl_s = 1
+
+        await made.load("plain")
+        await writer.change_topic(plain, expire)
+        with pytest.raises(MetadataError):
+            await made.registry.delete(plain, force=False)
+        assert (await made.load("plain")).policies.message_ttl_s == 0
+
+        await made.partitioned.create_partitioned(NAME, 2, {})
+        await writer.change_topic(NAME, expire)
+        with pytest.raises(MetadataError):
+            await made.partitioned.delete_partitioned(NAME, force=False)
+        await made.partitioned.create_partitioned(NAME, 2, {})
+        assert (await made.load("orders-partition-0")).policies.message_ttl_s == 0
 
     in_a_broker(scenario)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import delete_topic_intent_id
-from magnetar.common.metadata.store import ABSENT, Delete, Put
+from magnetar.common.metadata.store import ABSENT, Delete, Op, Put
 from magnetar.common.metadata.values import Counter, Intent, TopicHead, decode, encode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName
@@ -50,9 +50,10 @@ async def _create_some(ctx: ManagedLedgerContext, names: list[TopicName]) -> Non
     raise MetadataError(f"topics {names[0]} and so on are being made by others as well; try again")
 
 
-async def delete_managed_ledger(ctx: ManagedLedgerContext, name: str) -> None:
+async def delete_managed_ledger(ctx: ManagedLedgerContext, name: str, with_it: Sequence[Op] = ()) -> None:
     """Delete a topic with its ledgers and cursors; close it first when it is loaded. Idempotent.
 
+    `with_it`: what else goes in the transaction that takes the topic away.
     The intent is recorded in the transaction that removes the head, so a crash leaves the topic whole or a
     deletion that the next `finish_intents` goes on with.
     """
@@ -71,7 +72,7 @@ async def delete_managed_ledger(ctx: ManagedLedgerContext, name: str) -> None:
             intent.delete_topic.ledgers.append(head.cursor_ledger)
         intent_key = ctx.keys.intent(intent_id)
         try:
-            await ctx.metadata.commit([Put(intent_key, encode(intent)), Delete(key, found.version)])
+            await ctx.metadata.commit([Put(intent_key, encode(intent)), Delete(key, found.version), *with_it])
         except (VersionMismatch, UnknownOutcome):
             continue
         try:

@@ -55,6 +55,7 @@ async def _create(call: Call) -> web.Response:
             )
     if await broker.partitions(topic) or await broker.registry.exists(topic):
         raise Refused(409, "This topic already exists")
+    broker.registry.check_not_deleted(topic)
     if not topic.persistent:
         await broker.registry.get(topic, create=True)
         return done()

@@ -6,6 +6,8 @@ The number only grows. Partitions are topics of their own, found by their names;
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from magnetar.broker.config import BrokerConfig
@@ -14,6 +16,7 @@ from magnetar.broker.topics.topic_registry import NOT_PARTITIONED, TopicRegistry
 from magnetar.common.errors import (
     InvalidName,
     InvalidPartitions,
+    ServiceNotReady,
     TopicExists,
     TopicNotFound,
     UnknownOutcome,
@@ -51,6 +54,7 @@ class PartitionedTopics:
         self._keys = keys
         self._policies = policies
         self._registry = registry
+        self._changing: set[str] = set()
 
     async def get(self, name: TopicName) -> PartitionedTopic | None:
         """What metadata says of a partitioned topic; None when there is none of that name."""
@@ -90,48 +94,52 @@ class PartitionedTopics:
         Raises InvalidName for the name of a partition, InvalidPartitions, TopicExists when there is a topic
         of that name, NamespaceNotFound, NotAllowed, MetadataError (then `create_missing` does the rest).
         """
-        await self._put_new(name, partitions, properties)
-        await self._make_partitions(name, range(partitions))
+        async with self._alone(name):
+            await self._put_new(name, partitions, properties)
+            await self._make_partitions(name, range(partitions))
 
     async def create_missing(self, name: TopicName) -> None:
         """Make the partitions that a partitioned topic should have and has not. Raises TopicNotFound."""
-        topic = await self._existing(name)
-        await self._make_partitions(name, range(decode(PartitionedTopic, topic.value).partitions))
+        async with self._alone(name):
+            topic = await self._existing(name)
+            await self._make_partitions(name, range(decode(PartitionedTopic, topic.value).partitions))
 
     async def grow(self, name: TopicName, partitions: int) -> None:
         """Give a partitioned topic more partitions; clients find them when they ask next.
 
         The durable subscriptions of its first partition are there on the new ones, at the earliest position,
         before any client can know of these: nothing is missed. Raises TopicNotFound, InvalidPartitions when
-        it has that many already or may not have so many, MetadataError.
+        it has that many already or may not have so many, ServiceNotReady while it is being changed,
+        MetadataError.
         """
-        found = await self._existing(name)
-        value = decode(PartitionedTopic, found.value)
-        if partitions <= value.partitions:
-            raise InvalidPartitions(
-                f"topic {name} has {value.partitions} partitions, and their number only grows: "
-                f"{partitions} are not more"
-            )
-        self._check_count(partitions)
-        new = range(value.partitions, partitions)
-        await self._make_partitions(name, new)
-        if name.persistent:
-            await self._subscribe_alike(name, new)
-        value.partitions = partitions
-        await self._metadata.put(found.key, encode(value), found.version)
+        async with self._alone(name):
+            found = await self._existing(name)
+            value = decode(PartitionedTopic, found.value)
+            if partitions <= value.partitions:
+                raise InvalidPartitions(
+                    f"topic {name} has {value.partitions} partitions, and their number only grows: "
+                    f"{partitions} are not more"
+                )
+            self._check_count(partitions)
+            new = range(value.partitions, partitions)
+            await self._make_partitions(name, new)
+            if name.persistent:
+                await self._subscribe_alike(name, new)
+            value.partitions = partitions
+            await self._metadata.put(found.key, encode(value), found.version)
         log.info("partitioned topic grown", topic=name.full, partitions=partitions)
 
     async def delete_partitioned(self, name: TopicName, *, force: bool) -> None:
         """Delete a partitioned topic and its partitions.
 
         Raises TopicBusy while a producer or consumer is connected to one of them, unless `force`;
-        TopicNotFound, ServiceNotReady, StorageError, MetadataError. What failed halfway goes on when it is
-        called again: the metadata goes last.
+        TopicNotFound, ServiceNotReady while it is being changed, StorageError, MetadataError. What failed
+        halfway goes on when it is called again: the metadata goes last.
         """
-        found = await self._existing(name)
-        count = decode(PartitionedTopic, found.value).partitions
         registry = self._registry
-        async with registry.deleting(name):
+        async with self._alone(name), registry.deleting(name):
+            found = await self._existing(name)
+            count = decode(PartitionedTopic, found.value).partitions
             # From here on no partition is loaded.
             await registry.loads_done(name)
             loaded = [
@@ -148,9 +156,19 @@ class PartitionedTopics:
                     await registry.delete(name.partition(index), force=True)
                 except TopicNotFound:
                     continue  # it was never used, or a deletion that was cut short had it
-            await self._metadata.delete(found.key)
-            await registry.forget_settings(name)
+            await registry.delete_metadata(found, name)
         log.info("partitioned topic deleted", topic=name.full, partitions=count)
+
+    @asynccontextmanager
+    async def _alone(self, name: TopicName) -> AsyncIterator[None]:
+        """Partitions are made and deleted by one call at a time, so that none is left without its topic."""
+        if name.full in self._changing:
+            raise ServiceNotReady(f"partitioned topic {name} is being changed; try again")
+        self._changing.add(name.full)
+        try:
+            yield
+        finally:
+            self._changing.discard(name.full)
 
     async def _existing(self, name: TopicName) -> Versioned:
         found = await self._metadata.get(self._keys.partitioned_topic(name))
@@ -174,6 +192,7 @@ class PartitionedTopics:
                 "-partition-<number>"
             )
         self._check_count(partitions)
+        self._registry.check_not_deleted(name)
         await self._registry.check_allowed(name)
         if await self._registry.exists(name):
             raise TopicExists(f"topic {name} exists already, and is not partitioned")

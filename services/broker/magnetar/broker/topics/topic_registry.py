@@ -37,7 +37,7 @@ from magnetar.common.errors import (
     TopicNotFound,
 )
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.store import Delete, MetadataStore, Versioned
 from magnetar.common.metadata.values import PartitionedTopic, decode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_topic
@@ -137,8 +137,7 @@ class TopicRegistry:
             raise ServiceNotReady("the broker is shutting down")
         if self._no_loads is not None:
             raise ServiceNotReady(*self._no_loads.args)
-        if name.full in self._deleting or name.base.full in self._deleting:
-            raise ServiceNotReady(f"topic {name} is being deleted; look it up again")
+        self.check_not_deleted(name)
         if len(self._loading) >= self._config.topics.loads_max:
             raise TooManyRequests(
                 f"{len(self._loading)} topics are loading already (maxConcurrentTopicLoadRequest)"
@@ -313,6 +312,11 @@ class TopicRegistry:
         finally:
             self._deleting.discard(name.full)
 
+    def check_not_deleted(self, name: TopicName) -> None:
+        """Raises ServiceNotReady while the topic, or the one that it is a partition of, is being deleted."""
+        if name.full in self._deleting or name.base.full in self._deleting:
+            raise ServiceNotReady(f"topic {name} is being deleted; look it up again")
+
     async def loads_done(self, base: TopicName) -> None:
         """Wait until no partition of this topic is being loaded."""
         tasks = [
@@ -341,15 +345,21 @@ class TopicRegistry:
             else:
                 check_deletable(topic, force=force, unless_subscribed=unless_subscribed)
                 await self._unload_for_good(topic)
+            # Policies go with the topic, or they would be those of the next one of its name.
+            policies = [Delete(self._keys.topic_policies(name))] if name.partition_index < 0 else []
             if name.persistent:
-                await delete_managed_ledger(self._ledgers, name.full)
+                await delete_managed_ledger(self._ledgers, name.full, policies)
+            elif policies:
+                await self._metadata.commit(policies)
             if name.partition_index < 0:
-                await self.forget_settings(name)
+                await self._schemas.delete(name)
 
-    async def forget_settings(self, name: TopicName) -> None:
-        """Delete what is kept beside a topic that is gone: its schemas and policies, its partitions' too."""
+    async def delete_metadata(self, partitioned: Versioned, name: TopicName) -> None:
+        """A partitioned topic's partitions are gone: delete its metadata, with its policies and schemas."""
+        await self._metadata.commit(
+            [Delete(partitioned.key, partitioned.version), Delete(self._keys.topic_policies(name))]
+        )
         await self._schemas.delete(name)
-        await self._metadata.delete(self._keys.topic_policies(name))
 
     async def unload(self, name: TopicName) -> None:
         """Close a topic; it is loaded again when somebody asks for it. Nothing to do when it is not loaded.
