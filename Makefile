@@ -6,8 +6,6 @@ BIN := .venv/bin
 # Simulated runs are equal for equal seeds only if sets and dicts of strings are too.
 export PYTHONHASHSEED := 0
 
-# Directories appear as the rooms fill; pytest refuses a path that does not exist.
-FAST_TESTS := $(wildcard tests/repository tests/unit tests/property)
 SOURCES := $(wildcard libs services bench proto/generate.py docs/generate.py tools tests)
 PYTEST := $(BIN)/python -m pytest
 
@@ -26,13 +24,13 @@ run: setup ## start standalone on 6650 and 8080, data in ./data: make run ARGS="
 	@exec $(BIN)/magnetar standalone $(ARGS)
 
 test: setup ## the default tests, at most 15 minutes on two cores: make test ARGS="-k cursor"
-	$(PYTEST) -m "not full" tests $(ARGS)
+	@$(BIN)/python tools/run_tests.py all -m "not full" $(ARGS)
 
 test-fast: setup ## repository, unit and property tests only
-	$(PYTEST) -m "not full" $(FAST_TESTS) $(ARGS)
+	@$(BIN)/python tools/run_tests.py fast -m "not full" $(ARGS)
 
 test-full: setup ## every test there is; includes all of make test
-	$(PYTEST) tests $(ARGS)
+	@$(BIN)/python tools/run_tests.py all $(ARGS)
 
 test-over-bookies: setup ## every client test over a broker with etcd and three bookies, 10 minutes
 	MAGNETAR_ALL_OVER_BOOKIES=1 $(PYTEST) -m "not full" -k bookies tests/integration $(ARGS)

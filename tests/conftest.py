@@ -13,9 +13,11 @@ from typing import Any
 import hypothesis
 import pytest
 
-TESTS = Path(__file__).parent
+from tests.spent import SPENT
+from tools.run_tests import IN_PROCESS
+
+ROOT = Path(__file__).parent.parent
 POLLERS = ("anon_inode:[eventpoll]", "anon_inode:[eventfd]")
-IN_PROCESS = tuple(str(TESTS / tier) for tier in ("unit", "property", "simulation", "repository"))
 
 # The same examples in every run of `make test`, so that a failure belongs to the change that brought it.
 # `HYPOTHESIS_PROFILE=explore` looks for new ones.
@@ -57,13 +59,35 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # one of several processes, by pytest-xdist
+        session.config.workeroutput["spent"] = SPENT
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    for name, value in getattr(node, "workeroutput", {}).get("spent", {}).items():
+        SPENT[name] += value
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how many simulated runs there were, and how fast."""
+    seeds, cpu_s = SPENT["seeds"], SPENT["cpu_s"]
+    if seeds:
+        rate = seeds / cpu_s
+        terminalreporter.write_line(
+            f"replicated storage: {seeds:.0f} simulated runs in {cpu_s:.0f} s of CPU, {rate:.1f} a second"
+        )
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A test leaves no task running at the end of `asyncio.run`, and no descriptor open."""
-    if not str(request.path).startswith(IN_PROCESS):
+    path = request.path.relative_to(ROOT).as_posix()
+    if not path.startswith(IN_PROCESS):
         yield  # the PyPI client keeps threads and sockets for as long as it likes
         return
-    if str(request.path).startswith(IN_PROCESS[0]):  # debug mode slows simulation down too much
+    if path.startswith("tests/unit"):  # debug mode slows simulation down too much
         monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
     leaked: list[str] = []
     cancel_all_tasks = asyncio.runners._cancel_all_tasks  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from magnetar.common import errors
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml"))
 SKIPPED = {".git", ".venv", "data", "results", "__pycache__", "dist"}
+NOT_COMMITTED = {"uv.lock", ".git"}  # where `git worktree` made the tree, .git is a file
 TEXT = {"", ".py", ".pyi", ".md", ".toml", ".txt", ".tsv", ".proto", ".yaml", ".yml", ".svg", ".cfg"}
 LINES_MAX = 500
 
@@ -29,7 +30,7 @@ def files() -> Iterator[Path]:
                     ("_cache", ".egg-info", ".hypothesis")
                 ):
                     waiting.append(path)
-            elif path.suffix in TEXT and path.name != "uv.lock":
+            elif path.suffix in TEXT and path.name not in NOT_COMMITTED:
                 yield path
 
 

@@ -14,12 +14,10 @@ import structlog
 from magnetar.sim.process import WorldLoop, current_process, run_world
 
 from tests.simulation.quorum.cluster import SHAPES, Cluster, Shape
+from tests.spent import SPENT
 
 TIME_MAX_S: Final = 300.0
 """Virtual seconds after which a run is stuck."""
-
-SPENT: Final = {"seeds": 0, "cpu_s": 0.0}
-"""By all runs of this process, for the report at its end."""
 
 TALK: Final = bool(os.environ.get("MAGNETAR_SIM_LOG"))
 """Print what every process logs, with its virtual time."""
