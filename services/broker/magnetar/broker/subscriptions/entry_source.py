@@ -112,8 +112,7 @@ class EntrySource:
 
     def rewind(self, position: Position) -> None:
         """Deliver everything unacknowledged after `position` again; what was read ahead is dropped."""
-        self._generation += 1
-        self._reading = False
+        self._drop_read()
         self._read_after = position
         self._fresh.clear()
         self._replay.clear()
@@ -137,24 +136,35 @@ class EntrySource:
         """Somebody else needs the memory: what was read ahead is read again when it is asked for."""
         if not self._offered:
             return
-        for run in self._replayed:
-            for entry_id in range(run.first_entry_id, run.last_entry_id + 1):
-                self._replay.add(run.ledger_id, entry_id)
-        self._replayed.clear()
+        self._replay_runs(self._replayed)
         if self._due is not None:
             # Entries behind these may be delivered already: reading on from here would give them twice.
-            for run in self._fresh:
-                self.replay_all((run.ledger_id, run.first_entry_id + n) for n in range(len(run.entries)))
-            self._fresh.clear()
+            self._replay_runs(self._fresh)
         elif self._fresh:
             first = self._fresh[0]
             self._read_after = Position(first.ledger_id, first.first_entry_id - 1)
             self._fresh.clear()
-            if self._reading:
-                # A read ahead of these entries is under way, which must not come before them.
-                self._generation += 1
-                self._reading = False
+            # A read ahead of these entries may be under way, which must not come before them.
+            self._drop_read()
         self._release(self._held_bytes)
+
+    def put_back(self) -> None:
+        """What was read to be delivered again is read anew, so that older entries can come before it."""
+        self._drop_read()
+        byte_count = sum([run.byte_length for run in self._replayed])
+        self._replay_runs(self._replayed)
+        self._release(min(byte_count, self._held_bytes))
+
+    def _replay_runs(self, runs: deque[Run]) -> None:
+        while runs:
+            run = runs.popleft()
+            self.replay_all((run.ledger_id, run.first_entry_id + n) for n in range(len(run.entries)))
+
+    def _drop_read(self) -> None:
+        """What is being read is of no use when it comes."""
+        if self._reading:
+            self._generation += 1
+            self._reading = False
 
     def forget_acknowledged(self) -> None:
         """Entries were acknowledged that nobody was given: drop those that were read already."""

@@ -54,7 +54,7 @@ class SharedDelivery(IndividualDelivery):
             singles = source.take_replayed(messages_max, bytes_max)
             if singles:
                 return len(singles), outlet.send_singly(consumer, singles)
-        chunk = run.flags & RUN_CHUNK and len(self._dispatcher.consumers) > 1
+        chunk = run.flags & RUN_CHUNK
         part = outlet.front(consumer, run, 1 if chunk else messages_max, bytes_max, replayed=replayed)
         if part is None:
             source.advance(1)
@@ -69,6 +69,7 @@ class SharedDelivery(IndividualDelivery):
     def consumer_removed(self, consumer: Consumer) -> None:
         if self._chunks is not None:
             self._chunks.forget(consumer)
+            self._source.put_back()
         super().consumer_removed(consumer)
         if self._parked is not None:
             self._source.replay_all(self._parked.pop(consumer, ()))
@@ -100,4 +101,6 @@ class SharedDelivery(IndividualDelivery):
         """Chunks whose consumer can take something again are delivered as a replay."""
         assert self._parked is not None, "asked before"
         for consumer in [each for each in self._parked if each.capacity > 0]:
+            # Later chunks may have been read meanwhile.
+            self._source.put_back()
             self._source.replay_all(self._parked.pop(consumer))
