@@ -6,11 +6,15 @@ import asyncio
 
 import pytest
 from magnetar.broker.config import BrokerConfig, TopicConfig
+from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.errors import NotAllowed, ServiceNotReady, TopicBusy, TopicNotFound
+from magnetar.common.metadata.store import ABSENT
+from magnetar.common.metadata.values import Policies
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
 
+from tests.simulation.power_loss import KEYS
 from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, producer_of, sends, subscribed
 from tests.unit.ledger.managed_ledger.harness import until
 
@@ -170,3 +174,37 @@ def test_a_domain_that_is_switched_off_has_no_topics() -> None:
             await made.load(VOLATILE.full)
 
     in_a_broker(scenario, BrokerConfig(topics=TopicConfig(non_persistent_enabled=False)))
+
+
+def test_a_durable_subscription_is_not_made_of_the_reader_of_its_name_that_just_left() -> None:
+    async def scenario(made: Topics) -> None:
+        topic = await made.load("orders")
+        reader, consumer = await subscribed(topic, ListeningPeer(), durable=False)
+        coming = asyncio.create_task(subscribed(topic, ListeningPeer()))
+        topic.remove_consumer(reader, consumer)
+        subscription, _ = await coming
+        await asyncio.sleep(1)
+        assert subscription.cursor.durable
+        await made.registry.unload(NAME)
+        assert list((await made.load("orders")).subscriptions) == ["s"]
+
+    in_a_broker(scenario)
+
+
+def test_policies_that_cannot_be_read_keep_no_other_topic_from_its_own() -> None:
+    async def scenario(made: Topics) -> None:
+        broken, other = await made.load("broken"), await made.load("orders")
+        writer = PolicyWriter(made.process.metadata, KEYS)
+        await made.process.metadata.put(KEYS.topic_policies(broken.name), b"\xff", ABSENT)
+
+        def expire(policies: Policies) -> None:
+            policies.message_ttl_s = 7
+
+        await writer.change_topic(NAME, expire)
+        made.registry.policies_changed(None, broken.name)
+        await asyncio.sleep(1)
+        made.registry.policies_changed(None, NAME)
+        await asyncio.sleep(1)
+        assert other.policies.message_ttl_s == 7
+
+    in_a_broker(scenario)

@@ -342,3 +342,15 @@ def test_the_topic_epoch_and_properties_are_kept() -> None:
         assert await finish_intents(topic.ctx) == 0
 
     simulated(scenario)
+
+
+def test_all_who_close_it_at_once_return() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        await topic.publish_confirmed()
+        topic.publish(3)
+        async with asyncio.timeout(5):
+            await asyncio.gather(topic.ledger.close(), topic.ledger.close(), topic.ledger.close())
+        assert len(topic.listener.confirmed) == 4
+
+    simulated(scenario)

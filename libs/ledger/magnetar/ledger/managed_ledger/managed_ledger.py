@@ -244,7 +244,6 @@ class ManagedLedger:
 
     async def create_cursor(self, name: str, position: Position, properties: dict[str, str]) -> Cursor:
         """A durable cursor that stands at `position`, or the one that exists; it is confirmed on return.
-
         A position outside the topic means its nearest end. Raises StorageError when it was not written.
         """
         self._check_serving()
@@ -255,11 +254,12 @@ class ManagedLedger:
         self._check_serving()
         return self._cursors.open_non_durable(name, self._clamp(position))
 
-    async def delete_cursor(self, name: str) -> None:
-        """Forget a cursor; of a durable one the deletion is confirmed on return.
+    def close_cursor(self, cursor: Cursor) -> None:
+        """Forget a cursor that is not durable, from here on."""
+        self._cursors.close(cursor)
 
-        Raises SubscriptionNotFound, or StorageError when it was not written.
-        """
+    async def delete_cursor(self, name: str) -> None:
+        """Forget a cursor; confirmed on return if durable. Raises SubscriptionNotFound, StorageError."""
         self._check_serving()
         await self._cursors.delete(name)
         self.trim()
@@ -472,9 +472,9 @@ class ManagedLedger:
 
     async def _drained(self) -> None:
         while not self._idle():
-            self._waiting_for_drain = asyncio.get_running_loop().create_future()
-            await self._waiting_for_drain
-        self._waiting_for_drain = None
+            if self._waiting_for_drain is None:
+                self._waiting_for_drain = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._waiting_for_drain)  # others may wait as well
 
     def _idle(self) -> bool:
         if self._lost is not None:
@@ -483,7 +483,8 @@ class ManagedLedger:
 
     def _check_drained(self) -> None:
         waiting = self._waiting_for_drain
-        if waiting is not None and not waiting.done() and self._idle():
+        if waiting is not None and self._idle():
+            self._waiting_for_drain = None
             waiting.set_result(None)
 
     def _drop_cache(self) -> None:

@@ -69,6 +69,11 @@ class TopicCursors:
         cursor = self.by_name[name] = Cursor(name, self._spans, position, durable=False)
         return cursor
 
+    def close(self, cursor: Cursor) -> None:
+        """Forget a cursor that is not durable."""
+        if self.by_name.get(cursor.name) is cursor:
+            del self.by_name[cursor.name]
+
     async def delete(self, name: str) -> None:
         """Forget a cursor; confirmed on return."""
         cursor = self.by_name.pop(name, None)

@@ -340,9 +340,9 @@ class PersistentTopic(PersistentPublishing):
         super().remove_consumer(subscription, consumer)
         ours = self._subscriptions.get(subscription.name)
         if ours is subscription and not ours.cursor.durable and not ours.consumers:
-            # A non-durable subscription goes with its last consumer.
+            # A non-durable subscription goes with its last consumer, at once: its name is free.
             del self._subscriptions[subscription.name]
-            self._spawn(self.ledger.delete_cursor(subscription.name), "drop a non-durable cursor")
+            self.ledger.close_cursor(ours.cursor)
 
     async def seek(
         self, subscription: AnySubscription, position: Position, unacked_words: Sequence[int] | None

@@ -203,7 +203,7 @@ class TopicRegistry:
             topic = next(iter(self._stale))
             generation = self._policies.generation
             try:
-                policies = await self._policies.of_topic(topic.name)
+                topic.apply_policies(await self._policies.of_topic(topic.name))
             except NamespaceNotFound:
                 self._stale.discard(topic)  # it is being deleted, and its topics with it
                 continue
@@ -211,9 +211,11 @@ class TopicRegistry:
                 log.warning("policies cannot be read, trying again", topic=topic.name.full, error=str(error))
                 await asyncio.sleep(POLICIES_RETRY_S)
                 continue
+            except Exception:
+                # Nothing that is wrong with one topic's keeps the others from theirs.
+                log.exception("policies cannot be applied", topic=topic.name.full)
             if generation == self._policies.generation:
                 self._stale.discard(topic)
-            topic.apply_policies(policies)
         self._fresh.set()
 
     async def _load_persistent(
