@@ -13,7 +13,7 @@ from magnetar.broker.subscriptions.key_shared_delivery import KeySharedDelivery
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.common.errors import ConsumerAssignFailed, ConsumerBusy
 
-from tests.unit.broker.subscriptions.serving import Serving, client_of
+from tests.unit.broker.subscriptions.serving import READ_S, Serving, client_of
 
 LOW, HIGH = (0, 32_768), (32_769, 65_535)
 
@@ -166,6 +166,20 @@ def test_what_a_leaver_held_goes_to_the_new_owners_in_order_before_anything_new(
     serving.publish_keys([LOW_KEY])
     assert client_of(upper).take() == [0, 2, 3, 4, 5, 6, 7, 8]
     assert all(message.redelivery_count == 0 for message in client_of(upper).messages)
+
+
+def test_what_a_leaver_held_is_not_overtaken_by_what_it_had_given_back(serve: Serve) -> None:
+    serving = serve()
+    leaver = serving.join("a", permits=100)
+    serving.publish_keys(["k"] * 6)
+    serving.topic.cached_from = 6
+    other = serving.join("b", permits=100)
+    assert client_of(leaver).take() == [0, 1, 2, 3, 4, 5]
+    serving.quiet_s = READ_S / 2
+    serving.redeliver(leaver, [5])
+    serving.quiet_s = 0.1
+    serving.leave(leaver)
+    assert client_of(other).take() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_holder_that_leaves_frees_its_draining_slots_in_order(serve: Serve) -> None:

@@ -104,6 +104,8 @@ class KeySharedDelivery(IndividualDelivery):
         self._owners_changed()
 
     def consumer_removed(self, consumer: Consumer) -> None:
+        # What it had given back may be on its way again, and is newer than some of what it still held.
+        self._source.put_back()
         self._source.replay_all(consumer.pending.positions())
         consumer.pending.clear()
         self._owners_changed(left=self._waiting.pop(consumer, None))
