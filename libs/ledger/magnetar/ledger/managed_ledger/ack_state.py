@@ -7,7 +7,7 @@ opposite). Changes since the last flush are kept as deltas, so that a flush cost
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -171,7 +171,8 @@ class AckState:
             else:
                 changed |= new
         if self._partial is not None or self._deliveries is not None:
-            self._forget_acked()
+            for entry_id in new:
+                self._forget(ledger_id, entry_id)
         self._advance()
         return len(new)
 
@@ -193,7 +194,7 @@ class AckState:
             if self._changed_acks is None:
                 self._changed_acks = {}
             self._changed_acks.setdefault(ledger_id, BitMap()).add_range(first, last + 1)
-        self._forget_acked()
+        self._forget_range(ledger_id, first, last)
         self._advance()
 
     def ack_cumulative(self, position: Position) -> None:
@@ -202,9 +203,7 @@ class AckState:
         if target is None or target <= (self._mark_ledger, self._mark_entry):
             return
         self._touch()
-        self._mark_ledger, self._mark_entry = target
-        self._drop_below_mark()
-        self._advance()
+        self._move_mark(target)
 
     def ack_batch(self, ledger_id: int, entry_id: int, acked_bits: int, batch_size: int) -> bool:
         """Acknowledge some messages of a batch; True when that completes the entry, which is acked then."""
@@ -312,9 +311,7 @@ class AckState:
     def skip_trimmed(self, last: Position) -> None:
         """Everything up to `last` was trimmed; a non-durable cursor that was not so far is now."""
         if last > (self._mark_ledger, self._mark_entry):
-            self._mark_ledger, self._mark_entry = last
-            self._drop_below_mark()
-            self._advance()
+            self._move_mark(last)
 
     # Flushing
 
@@ -371,6 +368,7 @@ class AckState:
             else:
                 self._acked[ledger_id].remove_range(span.entries, ENTRY_IDS_MAX)
         self._drop_below_mark()
+        self._forget_acked()
         self._advance()
 
     # Internals
@@ -399,7 +397,29 @@ class AckState:
             if ledger_id < mark_ledger or not bitmap:
                 del self._acked[ledger_id]
         self._acked_count = sum(map(len, self._acked.values()))
-        self._forget_acked()
+
+    def _move_mark(self, target: Position) -> None:
+        before_ledger, before_entry = self._mark_ledger, self._mark_entry
+        self._mark_ledger, self._mark_entry = target
+        self._drop_below_mark()
+        if self._partial is not None or self._deliveries is not None:
+            for ledger_id in {*(self._partial or ()), *(self._deliveries or ())}:
+                if before_ledger <= ledger_id <= target.ledger_id:
+                    first = before_entry + 1 if ledger_id == before_ledger else 0
+                    last = target.entry_id if ledger_id == target.ledger_id else ENTRY_IDS_MAX
+                    self._forget_range(ledger_id, first, last)
+        self._advance()
+
+    def _forget_range(self, ledger_id: int, first: int, last: int) -> None:
+        """Drop what is kept for entries `first` to `last` inclusive, which are acknowledged now."""
+        partial = (self._partial or {}).get(ledger_id, {})
+        deliveries = (self._deliveries or {}).get(ledger_id, {})
+        if last - first < len(partial) + len(deliveries):
+            gone: Iterable[int] = range(first, last + 1)
+        else:
+            gone = [entry_id for entry_id in (*partial, *deliveries) if first <= entry_id <= last]
+        for entry_id in gone:
+            self._forget(ledger_id, entry_id)
 
     def _forget_acked(self) -> None:
         kept_by_entry: list[dict[int, dict[int, Any]]] = [self._partial or {}, self._deliveries or {}]
