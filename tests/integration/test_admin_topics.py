@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pulsar
 import pytest
@@ -438,3 +439,52 @@ def test_a_terminated_topic_takes_no_more(rest: Rest, namespace: str, client: pu
     reply = rest.call("POST", f"/persistent/{namespace}/p/terminate/partitions")
     assert (reply.status, sorted(reply.json)) == (200, ["0", "1"])
     rest.refused(405, "POST", f"{path}/terminate/partitions")
+
+
+def test_properties_are_bounded_and_what_is_refused_does_no_harm(rest: Rest, namespace: str) -> None:
+    topic, partitioned = f"/persistent/{namespace}/t", f"/persistent/{namespace}/p/partitions"
+    kept = {"k": "x" * 40_000}
+    rest.do("PUT", topic, kept)
+    start = {"ledgerId": -1, "entryId": -1}
+    places = [
+        (f"{topic}/properties", "PUT", {"l": "x" * 30_000}),
+        (f"{topic}/properties", "PUT", {"l": "x" * 900_000}),
+        (f"{topic}-2", "PUT", {"l": "x" * 70_000}),
+        (partitioned, "PUT", {"partitions": 2, "properties": {"l": "x" * 70_000}}),
+        (f"{topic}/subscription/s", "PUT", {**start, "properties": {"l": "x" * 70_000}}),
+    ]
+    for path, method, body in places:
+        refused = rest.call(method, path, body)
+        assert refused.status == 412, (path, refused)
+        assert "properties" in refused.reason
+    assert rest.get(f"{topic}/properties") == kept
+    assert rest.get(f"/persistent/{namespace}") == [f"persistent://{namespace}/t"]
+    assert rest.get(f"{topic}/subscriptions") == []
+    rest.do("PUT", f"{topic}/properties", {"k": "short"})
+    space = f"/namespaces/{namespace}/properties"
+    rest.do("PUT", space, kept)
+    assert rest.call("PUT", space, {"l": "x" * 30_000}).status == 412
+    assert rest.call("PUT", f"/namespaces/{namespace}x", {"properties": {"l": "x" * 70_000}}).status == 412
+    assert rest.get(space) == kept
+
+
+def test_properties_that_are_set_at_once_are_all_there(rest: Rest, namespace: str) -> None:
+    topic = f"/persistent/{namespace}/t"
+    rest.do("PUT", topic)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: rest.do("PUT", f"{topic}/properties", {key: key}), "abcdefgh"))
+    assert set(rest.get(f"{topic}/properties")) == set("abcdefgh")
+
+
+def test_a_subscription_of_a_non_persistent_topic_is_deleted(
+    rest: Rest, namespace: str, client: pulsar.Client
+) -> None:
+    topic = f"/non-persistent/{namespace}/t"
+    consumer = client.subscribe(f"non-persistent://{namespace}/t", "s")
+    assert rest.call("DELETE", f"{topic}/subscription/s").status == 412
+    consumer.close()
+    rest.do("DELETE", f"{topic}/subscription/s")
+    assert rest.get(f"{topic}/subscriptions") == []
+    client.subscribe(f"non-persistent://{namespace}/t", "s").close()
+    rest.do("DELETE", f"{topic}/subscription/s?force=true")
+    assert rest.get(f"{topic}/subscriptions") == []

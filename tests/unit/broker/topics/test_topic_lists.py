@@ -70,7 +70,7 @@ def test_what_else_is_written_of_a_topic_is_no_news() -> None:
         topic: Any = await made.load("orders")
         await until(lambda: bool(peer.commands))
         for _ in range(3):
-            await topic.ledger.update_properties({"a": "b"})
+            await topic.ledger.change_properties(lambda _: {"a": "b"})
         await asyncio.sleep(1)
         assert len(peer.commands) == 1
 

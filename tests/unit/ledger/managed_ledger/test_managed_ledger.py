@@ -334,7 +334,7 @@ def test_the_topic_epoch_and_properties_are_kept() -> None:
         assert topic.ledger.topic_epoch == 0
         epochs = await asyncio.gather(*(topic.ledger.raise_topic_epoch() for _ in range(2)))
         assert list(epochs) == [1, 2]
-        await topic.ledger.update_properties({"new": "one"})
+        await topic.ledger.change_properties(lambda _: {"new": "one"})
         await topic.publish_confirmed(11)
         again = await load_again(topic.ctx)
         assert again.ledger.topic_epoch == 2

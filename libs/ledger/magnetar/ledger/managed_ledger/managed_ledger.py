@@ -35,7 +35,7 @@ from magnetar.ledger.managed_ledger.takeover import TakenOver
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors, resolve
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
-from magnetar.ledger.managed_ledger.topic_head import HeadEdit, RaisedEpoch
+from magnetar.ledger.managed_ledger.topic_head import EditT, HeadEdit, RaisedEpoch
 
 log = get_logger(__name__)
 
@@ -341,9 +341,7 @@ class ManagedLedger:
 
     async def raise_topic_epoch(self, at_least: int = 0) -> int:
         """A new exclusive producer: the next topic epoch, or `at_least`; its own, durable on return."""
-        edit = RaisedEpoch(at_least)
-        await self._edit_head(edit)
-        return edit.epoch
+        return (await self._edit_head(RaisedEpoch(at_least))).epoch
 
     def seal(self) -> None:
         """Take nothing more; what was taken is still confirmed."""
@@ -356,16 +354,18 @@ class ManagedLedger:
         self.terminated = True
         return self.last_confirmed
 
-    async def update_properties(self, properties: dict[str, str]) -> None:
-        """Replace the topic's properties; durable on return."""
-        await self._edit_head(topic_head.with_properties(properties))
+    async def change_properties(self, change: topic_head.PropertiesChange) -> None:
+        """Replace the topic's properties; durable on return. Raises what `change` raises."""
+        if error := (await self._edit_head(topic_head.ChangedProperties(change))).error:
+            raise error
 
-    async def _edit_head(self, edit: HeadEdit) -> None:
+    async def _edit_head(self, edit: EditT) -> EditT:
         self._check_serving()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._head_edits = [*(self._head_edits or ()), (edit, done)]
         self._kick()
         await done
+        return edit
 
     async def _write_head(self) -> None:
         edits = self._head_edits or []

@@ -8,8 +8,15 @@ section 4). The value is kept encoded: most loaded topics never touch it again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from magnetar.common.errors import MetadataError, OwnershipLost, UnknownOutcome, VersionMismatch
+from magnetar.common.errors import (
+    MagnetarError,
+    MetadataError,
+    OwnershipLost,
+    UnknownOutcome,
+    VersionMismatch,
+)
 from magnetar.common.metadata.store import MetadataStore, Op, Put
 from magnetar.common.metadata.values import TERMINATED, TopicHead, decode, encode
 from magnetar.common.metadata.values import LedgerRef as RefValue
@@ -18,6 +25,11 @@ from magnetar.ledger.ledger_store import LedgerRef
 
 HeadEdit = Callable[[TopicHead], None]
 """A change of a head, made on a copy that is written then."""
+
+EditT = TypeVar("EditT", bound=HeadEdit)
+
+PropertiesChange = Callable[[dict[str, str]], dict[str, str]]
+"""What becomes of a topic's properties; may be asked again. A MagnetarError of it leaves them as they are."""
 
 
 class TopicHeadKey:
@@ -138,11 +150,20 @@ def with_termination(last: Position) -> HeadEdit:
     return edit
 
 
-def with_properties(properties: dict[str, str]) -> HeadEdit:
-    """The topic has these properties and no others."""
+class ChangedProperties:
+    """The topic has the properties that `change` makes of its own, or `error`, when that refuses to."""
 
-    def edit(head: TopicHead) -> None:
+    __slots__ = ("_change", "error")
+
+    def __init__(self, change: PropertiesChange) -> None:
+        self._change = change
+        self.error: MagnetarError | None = None
+
+    def __call__(self, head: TopicHead) -> None:
+        try:
+            properties = self._change(dict(head.properties))
+        except MagnetarError as error:
+            self.error = error
+            return
         head.properties.clear()
         head.properties.update(properties)
-
-    return edit

@@ -10,7 +10,8 @@ from urllib.parse import unquote
 from aiohttp import web
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.view import BrokerView
-from magnetar.common.errors import InvalidName
+from magnetar.broker.handlers.names import check_properties
+from magnetar.common.errors import InvalidName, NotAllowed
 from magnetar.common.naming.namespace_name import NamespaceName, check_entity
 from magnetar.common.naming.topic_name import TopicName
 
@@ -128,6 +129,16 @@ def text_map(value: object) -> dict[str, str]:
             raise Refused(400, f"the value of {key!r} must be a text")
         if item is not None:
             found[key] = item if isinstance(item, str) else json.dumps(item)
+    return found
+
+
+def bounded(kind: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties that something is to have. Raises Refused (412) when they are too large together."""
+    found = dict(properties)
+    try:
+        check_properties(kind, found)
+    except NotAllowed as error:
+        raise Refused(412, str(error)) from error
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aiohttp import web
-from magnetar.broker.admin.call import NAME_CHARS_MAX, Call, answer, done, nothing, plain, text_map
+from magnetar.broker.admin.call import NAME_CHARS_MAX, Call, answer, bounded, done, nothing, plain, text_map
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.policy_dump import bundles_json, namespace_json, policies_of
 from magnetar.broker.admin.policy_json import BadPolicy, whole_number
@@ -77,7 +77,7 @@ async def _put(call: Call) -> web.Response:
     except BadPolicy as error:
         raise Refused(error.status, error.reason) from error
     value = Namespace(bundle_count=bundle_count, policies=policies)
-    value.properties.update(text_map(given.get("properties") or {}))
+    value.properties.update(bounded("namespace", text_map(given.get("properties") or {})))
     await call.broker.tenancy.create_namespace(name, value)
     return done()
 
@@ -172,7 +172,12 @@ async def _delete_property(call: Call) -> web.Response:
 
 async def _change(call: Call, edit: Any) -> web.Response:
     name: NamespaceName = call.namespace
-    await call.broker.policy_writer.change_namespace(name, edit)
+
+    def checked(namespace: Namespace) -> None:
+        edit(namespace)
+        bounded("namespace", namespace.properties)
+
+    await call.broker.policy_writer.change_namespace(name, checked)
     call.broker.policies.wrote(name, None)
     return done()
 

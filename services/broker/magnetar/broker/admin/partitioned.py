@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from aiohttp import web
-from magnetar.broker.admin.call import Call, answer, done, text_map
+from magnetar.broker.admin.call import Call, answer, bounded, done, text_map
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.routing import Route
 from magnetar.broker.admin.topic_calls import partitions_of, require_namespace, require_topic
@@ -100,7 +100,7 @@ async def _count_of(call: Call) -> tuple[int, dict[str, str]]:
     value = await call.json()
     properties: dict[str, str] = {}
     if isinstance(value, dict):
-        properties = text_map(value.get("properties") or {})
+        properties = bounded("topic", text_map(value.get("properties") or {}))
         value = value.get("partitions")
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _COUNT_MAX:
         raise Refused(400, "the number of partitions must be a whole number")

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aiohttp import web
-from magnetar.broker.admin.call import Call, answer, done, text_map
+from magnetar.broker.admin.call import Call, answer, bounded, done, text_map
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.subscription_calls import LATEST, parts_with, reset_data, subscription_routes
 from magnetar.broker.admin.topic_calls import all_parts, partitions_of, stored
 from magnetar.broker.admin.topics import topic_routes
 from magnetar.broker.subscriptions.subscription import Subscription
-from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import NotSupportedYet
 from magnetar.common.naming.position import Position
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
@@ -54,7 +52,9 @@ def _start_of(value: Any) -> tuple[Position | None, dict[str, str]]:
     position, excluded, given = reset_data(value)
     if excluded and 0 <= position.ledger_id < LATEST:
         position = Position(position.ledger_id, position.entry_id + 1)
-    return (None if position.ledger_id >= LATEST else position), text_map(given.get("properties") or {})
+    return (None if position.ledger_id >= LATEST else position), bounded(
+        "subscription", text_map(given.get("properties") or {})
+    )
 
 
 def _mark_delete_for(ledger: ManagedLedger, start: Position | None) -> Position:
@@ -73,17 +73,13 @@ async def _delete(call: Call) -> web.Response:
     for topic, subscription in found:
         if subscription.consumers and not force:
             raise Refused(412, "Subscription has active connected consumers")
-        while subscription.name in topic.subscriptions and not await _deleted(topic, subscription):
+        while not await topic.delete_unused(subscription):
+            if subscription not in topic.subscriptions.values():
+                break  # somebody else has deleted it
             if not force:
                 raise Refused(412, "Subscription has active connected consumers")
             await topic.unsubscribe(subscription, subscription.consumers[0], force=True)
     return done()
-
-
-async def _deleted(topic: Topic, subscription: Any) -> bool:
-    if isinstance(topic, PersistentTopic):
-        return await topic.delete_unused(subscription)
-    return False
 
 
 async def _properties(call: Call) -> web.Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aiohttp import web
-from magnetar.broker.admin.call import Call, answer, done
+from magnetar.broker.admin.call import Call, answer, bounded, done
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.routing import Route
 from magnetar.broker.admin.topic_calls import (
@@ -20,6 +20,7 @@ from magnetar.broker.admin.topic_calls import (
     stored,
     visible_topics,
 )
+from magnetar.broker.handlers.names import check_properties
 from magnetar.common.errors import NotAllowed, TopicNotFound
 from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.position import Position
@@ -42,7 +43,7 @@ async def _list(call: Call) -> web.Response:
 
 async def _create(call: Call) -> web.Response:
     topic, broker = call.topic, call.broker
-    properties = await call.text_map()
+    properties = bounded("topic", await call.text_map())
     await require_namespace(broker, topic.namespace, "Namespace not found")
     await broker.registry.check_allowed(topic)
     if topic.partition_index >= 0:
@@ -65,7 +66,7 @@ async def _create(call: Call) -> web.Response:
         raise Refused(412, f"Exceed maximum number of topics in namespace. {error}") from error
     await create_managed_ledgers(broker.ledgers, [topic.full])
     if properties:
-        await stored(await loaded(call), "Setting properties").ledger.update_properties(properties)
+        await stored(await loaded(call), "Setting properties").ledger.change_properties(lambda _: properties)
     return done()
 
 
@@ -120,14 +121,25 @@ async def _properties(call: Call) -> web.Response:
 async def _put_properties(call: Call) -> web.Response:
     given = await call.text_map()
     ledger = (await persistent(call, "Setting properties")).ledger
-    await ledger.update_properties({**ledger.properties, **given})
+
+    def change(properties: dict[str, str]) -> dict[str, str]:
+        properties.update(given)
+        check_properties("topic", properties)
+        return properties
+
+    try:
+        await ledger.change_properties(change)
+    except NotAllowed as error:
+        raise Refused(412, str(error)) from error
     return done()
 
 
 async def _delete_property(call: Call) -> web.Response:
     key = call.request.query.get("key", "")
     ledger = (await persistent(call, "Removing properties")).ledger
-    await ledger.update_properties({name: text for name, text in ledger.properties.items() if name != key})
+    await ledger.change_properties(
+        lambda properties: {name: text for name, text in properties.items() if name != key}
+    )
     return done()
 
 

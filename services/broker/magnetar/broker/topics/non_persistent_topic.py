@@ -6,7 +6,7 @@ topics).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.drops import NonPersistentTopicStats
@@ -151,6 +151,14 @@ class NonPersistentTopic(Topic):
     async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
         close_consumers(subscription)
         self._subscriptions.pop(subscription.name, None)
+
+    async def delete_unused(
+        self, subscription: AnySubscription, expired: Callable[[], bool] = lambda: True
+    ) -> bool:
+        if self._subscriptions.get(subscription.name) is not subscription or subscription.consumers:
+            return False
+        del self._subscriptions[subscription.name]
+        return True
 
     def prove_ownership(self) -> None:
         # It has no ledger that says whose it is.

@@ -324,13 +324,12 @@ class PersistentTopic(PersistentPublishing):
             self._subscriptions.pop(subscription.name, None)
 
     async def delete_unused(
-        self, subscription: Subscription, expired: Callable[[Subscription], bool] = lambda each: True
+        self, subscription: AnySubscription, expired: Callable[[], bool] = lambda: True
     ) -> bool:
-        """Delete a subscription if it has no consumer and is `expired` by now; returns whether it did."""
         async with self._subscriptions_lock:
             if self._subscriptions.get(subscription.name) is not subscription or subscription.consumers:
                 return False
-            if not expired(subscription):
+            if not expired():
                 return False
             await self.ledger.delete_cursor(subscription.name)
             self._subscriptions.pop(subscription.name, None)

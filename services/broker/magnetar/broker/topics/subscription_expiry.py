@@ -7,6 +7,7 @@ a subscription may live longer than the policy says by the time between two look
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
@@ -34,10 +35,11 @@ class SubscriptionExpiry:
     async def _delete(self, topic: PersistentTopic, expired: list[Subscription], idle_s_max: int) -> None:
         for subscription in expired:
             # While others were deleted somebody may have come, and gone again.
-            if await topic.delete_unused(
-                subscription, lambda each: _idle_s(each, self._clock.monotonic()) > idle_s_max
-            ):
+            if await topic.delete_unused(subscription, partial(self._is_expired, subscription, idle_s_max)):
                 log.info("subscription expired", topic=topic.name.full, subscription=subscription.name)
+
+    def _is_expired(self, subscription: Subscription, idle_s_max: int) -> bool:
+        return _idle_s(subscription, self._clock.monotonic()) > idle_s_max
 
 
 def _idle_s(subscription: Subscription, now: float) -> float:

@@ -156,6 +156,12 @@ class Topic(Publishers):
     async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
         """Delete the subscription with its cursor and backlog, if this is its only consumer or by force."""
 
+    @abstractmethod
+    async def delete_unused(
+        self, subscription: AnySubscription, expired: Callable[[], bool] = lambda: True
+    ) -> bool:
+        """Delete a subscription if it has no consumer and is `expired` by now; returns whether it did."""
+
     async def seek(
         self, subscription: AnySubscription, position: Position, unacked_words: Sequence[int] | None
     ) -> None:
