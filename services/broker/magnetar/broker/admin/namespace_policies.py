@@ -36,18 +36,11 @@ async def _get(field: PolicyField, call: Call) -> web.Response:
 
 async def _set(field: PolicyField, call: Call) -> web.Response:
     value = await (call.json_or(None) if field.never_removed else call.json())
-
-    def edit(policies: Policies) -> None:
-        if value is None:
-            policies.ClearField(field.proto)  # type: ignore[arg-type]
-        else:
-            field.kind.put(policies, field.proto, value, field.namespace)
-
-    return await _change(call, edit)
+    return await _change(call, lambda policies: field.write(policies, value, field.namespace))
 
 
 async def _remove(field: PolicyField, call: Call) -> web.Response:
-    return await _change(call, lambda policies: policies.ClearField(field.proto))  # type: ignore[arg-type]
+    return await _change(call, field.clear)
 
 
 async def _quotas(call: Call) -> web.Response:

@@ -63,6 +63,17 @@ class PolicyField:
     topic_verb: str = ""
     """Likewise of a topic, where it is another one."""
 
+    def write(self, policies: Policies, value: Any, name: str) -> None:
+        """Set it, or with None take it away. `name` is what a refusal calls it. Raises Refused."""
+        if value is None:
+            self.clear(policies)
+        else:
+            self.kind.put(policies, self.proto, value, name)
+
+    def clear(self, policies: Policies) -> None:
+        """It is not set any more."""
+        policies.ClearField(self.proto)  # type: ignore[arg-type]
+
 
 def rate_json(rate: Rate) -> dict[str, Any]:
     """A rate as it holds; 0 is no limit."""

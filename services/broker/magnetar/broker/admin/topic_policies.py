@@ -68,18 +68,11 @@ async def _set(field: PolicyField, call: Call) -> web.Response:
         value: Any = call.query_number(field.topic, 0)
     else:
         value = await call.json_or(None)
-
-    def edit(policies: Policies) -> None:
-        if value is None:
-            policies.ClearField(field.proto)  # type: ignore[arg-type]
-        else:
-            field.kind.put(policies, field.proto, value, field.topic)
-
-    return await _change(call, edit)
+    return await _change(call, lambda policies: field.write(policies, value, field.topic))
 
 
 async def _remove(field: PolicyField, call: Call) -> web.Response:
-    return await _change(call, lambda policies: policies.ClearField(field.proto))  # type: ignore[arg-type]
+    return await _change(call, field.clear)
 
 
 async def _remove_all(call: Call) -> web.Response:
