@@ -113,33 +113,28 @@ class AccessMachine(RuleBasedStateMachine):
         if client.epoch:
             self.gone.append(client)
         promoted = self.access.leave(client, shared=bool(self.sharing))
-        if self.holder is None and not self.sharing and self.queue:
-            first = self.queue.pop(0)
-            assert promoted is first, "first come, first served"
-            if first.epoch and first.epoch < self.epoch:
-                # Somebody had the topic while it waited: its topic finds that out, and it goes.
-                self.holder = first
-                self.go_stale(first)
-            else:
-                self.take(first)
-        else:
-            assert promoted is None
+        self.promote(promoted)
 
     def go_stale(self, client: Client) -> None:
         """A promoted client whose epoch is over leaves at once; the next one is promoted."""
         self.holder = None
         self.gone.append(client)
         promoted = self.access.leave(client, shared=bool(self.sharing))
-        if self.queue:
-            first = self.queue.pop(0)
-            assert promoted is first
-            if first.epoch and first.epoch < self.epoch:
-                self.holder = first
-                self.go_stale(first)
-            else:
-                self.take(first)
-        else:
+        self.promote(promoted)
+
+    def promote(self, promoted: Client | None) -> None:
+        """Who waits longest has the topic as soon as nobody else has it."""
+        if self.holder is not None or self.sharing or not self.queue:
             assert promoted is None
+            return
+        first = self.queue.pop(0)
+        assert promoted is first, "first come, first served"
+        if first.epoch and first.epoch < self.epoch:
+            # Somebody had the topic while it waited: its topic finds that out, and it goes.
+            self.holder = first
+            self.go_stale(first)
+        else:
+            self.take(first)
 
     @rule()
     def a_stranger_leaves(self) -> None:

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 from magnetar.broker.policies.config import RateConfig
-from magnetar.broker.policies.effective import NO_RATE, Rate
+from magnetar.broker.policies.effective import Rate
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.dispatch_rate import OF_TOPIC, DispatchLimit
 from magnetar.broker.subscriptions.membership import SubType
 
-from tests.unit.broker.topics.simulated_broker import SimBroker, config_of, simulated, until
+from tests.unit.broker.topics.simulated_broker import SimBroker, config_of, simulated
+from tests.unit.ledger.managed_ledger.harness import until
 
 TYPES = [SubType.Exclusive, SubType.Shared, SubType.Key_Shared]
 
@@ -87,7 +88,7 @@ def test_a_change_acts_at_once_and_does_not_forgive_what_is_owed() -> None:
         topic.apply_policies(replace(topic.policies, dispatch_rate=Rate(messages=2)))
         await asyncio.sleep(0.1)
         assert peer.messages == before
-        topic.apply_policies(replace(topic.policies, dispatch_rate=NO_RATE))
+        topic.apply_policies(replace(topic.policies, dispatch_rate=Rate()))
         await asyncio.sleep(0.1)
         assert peer.messages == 100
         assert subscription.dispatch_rate is None

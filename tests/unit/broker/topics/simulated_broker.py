@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -212,12 +211,3 @@ async def _main(
     await scenario(broker)
     await registry.close()
     await tasks.close()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Let virtual time pass until something holds."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    while not condition():
-        assert loop.time() < end, "it never came to that"
-        await asyncio.sleep(0.001)

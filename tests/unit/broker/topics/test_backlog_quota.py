@@ -16,7 +16,8 @@ from magnetar.common.errors import ProducerBlocked, ProducerQuotaExceeded
 from magnetar.common.naming.position import Position
 from magnetar.common.wire import pulsar_pb2 as pb
 
-from tests.unit.broker.topics.simulated_broker import ListPeer, SimBroker, config_of, simulated, until
+from tests.unit.broker.topics.simulated_broker import ListPeer, SimBroker, config_of, simulated
+from tests.unit.ledger.managed_ledger.harness import until
 
 LOOK = "backlog quotas"
 POLICIES = [

@@ -10,7 +10,8 @@ from magnetar.broker.policies.config import RetentionConfig
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.common.wire import pulsar_pb2 as pb
 
-from tests.unit.broker.topics.simulated_broker import SimBroker, config_of, simulated, until
+from tests.unit.broker.topics.simulated_broker import SimBroker, config_of, simulated
+from tests.unit.ledger.managed_ledger.harness import until
 
 TTL_10_S = config_of(retention=RetentionConfig(ttl_s=10))
 LOOK = "message expiry"

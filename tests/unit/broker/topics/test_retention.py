@@ -9,7 +9,8 @@ from magnetar.broker.policies.config import RetentionConfig
 from magnetar.broker.topics.retention import retention_of
 from magnetar.ledger.managed_ledger.trimming import Retention
 
-from tests.unit.broker.topics.simulated_broker import SimBroker, config_of, simulated, until
+from tests.unit.broker.topics.simulated_broker import SimBroker, config_of, simulated
+from tests.unit.ledger.managed_ledger.harness import until
 
 LOOK = "retention"
 

@@ -9,7 +9,6 @@ from magnetar.broker.admin.call import Call, answer, done
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.routing import Route
 from magnetar.common.errors import InvalidName
-from magnetar.common.naming.namespace_name import check_entity
 
 
 def _tenant(call: Call) -> str:
@@ -77,11 +76,6 @@ def names(value: Any, what: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise Refused(400, f"{what} must be a list of texts")
     return list(dict.fromkeys(value))
-
-
-def cluster_names(value: Any) -> list[str]:
-    """Raises Refused, InvalidName."""
-    return [check_entity("cluster", each) for each in names(value, "clusters")]
 
 
 _PATH: Final = "/admin/v2/tenants/{tenant}"

@@ -46,9 +46,6 @@ class Wanted:
     """Why a subscription is not dispatching: `whyNotDispatching`, which Pulsar does not have."""
 
 
-EVERYTHING: Final = Wanted()
-
-
 def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
     """One topic. `owner` is the id of this broker."""
     stats, policies = topic.stats, topic.policies

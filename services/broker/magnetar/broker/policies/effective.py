@@ -43,10 +43,6 @@ class Quota:
     policy: Policies.QuotaPolicy.ValueType = HOLD
 
 
-NO_RATE: Final = Rate()
-NO_QUOTA: Final = Quota()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectivePolicies:
     """Resolved: topic > namespace > broker. Numbers of things: 0 is no limit."""
