@@ -25,6 +25,7 @@ from tests.integration.harness import (
     external_endpoint,
     temporary_directory,
 )
+from tests.integration.rest import Rest
 
 STANDALONE_KIND = "standalone"
 BOOKIES_KIND = "bookies"
@@ -146,6 +147,18 @@ def endpoint(_module_server: Server | None) -> Endpoint:
     if not _module_server.running:
         _module_server.start()
     return _module_server.endpoint
+
+
+@pytest.fixture
+def rest(endpoint: Endpoint) -> Rest:
+    """The admin API of the service under test."""
+    return Rest(endpoint)
+
+
+@pytest.fixture
+def namespace(rest: Rest) -> str:
+    """A namespace for one test."""
+    return rest.new_namespace()
 
 
 @pytest.fixture

@@ -49,11 +49,6 @@ def asked(run: Run) -> Callable[[str], Any]:
     return act
 
 
-@pytest.fixture
-def rest(endpoint: Endpoint) -> Rest:
-    return Rest(endpoint)
-
-
 def test_tenants_and_namespaces(run: Run, asked: Callable[[str], Any]) -> None:
     run("tenants create cli --admin-roles a,b")
     assert asked("tenants get cli")["adminRoles"] == ["a", "b"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.clients import publish
 from tests.integration.conftest import Server
-from tests.integration.harness import Endpoint, eventually
+from tests.integration.harness import eventually
 from tests.integration.rest import Rest
 
 RATE = {
@@ -101,16 +101,6 @@ UNSET_TOPIC_204: dict[str, Any] = {
     "subscriptionTypesEnabled": ["Exclusive", "Shared", "Failover", "Key_Shared"],
 }
 """For these 204 says that they are not set."""
-
-
-@pytest.fixture
-def rest(endpoint: Endpoint) -> Rest:
-    return Rest(endpoint)
-
-
-@pytest.fixture
-def namespace(rest: Rest) -> str:
-    return rest.new_namespace()
 
 
 @pytest.mark.parametrize("name", NAMESPACE_POLICIES)

@@ -6,13 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.integration.harness import Endpoint
 from tests.integration.rest import Rest
-
-
-@pytest.fixture
-def rest(endpoint: Endpoint) -> Rest:
-    return Rest(endpoint)
 
 
 def test_the_life_of_a_tenant(rest: Rest) -> None:

@@ -10,7 +10,7 @@ import pulsar
 import pytest
 
 from tests.integration.clients import publish
-from tests.integration.harness import Endpoint, eventually
+from tests.integration.harness import eventually
 from tests.integration.rest import Rest
 
 STATS_KEYS = {
@@ -102,16 +102,6 @@ SUBSCRIPTION_KEYS = {
     "durable",
     "replicated",
 }
-
-
-@pytest.fixture
-def rest(endpoint: Endpoint) -> Rest:
-    return Rest(endpoint)
-
-
-@pytest.fixture
-def namespace(rest: Rest) -> str:
-    return rest.new_namespace()
 
 
 def payloads(count: int) -> list[bytes]:
