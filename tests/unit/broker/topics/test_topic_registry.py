@@ -8,11 +8,12 @@ import pytest
 from magnetar.broker.config import BrokerConfig, TopicConfig
 from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.common.errors import NotAllowed, ServiceNotReady, TopicBusy, TopicNotFound
+from magnetar.common.errors import LogFull, NotAllowed, ServiceNotReady, TopicBusy, TopicNotFound
 from magnetar.common.metadata.store import ABSENT
 from magnetar.common.metadata.values import Policies
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
+from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger, Done
 
 from tests.simulation.power_loss import KEYS
 from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, producer_of, sends, subscribed
@@ -206,5 +207,33 @@ def test_policies_that_cannot_be_read_keep_no_other_topic_from_its_own() -> None
         made.registry.policies_changed(None, NAME)
         await asyncio.sleep(1)
         assert other.policies.message_ttl_s == 7
+
+    in_a_broker(scenario)
+
+
+@pytest.mark.parametrize("by_client", [True, False])
+def test_who_subscribes_after_a_deletion_that_storage_refused_has_a_subscription_that_lasts(
+    monkeypatch: pytest.MonkeyPatch, by_client: bool
+) -> None:
+    def refusing(self: CursorLedger, done: Done | None = None) -> None:
+        if done is not None:
+            asyncio.get_running_loop().call_soon(done, LogFull("the disk is full"))
+
+    async def scenario(made: Topics) -> None:
+        topic = await made.load("orders")
+        subscription, consumer = await subscribed(topic, ListeningPeer())
+        if not by_client:
+            topic.remove_consumer(subscription, consumer)
+        with monkeypatch.context() as patch:
+            patch.setattr(CursorLedger, "flush", refusing)
+            unsubscribing = topic.unsubscribe(subscription, consumer, force=False)
+            deleting = topic.delete_unused(subscription)
+            called, other = (unsubscribing, deleting) if by_client else (deleting, unsubscribing)
+            other.close()
+            with pytest.raises(LogFull):
+                await called
+        await subscribed(topic, ListeningPeer())
+        await made.registry.unload(NAME)
+        assert list((await made.load("orders")).subscriptions) == ["s"]
 
     in_a_broker(scenario)

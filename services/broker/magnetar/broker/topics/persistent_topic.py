@@ -320,8 +320,7 @@ class PersistentTopic(PersistentPublishing):
             if not force and subscription.consumers != [consumer]:
                 raise UnsubscribeRefused("Unconnected or shared consumer attempting to unsubscribe")
             close_consumers(subscription) if force else subscription.remove_consumer(consumer)
-            await self.ledger.delete_cursor(subscription.name)
-            self._subscriptions.pop(subscription.name, None)
+            await self._delete(subscription)
 
     async def delete_unused(
         self, subscription: AnySubscription, expired: Callable[[], bool] = lambda: True
@@ -331,9 +330,14 @@ class PersistentTopic(PersistentPublishing):
                 return False
             if not expired():
                 return False
-            await self.ledger.delete_cursor(subscription.name)
-            self._subscriptions.pop(subscription.name, None)
+            await self._delete(subscription)
             return True
+
+    async def _delete(self, subscription: AnySubscription) -> None:
+        # Storage that refuses writes the deletion down later: it is not to be taken back, so who comes
+        # meanwhile must find nothing.
+        del self._subscriptions[subscription.name]
+        await self.ledger.delete_cursor(subscription.name)
 
     def remove_consumer(self, subscription: AnySubscription, consumer: Consumer) -> None:
         super().remove_consumer(subscription, consumer)
