@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 from magnetar.broker.config import DispatchConfig
-from magnetar.broker.subscriptions import due_entries
+from magnetar.broker.subscriptions import due_entries, entry_source
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.common.naming.position import Position
@@ -177,6 +177,27 @@ def test_what_waits_and_for_how_long_can_be_asked(serve: Serve) -> None:
     assert serving.subscription.why_not_dispatching() == (
         "2 entries wait for their time, the next one for 6.000 s"
     )
+
+
+@pytest.mark.parametrize("permits", [1, 1_000])
+def test_a_long_stretch_of_delayed_entries_is_passed_by_a_little_in_each_turn(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, permits: int
+) -> None:
+    serving = serve()
+    count = 5 * entry_source.LOOKED_AT_ENTRIES
+    serving.publish_at(*[60_000] * count, 0)
+    turn, looked_at = Subscription._turn, [0]
+
+    def counted(subscription: Subscription) -> None:
+        before = subscription.delayed
+        turn(subscription)
+        looked_at.append(subscription.delayed - before)
+
+    monkeypatch.setattr(Subscription, "_turn", counted)
+    consumer = serving.join("a", permits)
+    assert client_of(consumer).take() == [count]
+    assert sum(looked_at) == count
+    assert max(looked_at) < 1.2 * entry_source.LOOKED_AT_ENTRIES
 
 
 def test_what_is_due_waits_for_permits_and_comes_by_time(serve: Serve) -> None:

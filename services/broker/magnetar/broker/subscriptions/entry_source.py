@@ -31,6 +31,12 @@ READ_RETRY_S = 1.0
 _DUE_ENTRIES_MAX = 128
 """Due entries fetched at a time."""
 
+LOOKED_AT_ENTRIES = 1_000
+"""Entries of which none may go out now that `peek` passes by before other work gets the event loop."""
+
+_GATED_ENTRIES = 100
+"""Entries asked about at a time, at least."""
+
 _STRETCH_ENTRIES = 64
 """A read does not go into so many entries that need not be read."""
 
@@ -194,20 +200,30 @@ class EntrySource:
 
         The run may hold more than `entries_max` entries; the caller takes a front part and calls `advance`.
         """
-        while self._due and not self._replayed:
-            if not self._fetch_due(self._due):
+        if self.gate is not None:
+            # Where most are kept, few at a time would take long.
+            entries_max = max(entries_max, _GATED_ENTRIES)
+        left = LOOKED_AT_ENTRIES
+        while True:
+            if self._replayed:
+                return self._replayed[0], True
+            if not (self._due or self._replay):
+                if self.replays_only:
+                    return None
+                if self._fresh:
+                    return self._fresh[0], False
+            if left <= 0:
+                self._wake()
                 return None
-        while self._replay and not self._replayed:
-            if not self._fetch_replay(entries_max):
+            if self._due:
+                fetched = self._fetch_due(self._due)
+            elif self._replay:
+                fetched = self._fetch_replay(entries_max)
+            else:
+                fetched = self._fetch_fresh(entries_max)
+            if not fetched:
                 return None
-        if self._replayed:
-            return self._replayed[0], True
-        if self.replays_only:
-            return None
-        while not self._fresh:
-            if not self._fetch_fresh(entries_max):
-                return None
-        return self._fresh[0], False
+            left -= fetched
 
     def advance(self, entries: int) -> None:
         """The first `entries` of the run that `peek` gave were delivered."""
@@ -269,19 +285,22 @@ class EntrySource:
         if self._catching_up and not self._reading and self._held_bytes < self._config.read_bytes_max // 2:
             self._read_on()
 
-    def _fetch_fresh(self, entries_max: int) -> bool:
-        """Move entries after the read position into `_fresh`; False when none can be had at once."""
+    def _fetch_fresh(self, entries_max: int) -> int:
+        """Move entries after the read position into `_fresh`; returns how many were looked at.
+
+        0 when none can be had at once, here and for the others.
+        """
         start = self._next_start()
         if start is None:
-            return False
+            return 0
         run = self._ledger.read_cached(start, entries_max, self._config.read_bytes_max)
         if run is None:
             self._start_read(start, self._fresh_entries_max(start), replayed=False)
-            return False
+            return 0
         self._catching_up = False
         self._read_after = Position(run.ledger_id, run.last_entry_id)
         self._fresh.extend(self._passing(run))
-        return True
+        return len(run.entries)
 
     def _next_start(self) -> Position | None:
         """The next entry that has to be read: not what is acknowledged, or kept by the gate."""
@@ -313,8 +332,8 @@ class EntrySource:
             return unacked
         return [part for each in unacked for part in self.gate.hold(each)]
 
-    def _fetch_due(self, due: DueEntries) -> bool:
-        """Move due entries into `_replayed`, each as a run; False when they have to be read first."""
+    def _fetch_due(self, due: DueEntries) -> int:
+        """Move due entries into `_replayed`, each as a run."""
         lot = due.next(_DUE_ENTRIES_MAX)
         fetched = 0
         while fetched < len(lot):
@@ -330,7 +349,7 @@ class EntrySource:
         due.drop(lot[:fetched])
         if not fetched and self._may_read():
             self._spawn(self._read_due(due, self._generation), "read of due entries")
-        return bool(fetched)
+        return fetched
 
     def _singly(self, run: Run) -> list[Run]:
         """The entries of a run that are not acknowledged, one by one."""
@@ -338,7 +357,7 @@ class EntrySource:
         is_acked = self._cursor.is_acked
         return [run.slice(n, n) for n in range(first, last + 1) if not is_acked(ledger_id, n)]
 
-    def _fetch_replay(self, entries_max: int) -> bool:
+    def _fetch_replay(self, entries_max: int) -> int:
         ledger_id, first, last = self._replay.first_range(entries_max)
         run = self._ledger.read_cached(
             Position(ledger_id, first), last - first + 1, self._config.read_bytes_max
@@ -346,10 +365,10 @@ class EntrySource:
         if run is None:
             ledger_id, first, last = self._replay.first_window(entries_max, self._config.read_entries_max)
             self._start_read(Position(ledger_id, first), last - first + 1, replayed=True)
-            return False
+            return 0
         self._replay.discard_range(ledger_id, first, run.last_entry_id)
         self._replayed.extend(self._passing(run))
-        return True
+        return len(run.entries)
 
     def _unacked(self, run: Run) -> list[Run]:
         return [run.slice(first, last) for first, last in self._cursor.unacked_ranges(run)]
