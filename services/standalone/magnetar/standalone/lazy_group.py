@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import click
+
+_SENTENCE_MAX: Final = 1_000
 
 
 class LazyGroup(click.Group):
@@ -19,3 +22,15 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return self._load().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each with its whole sentence: click leaves of it what fits beside the longest name."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, each.get_short_help_str(_SENTENCE_MAX))
+                    for name, each in commands
+                    if each is not None
+                ]
+            )
