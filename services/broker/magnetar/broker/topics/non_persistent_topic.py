@@ -20,7 +20,7 @@ from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.broker.topics.publishing import part_of
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
-from magnetar.common.errors import ConsumerBusy, OwnershipLost
+from magnetar.common.errors import ConsumerBusy, OwnershipLost, TooManyConsumers
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire.events import SendRun
@@ -113,6 +113,20 @@ class NonPersistentTopic(Topic):
 
     async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
         check_allowed(request.type, self.policies.subscription_types)
+        try:
+            return self._subscribe(request)
+        except TooManyConsumers:
+            raise
+        except ConsumerBusy:
+            holders = self._subscriptions.get(request.subscription)
+            if holders is None or holders.type != request.type:
+                raise
+            for holder in list(holders.consumers):
+                if await holder.peer.is_alive():
+                    raise
+        return self._subscribe(request)
+
+    def _subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
         self.check_open()
         check_one_more_consumer(
             self.policies, self.name, self._subscriptions, request.subscription, request.peer
@@ -130,15 +144,7 @@ class NonPersistentTopic(Topic):
             connected_since_ms=self._clock.wall_ms(),
             sends_entry_metadata=False,
         )
-        try:
-            subscription.add_consumer(consumer, request.type)
-        except ConsumerBusy:
-            if subscription.type != request.type:
-                raise
-            for holder in list(subscription.consumers):
-                if await holder.peer.is_alive():
-                    raise
-            subscription.add_consumer(consumer, request.type)
+        subscription.add_consumer(consumer, request.type)
         return subscription, consumer
 
     def _new_subscription(self, name: str) -> NonPersistentSubscription:

@@ -1,0 +1,91 @@
+"""Non-persistent topics, where clients come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.policies.effective import resolve
+from magnetar.broker.subscriptions.consumer import ConsumerOptions
+from magnetar.broker.topics.in_process import InProcess
+from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
+from magnetar.broker.topics.topic import SubscribeRequest
+from magnetar.common.errors import ServiceNotReady
+from magnetar.common.metadata.values import Policies
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire import pulsar_pb2 as pb
+
+from tests.unit.broker.topics.fakes import FakeClock
+from tests.unit.broker.topics.world import ListeningPeer
+
+
+@dataclass(eq=False)
+class DyingPeer(ListeningPeer):
+    """Dead when it is asked for a sign of life, which takes a while."""
+
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    dies: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def is_alive(self) -> bool:
+        self.asked.set()
+        await self.dies.wait()
+        self.connected = False
+        return False
+
+
+def request(peer: ListeningPeer) -> SubscribeRequest:
+    return SubscribeRequest(
+        subscription="s",
+        type=pb.CommandSubscribe.Exclusive,
+        durable=True,
+        from_earliest=False,
+        start=None,
+        rollback_s=0,
+        properties={},
+        options=ConsumerOptions(consumer_id=1, name="c", priority_level=0, properties={}, epoch=None),
+        peer=peer,
+        sends_entry_metadata=False,
+    )
+
+
+def opened() -> NonPersistentTopic:
+    config = BrokerConfig()
+    return NonPersistentTopic(
+        TopicName.parse("non-persistent://public/default/t"),
+        resolve(config, Policies(), Policies()),
+        config,
+        FakeClock(),
+        InProcess(1_000),
+    )
+
+
+def test_nobody_subscribes_to_a_topic_that_closed_while_a_holder_was_probed() -> None:
+    async def scenario() -> None:
+        topic, holder = opened(), DyingPeer()
+        await topic.subscribe(request(holder))
+        newcomer = asyncio.create_task(topic.subscribe(request(ListeningPeer())))
+        await holder.asked.wait()
+        await topic.close()
+        holder.dies.set()
+        with pytest.raises(ServiceNotReady):
+            await newcomer
+        assert not topic.has_clients
+
+    asyncio.run(scenario())
+
+
+def test_who_takes_a_dead_holders_place_is_in_a_subscription_that_exists() -> None:
+    async def scenario() -> None:
+        topic, holder = opened(), DyingPeer()
+        subscription, consumer = await topic.subscribe(request(holder))
+        newcomer = asyncio.create_task(topic.subscribe(request(ListeningPeer())))
+        await holder.asked.wait()
+        topic.remove_consumer(subscription, consumer)
+        assert await topic.delete_unused(subscription)
+        holder.dies.set()
+        found, _ = await newcomer
+        assert topic.subscriptions["s"] is found
+
+    asyncio.run(scenario())
