@@ -109,17 +109,17 @@ def test_what_was_made_although_the_answer_was_lost_is_made(tmp_path: Path) -> N
     with_tenancy(tmp_path, body)
 
 
-@pytest.mark.parametrize("kind", ["topic", "partitioned", "volatile"])
+@pytest.mark.parametrize("kind", ["topic", "partitioned"])
 def test_a_namespace_with_topics_of_any_kind_stays(tmp_path: Path, kind: str) -> None:
     async def body(store: Store, tenancy: Tenancy) -> None:
         await tenancy.create_namespace(DEMO, Namespace(bundle_count=4))
         name = TopicName.parse("persistent://acme/demo/t")
         if kind == "topic":
             await store.put(KEYS.topic_head(name), encode(TopicHead()))
-        elif kind == "partitioned":
+        else:
             await store.put(KEYS.partitioned_topic(name), encode(PartitionedTopic(partitions=1)))
         with pytest.raises(NamespaceNotEmpty):
-            await tenancy.delete_namespace(DEMO, lambda: kind == "volatile")
+            await tenancy.delete_namespace(DEMO)
 
     with_tenancy(tmp_path, body)
 
@@ -127,6 +127,6 @@ def test_a_namespace_with_topics_of_any_kind_stays(tmp_path: Path, kind: str) ->
 def test_the_clusters_own_namespace_cannot_be_deleted(tmp_path: Path) -> None:
     async def body(store: Store, tenancy: Tenancy) -> None:
         with pytest.raises(NotAllowed):
-            await tenancy.delete_namespace(SYSTEM_NAMESPACE, lambda: False)
+            await tenancy.delete_namespace(SYSTEM_NAMESPACE)
 
     with_tenancy(tmp_path, body)

@@ -5,7 +5,7 @@ Reads go to the store: an operator sees what he has just written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from magnetar.broker.policies.policy_writer import TRIES_MAX
 from magnetar.common.errors import (
@@ -95,10 +95,10 @@ class Tenancy:
                 break
         log.info("namespace made", namespace=str(name))
 
-    async def delete_namespace(self, name: NamespaceName, is_used: Callable[[], bool]) -> None:
+    async def delete_namespace(self, name: NamespaceName) -> None:
         """Raises NamespaceNotFound, NamespaceNotEmpty while it has topics, NotAllowed, MetadataError.
 
-        `is_used`: whether there are topics that metadata knows nothing of.
+        Topics that metadata knows nothing of are the caller's to look for, and that none is made meanwhile.
         """
         if name == SYSTEM_NAMESPACE:
             raise NotAllowed(f"{name} is the cluster's own and cannot be deleted")
@@ -113,8 +113,6 @@ class Tenancy:
             ):
                 if (await self._metadata.children(prefix)).items:
                     raise NamespaceNotEmpty("Cannot delete non empty namespace")
-        if is_used():
-            raise NamespaceNotEmpty("Cannot delete non empty namespace")
         await self._metadata.delete(key, found.version)
         log.info("namespace deleted", namespace=str(name))
 

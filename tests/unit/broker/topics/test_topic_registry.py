@@ -7,10 +7,18 @@ import asyncio
 import pytest
 from magnetar.broker.config import BrokerConfig, TopicConfig
 from magnetar.broker.policies.policy_writer import PolicyWriter
+from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.common.errors import LogFull, NotAllowed, ServiceNotReady, TopicBusy, TopicNotFound
+from magnetar.common.errors import (
+    LogFull,
+    NamespaceNotEmpty,
+    NotAllowed,
+    ServiceNotReady,
+    TopicBusy,
+    TopicNotFound,
+)
 from magnetar.common.metadata.store import ABSENT
-from magnetar.common.metadata.values import Policies
+from magnetar.common.metadata.values import Namespace, Policies
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger, Done
@@ -235,5 +243,37 @@ def test_who_subscribes_after_a_deletion_that_storage_refused_has_a_subscription
         await subscribed(topic, ListeningPeer())
         await made.registry.unload(NAME)
         assert list((await made.load("orders")).subscriptions) == ["s"]
+
+    in_a_broker(scenario)
+
+
+@pytest.mark.parametrize("name", ["persistent://public/used/t", "non-persistent://public/used/t"])
+@pytest.mark.parametrize("steps", [0, 1, 2, 5, 20, 1_000])
+def test_no_topic_is_left_without_its_namespace(name: str, steps: int) -> None:
+    async def scenario(made: Topics) -> None:
+        metadata, namespace = made.process.metadata, TopicName.parse(name).namespace
+        tenancy = Tenancy(metadata, KEYS, made.process.clock)
+        await tenancy.create_namespace(namespace, Namespace(bundle_count=4))
+
+        async def delete() -> None:
+            with made.registry.deleting_namespace(namespace):
+                await tenancy.delete_namespace(namespace)
+
+        loading = asyncio.create_task(made.load(name))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        deletion = asyncio.create_task(delete())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        late = asyncio.create_task(made.load(name + "2"))
+        results = await asyncio.gather(loading, deletion, late, return_exceptions=True)
+        if await metadata.get(KEYS.namespace(namespace)) is None:
+            assert isinstance(results[0], ServiceNotReady | TopicNotFound)
+            assert isinstance(results[2], ServiceNotReady | TopicNotFound)
+            assert not made.registry.loaded
+            assert not (await metadata.children(KEYS.topic_heads_prefix("persistent", namespace))).items
+        else:
+            assert isinstance(results[1], NamespaceNotEmpty)
+            assert not isinstance(results[0], Exception)
 
     in_a_broker(scenario)

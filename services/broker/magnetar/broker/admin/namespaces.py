@@ -105,12 +105,9 @@ async def _delete(call: Call) -> web.Response:
     name = call.namespace
     if call.flag("force"):
         raise Refused(405, "Broker doesn't allow forced deletion of namespaces")
-
-    def is_used() -> bool:
-        return any(topic.name.namespace == name for topic in call.broker.topics.values())
-
-    await call.broker.tenancy.delete_namespace(name, is_used)
-    call.broker.namespaces.forget(name)
+    with call.broker.registry.deleting_namespace(name):
+        await call.broker.tenancy.delete_namespace(name)
+        call.broker.namespaces.forget(name)
     call.broker.policies.wrote(name, None)
     return done()
 

@@ -16,6 +16,7 @@ from magnetar.broker.topics.topic_registry import NOT_PARTITIONED, TopicRegistry
 from magnetar.common.errors import (
     InvalidName,
     InvalidPartitions,
+    NamespaceNotFound,
     ServiceNotReady,
     TopicExists,
     TopicNotFound,
@@ -201,12 +202,17 @@ class PartitionedTopics:
         value = PartitionedTopic(
             partitions=partitions, properties=properties, created_ms=self._ledgers.clock.wall_ms()
         )
-        ops: list[Op] = [Put(key, encode(value), ABSENT)]
+        namespace = await self._metadata.get(self._keys.namespace(name.namespace))
+        if namespace is None:
+            raise NamespaceNotFound(f"namespace {name.namespace} does not exist; create it first")
+        ops: list[Op] = [Put(key, encode(value), ABSENT), Check(namespace.key, namespace.version)]
         if name.persistent:
             ops.append(Check(self._keys.topic_head(name), ABSENT))
         try:
             await self._metadata.commit(ops)
         except VersionMismatch as error:
+            if error.key == namespace.key:
+                raise ServiceNotReady(f"namespace {name.namespace} is being changed; try again") from error
             raise TopicExists(f"topic {name} exists already") from error
         except UnknownOutcome:
             found = await self._metadata.get(key)

@@ -6,8 +6,8 @@ A topic is loaded once, however many clients ask for it at the same time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -28,6 +28,7 @@ from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import (
     MetadataError,
+    NamespaceNotEmpty,
     NamespaceNotFound,
     NotAllowed,
     OwnershipLost,
@@ -95,6 +96,7 @@ class TopicRegistry:
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
         self._deleting: set[str] = set()
+        self._deleting_namespaces: set[NamespaceName] = set()
         self._in_process = InProcess(config.topics.non_persistent_in_process_max)
         self._closing = False
         self._no_loads: ServiceNotReady | None = None
@@ -314,8 +316,28 @@ class TopicRegistry:
         finally:
             self._deleting.discard(name.full)
 
+    @contextmanager
+    def deleting_namespace(self, namespace: NamespaceName) -> Iterator[None]:
+        """No topic of the namespace is loaded or made meanwhile. Raises NamespaceNotEmpty while one is loaded
+        or being loaded, ServiceNotReady when the namespace is being deleted already.
+        """
+        if namespace in self._deleting_namespaces:
+            raise ServiceNotReady(f"namespace {namespace} is being deleted already")
+        names = [*self._topics, *self._loading]
+        if any(TopicName.parse(full).namespace == namespace for full in names):
+            raise NamespaceNotEmpty("Cannot delete non empty namespace")
+        self._deleting_namespaces.add(namespace)
+        try:
+            yield
+        finally:
+            self._deleting_namespaces.discard(namespace)
+
     def check_not_deleted(self, name: TopicName) -> None:
-        """Raises ServiceNotReady while the topic, or the one that it is a partition of, is being deleted."""
+        """Raises ServiceNotReady while the topic, the one that it is part of, or its namespace is being
+        deleted.
+        """
+        if name.namespace in self._deleting_namespaces:
+            raise ServiceNotReady(f"namespace {name.namespace} is being deleted")
         if name.full in self._deleting or name.base.full in self._deleting:
             raise ServiceNotReady(f"topic {name} is being deleted; look it up again")
 
