@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from magnetar.broker.config import DispatchConfig
+from magnetar.broker.dispatch.key_shared.draining import DrainingSlots
 from magnetar.broker.dispatch.key_shared.sticky_key import slot_of_key
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.key_shared_delivery import KeySharedDelivery
@@ -190,6 +191,36 @@ def test_a_holder_that_leaves_frees_its_draining_slots_in_order(serve: Serve) ->
     serving.publish_keys([LOW_KEY])
     serving.leave(old)
     assert client_of(new).take() == [0, 1, 2]
+
+
+def test_consumers_that_leave_together_cost_one_look_at_what_is_held(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    owners_changed = DrainingSlots.owners_changed
+
+    def counting(*args: Any) -> None:
+        nonlocal looks
+        looks += 1
+        owners_changed(*args)
+
+    monkeypatch.setattr(DrainingSlots, "owners_changed", counting)
+    serving = serve()
+    leavers = [serving.join(str(number), permits=4) for number in range(8)]
+    stays = serving.join("stays")
+    serving.publish_keys([str(number) for number in range(100)])
+    assert serving.delivery.waiting
+    looks = 0
+
+    def leave() -> None:
+        for each in leavers:
+            serving.subscription.remove_consumer(each)
+
+    serving.do(leave)
+    assert looks == 1
+    serving.flow(stays, 200)
+    assert client_of(stays).take() == list(range(100))
+    assert serving.budget.reads == 0
 
 
 def test_redelivery_keeps_the_order_of_a_key(serve: Serve) -> None:

@@ -14,7 +14,9 @@ go, and when a holder acknowledges. Nothing polls, so keySharedUnblockingInterva
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from magnetar.broker.byte_budget import ByteBudget
@@ -44,6 +46,8 @@ class KeySharedDelivery(IndividualDelivery):
         "_held",
         "_held_bytes",
         "_held_count",
+        "_left",
+        "_owners_moved",
         "_waiting",
         "_wake",
     )
@@ -69,6 +73,10 @@ class KeySharedDelivery(IndividualDelivery):
         self._held: dict[int, list[int]] = {}
         """By slot, packed: entries of slots that drain, or that nobody owns."""
         self._held_count = 0
+        self._left: list[int] = []
+        """Packed: entries that waited for consumers that are gone, until it is known for whom they do now."""
+        self._owners_moved = False
+        """Consumers came or went, and what follows from it is to be found before anything is delivered."""
 
     # -- what others look at
 
@@ -79,7 +87,7 @@ class KeySharedDelivery(IndividualDelivery):
     @property
     def waiting(self) -> int:
         """Entries that were looked at and wait."""
-        return sum(map(len, self._waiting.values())) + self._held_count
+        return sum(map(len, self._waiting.values())) + self._held_count + len(self._left)
 
     @property
     def paused_by(self) -> str | None:
@@ -101,17 +109,30 @@ class KeySharedDelivery(IndividualDelivery):
 
     def consumer_added(self, consumer: Consumer) -> None:
         consumer.pending = SlotPendingAcks()
-        self._owners_changed()
+        self._move_owners()
 
     def consumer_removed(self, consumer: Consumer) -> None:
         # What it had given back may be on its way again, and is newer than some of what it still held.
         self._source.put_back()
         self._source.replay_all(consumer.pending.positions())
         consumer.pending.clear()
-        self._owners_changed(left=self._waiting.pop(consumer, None))
+        left = self._waiting.pop(consumer, None)
+        if left is not None:
+            self._let_go(left.drop_bytes())
+            self._left += left.take_all()
+        self._move_owners()
 
-    def _owners_changed(self, left: WaitingEntries | None = None) -> None:
+    def _move_owners(self) -> None:
+        """Once for all that come and go together: it looks at everything that is held and that waits."""
+        if not self._owners_moved:
+            self._owners_moved = True
+            asyncio.get_running_loop().call_soon(self._owners_changed)
+
+    def _owners_changed(self) -> None:
         """Slots moved: find those that drain now, and whom each waiting entry waits for."""
+        if not self._owners_moved:
+            return
+        self._owners_moved = False
         draining = self.draining
         if self._dispatcher.drains:
             held = [(each, slot_pending(each).in_slots()) for each in self._consumers]
@@ -119,7 +140,7 @@ class KeySharedDelivery(IndividualDelivery):
             holders = {each.holder for each in draining.slots.values()}
             for consumer in self._consumers:
                 slot_pending(consumer).on_settled = self._settler(consumer) if consumer in holders else None
-        everything = [] if left is None else left.take_all()
+        everything, self._left = self._left, []
         for waiting in self._waiting.values():
             everything += waiting.take_all()
         for packed in self._held.values():
@@ -148,12 +169,14 @@ class KeySharedDelivery(IndividualDelivery):
 
     def rewind(self) -> None:
         self._waiting.clear()
+        self._left.clear()
         self._held.clear()
         self._held_count = 0
         self._let_go()
         super().rewind()
 
     def close(self) -> None:
+        self._owners_moved = False
         self._waiting.clear()
         self._let_go()
 
@@ -185,6 +208,7 @@ class KeySharedDelivery(IndividualDelivery):
     # -- dispatch
 
     def step(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
+        self._owners_changed()
         if self._source.replaying:
             return self._deliver_again(entries_max, bytes_max)
         if self._waiting:
@@ -294,7 +318,11 @@ class KeySharedDelivery(IndividualDelivery):
                 self._outlet.send_share(consumer, share.part(index, index + 1))
 
     def _deliver_new(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
-        capacity = sum([consumer.capacity for consumer in self._consumers])
+        capacity = 0
+        for consumer in self._consumers:
+            capacity += consumer.capacity
+            if capacity >= entries_max:
+                break
         if capacity <= 0 or self.waiting >= self._look_ahead_max:
             return None
         source, outlet = self._source, self._outlet
@@ -351,21 +379,19 @@ class KeySharedDelivery(IndividualDelivery):
         selector, draining = self._dispatcher.selector, self.draining.slots
         bounds, owners = selector.bounds, selector.owners
         slots = slots_of(run.entries)
-        indexes: dict[Consumer | None, list[int]] = {consumer: [] for consumer in self._consumers}
-        if draining or None in owners:
+        indexes: defaultdict[Consumer | None, list[int]] = defaultdict(list)
+        # None: in a slot that drains, or that nobody owns.
+        if draining:
             for index, slot in enumerate(slots):
-                owner = owners[bisect_left(bounds, slot)]
-                if owner is None or slot in draining:
-                    self._wait_again(pack(run.ledger_id, run.first_entry_id + index, slot))
-                else:
-                    indexes[owner].append(index)
+                indexes[None if slot in draining else owners[bisect_left(bounds, slot)]].append(index)
         else:
             for index, slot in enumerate(slots):
                 indexes[owners[bisect_left(bounds, slot)]].append(index)
+        for index in indexes.pop(None, ()):
+            self._wait_again(pack(run.ledger_id, run.first_entry_id + index, slots[index]))
         metadata: Sequence[bytes] | None = None
         for consumer, of_consumer in indexes.items():
-            if consumer is None or not of_consumer:
-                continue
+            assert consumer is not None, "taken out before"
             if consumer.sends_entry_metadata and metadata is None:
                 metadata = run_entry_metadata(
                     run.publish_time_ms, run.first_index, len(run.entries), run.message_counts

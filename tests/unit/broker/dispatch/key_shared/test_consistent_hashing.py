@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 from magnetar.broker.dispatch.key_shared.consistent_hashing import ConsistentHashing
 from magnetar.broker.dispatch.key_shared.sticky_key import slot_of_key
 
@@ -74,3 +76,31 @@ def test_an_empty_ring_has_no_owner() -> None:
     assert layout(ring) == [(0, 65535, None)]
     ring.remove(one)
     assert ring.owner(1) is None
+
+
+class FewPoints(ConsistentHashing[Fake]):
+    """Points that collide, the last slot among them."""
+
+    __slots__ = ()
+
+    def _points_of(self, name: str, number: int) -> list[int]:
+        chosen = random.Random(f"{name}{number}")
+        return [chosen.choice([1, 2, 500, 65_534, 65_535]) for _ in range(self._points)]
+
+
+def test_the_ring_depends_on_who_is_there_and_not_on_who_was() -> None:
+    rng = random.Random(1)
+    ring, present = FewPoints(2), list[Fake]()
+    for _ in range(300):
+        if present and rng.random() < 0.45:
+            ring.remove(present.pop(rng.randrange(len(present))))
+        else:
+            present.append(Fake(rng.choice("abcdefgh")))
+            ring.add(present[-1])
+        points = sorted(ring._ring)
+        owners: list[Fake | None] = [ring._ring[point][0] for point in points]
+        if 65_535 not in points:
+            points.append(65_535)
+            owners.append(owners[0] if owners else None)
+        assert ring.bounds == points
+        assert ring.owners == owners

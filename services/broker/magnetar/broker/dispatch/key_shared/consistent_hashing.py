@@ -9,6 +9,8 @@ takes a little from everybody, a leaver's slots spread over everybody, and nothi
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from magnetar.broker.dispatch.key_shared.selector import SLOT_MAX, C, Selector
 from magnetar.broker.dispatch.key_shared.sticky_key import slot_of_key
 
@@ -30,7 +32,8 @@ class ConsistentHashing(Selector[C]):
         same_name[number] = consumer
         for point in self._points_of(consumer.name, number):
             self._ring.setdefault(point, []).append(consumer)
-        self._rebuild()
+            self._look_at(point)
+        self._wrap()
 
     def remove(self, consumer: C) -> None:
         same_name = self._numbers.get(consumer.name, {})
@@ -44,16 +47,27 @@ class ConsistentHashing(Selector[C]):
             self._ring[point].remove(consumer)
             if not self._ring[point]:
                 del self._ring[point]
-        self._rebuild()
+            self._look_at(point)
+        self._wrap()
 
     def _points_of(self, name: str, number: int) -> list[int]:
         # The separator keeps the points of one name's consumers apart: `c` + `11` is not `c1` + `1`.
         suffix = f"\0{number}" if number else ""
         return [slot_of_key(f"{name}{each}{suffix}".encode()) for each in range(1, self._points + 1)]
 
-    def _rebuild(self) -> None:
-        self.bounds = sorted(self._ring)
-        self.owners = [self._ring[point][0] for point in self.bounds]
-        if not self.bounds or self.bounds[-1] != SLOT_MAX:
-            self.owners.append(self.owners[0] if self.owners else None)
-            self.bounds.append(SLOT_MAX)
+    def _look_at(self, point: int) -> None:
+        """The consumers on a point are others now. One by one: of a thousand consumers, most points stay."""
+        index = bisect_left(self.bounds, point)
+        owner = self._ring.get(point, (None,))[0]
+        if self.bounds[index] == point and (owner is not None or point == SLOT_MAX):
+            self.owners[index] = owner
+        elif owner is not None:
+            self.bounds.insert(index, point)
+            self.owners.insert(index, owner)
+        else:
+            del self.bounds[index], self.owners[index]
+
+    def _wrap(self) -> None:
+        """What follows the last point belongs to the first."""
+        if SLOT_MAX not in self._ring:
+            self.owners[-1] = self.owners[0] if len(self.owners) > 1 else None
