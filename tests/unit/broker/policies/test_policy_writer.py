@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
 from magnetar.broker.policies.policy_writer import TRIES_MAX, PolicyWriter
-from magnetar.common.errors import NamespaceNotFound, TopicNotFound, UnknownOutcome, VersionMismatch
+from magnetar.common.errors import (
+    NamespaceNotFound,
+    NotAllowed,
+    TopicNotFound,
+    UnknownOutcome,
+    VersionMismatch,
+)
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.store import Op, Put
@@ -185,5 +191,24 @@ def test_a_partitioned_topic_has_policies_without_any_partition(tmp_path: Path) 
         await store.put(KEYS.partitioned_topic(name), encode(PartitionedTopic(partitions=2)))
         await writer.change_topic(name, most(3))
         assert (await writer.topic(name.partition(1))).max_producers_per_topic == 3
+
+    with_writer(tmp_path, body)
+
+
+def rates_of(numbers: Iterable[int]) -> Callable[[Policies], None]:
+    def edit(policies: Policies) -> None:
+        for number in numbers:
+            policies.dispatch_rate_of_subscription["s" * 4_000 + str(number)].SetInParent()
+
+    return edit
+
+
+def test_the_policies_of_a_topic_are_bounded(tmp_path: Path) -> None:
+    async def body(store: Store, writer: PolicyWriter) -> None:
+        await writer.change_topic(TOPIC, rates_of(range(10)))
+        with pytest.raises(NotAllowed, match="subscriptions that are gone"):
+            await writer.change_topic(TOPIC, rates_of(range(20)))
+        assert len((await writer.topic(TOPIC)).dispatch_rate_of_subscription) == 10
+        await writer.change_topic(TOPIC, lambda policies: policies.Clear())
 
     with_writer(tmp_path, body)

@@ -7,6 +7,7 @@ from typing import Final
 
 from magnetar.common.errors import (
     NamespaceNotFound,
+    NotAllowed,
     TopicNotFound,
     UnknownOutcome,
     VersionMismatch,
@@ -19,6 +20,9 @@ from magnetar.common.naming.topic_name import TopicName
 
 TRIES_MAX: Final = 10
 """Of one change; beyond that somebody writes all the time, and the caller hears of the conflict."""
+
+TOPIC_POLICIES_BYTES_MAX: Final = 65_536
+"""Of one topic's own policies: they may name any number of subscriptions, and are kept while it is loaded."""
 
 
 class PolicyWriter:
@@ -61,7 +65,7 @@ class PolicyWriter:
         """Apply `edit` to the policies of a topic, which must not be a partition; see `change_namespace`.
 
         The topic (or its partitions' metadata) is there when they are written: policies never outlive it.
-        Raises TopicNotFound.
+        Raises TopicNotFound, NotAllowed when they became too large.
         """
         key = self._keys.topic_policies(name)
         for last in _tries():
@@ -73,6 +77,11 @@ class PolicyWriter:
             after = value.policies.SerializeToString(deterministic=True)
             if after == before:
                 return
+            if len(after) > max(len(before), TOPIC_POLICIES_BYTES_MAX):
+                raise NotAllowed(
+                    f"the policies of {name} would have {len(after)} bytes, at most "
+                    f"{TOPIC_POLICIES_BYTES_MAX} are allowed: remove those of subscriptions that are gone"
+                )
             version = ABSENT if found is None else found.version
             change: Op = Put(key, encode(value), version) if after else Delete(key, version)
             try:
