@@ -127,7 +127,7 @@ class FakeTopic:
 
     def producer(self, name: str = "a") -> tuple[Producer, FakePeer]:
         peer = FakePeer()
-        return Producer(1, name, 0, peer, True, {}, b"", 0), peer
+        return Producer(1, name, 0, peer, {}, b"", 0), peer
 
     def send(self, producer: Producer, *ids: int, entry: Callable[[int], bytes] | None = None) -> None:
         entries = [b"%d" % number if entry is None else entry(number) for number in ids]

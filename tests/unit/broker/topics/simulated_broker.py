@@ -98,7 +98,7 @@ class SimBroker:
 
     async def producer(self, topic: Topic, name: str = "p") -> Producer:
         self._ids += 1
-        producer = Producer(self._ids, name, 0, ListPeer(), True, {}, b"", 0)
+        producer = Producer(self._ids, name, 0, ListPeer(), {}, b"", 0)
         await topic.add_producer(producer)
         return producer
 
@@ -111,7 +111,7 @@ class SimBroker:
 
     async def publish_entries(self, topic: PersistentTopic, entries: list[bytes]) -> None:
         """Store one run of entries, without a producer of the topic."""
-        producer = Producer(0, "somebody", 0, ListPeer(), True, {}, b"", 0)
+        producer = Producer(0, "somebody", 0, ListPeer(), {}, b"", 0)
         numbers = [encode_varint(number) for number in range(len(entries))]
         size = sum(map(len, entries))
         topic.publish(producer, SendRun(0, entries, numbers, None, None, False, False, size))

@@ -32,7 +32,7 @@ def peer(address: str) -> FakePeer:
 
 
 def producer(address: str, *, encrypts: bool = False) -> Producer:
-    return Producer(1, address, 0, peer(address), True, {}, b"", 0, encrypts=encrypts)
+    return Producer(1, address, 0, peer(address), {}, b"", 0, encrypts=encrypts)
 
 
 @dataclass

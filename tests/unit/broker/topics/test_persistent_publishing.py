@@ -208,9 +208,7 @@ def test_who_is_fenced_while_its_last_id_is_being_found_out_never_publishes() ->
         again = asyncio.create_task(producer_of(topic, ListeningPeer()))
         await asyncio.sleep(0)
         assert [*topic.producers] == ["p"]
-        leader = Producer(
-            2, "leader", 0, ListeningPeer(), True, {}, b"", 0, access_mode=EXCLUSIVE_WITH_FENCING
-        )
+        leader = Producer(2, "leader", 0, ListeningPeer(), {}, b"", 0, access_mode=EXCLUSIVE_WITH_FENCING)
         await topic.add_producer(leader)
         with pytest.raises(ProducerFenced):
             await again

@@ -51,7 +51,7 @@ def opened(gate_policies: EffectivePolicies, clock: SteppedClock | None = None) 
 
 def producer() -> tuple[Producer, FakePeer]:
     peer = FakePeer()
-    return Producer(1, "p", 0, peer, True, {}, b"", 0), peer
+    return Producer(1, "p", 0, peer, {}, b"", 0), peer
 
 
 def test_without_limits_there_is_no_gate() -> None:

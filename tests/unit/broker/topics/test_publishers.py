@@ -116,7 +116,6 @@ async def come(
         name or f"p{next(_numbers)}",
         0,
         peer or Peer(),
-        True,
         {},
         b"",
         0,

@@ -97,10 +97,8 @@ def test_a_terminated_topic_takes_no_producers_not_even_after_a_restart() -> Non
 def test_those_who_wait_for_the_topic_are_sent_away() -> None:
     async def scenario(made: Topics) -> None:
         topic = await load(made)
-        await topic.add_producer(
-            Producer(1, "a", 0, ListeningPeer(), True, {}, b"", 0, access_mode=EXCLUSIVE)
-        )
-        second = Producer(2, "b", 0, ListeningPeer(), True, {}, b"", 0, access_mode=WAIT_FOR_EXCLUSIVE)
+        await topic.add_producer(Producer(1, "a", 0, ListeningPeer(), {}, b"", 0, access_mode=EXCLUSIVE))
+        second = Producer(2, "b", 0, ListeningPeer(), {}, b"", 0, access_mode=WAIT_FOR_EXCLUSIVE)
         waiting = asyncio.create_task(topic.add_producer(second))
         await until(lambda: topic.waiting_publishers == 1)
         await topic.terminate()

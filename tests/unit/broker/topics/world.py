@@ -102,7 +102,7 @@ def sends(*entries: bytes, first: int = 0, counts: list[int] | None = None) -> S
 
 async def producer_of(topic: Topic, peer: ListeningPeer, name: str = "p") -> Producer:
     """A connected producer."""
-    producer = Producer(1, name, 0, peer, True, {}, b"", 0)
+    producer = Producer(1, name, 0, peer, {}, b"", 0)
     await topic.add_producer(producer)
     return producer
 

@@ -89,7 +89,6 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
         name=command.producer_name or services.producer_names.next(),
         epoch=command.epoch,
         peer=client.peer,
-        user_provided_name=command.user_provided_producer_name and bool(command.producer_name),
         properties=properties,
         schema_version=version,
         connected_since_ms=services.clock.wall_ms(),

@@ -26,7 +26,6 @@ class Producer:
     name: str
     epoch: int
     peer: Peer
-    user_provided_name: bool
     properties: dict[str, str]
     schema_version: bytes
     connected_since_ms: int
