@@ -100,6 +100,11 @@ class Broker:
         """How many clients are connected."""
         return 0 if self.listener is None else len(self.listener)
 
+    @property
+    def connections_accepted(self) -> int:
+        """How many clients have connected since the start."""
+        return 0 if self.listener is None else self.listener.accepted
+
     async def start(self) -> None:
         """Make the default tenant and namespace, then listen. Raises OSError when the port is taken."""
         config = self.config

@@ -62,6 +62,7 @@ class FakeBroker:
     unloaded: list[str] = field(default_factory=list)
     partition_counts: dict[str, int] = field(default_factory=dict)
     connections: int = 0
+    connections_accepted: int = 0
     not_ready: str | None = None
     registry: Any = None
     partitioned: Any = None

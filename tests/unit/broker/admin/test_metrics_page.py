@@ -137,7 +137,7 @@ def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
 
 def test_the_broker_shows_the_sums_of_its_topics() -> None:
     made = broker()
-    made.connections = 5
+    made.connections, made.connections_accepted = 5, 12
     for number in range(3):
         topic = made.load(f"persistent://public/n{number % 2}/t{number}")
         topic.producer_count = 1
@@ -154,6 +154,8 @@ def test_the_broker_shows_the_sums_of_its_topics() -> None:
     assert value(text, "pulsar_topics_count", {**cluster, "namespace": "public/n1"}) == 1
     connections = {**cluster, "broker": "127.0.0.1", "metric": "broker_connection"}
     assert value(text, "pulsar_active_connections", connections) == 5
+    assert value(text, "pulsar_connection_created_total_count", connections) == 12
+    assert value(text, "pulsar_connection_closed_total_count", connections) == 7
 
 
 def test_a_broker_without_topics_has_a_page() -> None:

@@ -159,11 +159,20 @@ class MetricsPage:
             sums["pulsar_out_bytes_total"],
             "counter",
         )
+        of_connections = f'{cluster},broker="{broker}",metric="broker_connection"'
+        active, accepted = self._broker.connections, self._broker.connections_accepted
+        gauge("pulsar_active_connections", "Client connections open now.", of_connections, active)
         gauge(
-            "pulsar_active_connections",
-            "Client connections open now.",
-            f'{cluster},broker="{broker}",metric="broker_connection"',
-            self._broker.connections,
+            "pulsar_connection_created_total_count",
+            "Client connections since the start.",
+            of_connections,
+            accepted,
+        )
+        gauge(
+            "pulsar_connection_closed_total_count",
+            "Client connections that have ended.",
+            of_connections,
+            accepted - active,
         )
         gauge("pulsar_version_info", "The release that runs.", f'{cluster},version="{self._version}"', 1)
         return "".join(lines)

@@ -122,6 +122,11 @@ class BrokerView(Protocol):
         ...
 
     @property
+    def connections_accepted(self) -> int:
+        """Client connections since the start, open or not."""
+        ...
+
+    @property
     def not_ready(self) -> str | None:
         """Why nobody is served now; None while clients are."""
         ...

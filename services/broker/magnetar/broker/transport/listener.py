@@ -30,8 +30,8 @@ class Listener:
         self._tls = tls
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
-        self.created_total = 0
-        self.closed_total = 0
+        self.accepted = 0
+        """Connections since the start, those that are gone included."""
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -41,7 +41,7 @@ class Listener:
 
     def add(self, connection: Connection) -> None:
         """A connection was accepted; refused at once when there are too many."""
-        self.created_total += 1
+        self.accepted += 1
         self._connections.add(connection)
         limit = self._services.config.listener.connections_max
         if limit and len(self._connections) > limit:
@@ -49,7 +49,6 @@ class Listener:
             connection.close(f"too many connections (brokerMaxConnections={limit})")
 
     def discard(self, connection: Connection) -> None:
-        self.closed_total += 1
         self._connections.discard(connection)
 
     async def start(self, host: str, port: int) -> int:
