@@ -10,6 +10,8 @@ from magnetar.broker.dispatch.key_shared.sticky_key import NO_KEY, slot_of_key
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.common.errors import ConsumerAssignFailed, ConsumerBusy
+from magnetar.common.naming.position import Position
+from magnetar.ledger.managed_ledger.context import ReadResult
 
 from tests.unit.broker.subscriptions.serving import Serving, client_of
 
@@ -264,6 +266,33 @@ def test_what_is_skipped_is_not_delivered_though_it_was_read(serve: Serve) -> No
         serving.do(skip_to)
         serving.flow(consumer, 3)
         assert client_of(consumer).take() == [12, 13, 14]
+
+
+@pytest.mark.parametrize(
+    "sub_type", [SubType.Exclusive, SubType.Failover, SubType.Shared, SubType.Key_Shared]
+)
+def test_what_is_skipped_is_not_read_any_more(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, sub_type: SubType.ValueType
+) -> None:
+    serving = serve(sub_type, config=DispatchConfig(read_entries_max=10), entries=500, cached_from=500)
+    consumer = serving.join("a", permits=3, wait_s=2)
+    assert client_of(consumer).take() == [0, 1, 2]
+    starts: list[int] = []
+    read = serving.topic.read
+
+    async def noting(start: Position, entries_max: int, bytes_max: int) -> ReadResult:
+        starts.append(serving.topic.number_of(start))
+        return await read(start, entries_max, bytes_max)
+
+    monkeypatch.setattr(serving.topic, "read", noting)
+    serving.flow(consumer, 7)
+    # While the next lot is being read.
+    serving.do(lambda: serving.subscription.add_permits(consumer, 3), wait_s=0)
+    serving.do(partial(serving.subscription.skip_to, serving.topic.position_of(399)))
+    client_of(consumer).take()
+    serving.flow(consumer, 3)
+    assert client_of(consumer).take()[-1] >= 400
+    assert [start for start in starts if 30 < start < 400] == []
 
 
 # -- the gates

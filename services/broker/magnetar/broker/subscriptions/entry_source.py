@@ -173,11 +173,14 @@ class EntrySource:
             self._reading = False
 
     def forget_acknowledged(self) -> None:
-        """Entries were acknowledged that nobody was given: drop those that were read already."""
+        """Entries were acknowledged that nobody was given: drop what was read of them, and read no more."""
         before = sum(run.byte_length for runs in (self._fresh, self._replayed) for run in runs)
         self._fresh = deque([part for run in self._fresh for part in self._unacked(run)])
         self._replayed = deque([part for run in self._replayed for part in self._unacked(run)])
         after = sum(run.byte_length for runs in (self._fresh, self._replayed) for run in runs)
+        if self._read_after < self._cursor.mark_delete:
+            self._read_after = self._cursor.mark_delete
+            self._drop_read()
         self._release(min(before - after, self._held_bytes))
 
     def replay(self, ledger_id: int, entry_id: int) -> None:
