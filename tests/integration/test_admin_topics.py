@@ -108,12 +108,6 @@ def payloads(count: int) -> list[bytes]:
     return [b"m%d" % number for number in range(count)]
 
 
-def as_json(message_id: pulsar.MessageId) -> dict[str, int]:
-    """A message id as the admin API shows it."""
-    position = {"ledgerId": message_id.ledger_id(), "entryId": message_id.entry_id()}
-    return {**position, "partitionIndex": -1, "batchIndex": -1, "batchSize": 0}
-
-
 def received(client: pulsar.Client, topic: str, subscription: str) -> list[bytes]:
     """What a new consumer gets, until nothing more comes; nothing is acknowledged."""
     consumer = client.subscribe(topic, subscription)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pulsar
 import pytest
-from pulsar.schema import Boolean, Integer, JsonSchema, Record, StringSchema
+from pulsar.schema import Integer, JsonSchema, Record, StringSchema
 from pulsar.schema import String as StringField
 
 from tests.integration.clients import receive
@@ -18,13 +18,6 @@ FIRST_VERSION = "\0" * 8
 class Reading(Record):  # type: ignore[misc]
     sensor = StringField()
     value = Integer()
-
-
-class ReadingWithFlag(Record):  # type: ignore[misc]
-    _avro_namespace = "example"
-    sensor = StringField()
-    value = Integer()
-    valid = Boolean()
 
 
 def test_strings_come_back(client: pulsar.Client, topic: str) -> None:
