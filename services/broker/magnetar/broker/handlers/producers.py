@@ -69,6 +69,8 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
     services = client.services
     name = TopicName.parse(command.topic)
     authorize(client.principal, "produce", name.full)
+    if command.initial_subscription_name:
+        authorize(client.principal, "consume", name.full)
     if command.topic_epoch > TOPIC_EPOCH_MAX:
         raise NotAllowed(f"{command.topic_epoch} is no topic epoch that a broker ever gave out")
     if command.txn_enabled:
