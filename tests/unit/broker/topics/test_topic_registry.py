@@ -7,9 +7,12 @@ import asyncio
 import pytest
 from magnetar.broker.config import BrokerConfig, TopicConfig
 from magnetar.broker.policies.policy_writer import PolicyWriter
+from magnetar.broker.subscriptions.consumer import ConsumerOptions
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.topic import SubscribeRequest
 from magnetar.common.errors import (
+    ConsumerAssignFailed,
     LogFull,
     NamespaceNotEmpty,
     NotAllowed,
@@ -19,6 +22,7 @@ from magnetar.common.errors import (
 )
 from magnetar.common.metadata.store import ABSENT
 from magnetar.common.metadata.values import Namespace, Policies
+from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger, Done
@@ -275,5 +279,52 @@ def test_no_topic_is_left_without_its_namespace(name: str, steps: int) -> None:
         else:
             assert isinstance(results[1], NamespaceNotEmpty)
             assert not isinstance(results[0], Exception)
+
+    in_a_broker(scenario)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("name", [NAME, VOLATILE], ids=str)
+def test_a_consumer_that_is_refused_leaves_no_subscription(name: TopicName, durable: bool) -> None:
+    async def scenario(made: Topics) -> None:
+        topic = await made.load(name.full)
+        sticky = ConsumerOptions(1, "c", 0, {}, None, sticky=True)
+        request = SubscribeRequest(
+            "s",
+            pb.CommandSubscribe.Key_Shared,
+            durable,
+            True,
+            None,
+            0,
+            {},
+            sticky,
+            ListeningPeer(),
+            sends_entry_metadata=False,
+        )
+        with pytest.raises(ConsumerAssignFailed):
+            await topic.subscribe(request)
+        assert not topic.subscriptions
+        if isinstance(topic, PersistentTopic):
+            assert not topic.ledger.cursors
+
+    in_a_broker(scenario)
+
+
+def test_a_subscription_that_goes_while_it_seeks_within_a_batch_is_no_error_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(made: Topics) -> None:
+        topic = await made.load("orders")
+        assert isinstance(topic, PersistentTopic)
+        await topic.create_subscription("s")
+        subscription = topic.subscriptions["s"]
+
+        async def messages_of(self: PersistentTopic, position: Position) -> int:
+            await self.delete_unused(subscription)
+            return 3
+
+        monkeypatch.setattr(PersistentTopic, "messages_of", messages_of)
+        await topic.seek(subscription, EARLIEST, [0b110])
+        assert not topic.subscriptions
 
     in_a_broker(scenario)

@@ -20,7 +20,7 @@ from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.broker.topics.publishing import part_of
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
-from magnetar.common.errors import ConsumerBusy, OwnershipLost, TooManyConsumers
+from magnetar.common.errors import ConsumerAssignFailed, ConsumerBusy, OwnershipLost, TooManyConsumers
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire.events import SendRun
@@ -132,6 +132,7 @@ class NonPersistentTopic(Topic):
             self.policies, self.name, self._subscriptions, request.subscription, request.peer
         )
         subscription = self._subscriptions.get(request.subscription)
+        new = subscription is None
         if subscription is None:
             check_one_more_subscription(self.policies, self.name, len(self._subscriptions))
             subscription = self._new_subscription(request.subscription)
@@ -144,7 +145,12 @@ class NonPersistentTopic(Topic):
             connected_since_ms=self._clock.wall_ms(),
             sends_entry_metadata=False,
         )
-        subscription.add_consumer(consumer, request.type)
+        try:
+            subscription.add_consumer(consumer, request.type)
+        except ConsumerAssignFailed:
+            if new:
+                del self._subscriptions[request.subscription]  # as if the consumer had never come
+            raise
         return subscription, consumer
 
     def _new_subscription(self, name: str) -> NonPersistentSubscription:

@@ -215,6 +215,7 @@ class PersistentTopic(PersistentPublishing):
                 self.policies, self.name, self._subscriptions, request.subscription, request.peer
             )
             subscription = self._subscriptions.get(request.subscription)
+            new = subscription is None
             if subscription is None:
                 subscription = await self._create(request)
             elif subscription.cursor.durable != request.durable:
@@ -235,7 +236,12 @@ class PersistentTopic(PersistentPublishing):
             )
             if request.type not in (SubType.Exclusive, SubType.Failover):
                 consumer.epoch = None
-            subscription.add_consumer(consumer, request.type)
+            try:
+                subscription.add_consumer(consumer, request.type)
+            except ConsumerAssignFailed:
+                if new:
+                    await self._delete(subscription)  # as if the consumer had never come
+                raise
             return subscription, consumer
 
     async def _holders_are_gone(self, request: SubscribeRequest) -> bool:
@@ -351,17 +357,16 @@ class PersistentTopic(PersistentPublishing):
         self, subscription: AnySubscription, position: Position, unacked_words: Sequence[int] | None
     ) -> None:
         target = self._mark_delete_before(position)
-        await self._reset(subscription, target)
+        ours = await self._reset(subscription, target)
         if unacked_words:
             size = await self.messages_of(position)
             acked = words_to_acked_bits(unacked_words, size)
-            cursor = self._subscriptions[subscription.name].cursor
-            cursor.ack_batch(position.ledger_id, position.entry_id, acked, size)
+            ours.cursor.ack_batch(position.ledger_id, position.entry_id, acked, size)
 
     async def seek_time(self, subscription: AnySubscription, publish_time_ms: int) -> None:
         await self._reset(subscription, await self.ledger.find_before_publish_time(publish_time_ms))
 
-    async def _reset(self, subscription: AnySubscription, mark_delete: Position) -> None:
+    async def _reset(self, subscription: AnySubscription, mark_delete: Position) -> Subscription:
         async with self._subscriptions_lock:
             ours = self._subscriptions.get(subscription.name)
             if ours is not subscription or ours is None:
@@ -369,6 +374,7 @@ class PersistentTopic(PersistentPublishing):
             close_consumers(ours)
             await self.ledger.reset_cursor(ours.cursor, mark_delete)
             ours.rewind()
+            return ours
 
     # -- questions
 
