@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from magnetar.broker.config import BrokerConfig
@@ -12,7 +12,7 @@ from magnetar.broker.subscriptions.consumer import ConsumerOptions
 from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.topics.topic import SubscribeRequest
-from magnetar.common.errors import ServiceNotReady
+from magnetar.common.errors import ServiceNotReady, SubscriptionNotFound, UnsubscribeRefused
 from magnetar.common.metadata.values import Policies
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
@@ -87,5 +87,29 @@ def test_who_takes_a_dead_holders_place_is_in_a_subscription_that_exists() -> No
         holder.dies.set()
         found, _ = await newcomer
         assert topic.subscriptions["s"] is found
+
+    asyncio.run(scenario())
+
+
+def test_one_of_several_consumers_unsubscribes_only_by_force() -> None:
+    async def scenario() -> None:
+        topic = opened()
+        peers = [ListeningPeer(), ListeningPeer()]
+        requests = [replace(request(peer), type=pb.CommandSubscribe.Shared) for peer in peers]
+        subscription, first = await topic.subscribe(requests[0])
+        _, second = await topic.subscribe(requests[1])
+        with pytest.raises(UnsubscribeRefused):
+            await topic.unsubscribe(subscription, first, force=False)
+        assert subscription.consumers == [first, second]
+        topic.remove_consumer(subscription, second)
+        await topic.unsubscribe(subscription, first, force=False)
+        assert not topic.subscriptions
+        with pytest.raises(SubscriptionNotFound):
+            await topic.unsubscribe(subscription, first, force=False)
+        subscription, first = await topic.subscribe(requests[0])
+        await topic.subscribe(requests[1])
+        await topic.unsubscribe(subscription, first, force=True)
+        assert not topic.subscriptions
+        assert peers[1].types[-1] == "CLOSE_CONSUMER"
 
     asyncio.run(scenario())

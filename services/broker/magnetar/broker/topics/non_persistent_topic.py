@@ -20,7 +20,14 @@ from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.broker.topics.publishing import part_of
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
-from magnetar.common.errors import ConsumerAssignFailed, ConsumerBusy, OwnershipLost, TooManyConsumers
+from magnetar.common.errors import (
+    ConsumerAssignFailed,
+    ConsumerBusy,
+    OwnershipLost,
+    SubscriptionNotFound,
+    TooManyConsumers,
+    UnsubscribeRefused,
+)
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire.events import SendRun
@@ -161,8 +168,12 @@ class NonPersistentTopic(Topic):
             self._subscriptions[name] = self._new_subscription(name)
 
     async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
-        close_consumers(subscription)
-        self._subscriptions.pop(subscription.name, None)
+        if self._subscriptions.get(subscription.name) is not subscription:
+            raise SubscriptionNotFound(f"subscription {subscription.name!r} is gone from {self.name}")
+        if not force and subscription.consumers != [consumer]:
+            raise UnsubscribeRefused("Unconnected or shared consumer attempting to unsubscribe")
+        close_consumers(subscription) if force else subscription.remove_consumer(consumer)
+        del self._subscriptions[subscription.name]
 
     async def delete_unused(
         self, subscription: AnySubscription, expired: Callable[[], bool] = lambda: True
