@@ -257,6 +257,36 @@ def test_a_subscription_reports_what_it_holds_to_the_broker(serve: Serve) -> Non
     assert limit.total == 0
 
 
+@pytest.mark.parametrize("way", ["one", "many", "batch"])
+def test_an_acknowledgement_of_what_was_acknowledged_before_it_came_frees_its_holder_as_well(
+    serve: Serve, way: str
+) -> None:
+    """A client acknowledges what it got before it connected anew, while that is on its way again."""
+    serving = serve(SubType.Shared, consumer_unacked_max=9)
+    serving.publish(5, messages=3)
+    serving.topic.cached_from = 5
+    consumer = serving.join("a", permits=1)
+    assert client_of(consumer).take() == [0]
+    serving.ack(consumer, 1, 2)
+    serving.flow(consumer, 100)
+    assert client_of(consumer).take() == [1, 2], "they were read before they were acknowledged"
+    assert consumer.blocked_on_unacked
+
+    def again() -> None:
+        subscription, (ledger_id, _) = serving.subscription, serving.topic.position_of(0)
+        if way == "many":
+            subscription.ack_many(ledger_id, [1, 2], consumer)
+        for entry_id in (1, 2):
+            if way == "one":
+                subscription.ack(ledger_id, entry_id, consumer)
+            elif way == "batch":
+                subscription.ack_batch(ledger_id, entry_id, 1, 3, consumer)
+
+    serving.do(again)
+    assert client_of(consumer).take() == [3, 4]
+    assert consumer.pending.messages == 9
+
+
 def test_what_is_skipped_is_not_delivered_though_it_was_read(serve: Serve) -> None:
     for sub_type in (SubType.Exclusive, SubType.Shared):
         serving = serve(sub_type, entries=30, cached_from=30)

@@ -293,6 +293,9 @@ class Subscription:
         messages = self._settle(consumer, ledger_id, entry_id)
         if self.cursor.ack(ledger_id, entry_id):
             self._count_acks(consumer, messages or 1)
+        elif messages:
+            # It was acknowledged while it was on its way, and counted then; its holder may be free now.
+            self.wake()
 
     def ack_many(self, ledger_id: int, entry_ids: Sequence[int], consumer: Consumer) -> None:
         """Entries of one ledger are acknowledged, whoever of the subscription's consumers holds them."""
@@ -306,11 +309,16 @@ class Subscription:
         new = self.cursor.ack_many(ledger_id, entry_ids)
         if new:
             self._count_acks(consumer, max(new, before - pending.messages))
+        elif pending.messages < before:
+            self.wake()
 
     def ack_batch(
         self, ledger_id: int, entry_id: int, acked_bits: int, batch_size: int, consumer: Consumer
     ) -> None:
         """Some messages of a batch entry are acknowledged; bit i of `acked_bits` is message i."""
+        if self.cursor.is_acked(ledger_id, entry_id):
+            self.ack(ledger_id, entry_id, consumer)
+            return
         before = self.cursor.batch_acked(ledger_id, entry_id).bit_count()
         if self.cursor.ack_batch(ledger_id, entry_id, acked_bits, batch_size):
             self._settle(consumer, ledger_id, entry_id)
