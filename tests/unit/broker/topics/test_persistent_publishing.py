@@ -10,11 +10,12 @@ import pytest
 from magnetar.broker.topics.access_modes import EXCLUSIVE_WITH_FENCING
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.producer import Producer
-from magnetar.common.errors import LogFailed, ProducerFenced
+from magnetar.common.errors import LogFailed, OwnershipLost, ProducerFenced
 from magnetar.common.metadata.values import Policies, TopicPolicies, encode
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.common.wire.varint import encode_varint
+from magnetar.ledger.managed_ledger.appender import Appender
 
 from tests.simulation.power_loss import KEYS
 from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, producer_of, sends
@@ -229,5 +230,42 @@ def test_batches_and_chunks_are_judged_after_a_switch_as_well() -> None:
         topic.publish(producer, batch)
         publish(topic, producer, 9, 10)
         await answered(peer, "0", "0 again", "9 again", "10")
+
+    in_a_broker(scenario)
+
+
+class CountingPeer(ListeningPeer):
+    """Is charged with what is on its way."""
+
+    pending_bytes = 0
+
+    def publish_pending(self, byte_count: int) -> None:
+        self.pending_bytes += byte_count
+
+
+@pytest.mark.parametrize("deduplication", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_is_never_confirmed_is_charged_to_nobody(
+    monkeypatch: pytest.MonkeyPatch, deduplication: bool, left: bool, lost: bool
+) -> None:
+    async def scenario(made: Topics) -> None:
+        topic, peer = await load(made), CountingPeer()
+        await say(made, topic, deduplicating(deduplication))
+        producer = await producer_of(topic, peer)
+        publish(topic, producer, 0, 1, 1)  # the last one is held where messages are deduplicated
+        assert peer.pending_bytes > 0
+        if left:
+            topic.remove_producer(producer)
+        closing = asyncio.create_task(producer.wait_persisted())
+        if lost:
+            topic.abandon(OwnershipLost("another owner has it"))
+        else:
+            monkeypatch.setattr(Appender, "_ledger_confirmed", lambda *args: None)
+            await made.registry.unload(NAME)
+        await asyncio.wait_for(closing, 20)
+        assert peer.pending_bytes == 0
+        assert not answers(peer)
+        monkeypatch.undo()
 
     in_a_broker(scenario)

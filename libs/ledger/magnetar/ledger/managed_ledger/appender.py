@@ -241,6 +241,12 @@ class Appender:
                 timer.cancel()
         self._roll_timer = self._retry_timer = self._backoff_timer = self._hold_timer = None
 
+    def give_up(self) -> list[Publish]:
+        """What was taken and is neither confirmed nor refused; nobody hears of it any more."""
+        undecided = [*(self._pending or ()), *(self._queue or ())]
+        self._pending, self._queue, self._queued_bytes = None, None, 0
+        return undecided
+
     # Confirmation
 
     def _ledger_confirmed(self, ledger: OpenLedger, last_confirmed: int) -> None:

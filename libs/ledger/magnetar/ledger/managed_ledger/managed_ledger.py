@@ -140,7 +140,6 @@ class ManagedLedger:
 
     def append(self, run: Run, context: object) -> None:
         """Take a run; it is confirmed to the listener, with `context`, once it is durable.
-
         A plain call that never waits and never calls back from inside; sets the run's publish time and first
         index. While no ledger is open the run queues, within a bound. Raises LogFull, LogFailed, Backpressure
         or OwnershipLost at once; then the run was not taken.
@@ -271,7 +270,6 @@ class ManagedLedger:
 
     def flush_cursors(self, done: Done | None = None) -> None:
         """Write all changes of cursors in one append.
-
         `done` is called, never from inside, once those made so far are confirmed, or with the reason why not.
         """
         if self._lost is not None:
@@ -291,7 +289,6 @@ class ManagedLedger:
 
     def prove_ownership(self, done: Done) -> bool:
         """Append to the cursor ledger, which only its owner can: `done` hears that it is durable, or why not.
-
         False, and `done` is not called, while no cursor ledger is open.
         """
         return self._lost is None and self._cursor_ledger.prove(done)
@@ -437,6 +434,10 @@ class ManagedLedger:
         self._drop_cache()
         self._check_drained()
         asyncio.get_running_loop().call_soon(self._listener.on_lost, error)
+
+    def give_up(self) -> list[Publish]:
+        """What was taken and will never be decided; for a listener that is told that all is lost."""
+        return self._appender.give_up()
 
     # Closing
 

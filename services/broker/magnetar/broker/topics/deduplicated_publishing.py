@@ -228,6 +228,9 @@ class DeduplicatedPublishing:
     def lost(self) -> None:
         """The topic is lost: nobody is answered any more."""
         self._stop_timer()
+        for held in [each for queue in self._held.values() for each in queue]:
+            held.producer.peer.publish_pending(-held.sends.byte_length)
+            held.producer.give_up()
         self._held.clear()
         for waiting in self._waiting.values():
             _wake(waiting)

@@ -168,6 +168,18 @@ class PersistentPublishing(Topic):
         self.disconnect_producers()
         return self.ledger.last_confirmed
 
+    def give_up(self) -> None:
+        """The topic is lost: what is on its way is charged to nobody any more, and nobody waits for it."""
+        undecided = self.ledger.give_up()
+        for way in {self._deduplication, *map(way_of, undecided)}:
+            if way is not None:
+                way.lost()
+        for _, publish in undecided:
+            assert isinstance(publish, PendingPublish)
+            publish.producer.peer.publish_pending(-publish.byte_length)
+            publish.producer.give_up()
+        self.lose_producers()
+
     # -- deduplication
 
     def _new_deduplication(self) -> DeduplicatedPublishing:

@@ -179,9 +179,7 @@ class PersistentTopic(PersistentPublishing):
         """
         log.error("topic lost", topic=self.name.full, error=str(error))
         self.closing = True
-        if self._deduplication is not None:
-            self._deduplication.lost()
-        self.lose_producers()
+        self.give_up()
         peers = {producer.peer for producer in self.producers.values()}
         for subscription in self._subscriptions.values():
             peers.update(consumer.peer for consumer in subscription.consumers)

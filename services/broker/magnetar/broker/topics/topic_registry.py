@@ -401,6 +401,8 @@ class TopicRegistry:
         except TimeoutError:
             # Storage does not confirm what is on its way; it goes with the ledgers, which are deleted open.
             log.warning("topic deleted without being closed", topic=topic.name.full)
+            if isinstance(topic, PersistentTopic):
+                topic.give_up()
         finally:
             self._forget(topic)
 
