@@ -79,22 +79,18 @@ def test_a_watch_misses_and_repeats_nothing_over_kills_under_commits(etcd: EtcdS
                 try:
                     written[key] = await store.commit([Put(key, b"", ABSENT), Put("/w/last", key.encode())])
                 except UnknownOutcome:
-                    found = None
-                    while found is None:
-                        try:
-                            found = [await store.get(key)]
-                        except MetadataError:
-                            continue
-                    if found[0] is not None:
-                        written[key] = found[0].version
+                    found = await until_answered(store, key)
+                    if found is not None:
+                        written[key] = found.version
                 except MetadataError:
                     continue  # not sent
 
         writing = asyncio.ensure_future(write())
         for _ in range(3):
             enough = len(written) + 10
-            while len(written) < enough:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(WAIT_S):
+                while len(written) < enough:  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.05)
             await asyncio.sleep(0.3)
             etcd.kill()
             await asyncio.sleep(0.2)

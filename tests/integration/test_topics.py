@@ -91,9 +91,13 @@ def test_a_non_persistent_shared_subscription_divides_the_messages(
     payloads = [b"%d" % n for n in range(100)]
     publish(new_client(), volatile_topic, payloads)
     shares: list[list[bytes]] = [[] for _ in consumers]
-    while sum(map(len, shares)) < len(payloads):
+
+    def all_came() -> bool:
         for share, consumer in zip(shares, consumers, strict=True):
             share += drain_all(consumer, quiet_ms=100)
+        return sum(map(len, shares)) >= len(payloads)
+
+    eventually(all_came, "every message has come")
     assert sorted(shares[0] + shares[1]) == sorted(payloads)
     assert all(shares)
 

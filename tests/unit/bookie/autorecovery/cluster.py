@@ -38,6 +38,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     AppendBatch,
     AppendResult,
     ClearLimboRequest,
+    Code,
     DescribeRequest,
     Description,
     FenceRequest,
@@ -370,12 +371,18 @@ class Cluster:
 
     async def append(self, bookie: str, ledger_id: int, first: int, last: int, lac: int = -1) -> None:
         """Entries as their writer sent them, durable on one bookie."""
-        run_ = Run([payload(ledger_id, entry) for entry in range(first, last + 1)], first_entry_id=first)
-        done: asyncio.Future[int] = self.loop.create_future()
-        append = encode_append(run_, ref_of(ledger_id), lac)
-        self.client(bookie).append(append, lambda code, reason: done.set_result(code))
-        assert await done == OK
+        assert await self.send(bookie, ledger_id, first, last, lac) == OK
         self.appends.pop()
+
+    def send(
+        self, bookie: str, ledger_id: int, first: int, last: int, lac: int = -1
+    ) -> asyncio.Future[Code.ValueType]:
+        """Entries on their way to one bookie; the result is what it answers."""
+        run_ = Run([payload(ledger_id, entry) for entry in range(first, last + 1)], first_entry_id=first)
+        answer: asyncio.Future[Code.ValueType] = self.loop.create_future()
+        append = encode_append(run_, ref_of(ledger_id), lac)
+        self.client(bookie).append(append, lambda code, reason: answer.set_result(code))
+        return answer
 
     async def metadata_of(self, ledger_id: int) -> LedgerMetadata:
         found = await self.metadata.get(KEYS.ledger(ledger_id))

@@ -7,18 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from magnetar.ledger.bookie_protocol.bookie_client import BookieUnreachable
-from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, UNREACHABLE, Code
-from magnetar.ledger.bookie_protocol.records import encode_append
-from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, UNREACHABLE
 
-from tests.unit.bookie.autorecovery.cluster import Cluster, DirectClient, on_a_cluster, payload, ref_of
-
-
-def _send(cluster: Cluster, bookie: str, entry: int) -> asyncio.Future[Code.ValueType]:
-    answer: asyncio.Future[Code.ValueType] = cluster.loop.create_future()
-    append = encode_append(Run([payload(1, entry)], first_entry_id=entry), ref_of(1), -1)
-    cluster.client(bookie).append(append, lambda code, reason: answer.set_result(code))
-    return answer
+from tests.unit.bookie.autorecovery.cluster import Cluster, DirectClient, on_a_cluster, ref_of
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
@@ -27,8 +18,8 @@ def test_a_killed_bookie_confirms_no_append_that_was_under_way(comes_back: bool)
     its bookie's any more; metadata named the bookie for entries that it did not have, for ever."""
 
     async def act(cluster: Cluster) -> None:
-        assert await _send(cluster, "b1", 0) == OK
-        answer = _send(cluster, "b1", 1)
+        assert await cluster.send("b1", 1, 0, 0) == OK
+        answer = cluster.send("b1", 1, 1, 1)
         cluster.kill("b1")
         if comes_back:
             await cluster.revive(cluster.killed[0])
@@ -50,7 +41,7 @@ def test_a_killed_bookie_promises_nothing_that_was_under_way(
     ask: Callable[[DirectClient], Awaitable[object]],
 ) -> None:
     async def act(cluster: Cluster) -> None:
-        assert await _send(cluster, "b1", 0) == OK
+        assert await cluster.send("b1", 1, 0, 0) == OK
         asking = asyncio.ensure_future(ask(cluster.client("b1")))
         await asyncio.sleep(0)
         assert not asking.done()
