@@ -26,3 +26,8 @@ def test_the_nearest_ancestor_wins_and_a_bug_reads_unknown() -> None:
     assert code_of(errors.NotSupportedYet("x")) == ServerError.NotAllowedError
     assert code_of(errors.LogFull("x")) == ServerError.PersistenceError
     assert code_of(KeyError("x")) == ServerError.UnknownError
+
+
+def test_who_meets_a_topic_as_it_closes_is_told_to_look_it_up_again() -> None:
+    assert code_of(errors.LedgerClosed("t is closing")) == ServerError.ServiceNotReady
+    assert code_of(errors.OwnershipLost("t has another owner")) == ServerError.ServiceNotReady

@@ -127,7 +127,9 @@ class LedgerFenced(LedgerError):
 
 
 class LedgerClosed(LedgerError):
-    """The ledger was closed; it takes no more entries."""
+    """The ledger was closed; it takes no more entries. Who meets it at a topic met the topic as it closed."""
+
+    retriable = True
 
 
 class NoSuchLedger(LedgerError):

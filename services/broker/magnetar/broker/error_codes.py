@@ -21,6 +21,7 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
     errors.StorageError: ServerError.PersistenceError,
     errors.Backpressure: ServerError.TooManyRequests,
     errors.OwnershipLost: ServerError.ServiceNotReady,
+    errors.LedgerClosed: ServerError.ServiceNotReady,  # the topic is closing: look it up again
     errors.TopicTerminated: ServerError.TopicTerminatedError,
     errors.BrokerError: ServerError.UnknownError,
     errors.TopicNotFound: ServerError.TopicNotFound,

@@ -31,3 +31,7 @@ def test_an_error_without_a_status_of_its_own_has_that_of_its_parent() -> None:
     assert errors.NamespaceNotFound not in HTTP_STATUS
     assert status_of(errors.NamespaceNotFound("gone")) == 404
     assert status_of(errors.InvalidName("bad")) == 412
+
+
+def test_who_meets_a_topic_as_it_closes_is_told_to_try_again() -> None:
+    assert status_of(errors.LedgerClosed("t is closing")) == 503
