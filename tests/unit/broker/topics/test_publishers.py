@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
@@ -16,8 +16,17 @@ from magnetar.broker.topics.access_modes import (
     WAIT_FOR_EXCLUSIVE,
 )
 from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish_gate import TerminatedGate
 from magnetar.broker.topics.publishers import Publishers
-from magnetar.common.errors import LogFailed, ProducerBusy, ProducerFenced, ServiceNotReady
+from magnetar.common.errors import (
+    EncryptionRequired,
+    LogFailed,
+    ProducerBlocked,
+    ProducerBusy,
+    ProducerFenced,
+    ServiceNotReady,
+    TopicTerminated,
+)
 from magnetar.common.metadata.values import Policies
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
@@ -64,10 +73,15 @@ class FakeTopic(Publishers):
         self.durable = asyncio.Event()
         self.durable.set()
         self.failing: Exception | None = None
+        self.over_quota = False
 
     @property
     def topic_epoch(self) -> int:
         return self.epoch
+
+    async def check_quota(self) -> None:
+        if self.over_quota:
+            raise ProducerBlocked("too much backlog")
 
     async def raise_topic_epoch(self, at_least: int) -> int:
         await self.durable.wait()
@@ -316,6 +330,44 @@ def test_a_client_that_goes_while_its_epoch_is_written_gives_the_topic_to_the_ne
         await settle()
         assert not first.ready
         assert second.ready
+
+    scenario(run)
+
+
+def test_what_forbids_a_producer_forbids_one_that_waited_and_the_next_one_is_asked() -> None:
+    async def run(topic: FakeTopic) -> None:
+        holder = await come(topic, EXCLUSIVE)
+        plain, encrypting = await come(topic, WAIT_FOR_EXCLUSIVE), await come(topic, WAIT_FOR_EXCLUSIVE)
+        holder.producer.encrypts = encrypting.producer.encrypts = True
+        topic.apply_policies(replace(topic.policies, encryption_required=True))
+        await holder.go()
+        assert plain.refused_with(EncryptionRequired)
+        assert encrypting.ready
+        late = await come(topic, WAIT_FOR_EXCLUSIVE)
+        assert late.refused_with(EncryptionRequired)
+
+    scenario(run)
+
+
+def test_a_producer_that_waited_is_kept_out_by_a_backlog_quota() -> None:
+    async def run(topic: FakeTopic) -> None:
+        holder, waiting = await come(topic, EXCLUSIVE), await come(topic, WAIT_FOR_EXCLUSIVE)
+        topic.over_quota = True
+        await holder.go()
+        assert waiting.refused_with(ProducerBlocked)
+        assert topic.access is None
+        assert topic.epoch == 1, "it never had the topic"
+        assert (await come(topic, EXCLUSIVE)).refused_with(ProducerBlocked)
+
+    scenario(run)
+
+
+def test_a_producer_that_waited_does_not_get_a_topic_that_was_terminated() -> None:
+    async def run(topic: FakeTopic) -> None:
+        holder, waiting = await come(topic, EXCLUSIVE), await come(topic, WAIT_FOR_EXCLUSIVE)
+        topic.gate = TerminatedGate(topic.name)
+        await holder.go()
+        assert waiting.refused_with(TopicTerminated)
 
     scenario(run)
 

@@ -7,13 +7,12 @@ state of deduplication is on disk only once nothing older is on its way, so that
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from itertools import groupby
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.subscriptions.entry_source import Spawn
+from magnetar.broker.spawn import Spawn
 from magnetar.broker.topics.deduplicated_publishing import (
     DeduplicatedPublishing,
     load_deduplication,
@@ -65,10 +64,6 @@ class PersistentPublishing(Topic):
         # The topic-wide index up to which messages may have been taken another way; None: none is on its way.
         self._refusals: Refusals | None = None
 
-    @abstractmethod
-    async def check_quota(self) -> None:
-        """Raises ProducerBlocked or ProducerQuotaExceeded while a backlog quota keeps producers out."""
-
     async def _attach_publishing(self, ledger: ManagedLedger) -> None:
         """Publish to this ledger. Raises StorageError when the state of deduplication cannot be had."""
         self.ledger = ledger
@@ -90,7 +85,6 @@ class PersistentPublishing(Topic):
         return await self.ledger.raise_topic_epoch(at_least)
 
     async def add_producer(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
-        await self.check_quota()
         await super().add_producer(producer, waits)
         if self._deduplication is not None:
             # What a former connection left in flight belongs to the last sequence id.

@@ -9,11 +9,11 @@ from typing import Final
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.delay_gate import delay_tick_ms
 from magnetar.broker.subscriptions.dispatch_rate import DispatchLimit
-from magnetar.broker.subscriptions.entry_source import Spawn
 from magnetar.broker.subscriptions.membership import SubType, check_allowed
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics import backlog_quota, topic_backlog
@@ -168,7 +168,6 @@ class PersistentTopic(PersistentPublishing):
         return position
 
     async def check_quota(self) -> None:
-        """Raises ProducerBlocked or ProducerQuotaExceeded while a backlog quota keeps producers out."""
         if backlog_quota.has_quota(self.policies):
             await backlog_quota.refuse_producer(self, self._clock.wall_ms())
 

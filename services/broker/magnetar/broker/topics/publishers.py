@@ -71,6 +71,10 @@ class Publishers(ABC):
     async def raise_topic_epoch(self, at_least: int) -> int:
         """A new exclusive producer: the next epoch, or `at_least` if that is more; it holds on return."""
 
+    async def check_quota(self) -> None:
+        """Raises ProducerBlocked or ProducerQuotaExceeded while a backlog quota keeps producers out."""
+        return
+
     @property
     def producer_count(self) -> int:
         return len(self.producers)
@@ -118,9 +122,11 @@ class Publishers(ABC):
         """Connect a producer as its access mode says; returns when it may publish.
 
         Its name is free, or its holder is dead and replaced. `waits` is called when the producer has to wait
-        for the topic. Raises ProducerBusy, ProducerFenced, EncryptionRequired, TopicTerminated,
+        for the topic, and what forbids a producer is looked at again when it has it. Raises ProducerBusy,
+        ProducerFenced, ProducerBlocked, ProducerQuotaExceeded, EncryptionRequired, TopicTerminated,
         ServiceNotReady, and what the epoch's being written raises.
         """
+        await self.check_quota()
         self._check_publishing()
         check_encrypts(self.policies, self.name, producer)
         await self._probe_namesake(producer)
@@ -192,6 +198,8 @@ class Publishers(ABC):
             while unconfirmed := [event for event in self._leaving or () if not event.is_set()]:
                 await unconfirmed[0].wait()
             self._leaving = None
+            if producer.promotion is not None:
+                await self.check_quota()  # much may have changed while it waited
             self._check_holds(producer)
             stale = self._stale(producer)
             if stale is not None:
@@ -207,6 +215,7 @@ class Publishers(ABC):
 
     def _check_holds(self, producer: Producer) -> None:
         self._check_publishing()
+        check_encrypts(self.policies, self.name, producer)
         if self.access is None or self.access.holder is not producer:
             raise ProducerFenced(f"another producer has taken topic {self.name}")
 
