@@ -64,7 +64,8 @@ class InactiveTopics:
             if await self._registry.exists(name.partition(index)):
                 return
         try:
-            await partitioned.delete_partitioned(name, force=False)
+            # Who came since then keeps it.
+            await partitioned.delete_partitioned(name, force=False, unless_partitions=True)
         except (TopicBusy, TopicNotFound, ServiceNotReady) as error:
             log.info("metadata of inactive partitions not deleted", topic=name.full, why=str(error))
 

@@ -18,6 +18,7 @@ from magnetar.common.errors import (
     InvalidPartitions,
     NamespaceNotFound,
     ServiceNotReady,
+    TopicBusy,
     TopicExists,
     TopicNotFound,
     UnknownOutcome,
@@ -130,12 +131,15 @@ class PartitionedTopics:
             await self._metadata.put(found.key, encode(value), found.version)
         log.info("partitioned topic grown", topic=name.full, partitions=partitions)
 
-    async def delete_partitioned(self, name: TopicName, *, force: bool) -> None:
+    async def delete_partitioned(
+        self, name: TopicName, *, force: bool, unless_partitions: bool = False
+    ) -> None:
         """Delete a partitioned topic and its partitions.
 
-        Raises TopicBusy while a producer or consumer is connected to one of them, unless `force`;
-        TopicNotFound, ServiceNotReady while it is being changed, StorageError, MetadataError. What failed
-        halfway goes on when it is called again: the metadata goes last.
+        Raises TopicBusy while a producer or consumer is connected to one of them, unless `force`; with
+        `unless_partitions` (deletion by inactivity) while any of them is there. TopicNotFound,
+        ServiceNotReady while it is being changed, StorageError, MetadataError. What failed halfway goes on
+        when it is called again: the metadata goes last.
         """
         registry = self._registry
         async with self._alone(name), registry.deleting(name):
@@ -143,6 +147,10 @@ class PartitionedTopics:
             count = decode(PartitionedTopic, found.value).partitions
             # From here on no partition is loaded.
             await registry.loads_done(name)
+            if unless_partitions:
+                for index in range(count):
+                    if await registry.exists(name.partition(index)):
+                        raise TopicBusy(f"topic {name} has partitions")
             loaded = [
                 topic
                 for index in range(count)
