@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from magnetar.broker.stats import (
     ENTRY_SIZE_BOUNDS_BYTES,
     Histogram,
+    ProducerStats,
     RateSampler,
     SubscriptionStats,
     TopicStats,
 )
+from magnetar.ledger.ledger_store import RUN_CHUNK, Run
 
 
 @dataclass
@@ -31,6 +33,11 @@ class FakeConsumer:
 
 
 @dataclass
+class FakeProducer:
+    stats: ProducerStats = field(default_factory=ProducerStats)
+
+
+@dataclass
 class FakeSubscription:
     stats: SubscriptionStats = field(default_factory=SubscriptionStats)
     consumers: list[FakeConsumer] = field(default_factory=list)
@@ -39,6 +46,7 @@ class FakeSubscription:
 @dataclass
 class FakeTopic:
     stats: TopicStats = field(default_factory=TopicStats)
+    producers: dict[str, FakeProducer] = field(default_factory=dict)
     subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
 
 
@@ -99,6 +107,27 @@ def test_rates_are_the_difference_of_two_samples_by_their_time() -> None:
         1,
         100,
     )
+
+
+def test_chunks_are_counted_for_their_producer_and_noted_on_their_topic() -> None:
+    topic, producer = FakeTopic(), FakeProducer()
+    topic.producers["p"] = producer
+    clock = FakeClock()
+    sampler = RateSampler(lambda: [topic], clock)
+
+    def publish(run: Run) -> None:
+        topic.stats.count_publish(run)
+        producer.stats.count_publish(run)
+
+    publish(Run([b"12345", b"67890"], message_counts=[4, 6]))
+    assert (producer.stats.messages_in, producer.stats.bytes_in, producer.stats.chunks_in) == (10, 10, 0)
+    assert not topic.stats.chunked
+    publish(Run([b"12345", b"67890"], flags=RUN_CHUNK))
+    assert topic.stats.chunked
+    clock.now += 2
+    asyncio.run(sampler.sample())
+    rates = producer.stats.message_rate_in, producer.stats.byte_rate_in, producer.stats.chunk_rate
+    assert rates == (6, 10, 1)
 
 
 def test_two_samples_at_the_same_moment_do_not_divide_by_zero() -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from magnetar.common.runtime.clock import Clock
-from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.ledger_store import RUN_CHUNK, Run
 
 WRITE_LATENCY_BOUNDS_MS: Final = (0.5, 1.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0)
 """Upper bounds of `pulsar_storage_write_latency_le_*`, ms; one more bucket holds what is above."""
@@ -115,6 +115,8 @@ class TopicStats:
     bytes_in: int = 0
     messages_out: int = 0
     bytes_out: int = 0
+    chunked: bool = False
+    """A chunk of a large message was published."""
     write_latency: Histogram = field(default_factory=_write_latency)
     """From taking a run to its confirmation, in ms."""
     entry_sizes: Histogram = field(default_factory=_entry_sizes)
@@ -132,6 +134,8 @@ class TopicStats:
         self.messages_in += run.messages
         self.entries_in += len(run.entries)
         self.bytes_in += run.byte_length
+        if run.flags & RUN_CHUNK:
+            self.chunked = True
         self.entry_sizes.observe_lengths(run.entries)
 
     def sample(self, elapsed_s: float) -> None:
@@ -148,6 +152,37 @@ class TopicStats:
 
 
 @dataclass(slots=True, eq=False)
+class ProducerStats:
+    """Counters of one producer since it connected."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    chunks_in: int = 0
+    """Chunks of large messages, each an entry."""
+
+    message_rate_in: float = 0.0
+    """Per second, over the last complete period, like the rates below."""
+    byte_rate_in: float = 0.0
+    chunk_rate: float = 0.0
+    _sampled: tuple[int, int, int] = (0, 0, 0)
+
+    def count_publish(self, run: Run) -> None:
+        """A run of entries was taken from it."""
+        self.messages_in += run.messages
+        self.bytes_in += run.byte_length
+        if run.flags & RUN_CHUNK:
+            self.chunks_in += len(run.entries)
+
+    def sample(self, elapsed_s: float) -> None:
+        """Compute the rates over the `elapsed_s` since the last call."""
+        messages, size, chunks = self._sampled
+        self.message_rate_in = (self.messages_in - messages) / elapsed_s
+        self.byte_rate_in = (self.bytes_in - size) / elapsed_s
+        self.chunk_rate = (self.chunks_in - chunks) / elapsed_s
+        self._sampled = (self.messages_in, self.bytes_in, self.chunks_in)
+
+
+@dataclass(slots=True, eq=False)
 class SubscriptionStats:
     """Counters of one subscription since its topic was loaded, or of one consumer since it connected."""
 
@@ -158,6 +193,8 @@ class SubscriptionStats:
     """Messages acknowledged by consumers (a batch counts by its messages)."""
     messages_expired: int = 0
     """Entries that count as acknowledged because nobody did it in time."""
+    chunks_out: int = 0
+    """Chunks of large messages, each an entry; counted for consumers only."""
 
     message_rate_out: float = 0.0
     """Per second, over the last complete period, like the rates below."""
@@ -165,23 +202,31 @@ class SubscriptionStats:
     redelivery_rate: float = 0.0
     ack_rate: float = 0.0
     expired_rate: float = 0.0
-    _sampled: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    chunk_rate: float = 0.0
+    _sampled: tuple[int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0)
 
     def sample(self, elapsed_s: float) -> None:
         """Compute the rates over the `elapsed_s` since the last call."""
-        messages, size, redelivered, acks, expired = self._sampled
+        messages, size, redelivered, acks, expired, chunks = self._sampled
         self.message_rate_out = (self.messages_out - messages) / elapsed_s
         self.byte_rate_out = (self.bytes_out - size) / elapsed_s
         self.redelivery_rate = (self.messages_redelivered - redelivered) / elapsed_s
         self.ack_rate = (self.acks - acks) / elapsed_s
         self.expired_rate = (self.messages_expired - expired) / elapsed_s
+        self.chunk_rate = (self.chunks_out - chunks) / elapsed_s
         self._sampled = (
             self.messages_out,
             self.bytes_out,
             self.messages_redelivered,
             self.acks,
             self.messages_expired,
+            self.chunks_out,
         )
+
+
+class _Producer(Protocol):
+    @property
+    def stats(self) -> ProducerStats: ...
 
 
 class _Consumer(Protocol):
@@ -200,6 +245,9 @@ class _Subscription(Protocol):
 class _Topic(Protocol):
     @property
     def stats(self) -> TopicStats: ...
+
+    @property
+    def producers(self) -> Mapping[str, _Producer]: ...
 
     @property
     def subscriptions(self) -> Mapping[str, _Subscription]: ...
@@ -230,6 +278,8 @@ class RateSampler:
             if index % _SLICE_TOPICS == _SLICE_TOPICS - 1:
                 await asyncio.sleep(0)
             topic.stats.sample(elapsed_s)
+            for producer in topic.producers.values():
+                producer.stats.sample(elapsed_s)
             for subscription in topic.subscriptions.values():
                 subscription.stats.sample(elapsed_s)
                 for consumer in subscription.consumers:

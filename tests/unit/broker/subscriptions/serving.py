@@ -26,7 +26,7 @@ from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
-from magnetar.sim.loop import SimLoop
+from magnetar.sim.loop import SimClock, SimLoop
 
 LEDGER_ENTRIES = 10
 """Entries of one ledger; then another one begins."""
@@ -268,7 +268,7 @@ class Serving:
             Client(name),
             partition=-1,
             unacked_max=self.consumer_unacked_max,
-            connected_since_ms=0,
+            clock=SimClock(self.loop),
             sends_entry_metadata=False,
         )
 

@@ -9,6 +9,7 @@ from magnetar.broker.subscriptions.membership import Membership, SubType, check_
 from magnetar.common.errors import ConsumerAssignFailed, ConsumerBusy, NotAllowed
 
 from tests.unit.broker.subscriptions.serving import Client
+from tests.unit.broker.topics.fakes import FakeClock
 
 TOPIC = "persistent://public/default/t-partition-1"
 
@@ -20,7 +21,7 @@ def consumer(name: str, **options: Any) -> Consumer:
         Client(name),
         partition=1,
         unacked_max=0,
-        connected_since_ms=0,
+        clock=FakeClock(),
         sends_entry_metadata=False,
     )
 

@@ -42,6 +42,7 @@ def handle_acks(client: Client, acks: AckRun) -> None:
     if opened is None:
         IGNORED_ACKS.labels("unknown consumer").inc(len(acks.entry_ids))
         return
+    opened.consumer.noted_ack()
     opened.subscription.ack_many(acks.ledger_id, acks.entry_ids, opened.consumer)
 
 
@@ -64,6 +65,7 @@ def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None]
             error=CommandAck.ValidationError.Name(command.validation_error),
             ids=[str(position_of(each)) for each in command.message_id],
         )
+    opened.consumer.noted_ack()
     if command.ack_type == CommandAck.AckType.Cumulative:
         partial = _ack_cumulative(opened, command)
     else:

@@ -114,6 +114,7 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
             sticky=command.keySharedMeta.keySharedMode == KeySharedMode.STICKY,
             hash_ranges=tuple((each.start, each.end) for each in command.keySharedMeta.hashRanges),
             allow_out_of_order=command.keySharedMeta.allowOutOfOrderDelivery,
+            client_version=client.client_version,
         ),
         peer=client.peer,
         sends_entry_metadata=(
@@ -130,6 +131,7 @@ def handle_flow(client: Client, command: CommandFlow) -> None:
         raise ProtocolError(f"Flow of consumer {command.consumer_id} gives no permits; give at least one")
     opened = client.open_consumer(command.consumer_id)
     if opened is not None:
+        opened.consumer.noted_flow()
         opened.subscription.add_permits(opened.consumer, command.messagePermits)
 
 

@@ -94,6 +94,7 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
         properties=properties,
         schema_version=version,
         connected_since_ms=services.clock.wall_ms(),
+        client_version=client.client_version,
         encrypts=command.encrypted,
         access_mode=command.producer_access_mode,
         topic_epoch=command.topic_epoch + 1 if command.HasField("topic_epoch") else 0,

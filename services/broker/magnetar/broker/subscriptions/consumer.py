@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from magnetar.broker.peer import Peer
 from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.pending_acks import PendingAcks
+from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire import commands
 from magnetar.common.wire.messages import MessageFramer, run_entry_metadata
-from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.ledger_store import RUN_CHUNK, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class ConsumerOptions:
     """The slots that it names, both ends of a range inclusive; unchecked. Exclusive and Key_Shared."""
     allow_out_of_order: bool = False
     """It wants its keys at once, before another consumer has acknowledged what it holds of them."""
+    client_version: str = ""
+    """What its client calls itself, for statistics."""
 
 
 class Consumer:
@@ -38,12 +41,17 @@ class Consumer:
 
     __slots__ = (
         "_blocked_on_unacked",
+        "_clock",
         "_framer",
         "_hears_active_changes",
+        "acked_at_ms",
         "allow_out_of_order",
+        "client_version",
         "connected_since_ms",
         "consumer_id",
+        "entries_out",
         "epoch",
+        "flow_at_ms",
         "hash_ranges",
         "name",
         "on_detached",
@@ -53,6 +61,7 @@ class Consumer:
         "priority_level",
         "properties",
         "sends_entry_metadata",
+        "sent_at_ms",
         "stats",
         "sticky",
         "told_of_end",
@@ -66,7 +75,7 @@ class Consumer:
         *,
         partition: int,
         unacked_max: int,
-        connected_since_ms: int,
+        clock: Clock,
         sends_entry_metadata: bool,
     ) -> None:
         self.consumer_id = options.consumer_id
@@ -78,7 +87,12 @@ class Consumer:
         self.permits = 0
         self.pending = PendingAcks()
         self.stats = SubscriptionStats()
-        self.connected_since_ms = connected_since_ms
+        self.client_version = options.client_version
+        self._clock = clock
+        self.connected_since_ms = clock.wall_ms()
+        self.sent_at_ms = self.acked_at_ms = self.flow_at_ms = 0
+        """When it last was sent something, acknowledged something, gave permits; 0: never."""
+        self.entries_out = 0
         self.sends_entry_metadata = sends_entry_metadata
         self.on_detached: Callable[[], None] | None = None
         self.told_of_end = False
@@ -137,6 +151,22 @@ class Consumer:
             )
         return None
 
+    def noted_ack(self) -> None:
+        """It acknowledged something; once per command or run of them."""
+        self.acked_at_ms = self._clock.wall_ms()
+
+    def noted_flow(self) -> None:
+        """It gave permits."""
+        self.flow_at_ms = self._clock.wall_ms()
+
+    def _sent(self, entries: int, messages: int, byte_length: int) -> None:
+        self.permits -= messages
+        self.entries_out += entries
+        self.sent_at_ms = self._clock.wall_ms()
+        stats = self.stats
+        stats.messages_out += messages
+        stats.bytes_out += byte_length
+
     def tell_active(self, active: bool) -> None:
         """On Failover: tell the client whether it is the active one, if it understands that."""
         if self._hears_active_changes and self.peer.connected:
@@ -168,15 +198,17 @@ class Consumer:
             entry_metadata=self._entry_metadata(run) if self.sends_entry_metadata else None,
         )
         self.peer.write_parts(out)
-        self.permits -= messages
-        self.stats.messages_out += messages
-        self.stats.bytes_out += run.byte_length
+        self._sent(len(run.entries), messages, run.byte_length)
+        if run.flags & RUN_CHUNK:
+            self.stats.chunks_out += len(run.entries)
 
     def deliver_runs(self, runs: Sequence[Run], messages: int, byte_length: int) -> None:
         """Send new entries, whole; `messages` and `byte_length` are those of all the runs."""
         out: list[bytes] = []
         frames = self._framer.frames
+        entries = 0
         for run in runs:
+            entries += len(run.entries)
             frames(
                 out,
                 run.ledger_id,
@@ -186,9 +218,7 @@ class Consumer:
                 entry_metadata=self._entry_metadata(run) if self.sends_entry_metadata else None,
             )
         self.peer.write_parts(out)
-        self.permits -= messages
-        self.stats.messages_out += messages
-        self.stats.bytes_out += byte_length
+        self._sent(entries, messages, byte_length)
 
     def deliver_entries(
         self,
@@ -205,9 +235,7 @@ class Consumer:
             out, ledger_id, entry_ids, entries, consumer_epoch=self.epoch, entry_metadata=entry_metadata
         )
         self.peer.write_parts(out)
-        self.permits -= messages
-        self.stats.messages_out += messages
-        self.stats.bytes_out += byte_length
+        self._sent(len(entry_ids), messages, byte_length)
 
     @staticmethod
     def _entry_metadata(run: Run) -> list[bytes]:

@@ -163,6 +163,7 @@ class DeduplicatedPublishing:
         self._state.push(producer.name, highest, run.publish_time_ms)
         producer.peer.publish_pending(run.byte_length)
         self._stats.count_publish(run)
+        producer.stats.count_publish(run)
 
     def _hold(self, producer: Producer, sends: SendRun) -> None:
         held = _Held(producer, sends, self._expect(producer))

@@ -18,7 +18,7 @@ from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.limits import check_one_more_consumer, check_one_more_subscription
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publish_gate import PublishLimits
-from magnetar.broker.topics.publishing import part_of
+from magnetar.broker.topics.publishing import part_of, run_of
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
 from magnetar.common.errors import (
     ConsumerAssignFailed,
@@ -112,11 +112,9 @@ class NonPersistentTopic(Topic):
             subscription.publish(sends.entries, sends.message_counts)
         for index in range(len(sends.entries)):
             producer.peer.write(_receipt(producer.producer_id, sends, index))
-        stats = self.stats
-        stats.entries_in += len(sends.entries)
-        stats.messages_in += sum(sends.message_counts) if sends.message_counts else len(sends.entries)
-        stats.bytes_in += sends.byte_length
-        stats.entry_sizes.observe_lengths(sends.entries)
+        run = run_of(sends)
+        self.stats.count_publish(run)
+        producer.stats.count_publish(run)
 
     async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
         check_allowed(request.type, self.policies.subscription_types)
@@ -149,7 +147,7 @@ class NonPersistentTopic(Topic):
             request.peer,
             partition=self.name.partition_index,
             unacked_max=0,
-            connected_since_ms=self._clock.wall_ms(),
+            clock=self._clock,
             sends_entry_metadata=False,
         )
         try:

@@ -122,6 +122,7 @@ class PersistentPublishing(Topic):
         producer.pending_runs += 1
         producer.peer.publish_pending(run.byte_length)
         self.stats.count_publish(run)
+        producer.stats.count_publish(run)
 
     def on_confirmed(self, publishes: list[tuple[Run, object]]) -> None:
         """The managed ledger's watermark passed these runs: send their receipts, wake the subscriptions."""

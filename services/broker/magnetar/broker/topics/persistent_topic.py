@@ -228,7 +228,7 @@ class PersistentTopic(PersistentPublishing):
                 request.peer,
                 partition=self.name.partition_index,
                 unacked_max=self.policies.max_unacked_per_consumer,
-                connected_since_ms=self._clock.wall_ms(),
+                clock=self._clock,
                 sends_entry_metadata=request.sends_entry_metadata,
             )
             if request.type not in (SubType.Exclusive, SubType.Failover):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from magnetar.broker.peer import Peer
+from magnetar.broker.stats import ProducerStats
 from magnetar.common.wire.pulsar_pb2 import ProducerAccessMode
 
 
@@ -29,6 +30,8 @@ class Producer:
     properties: dict[str, str]
     schema_version: bytes
     connected_since_ms: int
+    client_version: str = ""
+    stats: ProducerStats = field(default_factory=ProducerStats)
     encrypts: bool = False
     """Its client says that it encrypts every message."""
     access_mode: ProducerAccessMode.ValueType = ProducerAccessMode.Shared

@@ -31,7 +31,15 @@ from magnetar.common.wire.pulsar_pb2 import ServerError
 class PublishGate:
     """The limits on what a topic's producers send; `rate` is the topic's own, None when it has none."""
 
-    __slots__ = ("_broker_rate", "_bytes_max", "_clock", "_delay_ms_max", "_encrypted_only", "rate")
+    __slots__ = (
+        "_broker_rate",
+        "_bytes_max",
+        "_clock",
+        "_delay_ms_max",
+        "_encrypted_only",
+        "rate",
+        "times_limited",
+    )
 
     def __init__(
         self,
@@ -50,6 +58,8 @@ class PublishGate:
         self.rate = rate
         self._broker_rate = broker_rate
         self._clock = clock
+        self.times_limited = 0
+        """Times that a producer's connection was left unread for a while because of a rate."""
 
     def admit(self, producer: Producer, sends: SendRun) -> SendRun | None:
         """What of a run is taken, None when nothing is; those that are refused are answered."""
@@ -70,6 +80,7 @@ class PublishGate:
                 rate.take(messages, sends.byte_length, now)
                 ready_at = max(ready_at, rate.ready_at)
         if ready_at > now:
+            self.times_limited += 1
             producer.peer.pause_reading_for(ready_at - now)
 
     def _without_refused(self, producer: Producer, sends: SendRun) -> SendRun | None:
@@ -149,7 +160,7 @@ class PublishLimits:
             or self._rate is not None
         ):
             return None
-        return PublishGate(
+        gate = PublishGate(
             bytes_max=bytes_max,
             delay_ms_max=delay_ms_max,
             encrypted_only=policies.encryption_required,
@@ -157,6 +168,8 @@ class PublishLimits:
             broker_rate=self._rate,
             clock=self._clock,
         )
+        gate.times_limited = 0 if former is None else former.times_limited
+        return gate
 
     def _topic_rate(self, rate: Rate, former: Throttle | None) -> Throttle | None:
         if not rate:

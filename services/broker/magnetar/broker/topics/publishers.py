@@ -84,6 +84,11 @@ class Publishers(ABC):
         """How many producers wait until the topic is theirs alone."""
         return 0 if self.access is None else len(self.access.waiting)
 
+    @property
+    def times_rate_limited(self) -> int:
+        """Times that a publish rate kept a producer's connection unread, since there is such a rate."""
+        return self.gate.times_limited if isinstance(self.gate, PublishGate) else 0
+
     def check_open(self) -> None:
         """Raises ServiceNotReady when the topic is going away."""
         if self.closing:
