@@ -2,21 +2,17 @@
 
 The object is the facade that a topic talks to; the work is in its parts: `appender` (the write side),
 `cursor_ledger` (what is written of cursors), `reading`, `trimming`, `takeover`. All metadata work is done by
-one maintenance task, one step at a time: each step is chosen anew from the present state, so there is no flag
-that could be lost, and a step that failed is tried again.
+one task (`maintenance`), one step at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
 
 from magnetar.common.errors import (
     LedgerClosed,
-    LogFailed,
     MetadataError,
-    OwnershipLost,
     StorageError,
     TopicTerminated,
 )
@@ -31,16 +27,14 @@ from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger, Done
 from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
 from magnetar.ledger.managed_ledger.entry_cache import TopicCache
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
+from magnetar.ledger.managed_ledger.maintenance import maintain
 from magnetar.ledger.managed_ledger.takeover import TakenOver
-from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors, resolve
+from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
-from magnetar.ledger.managed_ledger.topic_head import EditT, HeadEdit, RaisedEpoch
+from magnetar.ledger.managed_ledger.topic_head import EditT, RaisedEpoch
 
 log = get_logger(__name__)
-
-_BACKOFF_MIN_S: Final = 0.05
-_BACKOFF_MAX_S: Final = 5.0
 
 
 class ManagedLedger:
@@ -59,7 +53,6 @@ class ManagedLedger:
         "_cursors",
         "_doomed",
         "_head",
-        "_head_edits",
         "_listener",
         "_lost",
         "_maintenance",
@@ -91,7 +84,6 @@ class ManagedLedger:
         self.retention = trimming.NO_RETENTION
         self._cache: TopicCache | None = None
         self._doomed: list[LedgerSpan] | None = None
-        self._head_edits: list[tuple[HeadEdit, asyncio.Future[None]]] | None = None
         self._lost: StorageError | None = None
         self._closing = False
         self._maintenance: asyncio.Task[None] | None = None
@@ -358,20 +350,15 @@ class ManagedLedger:
 
     async def _edit_head(self, edit: EditT) -> EditT:
         self._check_serving()
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._head_edits = [*(self._head_edits or ()), (edit, done)]
+        done = self._head.edit_soon(edit)
         self._kick()
         await done
         return edit
 
     async def _write_head(self) -> None:
-        edits = self._head_edits or []
-        value = await self._head.edit([edit for edit, _ in edits])
-        self._head_edits = (self._head_edits or [])[len(edits) :] or None
+        value = await self._head.write_edits()
         self.topic_epoch = value.topic_epoch
         self.properties = dict(value.properties)
-        for _, done in edits:
-            resolve(done, None)
 
     def _kick(self) -> None:
         """Something changed: let maintenance look at it."""
@@ -379,43 +366,25 @@ class ManagedLedger:
             self._maintenance = asyncio.get_running_loop().create_task(self._maintain())
 
     def _next_step(self) -> Step | None:
+        if self._lost is not None:
+            return None
         step = self._appender.next_step()
         if step is not None:
             return step
         if self._cursor_ledger.roll_wanted:
             return self._cursor_ledger.roll
-        if self._head_edits:
+        if self._head.edits_wait:
             return self._write_head
         if self._doomed:
             return self._trim
         return None
 
     async def _maintain(self) -> None:
-        backoff_s = _BACKOFF_MIN_S
-        appender = self._appender
         try:
-            while self._lost is None and (step := self._next_step()) is not None:
-                try:
-                    await step()
-                except OwnershipLost as error:
-                    self.lose(error)
-                except (MetadataError, StorageError) as error:
-                    log.warning("managed ledger maintenance failed", topic=self.name, error=str(error))
-                    if appender.current is None:
-                        if not isinstance(error, StorageError):
-                            error = LogFailed(f"{self.name} has no ledger to write to: {error}")
-                        appender.block(error)
-                    await asyncio.sleep(backoff_s)
-                    backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
-                else:
-                    backoff_s = _BACKOFF_MIN_S
-                    appender.step_done()
-        except Exception as error:
-            log.exception("managed ledger maintenance broke", topic=self.name)
-            self.lose(LogFailed(f"{self.name}: maintenance broke: {error!r}"))
+            await maintain(self.name, self._appender, self._next_step, self.lose)
         finally:
             self._maintenance = None
-            appender.step_done()
+            self._appender.step_done()
             self._check_drained()
 
     def lose(self, error: StorageError) -> None:
@@ -429,8 +398,7 @@ class ManagedLedger:
         self._lost = error
         self._appender.stop(error)
         self._cursor_ledger.fail(error)
-        for _, done in self._head_edits or ():
-            resolve(done, error)
+        self._head.fail_edits(error)
         self._drop_cache()
         self._check_drained()
         asyncio.get_running_loop().call_soon(self._listener.on_lost, error)

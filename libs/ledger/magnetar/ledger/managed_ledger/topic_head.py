@@ -7,6 +7,7 @@ section 4). The value is kept encoded: most loaded topics never touch it again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from magnetar.common.errors import (
     MagnetarError,
     MetadataError,
     OwnershipLost,
+    StorageError,
     UnknownOutcome,
     VersionMismatch,
 )
@@ -35,7 +37,7 @@ PropertiesChange = Callable[[dict[str, str]], dict[str, str]]
 class TopicHeadKey:
     """The head as its owner knows it."""
 
-    __slots__ = ("_expected", "_metadata", "key", "value", "version")
+    __slots__ = ("_edits", "_expected", "_metadata", "key", "value", "version")
 
     def __init__(self, metadata: MetadataStore, key: str, value: bytes, version: int) -> None:
         self._metadata = metadata
@@ -43,6 +45,7 @@ class TopicHeadKey:
         self.value = value
         self.version = version
         self._expected: bytes | None = None
+        self._edits: list[tuple[HeadEdit, asyncio.Future[None]]] | None = None
 
     def decode(self) -> TopicHead:
         """A copy to look at or to change and `put`."""
@@ -53,14 +56,39 @@ class TopicHeadKey:
         assert self._expected is None, "the head's version is known"
         return Put(self.key, encode(head), self.version)
 
-    async def edit(self, edits: Sequence[HeadEdit]) -> TopicHead:
-        """Change the head and write it; returns what it is now. Raises as `commit`."""
+    @property
+    def edits_wait(self) -> bool:
+        """True while there is something for `write_edits`."""
+        return self._edits is not None
+
+    def edit_soon(self, edit: HeadEdit) -> asyncio.Future[None]:
+        """Change the head with the next `write_edits`; done once that is durable."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._edits = [*(self._edits or ()), (edit, done)]
+        return done
+
+    async def write_edits(self) -> TopicHead:
+        """Write all changes that wait at once; returns the head as it is now. Raises as `commit`: then they
+        still wait.
+        """
+        edits = self._edits or []
         await self.sync()
         head = self.decode()
-        for edit in edits:
+        for edit, _ in edits:
             edit(head)
         await self.commit(head)
+        self._edits = (self._edits or [])[len(edits) :] or None
+        for _, done in edits:
+            if not done.done():
+                done.set_result(None)
         return head
+
+    def fail_edits(self, error: StorageError) -> None:
+        """Whoever waits for a change waits in vain."""
+        edits, self._edits = self._edits or (), None
+        for _, done in edits:
+            if not done.done():
+                done.set_exception(error)
 
     def written(self, put: Put) -> None:
         """`put` was committed as a part of somebody else's transaction, whose revision we were not told."""

@@ -119,6 +119,16 @@ class DelayGate:
         )
 
 
+def count_delayed(delays: TopicDelays, cursor: Cursor) -> int:
+    """How many entries of the topic's index this cursor has not acknowledged."""
+    index = delays.index
+    return sum(
+        cursor.count_unacked(ledger_id, entry_ids)
+        for ledger_id in index.ledger_ids
+        if (entry_ids := index.entries_of(ledger_id)) is not None
+    )
+
+
 def delay_tick_ms(policies: EffectivePolicies) -> int:
     """What `Subscription.delay_delivery` is told: 0 where delayed delivery is switched off."""
     return policies.delayed_delivery_tick_ms if policies.delayed_delivery_active else 0

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import Run
@@ -106,3 +107,19 @@ class DispatchRateGate(Protocol):
     def spent(self, entries: int, messages: int, byte_count: int) -> None:
         """So much went out; a batch, or a run of entries, may be more than there was room for."""
         ...
+
+
+def limited_step(
+    delivery: Delivery, rate: DispatchRateGate, stats: SubscriptionStats, entries_max: int, bytes_max: int
+) -> tuple[int, int] | None:
+    """`Delivery.step` within a rate, which is told what went out, as `stats` of the subscription count it."""
+    room = rate.room()
+    if room is None:
+        return None
+    messages, byte_count = stats.messages_out, stats.bytes_out
+    done = delivery.step(min(entries_max, room[0]), min(bytes_max, room[1]))
+    if stats.messages_out > messages:
+        rate.spent(
+            0 if done is None else done[0], stats.messages_out - messages, stats.bytes_out - byte_count
+        )
+    return done

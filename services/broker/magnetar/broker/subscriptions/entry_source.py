@@ -6,27 +6,22 @@ which `wake` is called. There is no state of "waiting" that could be lost: every
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
+from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.delivery import EntryGate
-from magnetar.broker.subscriptions.due_entries import DueEntries, read_due
+from magnetar.broker.subscriptions.due_entries import DueEntries, DueRead, read_due
+from magnetar.broker.subscriptions.read_ahead import ReadAhead
 from magnetar.broker.subscriptions.replay import ReplaySet
-from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
-from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger.context import ReadResult
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
-
-log = get_logger(__name__)
-
-READ_RETRY_S = 1.0
-"""After a failed read from storage, before the next one."""
 
 _DUE_ENTRIES_MAX = 128
 """Due entries fetched at a time."""
@@ -40,30 +35,21 @@ _GATED_ENTRIES = 100
 _STRETCH_ENTRIES = 64
 """A read does not go into so many entries that need not be read."""
 
-Spawn = Callable[[Coroutine[Any, Any, Any], str], object]
-"""Starts a background task under a name; its failures are logged by its owner."""
-
 
 class EntrySource:
     """The entries of one subscription in delivery order, without those that its cursor has acknowledged."""
 
     __slots__ = (
-        "_budget",
         "_catching_up",
         "_config",
         "_cursor",
         "_due",
         "_fresh",
-        "_generation",
-        "_held_bytes",
         "_ledger",
-        "_offered",
-        "_paused",
         "_read_after",
-        "_reading",
+        "_reads",
         "_replay",
         "_replayed",
-        "_spawn",
         "_wake",
         "gate",
         "replays_only",
@@ -81,20 +67,14 @@ class EntrySource:
         self._ledger = ledger
         self._cursor = cursor
         self._config = config
-        self._budget = budget
-        self._held_bytes = 0
-        self._offered = True
+        self._reads = ReadAhead(self, ledger.name, cursor.name, config.read_bytes_max, budget, spawn, wake)
         self._catching_up = False
-        self._spawn = spawn
         self._wake = wake
         self._read_after = cursor.mark_delete
         self._fresh: deque[Run] = deque()
         self._replay = ReplaySet()
         self._replayed: deque[Run] = deque()
         self._due: DueEntries | None = None
-        self._reading = False
-        self._paused: asyncio.TimerHandle | None = None
-        self._generation = 0
         self.gate: EntryGate | None = None
         """Keeps entries out of what is read for the first time; None: every entry passes."""
 
@@ -109,7 +89,7 @@ class EntrySource:
     @property
     def reading(self) -> bool:
         """True while a read from storage is under way."""
-        return self._reading
+        return self._reads.under_way
 
     @property
     def read_position(self) -> Position:
@@ -118,7 +98,7 @@ class EntrySource:
 
     def rewind(self, position: Position) -> None:
         """Deliver everything unacknowledged after `position` again; what was read ahead is dropped."""
-        self._drop_read()
+        self._reads.drop()
         self._read_after = position
         self._fresh.clear()
         self._replay.clear()
@@ -126,21 +106,17 @@ class EntrySource:
         self._due = None
         if self.gate is not None:
             self.gate.clear()
-        self._release(self._held_bytes)
+        self._reads.release(self._reads.held_bytes)
 
     def close(self) -> None:
         """Nobody reads any more: what is under way is dropped when it comes."""
-        self._generation += 1
-        if self._paused is not None:
-            self._paused.cancel()
         if self.gate is not None:
             self.gate.clear()
-        self._budget.forget(id(self))
-        self._release(self._held_bytes)
+        self._reads.close()
 
     def give_back(self) -> None:
         """Somebody else needs the memory: what was read ahead is read again when it is asked for."""
-        if not self._offered:
+        if not self._reads.offered:
             return
         self._replay_runs(self._replayed)
         if self._due is not None:
@@ -151,26 +127,20 @@ class EntrySource:
             self._read_after = Position(first.ledger_id, first.first_entry_id - 1)
             self._fresh.clear()
             # A read ahead of these entries may be under way, which must not come before them.
-            self._drop_read()
-        self._release(self._held_bytes)
+            self._reads.drop()
+        self._reads.release(self._reads.held_bytes)
 
     def put_back(self) -> None:
         """What was read to be delivered again is read anew, so that older entries can come before it."""
-        self._drop_read()
+        self._reads.drop()
         byte_count = sum([run.byte_length for run in self._replayed])
         self._replay_runs(self._replayed)
-        self._release(min(byte_count, self._held_bytes))
+        self._release(byte_count)
 
     def _replay_runs(self, runs: deque[Run]) -> None:
         while runs:
             run = runs.popleft()
             self.replay_all((run.ledger_id, run.first_entry_id + n) for n in range(len(run.entries)))
-
-    def _drop_read(self) -> None:
-        """What is being read is of no use when it comes."""
-        if self._reading:
-            self._generation += 1
-            self._reading = False
 
     def forget_acknowledged(self) -> None:
         """Entries were acknowledged that nobody was given: drop what was read of them, and read no more."""
@@ -180,8 +150,8 @@ class EntrySource:
         after = sum(run.byte_length for runs in (self._fresh, self._replayed) for run in runs)
         if self._read_after < self._cursor.mark_delete:
             self._read_after = self._cursor.mark_delete
-            self._drop_read()
-        self._release(min(before - after, self._held_bytes))
+            self._reads.drop()
+        self._release(before - after)
 
     def replay(self, ledger_id: int, entry_id: int) -> None:
         """Deliver this entry again, before anything new."""
@@ -283,9 +253,10 @@ class EntrySource:
         return taken
 
     def _delivered(self, byte_count: int) -> None:
-        if self._held_bytes:
-            self._release(min(byte_count, self._held_bytes))
-        if self._catching_up and not self._reading and self._held_bytes < self._config.read_bytes_max // 2:
+        reads = self._reads
+        if reads.held_bytes:
+            self._release(byte_count)
+        if self._catching_up and not reads.under_way and reads.held_bytes < self._config.read_bytes_max // 2:
             self._read_on()
 
     def _fetch_fresh(self, entries_max: int) -> int:
@@ -350,8 +321,9 @@ class EntrySource:
             fetched += len(run.entries)
             self._replayed.extend(self._singly(run))
         due.drop(lot[:fetched])
-        if not fetched and self._may_read():
-            self._spawn(self._read_due(due, self._generation), "read of due entries")
+        if not fetched:
+            read = partial(read_due, self._ledger, lot, self._config.read_bytes_max)
+            self._reads.begin(Position(*lot[0]), read, partial(self._take_due, due, lot))
         return fetched
 
     def _singly(self, run: Run) -> list[Run]:
@@ -383,97 +355,35 @@ class EntrySource:
             self._start_read(start, self._fresh_entries_max(start), replayed=False)
 
     def _start_read(self, start: Position, entries_max: int, *, replayed: bool) -> None:
-        if self._may_read():
-            self._spawn(self._read(start, entries_max, self._generation, replayed), "read for dispatch")
+        read = partial(self._ledger.read, start, entries_max, self._config.read_bytes_max)
+        self._reads.begin(start, read, partial(self._take_read, start, entries_max, replayed))
 
-    def _may_read(self) -> bool:
-        """Begin a read: one at a time, with room for what it may bring."""
-        if self._reading or self._paused is not None:
-            return False
-        if not self._budget.reserve_read(self, self._config.read_bytes_max):
-            self._budget.wait_to_read(id(self), self._wake)
-            return False
-        self._reading = True
-        return True
-
-    async def _read(self, start: Position, entries_max: int, generation: int, replayed: bool) -> None:
-        reserved = self._config.read_bytes_max
-        try:
-            result = await self._ledger.read(start, entries_max, reserved)
-        except MagnetarError as error:
-            self._read_failed(generation, start, error)
-            return
-        if generation != self._generation:
-            self._budget.release_read(self, reserved, all_of_it=not self._held_bytes)
-            return
-        self._reading = False
+    def _take_read(self, start: Position, entries_max: int, replayed: bool, result: ReadResult) -> int:
         self._catching_up = not replayed
-        for position in result.unreadable:
-            self._cursor.ack(position.ledger_id, position.entry_id)
+        self._skip(result.unreadable)
         if replayed:
             self._take_replayed(start, entries_max, result.runs)
         else:
             self._read_after = Position(result.next.ledger_id, result.next.entry_id - 1)
             for run in result.runs:
                 self._fresh.extend(self._passing(run))
-        self._hold_bytes(sum(run.byte_length for run in result.runs))
+        return sum(run.byte_length for run in result.runs)
 
-    async def _read_due(self, due: DueEntries, generation: int) -> None:
-        reserved = self._config.read_bytes_max
-        lot = due.next(_DUE_ENTRIES_MAX)
-        try:
-            result = await read_due(self._ledger, lot, reserved)
-        except MagnetarError as error:
-            self._read_failed(generation, Position(*lot[0]), error)
-            return
-        if generation != self._generation:
-            self._budget.release_read(self, reserved, all_of_it=not self._held_bytes)
-            return
-        self._reading = False
-        for position in result.unreadable:
-            self._cursor.ack(position.ledger_id, position.entry_id)
+    def _take_due(self, due: DueEntries, lot: list[tuple[int, int]], result: DueRead) -> int:
+        self._skip(result.unreadable)
         due.drop(lot[: result.examined])
         self._replayed.extend([part for run in result.runs for part in self._singly(run)])
-        self._hold_bytes(sum(run.byte_length for run in result.runs))
+        return sum(run.byte_length for run in result.runs)
 
-    def _read_failed(self, generation: int, start: Position, error: MagnetarError) -> None:
-        self._budget.release_read(self, self._config.read_bytes_max, all_of_it=not self._held_bytes)
-        if generation == self._generation:
-            self._reading = False
-            self._pause()
-            log.warning(
-                "read for dispatch failed, trying again",
-                topic=self._ledger.name,
-                subscription=self._cursor.name,
-                position=str(start),
-                error=str(error),
-            )
-
-    def _hold_bytes(self, read_bytes: int) -> None:
-        """So many bytes were read, for which there was room for as many as one read may bring."""
-        reserved = self._config.read_bytes_max
-        self._held_bytes += read_bytes
-        self._offered = False
-        self._wake()
-        asyncio.get_running_loop().call_soon(self._offer)
-        self._budget.release_read(self, reserved - read_bytes, all_of_it=not self._held_bytes)
-
-    def _offer(self) -> None:
-        """The turn that `_wake` asked for is over: what it left may be taken back by those who wait."""
-        self._offered = True
-        if self._held_bytes:
-            self._budget.release_read(self, 0, all_of_it=False)
+    def _skip(self, unreadable: list[Position]) -> None:
+        for position in unreadable:
+            self._cursor.ack(position.ledger_id, position.entry_id)
 
     def _release(self, byte_count: int) -> None:
-        """So many of the bytes read ahead are no longer held here."""
-        if not byte_count:
-            return
-        self._held_bytes -= byte_count
-        if not (self._fresh or self._replayed):
-            # What was acknowledged meanwhile was never delivered; nothing is held any more.
-            byte_count += self._held_bytes
-            self._held_bytes = 0
-        self._budget.release_read(self, byte_count, all_of_it=not self._held_bytes)
+        """So many bytes in memory, which may have been read ahead, are so no longer."""
+        held = self._reads.held_bytes
+        # When nothing is left, what was acknowledged meanwhile was never delivered either.
+        self._reads.release(min(byte_count, held) if self._fresh or self._replayed else held)
 
     def _take_replayed(self, start: Position, entries: int, runs: list[Run]) -> None:
         """Only what was asked for: a read goes on past holes, or over others that lie between."""
@@ -488,10 +398,3 @@ class EntrySource:
                 self._replayed.extend(self._passing(run.slice(first, last)))
         # Entries up to here are delivered, or gone: acknowledged, trimmed or unreadable.
         self._replay.discard_range(start.ledger_id, start.entry_id, last_read if runs else last_wanted)
-
-    def _pause(self) -> None:
-        def resume() -> None:
-            self._paused = None
-            self._wake()
-
-        self._paused = asyncio.get_running_loop().call_later(READ_RETRY_S, resume)

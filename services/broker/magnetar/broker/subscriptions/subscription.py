@@ -16,12 +16,14 @@ from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.eligibility import explain
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
+from magnetar.broker.spawn import Spawn
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.delay_gate import DelayGate
-from magnetar.broker.subscriptions.delivery import Delivery, DispatchRateGate
-from magnetar.broker.subscriptions.entry_source import EntrySource, Spawn
+from magnetar.broker.subscriptions.delay_gate import DelayGate, count_delayed
+from magnetar.broker.subscriptions.delivery import Delivery, DispatchRateGate, limited_step
+from magnetar.broker.subscriptions.entry_source import EntrySource
+from magnetar.broker.subscriptions.holders import holder_of, take_through
 from magnetar.broker.subscriptions.make_delivery import make_delivery
 from magnetar.broker.subscriptions.membership import Membership
 from magnetar.broker.subscriptions.outlet import Outlet
@@ -150,12 +152,7 @@ class Subscription:
         delays = self._ledger.delays
         if delays is None or not self._delay_tick_ms or (self._delivery is not None and not self._individual):
             return 0
-        index, cursor = delays.index, self.cursor
-        return sum(
-            cursor.count_unacked(ledger_id, entry_ids)
-            for ledger_id in index.ledger_ids
-            if (entry_ids := index.entries_of(ledger_id)) is not None
-        )
+        return count_delayed(delays, self.cursor)
 
     @property
     def _individual(self) -> bool:
@@ -325,7 +322,7 @@ class Subscription:
             self._count_acks(consumer, max(0, batch_size - before))
             return
         after = self.cursor.batch_acked(ledger_id, entry_id).bit_count()
-        holder = self._holder(consumer, ledger_id, entry_id)
+        holder = holder_of(self.consumers, consumer, ledger_id, entry_id)
         if holder is not None:
             holder.pending.reduce(ledger_id, entry_id, batch_size - after)
             if holder is not consumer:
@@ -378,20 +375,12 @@ class Subscription:
     def _report_unacked(self, limit: BrokerUnackedLimit) -> None:
         limit.report(self, self.unacked_messages if self._individual else 0)
 
-    def _holder(self, consumer: Consumer, ledger_id: int, entry_id: int) -> Consumer | None:
-        if consumer.pending.holds(ledger_id, entry_id):
-            return consumer
-        for other in self.consumers:
-            if other.pending.holds(ledger_id, entry_id):
-                return other
-        return None
-
     def _settle(self, consumer: Consumer, ledger_id: int, entry_id: int) -> int:
         """Nobody holds the entry any more; returns how many of its messages were unacknowledged."""
         messages = consumer.pending.remove(ledger_id, entry_id)
         if messages or not self._individual:
             return messages
-        holder = self._holder(consumer, ledger_id, entry_id)
+        holder = holder_of(self.consumers, consumer, ledger_id, entry_id)
         if holder is None:
             return 0
         self.wake()
@@ -405,11 +394,7 @@ class Subscription:
         before = self.cursor.backlog()
         self.cursor.ack_cumulative(position)
         if self._individual:
-            for consumer in self.consumers:
-                for ledger_id, entry_id in list(consumer.pending.positions()):
-                    if (ledger_id, entry_id) > position:
-                        break
-                    self._settle(consumer, ledger_id, entry_id)
+            take_through(self.consumers, position)
         if self._source is not None:
             self._source.forget_acknowledged()
         if self._broker_limit is not None:
@@ -474,7 +459,7 @@ class Subscription:
             if rate is None:
                 done = delivery.step(entries_max, bytes_max)
             else:
-                done = self._limited_step(delivery, rate, entries_max, bytes_max)
+                done = limited_step(delivery, rate, self.stats, entries_max, bytes_max)
             if self._broker_limit is not None:
                 self._report_unacked(self._broker_limit)
             if done is None:
@@ -482,16 +467,3 @@ class Subscription:
             entries += done[0]
             size += done[1]
         self.wake()
-
-    def _limited_step(
-        self, delivery: Delivery, rate: DispatchRateGate, entries_max: int, bytes_max: int
-    ) -> tuple[int, int] | None:
-        room = rate.room()
-        if room is None:
-            return None
-        messages, byte_count = self.stats.messages_out, self.stats.bytes_out
-        done = delivery.step(min(entries_max, room[0]), min(bytes_max, room[1]))
-        if self.stats.messages_out > messages:
-            sent_messages, sent_bytes = self.stats.messages_out - messages, self.stats.bytes_out - byte_count
-            rate.spent(0 if done is None else done[0], sent_messages, sent_bytes)
-        return done

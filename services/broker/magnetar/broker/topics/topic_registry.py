@@ -18,8 +18,8 @@ from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import broker_unacked_limit
-from magnetar.broker.subscriptions.entry_source import Spawn
 from magnetar.broker.topics.dispatch_rates import DispatchRates
 from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic

@@ -1,0 +1,157 @@
+"""Reads of one subscription from storage: one at a time, and with room for what they bring.
+
+What a read brought counts in the broker's byte budget until it is delivered or dropped. While memory is short
+a read waits for room; after one that failed the next comes a little later. `wake` follows in each case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from magnetar.broker.byte_budget import ByteBudget, ReadHolder
+from magnetar.broker.spawn import Spawn
+from magnetar.common.errors import MagnetarError
+from magnetar.common.naming.position import Position
+from magnetar.common.obs.logs import get_logger
+
+log = get_logger(__name__)
+
+READ_RETRY_S: Final = 1.0
+"""After a failed read from storage, before the next one."""
+
+_FoundT = TypeVar("_FoundT")
+
+
+class ReadAhead:
+    """The one read that is under way, and how many bytes such reads brought that `holder` still has."""
+
+    __slots__ = (
+        "_budget",
+        "_bytes_max",
+        "_generation",
+        "_holder",
+        "_offered",
+        "_paused",
+        "_spawn",
+        "_subscription",
+        "_topic",
+        "_wake",
+        "held_bytes",
+        "under_way",
+    )
+
+    def __init__(
+        self,
+        holder: ReadHolder,
+        topic: str,
+        subscription: str,
+        bytes_max: int,
+        budget: ByteBudget,
+        spawn: Spawn,
+        wake: Callable[[], None],
+    ) -> None:
+        """`bytes_max`: what is set aside for one read."""
+        self._holder = holder
+        self._topic = topic
+        self._subscription = subscription
+        self._bytes_max = bytes_max
+        self._budget = budget
+        self._spawn = spawn
+        self._wake = wake
+        self._offered = True
+        self._paused: asyncio.TimerHandle | None = None
+        self._generation = 0
+        self.under_way = False
+        self.held_bytes = 0
+
+    @property
+    def offered(self) -> bool:
+        """What was read may be taken back: whoever asked for it had a turn to take some."""
+        return self._offered
+
+    def begin(
+        self, start: Position, read: Callable[[], Awaitable[_FoundT]], take: Callable[[_FoundT], int]
+    ) -> None:
+        """Read, unless a read is under way or has to wait; `wake` is called when there is something to do.
+
+        `take` gets what was found, unless it is dropped meanwhile, and returns how many bytes are held of it.
+        """
+        if self.under_way or self._paused is not None:
+            return
+        if not self._budget.reserve_read(self._holder, self._bytes_max):
+            self._budget.wait_to_read(id(self), self._wake)
+            return
+        self.under_way = True
+        self._spawn(self._read(start, read, take, self._generation), "read for dispatch")
+
+    def drop(self) -> None:
+        """What is being read is of no use when it comes."""
+        if self.under_way:
+            self._generation += 1
+            self.under_way = False
+
+    def close(self) -> None:
+        """Nobody reads any more, and nothing is held: what is under way is dropped when it comes."""
+        self._generation += 1
+        if self._paused is not None:
+            self._paused.cancel()
+        self._budget.forget(id(self))
+        self.release(self.held_bytes)
+
+    def release(self, byte_count: int) -> None:
+        """So many of the bytes held are so no longer."""
+        if byte_count:
+            self.held_bytes -= byte_count
+            self._budget.release_read(self._holder, byte_count, all_of_it=not self.held_bytes)
+
+    async def _read(
+        self,
+        start: Position,
+        read: Callable[[], Awaitable[_FoundT]],
+        take: Callable[[_FoundT], int],
+        generation: int,
+    ) -> None:
+        try:
+            found = await read()
+        except MagnetarError as error:
+            self._failed(generation, start, error)
+            return
+        if generation != self._generation:
+            self._give_up_room(self._bytes_max)
+            return
+        self.under_way = False
+        read_bytes = take(found)
+        self.held_bytes += read_bytes
+        self._offered = False
+        self._wake()
+        asyncio.get_running_loop().call_soon(self._offer)
+        self._give_up_room(self._bytes_max - read_bytes)
+
+    def _give_up_room(self, byte_count: int) -> None:
+        """Of what was set aside for a read, so much is not used."""
+        self._budget.release_read(self._holder, byte_count, all_of_it=not self.held_bytes)
+
+    def _offer(self) -> None:
+        """The turn that `_wake` asked for is over: what it left may be taken back by those who wait."""
+        self._offered = True
+        if self.held_bytes:
+            self._budget.release_read(self._holder, 0, all_of_it=False)
+
+    def _failed(self, generation: int, start: Position, error: MagnetarError) -> None:
+        self._give_up_room(self._bytes_max)
+        if generation == self._generation:
+            self.under_way = False
+            self._paused = asyncio.get_running_loop().call_later(READ_RETRY_S, self._resume)
+            log.warning(
+                "read for dispatch failed, trying again",
+                topic=self._topic,
+                subscription=self._subscription,
+                position=str(start),
+                error=str(error),
+            )
+
+    def _resume(self) -> None:
+        self._paused = None
+        self._wake()
