@@ -59,12 +59,12 @@ class Machine(RuleBasedStateMachine):
         assert bounds == sorted(set(bounds))
         assert bounds[-1] == 65_535
         assert len(bounds) == len(self.selector.owners)
-        for consumer in self.consumers:
-            for first, last in self.selector.ranges_of(consumer):
+        ranges = self.selector.ranges()
+        assert ranges.keys() <= set(self.consumers)
+        for consumer, owned in ranges.items():
+            for first, last in owned:
                 assert self.selector.owner(first) is self.selector.owner(last) is consumer
-        covered = sum(
-            last - first + 1 for each in self.consumers for first, last in self.selector.ranges_of(each)
-        )
+        covered = sum(last - first + 1 for owned in ranges.values() for first, last in owned)
         unowned = sum(
             last - first
             for first, last, owner in zip([-1, *bounds], bounds, self.selector.owners, strict=False)

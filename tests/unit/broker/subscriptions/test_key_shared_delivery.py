@@ -127,7 +127,7 @@ def test_a_slot_that_moves_waits_until_its_old_owner_has_acknowledged_all_of_it(
     assert client_of(old).take() == [0, 1, 2, 4]
     assert client_of(new).take() == [5], "only the slot with unacknowledged messages waits"
     draining = serving.delivery.draining
-    assert [(each.unacked, each.blocked_attempts) for each in draining.of(old).values()] == [(2, 1)]
+    assert [(each.unacked, each.blocked_attempts) for each in draining.by_holder()[old].values()] == [(2, 1)]
     serving.ack(old, 0)
     assert client_of(new).take() == []
     serving.ack(old, 1)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.dispatch.key_shared.draining import DrainingSlot
 from magnetar.broker.drops import NonPersistentSubscriptionStats, NonPersistentTopicStats
 from magnetar.broker.stats import SubscriptionStats
@@ -135,9 +134,7 @@ def subscription_stats(topic: Topic, subscription: AnySubscription, wanted: Want
         "lastConsumedTimestamp": 0,
         "lastAckedTimestamp": 0,
         "lastMarkDeleteAdvancedTimestamp": 0,
-        "consumers": [consumer_stats(each, subscription.key_shared) for each in subscription.consumers]
-        if wanted.consumers
-        else [],
+        "consumers": _consumers(subscription) if wanted.consumers else [],
         "isDurable": durable,
         "isReplicated": False,
         "allowOutOfOrderDelivery": False,
@@ -169,9 +166,26 @@ def subscription_stats(topic: Topic, subscription: AnySubscription, wanted: Want
     return shown
 
 
-def consumer_stats(consumer: Consumer, key_shared: KeySharedDispatcher[Consumer] | None) -> dict[str, Any]:
-    """One consumer; `key_shared` is its subscription's, if that is one."""
-    shown: dict[str, Any] = {
+def _consumers(subscription: AnySubscription) -> list[dict[str, Any]]:
+    """All of a subscription. Of Key_Shared there may be a thousand, with a hundred ranges each."""
+    shown = [consumer_stats(each) for each in subscription.consumers]
+    if subscription.key_shared is not None:
+        draining = subscription.key_shared.draining
+        ranges, holders = subscription.key_shared.selector.ranges(), draining.by_holder()
+        for each, consumer in zip(shown, subscription.consumers, strict=True):
+            each["keyHashRangeArrays"] = ranges.get(consumer, [])
+            held = holders.get(consumer, {})
+            each |= _draining(list(held.values()), draining.cleared_by(consumer))
+            each["drainingHashes"] = [
+                {"hash": slot, "unackMsgs": its.unacked, "blockedAttempts": its.blocked_attempts}
+                for slot, its in sorted(held.items())
+            ]
+    return shown
+
+
+def consumer_stats(consumer: Consumer) -> dict[str, Any]:
+    """One consumer, but for what it owns and holds of a Key_Shared subscription."""
+    return {
         **_rates(consumer.stats),
         "consumerName": consumer.name,
         "availablePermits": consumer.permits,
@@ -188,15 +202,6 @@ def consumer_stats(consumer: Consumer, key_shared: KeySharedDispatcher[Consumer]
         "lastAckedTime": _EPOCH,
         "lastConsumedTime": _EPOCH,
     }
-    if key_shared is not None:
-        draining = key_shared.draining.of(consumer)
-        shown["keyHashRangeArrays"] = [list(each) for each in key_shared.selector.ranges_of(consumer)]
-        shown |= _draining(list(draining.values()), key_shared.draining.cleared_by(consumer))
-        shown["drainingHashes"] = [
-            {"hash": slot, "unackMsgs": each.unacked, "blockedAttempts": each.blocked_attempts}
-            for slot, each in sorted(draining.items())
-        ]
-    return shown
 
 
 def _draining(slots: Sequence[DrainingSlot[Consumer]], cleared: int) -> dict[str, int]:

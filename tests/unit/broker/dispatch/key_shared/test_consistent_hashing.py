@@ -38,7 +38,7 @@ def test_shares_are_fair_within_reason() -> None:
     consumers = [Fake(f"consumer-{number}") for number in range(4)]
     ring = ring_of(*consumers)
     for consumer in consumers:
-        share = sum(last - first + 1 for first, last in ring.ranges_of(consumer))
+        share = sum(last - first + 1 for first, last in ring.ranges()[consumer])
         assert 0.15 < share / 65_536 < 0.35
 
 
@@ -71,7 +71,7 @@ def test_of_consumers_on_one_point_the_first_comer_has_it_and_then_the_next() ->
 def test_an_empty_ring_has_no_owner() -> None:
     one = Fake("one")
     ring = ring_of(one)
-    assert ring.ranges_of(one) == [(0, 65535)]
+    assert ring.ranges()[one] == [(0, 65535)]
     ring.remove(one)
     assert layout(ring) == [(0, 65535, None)]
     ring.remove(one)

@@ -9,8 +9,8 @@ def test_only_slots_with_unacknowledged_messages_at_the_old_owner_drain() -> Non
     draining.owners_changed([("old", {7: 2, 9: 1}), ("new", {})], owner.get)
     assert list(draining.slots) == [7], "8 is free, 9 did not move"
     assert draining.slots[7].holder == "old"
-    assert draining.of("old").keys() == {7}
-    assert draining.of("new") == {}
+    assert draining.by_holder()["old"].keys() == {7}
+    assert draining.by_holder().keys() == {"old"}
 
 
 def test_a_slot_waits_until_the_last_message_is_settled() -> None:

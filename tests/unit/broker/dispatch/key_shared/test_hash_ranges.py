@@ -51,7 +51,7 @@ def test_nobody_owns_anything_when_the_last_consumer_has_left() -> None:
     assert selector.owner(7) is None
     selector.remove(C1)
     selector.add(C2)
-    assert selector.ranges_of(C2) == [(0, 65535)]
+    assert selector.ranges()[C2] == [(0, 65535)]
 
 
 def test_a_slot_that_equals_a_bound_is_on_the_lower_side() -> None:

@@ -22,7 +22,7 @@ def test_consumers_get_the_ranges_that_they_name_and_the_rest_has_no_owner() -> 
     ]
     assert selector.owner(200) is one, "both ends are inclusive"
     assert selector.owner(201) is two
-    assert selector.ranges_of(one) == [(0, 9), (100, 200)]
+    assert selector.ranges()[one] == [(0, 9), (100, 200)]
     selector.remove(one)
     assert selector.owner(5) is None
     assert selector.owner(201) is two
@@ -58,7 +58,7 @@ def test_ranges_of_somebody_else_are_refused(mine: tuple[int, int]) -> None:
     assert selector.holders(newcomer.hash_ranges) == [holder]
     with pytest.raises(ConsumerAssignFailed, match="holder"):
         selector.add(newcomer)
-    assert selector.ranges_of(holder) == [(100, 200)]
+    assert selector.ranges()[holder] == [(100, 200)]
     selector.remove(holder)
     selector.add(newcomer)
-    assert selector.ranges_of(newcomer) == [mine]
+    assert selector.ranges()[newcomer] == [mine]

@@ -9,6 +9,7 @@ changes the counts only fall.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -73,9 +74,12 @@ class DrainingSlots(Generic[C]):
                 free.append(slot)
         return free
 
-    def of(self, consumer: C) -> dict[int, DrainingSlot[C]]:
-        """The slots that wait for this consumer."""
-        return {slot: each for slot, each in self.slots.items() if each.holder is consumer}
+    def by_holder(self) -> dict[C, dict[int, DrainingSlot[C]]]:
+        """The slots that wait for each consumer, of those for whom some do."""
+        waiting: defaultdict[C, dict[int, DrainingSlot[C]]] = defaultdict(dict)
+        for slot, each in self.slots.items():
+            waiting[each.holder][slot] = each
+        return waiting
 
     def cleared_by(self, consumer: C) -> int:
         """How many slots do not wait for this consumer any more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -49,15 +50,16 @@ class Selector(ABC, Generic[C]):
         """The consumer that the slot belongs to."""
         return self.owners[bisect_left(self.bounds, slot)]
 
-    def ranges_of(self, consumer: C) -> list[tuple[int, int]]:
-        """The slots of a consumer as ranges, both ends inclusive; adjacent ones are joined."""
-        ranges: list[tuple[int, int]] = []
+    def ranges(self) -> dict[C, list[tuple[int, int]]]:
+        """The slots of everybody who has some, as ranges, both ends inclusive; adjacent ones are joined."""
+        ranges: defaultdict[C, list[tuple[int, int]]] = defaultdict(list)
         first = 0
         for last, owner in zip(self.bounds, self.owners, strict=True):
-            if owner is consumer:
-                if ranges and ranges[-1][1] == first - 1:
-                    ranges[-1] = (ranges[-1][0], last)
+            if owner is not None:
+                owned = ranges[owner]
+                if owned and owned[-1][1] == first - 1:
+                    owned[-1] = (owned[-1][0], last)
                 else:
-                    ranges.append((first, last))
+                    owned.append((first, last))
             first = last + 1
         return ranges
