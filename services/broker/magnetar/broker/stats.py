@@ -193,6 +193,10 @@ class SubscriptionStats:
     """Messages acknowledged by consumers (a batch counts by its messages)."""
     messages_expired: int = 0
     """Entries that count as acknowledged because nobody did it in time."""
+    expired_at_ms: int = 0
+    """When entries last did; ms since 1970 UTC."""
+    throttled: dict[tuple[str, str], int] | None = None
+    """By (whose rate, "messages" or "bytes"): times that nothing went out for a while because of it."""
     chunks_out: int = 0
     """Chunks of large messages, each an entry; counted for consumers only."""
 
@@ -204,6 +208,15 @@ class SubscriptionStats:
     expired_rate: float = 0.0
     chunk_rate: float = 0.0
     _sampled: tuple[int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0)
+
+    def count_throttled(self, scope: str, unit: str) -> None:
+        """A dispatch rate was used up."""
+        if self.throttled is None:
+            self.throttled = {}
+        self.throttled[scope, unit] = self.throttled.get((scope, unit), 0) + 1
+
+    def times_throttled(self, scope: str, unit: str) -> int:
+        return 0 if self.throttled is None else self.throttled.get((scope, unit), 0)
 
     def sample(self, elapsed_s: float) -> None:
         """Compute the rates over the `elapsed_s` since the last call."""

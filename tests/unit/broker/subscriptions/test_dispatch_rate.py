@@ -9,7 +9,7 @@ import pytest
 from magnetar.broker.policies.config import RateConfig
 from magnetar.broker.policies.effective import Rate
 from magnetar.broker.stats import TopicStats
-from magnetar.broker.subscriptions.dispatch_rate import OF_TOPIC, DispatchLimit
+from magnetar.broker.subscriptions.dispatch_rate import BYTES, MESSAGES, OF_TOPIC, DispatchLimit
 from magnetar.broker.subscriptions.membership import SubType
 
 from tests.unit.broker.topics.simulated_broker import SimBroker, config_of, simulated
@@ -30,6 +30,8 @@ def test_messages_go_out_at_the_rate_of_their_topic_and_none_is_lost(sub_type: S
         await asyncio.sleep(2.5)
         assert 30 <= peer.messages <= 36, "a full bucket of ten at first, then ten a second"
         assert subscription.why_not_dispatching() == "throttled by the dispatch rate of the topic"
+        assert 2 <= subscription.stats.times_throttled(OF_TOPIC, MESSAGES) <= 300, "once a wait"
+        assert not subscription.stats.times_throttled(OF_TOPIC, BYTES)
         await until(lambda: peer.messages == 60)
         assert asyncio.get_running_loop().time() - started >= 4.8
         await asyncio.sleep(1)
@@ -42,10 +44,11 @@ def test_bytes_go_out_at_their_rate_a_run_at_a_time() -> None:
     async def scenario(broker: SimBroker) -> None:
         topic = await broker.topic()
         topic.apply_policies(replace(topic.policies, dispatch_rate=Rate(byte_count=1_000)))
-        await broker.subscription(topic)
+        subscription = await broker.subscription(topic)
         await broker.publish(topic, 1, size=500, runs=20)
         _, _, peer = await broker.consumer(topic, permits=1_000)
         await asyncio.sleep(5.1)
+        assert subscription.stats.times_throttled(OF_TOPIC, BYTES)
         assert 10 <= peer.messages <= 13, "500 bytes each: two a second, and a bucket of two"
 
     simulated(scenario)

@@ -32,6 +32,7 @@ def test_every_subscription_skips_to_the_first_entry_that_is_young_enough() -> N
         await broker.keep_house(LOOK)
         assert idle.backlog() == busy.backlog() == reader.backlog() == 5
         assert idle.stats.messages_expired == busy.stats.messages_expired == 7
+        assert 0 < idle.stats.expired_at_ms <= broker.clock.wall_ms()
         idle.stats.sample(7.0)
         assert idle.stats.expired_rate == 1.0
         await asyncio.sleep(20)

@@ -128,7 +128,9 @@ def test_flushes_asked_for_at_once_share_appends_and_all_are_told() -> None:
             cursor.ack(*position)
             topic.ledger.flush_cursors(told.append)
         assert not told, "never called from inside"
+        assert not cursor.advanced_ms, "nothing of it is durable yet"
         await until(lambda: len(told) == 50)
+        assert cursor.advanced_ms > 0
         assert told == [None] * 50
         assert topic.ledger._cursor_ledger._entries <= before + 2
         topic.ledger.flush_cursors(told.append)

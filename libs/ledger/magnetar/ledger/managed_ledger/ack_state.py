@@ -7,12 +7,13 @@ opposite). Changes since the last flush are kept as deltas, so that a flush cost
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger.bitmaps import bitmap_bytes, count_ranges, first_hole, ranges_in
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpans
 from pyroaring import BitMap
 
@@ -150,7 +151,9 @@ class AckState:
         if span is None or ledger_id < self._mark_ledger:
             return 0
         first = self._mark_entry + 1 if ledger_id == self._mark_ledger else 0
-        new = BitMap([entry_id for entry_id in entry_ids if first <= entry_id < span.entries])
+        if min(entry_ids) < first or max(entry_ids) >= span.entries:
+            entry_ids = [entry_id for entry_id in entry_ids if first <= entry_id < span.entries]
+        new = BitMap(entry_ids)
         bitmap = self._acked.get(ledger_id)
         if bitmap is not None:
             new -= bitmap
@@ -255,6 +258,22 @@ class AckState:
             self._changed_deliveries.add((ledger_id, entry_id))
         return count
 
+    @property
+    def acked_range_count(self) -> int:
+        """How many separate ranges of entries beyond the mark-delete position are acknowledged."""
+        return sum(map(count_ranges, self._acked.values()))
+
+    @property
+    def acked_bytes(self) -> int:
+        """Memory of what is known to be acknowledged beyond the mark-delete position."""
+        return sum(map(bitmap_bytes, self._acked.values()))
+
+    def acked_ranges(self) -> Iterator[tuple[int, int, int]]:
+        """These ranges as (ledger id, first, last), in order; to be read at once."""
+        for ledger_id in sorted(self._acked):
+            for first, last in ranges_in(self._acked[ledger_id]):
+                yield ledger_id, first, last
+
     def next_unacked(self, ledger_id: int, entry_id: int, kept: BitMap | None = None) -> int:
         """The first entry id from `entry_id` on that is neither acknowledged nor in `kept`.
 
@@ -265,7 +284,7 @@ class AckState:
             bitmap = kept if bitmap is None else bitmap | kept
         if bitmap is None or entry_id not in bitmap:
             return entry_id
-        return _first_hole(bitmap, entry_id)
+        return first_hole(bitmap, entry_id)
 
     def count_unacked(self, ledger_id: int, entry_ids: BitMap) -> int:
         """How many of these entries of one ledger are not acknowledged."""
@@ -438,7 +457,7 @@ class AckState:
         while True:
             bitmap = self._acked.get(ledger_id)
             if bitmap is not None and entry_id + 1 in bitmap:
-                following = _first_hole(bitmap, entry_id + 1)
+                following = first_hole(bitmap, entry_id + 1)
                 bitmap.remove_range(entry_id + 1, following)
                 self._acked_count -= following - entry_id - 1
                 entry_id = following - 1
@@ -452,20 +471,6 @@ class AckState:
             if next_span is None or 0 not in self._acked.get(next_span.ref.id, ()):
                 return
             ledger_id, entry_id = next_span.ref.id, -1
-
-
-def _first_hole(bitmap: BitMap, start: int) -> int:
-    """The first number at or after `start` that is not in the bitmap, by doubling steps."""
-    low, step = start, 1
-    while bitmap.contains_range(low, low + step):
-        low += step
-        step *= 2
-    # The hole is in [low, low + step).
-    while step > 1:
-        step //= 2
-        if bitmap.contains_range(low, low + step):
-            low += step
-    return low
 
 
 def _without(kept: dict[int, dict[int, V]], ledger_id: int, entry_id: int) -> dict[int, dict[int, V]] | None:

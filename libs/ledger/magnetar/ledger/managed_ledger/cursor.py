@@ -18,7 +18,7 @@ class Cursor(AckState):
     change record.
     """
 
-    __slots__ = ("cursor_id", "durable_mark", "name", "on_dirty", "properties", "sequence")
+    __slots__ = ("advanced_ms", "cursor_id", "durable_mark", "name", "on_dirty", "properties", "sequence")
 
     def __init__(
         self,
@@ -37,6 +37,8 @@ class Cursor(AckState):
         self.sequence = sequence
         self.properties = properties or {}
         self.durable_mark = mark_delete
+        self.advanced_ms = 0
+        """When `durable_mark` last moved, ms since 1970 UTC; 0: not since the load."""
         self.on_dirty: Callable[[Cursor], None] | None = None
 
     @property

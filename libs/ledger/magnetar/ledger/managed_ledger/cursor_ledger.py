@@ -357,6 +357,8 @@ class CursorLedger:
 
     def _confirmed(self, marks: Sequence[_Mark], waiting: list[Done]) -> None:
         for marked, mark in marks:
+            if isinstance(marked, Cursor) and marked.durable_mark != mark:
+                marked.advanced_ms = self.ctx.clock.wall_ms()
             marked.durable_mark = mark
         _answer(waiting, None)
         self._on_flushed()

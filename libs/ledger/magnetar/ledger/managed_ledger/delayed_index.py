@@ -17,6 +17,7 @@ from collections.abc import Container, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
+from magnetar.ledger.managed_ledger.bitmaps import bitmap_bytes
 from magnetar.ledger.managed_ledger.delayed_chunks import (
     CHUNK_ENTRIES,
     ChunkContent,
@@ -231,7 +232,7 @@ class DelayedIndex:
     @property
     def byte_size(self) -> int:
         """About the memory that the index takes."""
-        bitmaps = sum(map(_bitmap_bytes, self._bitmaps.values()))
+        bitmaps = sum(map(bitmap_bytes, self._bitmaps.values()))
         chunks = sum(_CHUNK_BYTES + len(chunk.data or b"") for chunk in self._chunks)
         keys = len(self._heap) + sum(len(chunk.keys or ()) for chunk in self._chunks)
         return _KEY_BYTES * keys + bitmaps + chunks
@@ -239,15 +240,6 @@ class DelayedIndex:
 
 _KEY_BYTES: Final = 56
 _CHUNK_BYTES: Final = 120
-
-
-def _bitmap_bytes(bitmap: BitMap) -> int:
-    statistics = bitmap.get_statistics()
-    return (
-        statistics["n_bytes_array_containers"]
-        + statistics["n_bytes_run_containers"]
-        + statistics["n_bytes_bitset_containers"]
-    )
 
 
 def _chunk(keys: list[int]) -> DelayedChunk:

@@ -14,8 +14,11 @@ from typing import Final, Protocol
 from magnetar.broker.policies.config import RateConfig
 from magnetar.broker.policies.effective import Rate
 from magnetar.broker.policies.token_bucket import Throttle
-from magnetar.broker.stats import TopicStats
+from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.common.runtime.clock import Clock
+
+MESSAGES: Final = "messages"
+BYTES: Final = "bytes"
 
 OF_SUBSCRIPTION: Final = "the subscription"
 OF_TOPIC: Final = "the topic"
@@ -33,6 +36,8 @@ _NO_LIMIT: Final = 1 << 62
 class Throttled(Protocol):
     """What a gate needs of its subscription."""
 
+    @property
+    def stats(self) -> SubscriptionStats: ...
     def wake(self) -> None: ...
     def unread(self) -> int: ...
 
@@ -128,6 +133,10 @@ class DispatchRate:
         for limit in self.limits:
             some_messages, some_bytes = limit.available(now)
             if some_messages == 0 or some_bytes == 0:
+                if self._timer is None:
+                    self._subscription.stats.count_throttled(
+                        limit.scope, MESSAGES if some_messages == 0 else BYTES
+                    )
                 self.throttled_by = self.throttled_by or limit.scope
                 ready_at = max(ready_at, limit.ready_at)
             if some_messages is not None:

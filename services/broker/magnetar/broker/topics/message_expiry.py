@@ -25,17 +25,18 @@ class MessageExpiry:
         ttl_s = topic.policies.message_ttl_s
         if ttl_s <= 0 or not isinstance(topic, PersistentTopic) or not topic.subscriptions:
             return None
-        return expire_before(topic, self._clock.wall_ms() - ttl_s * 1000)
+        return expire_old(topic, ttl_s, self._clock.wall_ms())
 
 
-async def expire_before(topic: PersistentTopic, publish_time_ms: int) -> int:
-    """Let every subscription skip what was published before; returns how many entries that were, added up.
+async def expire_old(topic: PersistentTopic, ttl_s: int, now_ms: int) -> int:
+    """Let every subscription skip what is older than `ttl_s`; returns how many entries that were, added up.
 
     Raises StorageError when the times cannot be read.
     """
     behind = [each.cursor.mark_delete for each in topic.subscriptions.values() if each.backlog()]
     if not behind:
         return 0
+    publish_time_ms = now_ms - ttl_s * 1000
     oldest_ms = await publish_time_after(topic, min(behind))
     if oldest_ms is None or oldest_ms >= publish_time_ms:
         return 0
@@ -45,5 +46,6 @@ async def expire_before(topic: PersistentTopic, publish_time_ms: int) -> int:
         if subscription.cursor.mark_delete < position:
             expired = subscription.skip_to(position)
             subscription.stats.messages_expired += expired
+            subscription.stats.expired_at_ms = now_ms
             total += expired
     return total

@@ -1,0 +1,49 @@
+"""Roaring bitmaps as ranges of numbers, and the memory they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyroaring import BitMap
+
+
+def first_hole(bitmap: BitMap, start: int) -> int:
+    """The first number at or after `start` that is not in the bitmap, by doubling steps."""
+    low, step = start, 1
+    while bitmap.contains_range(low, low + step):
+        low += step
+        step *= 2
+    # The hole is in [low, low + step).
+    while step > 1:
+        step //= 2
+        if bitmap.contains_range(low, low + step):
+            low += step
+    return low
+
+
+def ranges_in(bitmap: BitMap) -> Iterator[tuple[int, int]]:
+    """The stretches of a bitmap that does not change meanwhile, as (first, last), ascending."""
+    if not bitmap:
+        return
+    first, end = bitmap.min(), bitmap.max()
+    while True:
+        last = first_hole(bitmap, first) - 1
+        yield first, last
+        if last >= end:
+            return
+        first = bitmap.next_set_bit(last + 1)
+
+
+def count_ranges(bitmap: BitMap) -> int:
+    """How many stretches there are; costs about a copy of the bitmap."""
+    return len(bitmap) - bitmap.intersection_cardinality(bitmap.shift(1))
+
+
+def bitmap_bytes(bitmap: BitMap) -> int:
+    """The memory that its containers take."""
+    statistics = bitmap.get_statistics()
+    return (
+        statistics["n_bytes_array_containers"]
+        + statistics["n_bytes_run_containers"]
+        + statistics["n_bytes_bitset_containers"]
+    )
