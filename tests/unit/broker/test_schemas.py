@@ -12,6 +12,7 @@ from magnetar.broker.schemas import NO_VERSION, SchemaStore
 from magnetar.common.errors import MetadataError, NotAllowed, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
+from magnetar.common.metadata.store import Delete
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.pulsar_pb2 import Schema
 
@@ -170,8 +171,8 @@ def test_the_schemas_of_a_deleted_topic_are_gone_and_versions_begin_anew(tmp_pat
         for number in range(150):
             await schemas.put(TOPIC, schema(b"%d" % number))
         await schemas.put(other, schema(b"a"))
-        await schemas.delete(TOPIC)
-        await schemas.delete(TOPIC)
+        await store.commit([*await schemas.deletions(TOPIC), Delete("something else")])
+        assert not await schemas.deletions(TOPIC)
         assert await schemas.get(TOPIC) is None
         assert await schemas.get(other) is not None
         assert await schemas.put(TOPIC, schema(b"new")) == version(0)

@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from magnetar.common.errors import MetadataError, NotAllowed, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, VALUE_BYTES_MAX, Delete, MetadataStore
+from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, VALUE_BYTES_MAX, Delete, MetadataStore, Op
 from magnetar.common.metadata.values import SchemaRecord, decode, encode
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock, SystemClock
@@ -29,6 +29,9 @@ _STORED_TYPES: Final = range(1, 21)
 """Schema.Type from String to ProtobufNative: None is plain bytes, and auto types describe no data."""
 
 _PUT_ATTEMPTS_MAX: Final = 16
+
+_DELETED_WITH_TOPIC_MAX: Final = TXN_OPS_MAX - 16
+"""Versions that go in the transaction of their topic, which has other operations as well."""
 
 
 class SchemaStore:
@@ -95,11 +98,17 @@ class SchemaStore:
             schema.properties.add(key=key, value=value)
         return schema, _VERSION.pack(record.version)
 
-    async def delete(self, topic: TopicName) -> None:
-        """Forget every version: the topic is gone, and its messages with it. Idempotent."""
+    async def deletions(self, topic: TopicName) -> list[Op]:
+        """What takes every version away: goes into the transaction that takes the topic away.
+
+        So a topic that is deleted leaves none to the next of its name. Of more versions than fit in there
+        the oldest are deleted at once.
+        """
         items = (await self._metadata.children(self._keys.schemas_prefix(topic))).items
-        for first in range(0, len(items), TXN_OPS_MAX):
-            await self._metadata.commit([Delete(item.key) for item in items[first : first + TXN_OPS_MAX]])
+        surplus = items[:-_DELETED_WITH_TOPIC_MAX]
+        for first in range(0, len(surplus), TXN_OPS_MAX):
+            await self._metadata.commit([Delete(item.key) for item in surplus[first : first + TXN_OPS_MAX]])
+        return [Delete(item.key) for item in items[-_DELETED_WITH_TOPIC_MAX:]]
 
     def _record(self, version: int, schema: Schema) -> SchemaRecord:
         return SchemaRecord(

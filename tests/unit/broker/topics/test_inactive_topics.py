@@ -171,17 +171,17 @@ def test_the_metadata_of_partitions_that_are_gone_goes_only_where_configured(wit
 
 def test_partitions_that_somebody_came_to_meanwhile_are_not_deleted_with_their_metadata() -> None:
     async def scenario(broker: SimBroker) -> None:
-        name = TopicName.parse(TOPIC)
-        await broker.partitioned.create_partitioned(name, 2, {})
+        topic_name = TopicName.parse(TOPIC)
+        await broker.partitioned.create_partitioned(topic_name, 2, {})
         for index in range(2):
-            await broker.topic(name.partition(index).full)
+            await broker.topic(topic_name.partition(index).full)
         exists = broker.registry.exists
 
-        async def somebody_comes(asked: TopicName) -> bool:
-            found = await exists(asked)
-            if asked == name.partition(1) and not found:
+        async def somebody_comes(name: TopicName) -> bool:
+            found = await exists(name)
+            if name == topic_name.partition(1) and not found:
                 broker.registry.exists = exists  # type: ignore[method-assign]
-                topic = await broker.topic(name.partition(0).full)
+                topic = await broker.topic(topic_name.partition(0).full)
                 await broker.subscription(topic, "new")
             return found
 
@@ -190,8 +190,8 @@ def test_partitions_that_somebody_came_to_meanwhile_are_not_deleted_with_their_m
         broker.registry.exists = somebody_comes  # type: ignore[method-assign]
         await broker.keep_house(LOOK)
         assert broker.registry.exists is not somebody_comes, "somebody came"
-        assert await broker.registry.partitions(name) == 2
-        assert list(broker.registry.loaded[name.partition(0).full].subscriptions) == ["new"]
+        assert await broker.registry.partitions(topic_name) == 2
+        assert list(broker.registry.loaded[topic_name.partition(0).full].subscriptions) == ["new"]
 
     simulated(
         scenario, config_of(inactive=InactiveTopicConfig(inactive_s=60, delete_partitioned_metadata=True))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from magnetar.broker.config import BrokerConfig, TopicConfig
@@ -19,6 +23,7 @@ from magnetar.common.errors import (
     TopicExists,
     TopicNotFound,
 )
+from magnetar.common.metadata.store import Op
 from magnetar.common.metadata.values import Policies
 from magnetar.common.naming.position import EARLIEST
 from magnetar.common.naming.topic_name import TopicName
@@ -306,16 +311,16 @@ def test_a_partitioned_topic_is_not_made_while_a_plain_one_of_its_name_is_delete
 ) -> None:
     async def scenario(made: Topics) -> None:
         await made.load("orders")
-        forget = made.schemas.delete
+        forget = made.schemas.deletions
         refused: list[BaseException | None] = []
 
-        async def creating(name: TopicName) -> None:
+        async def creating(name: TopicName) -> list[Op]:
             with pytest.raises(ServiceNotReady) as error:
                 await made.partitioned.create_partitioned(NAME, 2, {})
             refused.append(error.value)
-            await forget(name)
+            return await forget(name)
 
-        monkeypatch.setattr(made.schemas, "delete", creating)
+        monkeypatch.setattr(made.schemas, "deletions", creating)
         await made.registry.delete(NAME, force=False)
         assert refused
         await made.partitioned.create_partitioned(NAME, 2, {})
@@ -323,29 +328,52 @@ def test_a_partitioned_topic_is_not_made_while_a_plain_one_of_its_name_is_delete
     in_a_broker(scenario)
 
 
-def test_policies_are_gone_with_their_topic_whatever_fails_then(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_what_is_said_of_a_topic_goes_with_it_wherever_its_deletion_is_cut_short(partitioned: bool) -> None:
     async def scenario(made: Topics) -> None:
-        async def failing(name: TopicName) -> None:
-            raise MetadataError("not now")
-
-        monkeypatch.setattr(made.schemas, "delete", failing)
-        writer = PolicyWriter(made.process.metadata, KEYS)
-        plain = TopicName.parse("plain")
+        metadata = made.process.metadata
+        calls = {name: getattr(metadata, name) for name in ("get", "children", "commit", "delete")}
+        fails_in = 0
 
         def expire(policies: Policies) -> None:
             policies.message_ttl_s = 1
 
-        await made.load("plain")
-        await writer.change_topic(plain, expire)
-        with pytest.raises(MetadataError):
-            await made.registry.delete(plain, force=False)
-        assert (await made.load("plain")).policies.message_ttl_s == 0
+        def failing(name: str) -> Callable[..., Awaitable[Any]]:
+            async def call(*args: Any) -> Any:
+                nonlocal fails_in
+                fails_in -= 1
+                if not fails_in:
+                    raise MetadataError("not now")
+                return await calls[name](*args)
 
-        await made.partitioned.create_partitioned(NAME, 2, {})
-        await writer.change_topic(NAME, expire)
-        with pytest.raises(MetadataError):
-            await made.partitioned.delete_partitioned(NAME, force=False)
-        await made.partitioned.create_partitioned(NAME, 2, {})
-        assert (await made.load("orders-partition-0")).policies.message_ttl_s == 0
+            return call
 
+        for step in itertools.count(1):
+            if partitioned:
+                await made.partitioned.create_partitioned(NAME, 1, {})
+                delete: Any = made.partitioned.delete_partitioned
+            else:
+                await made.load("orders")
+                delete = made.registry.delete
+            await PolicyWriter(metadata, KEYS).change_topic(NAME, expire)
+            for number in range(130):
+                schema = pb.Schema(name="s", schema_data=b"%d" % number, type=pb.Schema.Json)
+                await made.process.metadata.put(KEYS.schema(NAME, number), schema.SerializeToString())
+            fails_in = step
+            for name in calls:
+                monkeypatch.setattr(metadata, name, failing(name))
+            with suppress(MetadataError):
+                await delete(NAME, force=False)
+            monkeypatch.undo()
+            left = {key.removeprefix(KEYS.root).partition("/")[0] for key in sorted(made.keys())}
+            topic = {"partitioned-topics"} if partitioned else {"topic-heads"}
+            assert topic <= left or not left & {"topic-policies", "schemas"}, (step, left)
+            if fails_in > 0:
+                assert not left - {"intents"}
+                break
+            with suppress(TopicNotFound):
+                await delete(NAME, force=False)
+        assert step > 3, "it was cut short at several places"
+
+    monkeypatch = pytest.MonkeyPatch()
     in_a_broker(scenario)

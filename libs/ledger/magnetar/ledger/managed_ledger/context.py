@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from magnetar.common.errors import StorageError
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.store import Check, MetadataStore
 from magnetar.common.naming.position import Position
 from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.ledger_store import LedgerStore, Run
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
+
+Guards = Callable[[], Awaitable[Sequence[Check]]]
+"""What has to hold when a topic is made, read anew for each attempt; may raise to say that it does not."""
+
+
+async def no_guards() -> Sequence[Check]:
+    """Topics are made whatever else there is."""
+    return ()
 
 
 @dataclass(slots=True)

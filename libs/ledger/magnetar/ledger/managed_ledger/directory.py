@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import delete_topic_intent_id
@@ -11,7 +11,7 @@ from magnetar.common.metadata.values import Counter, Intent, TopicHead, decode, 
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName
 from magnetar.common.obs.logs import get_logger
-from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.context import Guards, ManagedLedgerContext, no_guards
 from magnetar.ledger.managed_ledger.intents import finish_delete_topic
 
 log = get_logger(__name__)
@@ -20,13 +20,25 @@ _ATTEMPTS_MAX = 5
 _CREATED_AT_ONCE = 100
 
 
-async def create_managed_ledgers(ctx: ManagedLedgerContext, names: Sequence[str]) -> None:
-    """Make those of these topics that do not exist; nobody owns one until it is loaded. Idempotent."""
+async def create_managed_ledgers(
+    ctx: ManagedLedgerContext,
+    names: Sequence[str],
+    *,
+    properties: Mapping[str, str] | None = None,
+    guards: Guards = no_guards,
+) -> None:
+    """Make those of these topics that do not exist; nobody owns one until it is loaded. Idempotent.
+
+    `guards` hold when they are made; what it raises is raised.
+    """
     for first in range(0, len(names), _CREATED_AT_ONCE):
-        await _create_some(ctx, [TopicName.parse(name) for name in names[first : first + _CREATED_AT_ONCE]])
+        some = [TopicName.parse(name) for name in names[first : first + _CREATED_AT_ONCE]]
+        await _create_some(ctx, some, properties or {}, guards)
 
 
-async def _create_some(ctx: ManagedLedgerContext, names: list[TopicName]) -> None:
+async def _create_some(
+    ctx: ManagedLedgerContext, names: list[TopicName], properties: Mapping[str, str], guards: Guards
+) -> None:
     for _ in range(_ATTEMPTS_MAX):
         keys = [ctx.keys.topic_head(name) for name in names]
         missing = [key for key in keys if await ctx.metadata.get(key) is None]
@@ -38,9 +50,14 @@ async def _create_some(ctx: ManagedLedgerContext, names: list[TopicName]) -> Non
             counter = await ctx.metadata.get(counter_key)
             first_id = 1 if counter is None else decode(Counter, counter.value).next
             next_id = Counter(next=first_id + len(missing))
-            ops = [Put(counter_key, encode(next_id), ABSENT if counter is None else counter.version)]
+            ops: list[Op] = [
+                Put(counter_key, encode(next_id), ABSENT if counter is None else counter.version)
+            ]
+            ops += await guards()
             for offset, key in enumerate(missing):
-                head = TopicHead(creation_id=first_id + offset, created_ms=ctx.clock.wall_ms())
+                head = TopicHead(
+                    creation_id=first_id + offset, properties=properties, created_ms=ctx.clock.wall_ms()
+                )
                 ops.append(Put(key, encode(head), ABSENT))
             try:
                 await ctx.metadata.commit(ops)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, ManagedLedgerListener
+from magnetar.ledger.managed_ledger.context import (
+    Guards,
+    ManagedLedgerContext,
+    ManagedLedgerListener,
+    no_guards,
+)
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.ledger.managed_ledger.takeover import take_over
 
@@ -14,12 +19,13 @@ async def open_managed_ledger(
     *,
     create: bool,
     properties: dict[str, str],
+    guards: Guards = no_guards,
 ) -> ManagedLedger:
-    """Take a topic over and load it. `properties` are those of a topic that is made by this.
+    """Take a topic over and load it. `properties` are those of a topic that is made by this, and `guards`
+    hold when it is.
 
     Raises TopicNotFound when there is none and `create` is False, CursorLedgerMissing or DataCorruption when
     its cursors cannot be known, OwnershipLost when another owner took it meanwhile.
     """
-    return ManagedLedger(
-        ctx, name, listener, await take_over(ctx, name, create=create, properties=properties)
-    )
+    taken = await take_over(ctx, name, create=create, properties=properties, guards=guards)
+    return ManagedLedger(ctx, name, listener, taken)

@@ -26,7 +26,7 @@ from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerReader, LedgerRef
-from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.context import Guards, ManagedLedgerContext, no_guards
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.cursor_loader import CursorLoader
 from magnetar.ledger.managed_ledger.deduplication import DeduplicationSnapshot
@@ -57,14 +57,19 @@ class TakenOver:
 
 
 async def take_over(
-    ctx: ManagedLedgerContext, name: str, *, create: bool, properties: dict[str, str]
+    ctx: ManagedLedgerContext,
+    name: str,
+    *,
+    create: bool,
+    properties: dict[str, str],
+    guards: Guards = no_guards,
 ) -> TakenOver:
-    """Become the owner of a topic.
+    """Become the owner of a topic; `guards` hold when it is made by this.
 
-    Raises TopicNotFound, OwnershipLost when another owner came meanwhile, CursorLedgerMissing,
-    DataCorruption, or whatever storage and metadata raise; trying again is safe.
+    Raises what they raise, TopicNotFound, OwnershipLost when another owner came meanwhile,
+    CursorLedgerMissing, DataCorruption, or whatever storage and metadata raise; trying again is safe.
     """
-    head = await _claim(ctx, name, create=create, properties=properties)
+    head = await _claim(ctx, name, create=create, properties=properties, guards=guards)
     value = head.decode()
     spans = await _closed_ledgers(ctx, value.creation_id)
     refs = [read_ref(ref) for ref in value.open_ledgers]
@@ -93,7 +98,7 @@ async def take_over(
 
 
 async def _claim(
-    ctx: ManagedLedgerContext, name: str, *, create: bool, properties: dict[str, str]
+    ctx: ManagedLedgerContext, name: str, *, create: bool, properties: dict[str, str], guards: Guards
 ) -> TopicHeadKey:
     """Raise the owner epoch, or make the head."""
     key = ctx.keys.topic_head(TopicName.parse(name))
@@ -105,7 +110,7 @@ async def _claim(
             if found is None:
                 # Creations of one process would only make each other's compare-and-set fail.
                 async with ctx.creating:
-                    return await _create(ctx, key, properties)
+                    return await _create(ctx, key, properties, guards)
             value = decode(TopicHead, found.value)
             value.owner_epoch += 1
             data = encode(value)
@@ -115,7 +120,9 @@ async def _claim(
     raise OwnershipLost(f"topic {name} is being taken over by others as well")
 
 
-async def _create(ctx: ManagedLedgerContext, key: str, properties: dict[str, str]) -> TopicHeadKey:
+async def _create(
+    ctx: ManagedLedgerContext, key: str, properties: dict[str, str], guards: Guards
+) -> TopicHeadKey:
     counter_key = ctx.keys.creation_id_counter
     counter = await ctx.metadata.get(counter_key) or Versioned(counter_key, b"", ABSENT)
     creation_id = decode(Counter, counter.value).next if counter.version != ABSENT else 1
@@ -127,6 +134,7 @@ async def _create(ctx: ManagedLedgerContext, key: str, properties: dict[str, str
         [
             Put(counter_key, encode(Counter(next=creation_id + 1)), counter.version),
             Put(key, data, ABSENT),
+            *await guards(),
         ]
     )
     return TopicHeadKey(ctx.metadata, key, data, version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -21,6 +22,7 @@ from magnetar.broker.admin.topic_calls import (
     visible_topics,
 )
 from magnetar.broker.handlers.names import check_properties
+from magnetar.broker.topics.creation_guards import guards_of
 from magnetar.common.errors import NotAllowed, TopicNotFound
 from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.position import Position
@@ -64,9 +66,10 @@ async def _create(call: Call) -> web.Response:
         await broker.registry.check_room(topic)
     except NotAllowed as error:
         raise Refused(412, f"Exceed maximum number of topics in namespace. {error}") from error
-    await create_managed_ledgers(broker.ledgers, [topic.full])
-    if properties:
-        await stored(await loaded(call), "Setting properties").ledger.change_properties(lambda _: properties)
+    ledgers = broker.ledgers
+    is_partition = topic.partition_index >= 0
+    guards = partial(guards_of, ledgers.metadata, ledgers.keys, topic, partition=is_partition)
+    await create_managed_ledgers(ledgers, [topic.full], properties=properties, guards=guards)
     return done()
 
 

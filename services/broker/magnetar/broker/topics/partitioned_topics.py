@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.policy_store import PolicyStore
+from magnetar.broker.topics.creation_guards import guards_of
 from magnetar.broker.topics.topic_registry import NOT_PARTITIONED, TopicRegistry, check_deletable
 from magnetar.common.errors import (
     InvalidName,
@@ -230,7 +232,9 @@ class PartitionedTopics:
 
     async def _make_partitions(self, name: TopicName, indexes: range) -> None:
         if name.persistent:
-            await create_managed_ledgers(self._ledgers, [name.partition(index).full for index in indexes])
+            names = [name.partition(index).full for index in indexes]
+            guards = partial(guards_of, self._metadata, self._keys, name.partition(0), partition=True)
+            await create_managed_ledgers(self._ledgers, names, guards=guards)
 
     async def _subscribe_alike(self, name: TopicName, new: range) -> None:
         try:

@@ -6,9 +6,10 @@ A topic is loaded once, however many clients ask for it at the same time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -20,6 +21,11 @@ from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import broker_unacked_limit
+<<<<<<< Updated upstream
+=======
+from magnetar.broker.subscriptions.entry_source import Spawn
+from magnetar.broker.topics.creation_guards import guards_of
+>>>>>>> Stashed changes
 from magnetar.broker.topics.dispatch_rates import DispatchRates
 from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
@@ -38,7 +44,7 @@ from magnetar.common.errors import (
     TopicNotFound,
 )
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.store import Delete, MetadataStore, Versioned
+from magnetar.common.metadata.store import Check, Delete, MetadataStore, Op, Versioned
 from magnetar.common.metadata.values import PartitionedTopic, decode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_topic
@@ -235,7 +241,14 @@ class TopicRegistry:
             broker_unacked=self._broker_unacked,
             dispatch_rates=self._dispatch_rates,
         )
-        ledger = await open_managed_ledger(self._ledgers, name.full, topic, create=create, properties={})
+        ledger = await open_managed_ledger(
+            self._ledgers,
+            name.full,
+            topic,
+            create=create,
+            properties={},
+            guards=partial(self._guards, name),
+        )
         try:
             await topic.attach(ledger)
             topic.check_open()
@@ -243,6 +256,10 @@ class TopicRegistry:
             await ledger.close()
             raise
         return topic
+
+    async def _guards(self, name: TopicName) -> list[Check]:
+        partition = name.partition_index >= 0 and await self.partitions(name.base) != NOT_PARTITIONED
+        return await guards_of(self._metadata, self._keys, name, partition=partition)
 
     async def check_allowed(self, name: TopicName) -> None:
         """Raises NotAllowed, NamespaceNotFound for a name that clients cannot have a topic of."""
@@ -369,21 +386,22 @@ class TopicRegistry:
             else:
                 check_deletable(topic, force=force, unless_subscribed=unless_subscribed)
                 await self._unload_for_good(topic)
-            # Policies go with the topic, or they would be those of the next one of its name.
-            policies = [Delete(self._keys.topic_policies(name))] if name.partition_index < 0 else []
+            with_it = await self._said_of(name) if name.partition_index < 0 else []
             if name.persistent:
-                await delete_managed_ledger(self._ledgers, name.full, policies)
-            elif policies:
-                await self._metadata.commit(policies)
-            if name.partition_index < 0:
-                await self._schemas.delete(name)
+                await delete_managed_ledger(self._ledgers, name.full, with_it)
+            elif with_it:
+                await self._metadata.commit(with_it)
 
     async def delete_metadata(self, partitioned: Versioned, name: TopicName) -> None:
         """A partitioned topic's partitions are gone: delete its metadata, with its policies and schemas."""
-        await self._metadata.commit(
-            [Delete(partitioned.key, partitioned.version), Delete(self._keys.topic_policies(name))]
-        )
-        await self._schemas.delete(name)
+        said = await self._said_of(name)
+        await self._metadata.commit([Delete(partitioned.key, partitioned.version), *said])
+
+    async def _said_of(self, name: TopicName) -> Sequence[Op]:
+        """The deletion of its policies and schemas: they go with the topic, in its transaction, or they would
+        be those of the next one of its name.
+        """
+        return [Delete(self._keys.topic_policies(name)), *await self._schemas.deletions(name)]
 
     async def unload(self, name: TopicName) -> None:
         """Close a topic; it is loaded again when somebody asks for it. Nothing to do when it is not loaded.

@@ -1,0 +1,34 @@
+"""What still has to hold in metadata at the moment in which a topic is made.
+
+Whoever makes a topic looked first: there is its namespace, and its name is free or that of a partition. The
+guards read that again and go into the transaction that makes it, so that a deletion or a creation in between
+leaves neither a topic without a namespace, nor one beside a partitioned topic of its name.
+"""
+
+from __future__ import annotations
+
+from magnetar.common.errors import NamespaceNotFound, TopicExists, TopicNotFound
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, Check, MetadataStore
+from magnetar.common.naming.topic_name import TopicName
+
+
+async def guards_of(metadata: MetadataStore, keys: Keys, name: TopicName, *, partition: bool) -> list[Check]:
+    """For the making of a topic; with `partition` of one of a partitioned topic, which has to be there.
+
+    Raises NamespaceNotFound, TopicExists when the name is a partitioned topic's, TopicNotFound when the
+    partition's topic is gone.
+    """
+    namespace = await metadata.get(keys.namespace(name.namespace))
+    if namespace is None:
+        raise NamespaceNotFound(f"namespace {name.namespace} does not exist; create it first")
+    key = keys.partitioned_topic(name.base if partition else name)
+    found = await metadata.get(key)
+    if partition and found is None:
+        raise TopicNotFound(f"partitioned topic {name.base} does not exist")
+    if not partition and found is not None:
+        raise TopicExists(f"topic {name} exists already, and is partitioned")
+    return [
+        Check(namespace.key, namespace.version),
+        Check(key, ABSENT if found is None else found.version),
+    ]
