@@ -21,11 +21,7 @@ from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import broker_unacked_limit
-<<<<<<< Updated upstream
-=======
-from magnetar.broker.subscriptions.entry_source import Spawn
 from magnetar.broker.topics.creation_guards import guards_of
->>>>>>> Stashed changes
 from magnetar.broker.topics.dispatch_rates import DispatchRates
 from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
