@@ -19,6 +19,7 @@ class FakeLedger:
         self.run_entries = run_entries
         self.unreadable: set[int] = set()
         self.failures = 0
+        self.failure: Exception = LogFailed("the disk is having a bad day")
         self.reads = 0
 
     @property
@@ -40,7 +41,7 @@ class FakeLedger:
         self.reads += 1
         if self.failures:
             self.failures -= 1
-            raise LogFailed("the disk is having a bad day")
+            raise self.failure
         first, end = start.entry_id, min(start.entry_id + entries_max, len(self.entries))
         good = [entry_id for entry_id in range(first, end) if entry_id not in self.unreadable]
         bad = [Position(5, entry_id) for entry_id in range(first, end) if entry_id in self.unreadable]

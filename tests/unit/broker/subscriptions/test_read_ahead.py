@@ -5,11 +5,13 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
+import structlog.testing
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig, MemoryConfig
 from magnetar.broker.subscriptions import read_ahead
 from magnetar.broker.subscriptions.entry_source import EntrySource
 from magnetar.common.naming.position import Position
+from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 
 from tests.unit.broker.subscriptions.fakes import FakeCursor, FakeLedger
@@ -25,6 +27,68 @@ def test_a_failed_read_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> 
         reader = Reader(ledger, FakeCursor())
         assert await reader.pull(5) == fresh(*range(5))
         assert ledger.reads == 3
+
+    asyncio.run(main())
+
+
+def test_what_no_read_should_raise_is_logged_once_counted_and_tried_again_ever_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(read_ahead, "READ_RETRY_S", 0.01)
+    monkeypatch.setattr(read_ahead, "READ_RETRY_MAX_S", 0.03)
+    counted = read_ahead.BROKEN_READS._value.get()
+
+    async def main() -> None:
+        ledger = FakeLedger(10, cached_from=100)
+        ledger.failures, ledger.failure = 4, ZeroDivisionError("a mistake of ours")
+        reader = Reader(ledger, FakeCursor())
+        began = asyncio.get_running_loop().time()
+        assert await reader.pull(5) == fresh(*range(5))
+        assert asyncio.get_running_loop().time() - began > 0.01 + 0.02 + 0.03 + 0.03 - 0.01
+        assert await reader.pull(5) == fresh(*range(5, 10))
+        await asyncio.gather(*reader.tasks)
+        assert reader.budget.reads == 0
+
+    with structlog.testing.capture_logs() as logs:
+        asyncio.run(main())
+    assert read_ahead.BROKEN_READS._value.get() - counted == 4
+    assert len(logs) == 1
+
+
+@pytest.mark.parametrize("cached_from", [0, 100])
+@pytest.mark.parametrize("replayed", [False, True])
+def test_what_was_read_and_could_not_be_taken_is_read_again(
+    cached_from: int, replayed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_ahead, "READ_RETRY_S", 0.01)
+
+    class BrokenGate:
+        """Breaks at entry 3, a few times."""
+
+        breaks = 3
+
+        def hold(self, run: Run) -> list[Run]:
+            if self.breaks and run.first_entry_id <= 3 <= run.last_entry_id:
+                self.breaks -= 1
+                raise ZeroDivisionError("a mistake of ours")
+            return [run]
+
+        def kept(self, ledger_id: int) -> None:
+            return None
+
+    async def main() -> None:
+        reader = Reader(FakeLedger(10, cached_from=cached_from), FakeCursor())
+        if replayed:
+            assert await reader.pull(10) == fresh(*range(10))
+            reader.source.replay_all([(5, each) for each in range(10)])
+        reader.source.gate = cast(Any, BrokenGate())
+        came: list[tuple[int, bool]] = []
+        for _ in range(4):
+            try:
+                came += await reader.pull(10 - len(came))
+            except ZeroDivisionError:
+                continue  # from memory: a turn that broke is made again at the next event
+        assert came == [(each, replayed) for each in range(10)]
 
     asyncio.run(main())
 

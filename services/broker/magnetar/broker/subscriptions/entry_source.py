@@ -52,6 +52,7 @@ class EntrySource:
         "_replayed",
         "_wake",
         "gate",
+        "in_order",
         "replays_only",
     )
 
@@ -78,6 +79,9 @@ class EntrySource:
         self.gate: EntryGate | None = None
         """Keeps entries out of what is read for the first time; None: every entry passes."""
 
+        self.in_order = False
+        """What is to be delivered again never comes before what is older and is to be delivered again too."""
+
         self.replays_only = False
         """Nothing new is given out or read; what is to be delivered again is."""
 
@@ -85,6 +89,12 @@ class EntrySource:
     def replaying(self) -> bool:
         """True while something is to be delivered again."""
         return bool(self._replay) or bool(self._replayed) or bool(self._due)
+
+    @property
+    def replays(self) -> int:
+        """Entries that are to be delivered again."""
+        due = 0 if self._due is None else len(self._due)
+        return len(self._replay) + sum([len(run.entries) for run in self._replayed]) + due
 
     @property
     def reading(self) -> bool:
@@ -133,9 +143,22 @@ class EntrySource:
     def put_back(self) -> None:
         """What was read to be delivered again is read anew, so that older entries can come before it."""
         self._reads.drop()
+        self._put_back_replayed()
+
+    def _put_back_replayed(self) -> None:
         byte_count = sum([run.byte_length for run in self._replayed])
         self._replay_runs(self._replayed)
         self._release(byte_count)
+
+    def _older_first(self) -> None:
+        """Put back what was read if something older came meanwhile, as from a negative acknowledgement.
+
+        Each time costs a read at most, and what is older is delivered by then: it cannot come again and again.
+        """
+        if self._replayed:
+            head = self._replayed[0]
+            if self._replay.first < (head.ledger_id, head.first_entry_id):
+                self._put_back_replayed()
 
     def _replay_runs(self, runs: deque[Run]) -> None:
         while runs:
@@ -178,6 +201,8 @@ class EntrySource:
             entries_max = max(entries_max, _GATED_ENTRIES)
         left = LOOKED_AT_ENTRIES
         while True:
+            if self.in_order and self._replay:
+                self._older_first()
             if self._replayed:
                 return self._replayed[0], True
             if not (self._due or self._replay):
@@ -188,7 +213,7 @@ class EntrySource:
             if left <= 0:
                 self._wake()
                 return None
-            if self._due:
+            if self._due and not (self.in_order and self._replay):
                 fetched = self._fetch_due(self._due)
             elif self._replay:
                 fetched = self._fetch_replay(entries_max)
@@ -271,9 +296,10 @@ class EntrySource:
         if run is None:
             self._start_read(start, self._fresh_entries_max(start), replayed=False)
             return 0
+        passing = self._passing(run)
         self._catching_up = False
         self._read_after = Position(run.ledger_id, run.last_entry_id)
-        self._fresh.extend(self._passing(run))
+        self._fresh.extend(passing)
         return len(run.entries)
 
     def _next_start(self) -> Position | None:
@@ -341,8 +367,9 @@ class EntrySource:
             ledger_id, first, last = self._replay.first_window(entries_max, self._config.read_entries_max)
             self._start_read(Position(ledger_id, first), last - first + 1, replayed=True)
             return 0
+        passing = self._passing(run)
         self._replay.discard_range(ledger_id, first, run.last_entry_id)
-        self._replayed.extend(self._passing(run))
+        self._replayed.extend(passing)
         return len(run.entries)
 
     def _unacked(self, run: Run) -> list[Run]:
@@ -359,20 +386,21 @@ class EntrySource:
         self._reads.begin(start, read, partial(self._take_read, start, entries_max, replayed))
 
     def _take_read(self, start: Position, entries_max: int, replayed: bool, result: ReadResult) -> int:
-        self._catching_up = not replayed
         self._skip(result.unreadable)
         if replayed:
             self._take_replayed(start, entries_max, result.runs)
         else:
+            passing = [part for run in result.runs for part in self._passing(run)]
             self._read_after = Position(result.next.ledger_id, result.next.entry_id - 1)
-            for run in result.runs:
-                self._fresh.extend(self._passing(run))
+            self._fresh.extend(passing)
+        self._catching_up = not replayed
         return sum(run.byte_length for run in result.runs)
 
     def _take_due(self, due: DueEntries, lot: list[tuple[int, int]], result: DueRead) -> int:
         self._skip(result.unreadable)
+        parts = [part for run in result.runs for part in self._singly(run)]
         due.drop(lot[: result.examined])
-        self._replayed.extend([part for run in result.runs for part in self._singly(run)])
+        self._replayed.extend(parts)
         return sum(run.byte_length for run in result.runs)
 
     def _skip(self, unreadable: list[Position]) -> None:
@@ -389,12 +417,14 @@ class EntrySource:
         """Only what was asked for: a read goes on past holes, or over others that lie between."""
         last_wanted = start.entry_id + entries - 1
         last_read = start.entry_id
+        passing: list[Run] = []
         for run in runs:
             if run.ledger_id != start.ledger_id or run.first_entry_id > last_wanted:
                 last_read = last_wanted
                 break
             last_read = min(run.last_entry_id, last_wanted)
             for first, last in self._replay.ranges(run.ledger_id, run.first_entry_id, last_read):
-                self._replayed.extend(self._passing(run.slice(first, last)))
+                passing += self._passing(run.slice(first, last))
         # Entries up to here are delivered, or gone: acknowledged, trimmed or unreadable.
         self._replay.discard_range(start.ledger_id, start.entry_id, last_read if runs else last_wanted)
+        self._replayed.extend(passing)

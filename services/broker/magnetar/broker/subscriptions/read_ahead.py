@@ -1,7 +1,8 @@
 """Reads of one subscription from storage: one at a time, and with room for what they bring.
 
 What a read brought counts in the broker's byte budget until it is delivered or dropped. While memory is short
-a read waits for room; after one that failed the next comes a little later. `wake` follows in each case.
+a read waits for room; after one that failed the next comes a little later. `wake` follows in each case, also
+after an error that nobody foresaw: a subscription whose reads ended would be stuck without a word.
 """
 
 from __future__ import annotations
@@ -15,11 +16,25 @@ from magnetar.broker.spawn import Spawn
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from prometheus_client import Counter
 
 log = get_logger(__name__)
 
 READ_RETRY_S: Final = 1.0
 """After a failed read from storage, before the next one."""
+
+READ_RETRY_MAX_S: Final = 30.0
+"""The same after errors that nobody foresaw, which come twice as late each time, at most."""
+
+BROKEN_READS: Final = Counter(
+    "magnetar_dispatch_read_errors_total",
+    "Reads for dispatch that met an error that no read should raise, and are tried again: a bug.",
+    registry=REGISTRY,
+)
+
+_BROKEN_MAX: Final = 16
+"""Broken reads counted one after the other: more make no difference."""
 
 _FoundT = TypeVar("_FoundT")
 
@@ -28,6 +43,7 @@ class ReadAhead:
     """The one read that is under way, and how many bytes such reads brought that `holder` still has."""
 
     __slots__ = (
+        "_broken",
         "_budget",
         "_bytes_max",
         "_generation",
@@ -61,6 +77,8 @@ class ReadAhead:
         self._spawn = spawn
         self._wake = wake
         self._offered = True
+        self._broken = 0
+        """Reads that met an unforeseen error, one after the other."""
         self._paused: asyncio.TimerHandle | None = None
         self._generation = 0
         self.under_way = False
@@ -76,7 +94,8 @@ class ReadAhead:
     ) -> None:
         """Read, unless a read is under way or has to wait; `wake` is called when there is something to do.
 
-        `take` gets what was found, unless it is dropped meanwhile, and returns how many bytes are held of it.
+        `take` gets what was found, unless it is dropped meanwhile, and returns how many bytes are held of it;
+        it takes all of it, or nothing and raises.
         """
         if self.under_way or self._paused is not None:
             return
@@ -115,14 +134,15 @@ class ReadAhead:
     ) -> None:
         try:
             found = await read()
-        except MagnetarError as error:
+            if generation != self._generation:
+                self._give_up_room(self._bytes_max)
+                return
+            read_bytes = take(found)
+        except Exception as error:
             self._failed(generation, start, error)
             return
-        if generation != self._generation:
-            self._give_up_room(self._bytes_max)
-            return
         self.under_way = False
-        read_bytes = take(found)
+        self._broken = 0
         self.held_bytes += read_bytes
         self._offered = False
         self._wake()
@@ -139,18 +159,21 @@ class ReadAhead:
         if self.held_bytes:
             self._budget.release_read(self._holder, 0, all_of_it=False)
 
-    def _failed(self, generation: int, start: Position, error: MagnetarError) -> None:
+    def _failed(self, generation: int, start: Position, error: Exception) -> None:
         self._give_up_room(self._bytes_max)
+        retry_s = READ_RETRY_S
+        where = {"topic": self._topic, "subscription": self._subscription, "position": str(start)}
+        if not isinstance(error, MagnetarError):
+            BROKEN_READS.inc()
+            if not self._broken:
+                log.error("read for dispatch broke, trying again", **where, exc_info=error)
+            retry_s = min(READ_RETRY_S * 2.0**self._broken, READ_RETRY_MAX_S)
+            self._broken = min(self._broken + 1, _BROKEN_MAX)
+        elif generation == self._generation:
+            log.warning("read for dispatch failed, trying again", **where, error=str(error))
         if generation == self._generation:
             self.under_way = False
-            self._paused = asyncio.get_running_loop().call_later(READ_RETRY_S, self._resume)
-            log.warning(
-                "read for dispatch failed, trying again",
-                topic=self._topic,
-                subscription=self._subscription,
-                position=str(start),
-                error=str(error),
-            )
+            self._paused = asyncio.get_running_loop().call_later(retry_s, self._resume)
 
     def _resume(self) -> None:
         self._paused = None
