@@ -7,7 +7,15 @@ from typing import Any
 
 import crc32c
 from magnetar.common.wire import pulsar_pb2 as pb
-from magnetar.common.wire.events import AckRun, Command, Event, SendRejected, SendRun, SendUnsupported
+from magnetar.common.wire.events import (
+    AckGroup,
+    AckRun,
+    Command,
+    Event,
+    SendRejected,
+    SendRun,
+    SendUnsupported,
+)
 
 Flat = tuple[Any, ...]
 """An event in comparable form; a run is taken apart into its Sends."""
@@ -29,16 +37,28 @@ def read(data: bytes) -> list[Flat]:
 
 def read_other(command: pb.BaseCommand) -> Flat:
     """Plain individual Acks are events of their own, however they are written."""
-    if command.type == command.ACK and len(command.ack.message_id) == 1:
-        message_id = command.ack.message_id[0]
+    ack = command.ack
+    if command.type == command.ACK and ack.message_id:
         plain = pb.CommandAck(
-            consumer_id=command.ack.consumer_id,
+            consumer_id=ack.consumer_id,
             ack_type=pb.CommandAck.Individual,
-            message_id=[pb.MessageIdData(ledgerId=message_id.ledgerId, entryId=message_id.entryId)],
+            message_id=[_bare(one) for one in ack.message_id],
+            request_id=ack.request_id if ack.HasField("request_id") else None,
         )
-        if command.ack == plain:
-            return "ack", command.ack.consumer_id, message_id.ledgerId, message_id.entryId
+        if ack == plain:
+            if len(ack.message_id) == 1 and not ack.HasField("request_id"):
+                return "ack", ack.consumer_id, ack.message_id[0].ledgerId, ack.message_id[0].entryId
+            by_ledger: dict[int, list[int]] = {}
+            for one in ack.message_id:
+                by_ledger.setdefault(one.ledgerId, []).append(one.entryId)
+            request_id = ack.request_id if ack.HasField("request_id") else None
+            by_ledger = {ledger_id: sorted(ids) for ledger_id, ids in by_ledger.items()}
+            return "acks", ack.consumer_id, request_id, by_ledger
     return "command", command
+
+
+def _bare(message_id: pb.MessageIdData) -> pb.MessageIdData:
+    return pb.MessageIdData(ledgerId=message_id.ledgerId, entryId=message_id.entryId)
 
 
 def read_send(send: pb.CommandSend, rest: bytes) -> Flat:
@@ -79,4 +99,7 @@ def flatten(events: Iterable[Event]) -> list[Flat]:
                 flat += [
                     ("ack", event.consumer_id, event.ledger_id, entry_id) for entry_id in event.entry_ids
                 ]
+            case AckGroup():
+                by_ledger = {ledger_id: sorted(ids) for ledger_id, ids in event.entry_ids.items()}
+                flat.append(("acks", event.consumer_id, event.request_id, by_ledger))
     return flat

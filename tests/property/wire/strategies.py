@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -91,6 +92,24 @@ def ack_series(draw: st.DrawFn) -> bytes:
     return b"".join(ack_frame(consumer, ledger, entry) for entry in ids)
 
 
+@st.composite
+def ack_groups(draw: st.DrawFn) -> bytes:
+    """What a client that groups its acknowledgements sends: many ids in one Ack, in any order."""
+    ledgers = draw(st.lists(UINT64, min_size=1, max_size=3))
+    ids = draw(
+        st.lists(st.tuples(st.sampled_from(ledgers), st.integers(0, 3) | UINT64), min_size=1, max_size=300)
+    )
+    fields: dict[str, Any] = {"request_id": draw(UINT64)} if draw(st.booleans()) else {}
+    frame = ack_group_frame(draw(st.integers(1, 2)), ids, **fields)
+    return frame if draw(st.integers(0, 7)) else frames.simple_bytes(draw(odd_forms(frame[8:])))
+
+
+def ack_group_frame(consumer_id: int, ids: Iterable[tuple[int, int]], **fields: Any) -> bytes:
+    """One individual Ack of (ledger id, entry id)."""
+    message_id = [{"ledgerId": ledger_id, "entryId": entry_id} for ledger_id, entry_id in ids]
+    return frames.simple(ack={"consumer_id": consumer_id, "ack_type": 0, "message_id": message_id, **fields})
+
+
 def ack_frame(consumer_id: int, ledger_id: int, entry_id: int, **fields: Any) -> bytes:
     message_id = {"ledgerId": ledger_id, "entryId": entry_id}
     return frames.simple(
@@ -132,7 +151,9 @@ OTHERS = st.sampled_from(
 )
 
 STREAMS = st.lists(
-    st.one_of(send_series(), send_frames(), ack_series(), odd_acks(), OTHERS), min_size=1, max_size=8
+    st.one_of(send_series(), send_frames(), ack_series(), ack_groups(), odd_acks(), OTHERS),
+    min_size=1,
+    max_size=8,
 ).map(b"".join)
 """Whole frames, one after the other."""
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from magnetar.common.wire import ack_parser
 from magnetar.common.wire.connection import ServerConnection
-from magnetar.common.wire.events import AckRun, Command
+from magnetar.common.wire.events import AckGroup, AckRun
 
 from tests.property.wire.strategies import ack_frame
 
@@ -25,10 +25,10 @@ def test_another_consumer_or_ledger_begins_another_run() -> None:
     ]
 
 
-def test_an_ack_that_somebody_waits_for_is_a_command() -> None:
+def test_an_ack_that_somebody_waits_for_is_no_part_of_a_run() -> None:
     data = ack_frame(1, 3, 5) + ack_frame(1, 3, 6, request_id=9) + ack_frame(1, 3, 7)
     kinds = [type(event) for event in ServerConnection().receive_data(data)]
-    assert kinds == [AckRun, Command, AckRun]
+    assert kinds == [AckRun, AckGroup, AckRun]
 
 
 def test_a_run_is_bounded() -> None:

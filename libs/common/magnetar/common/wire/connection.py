@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from magnetar.common.errors import ProtocolError
-from magnetar.common.wire.ack_parser import parse_acks
+from magnetar.common.wire.ack_group_parser import parse_ack_group
+from magnetar.common.wire.ack_parser import ACK_PREFIX, parse_acks
 from magnetar.common.wire.chunk_buffer import ChunkBuffer
 from magnetar.common.wire.command_parser import parse_command
 from magnetar.common.wire.events import Command, Event
@@ -67,7 +68,14 @@ class ServerConnection:
                 needed = 4 + total_size
                 break
             start = position + SIZES.size
-            command = parse_command(buffer[start : start + command_size])
+            encoded = buffer[start : start + command_size]
+            if encoded.startswith(ACK_PREFIX):
+                acks = parse_ack_group(encoded)
+                if acks is not None:
+                    events.append(acks)
+                    position = frame_end
+                    continue
+            command = parse_command(encoded)
             if command.type == BaseCommand.SEND:
                 body = buffer[start + command_size : frame_end]
                 take_send(send_of(command.send), body, self._message_bytes_max, events)

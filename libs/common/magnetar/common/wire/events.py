@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
@@ -61,6 +62,18 @@ class AckRun:
     """In the order of the wire; may hold an id twice."""
 
 
+@dataclass(slots=True, eq=False)
+class AckGroup:
+    """One individual Ack of whole entries."""
+
+    consumer_id: int
+    entry_ids: dict[int, array[int]]
+    """By ledger, in any order; may hold an id twice."""
+
+    request_id: int | None
+    """Not None: answered by AckResponse once it is durable."""
+
+
 @dataclass(frozen=True, slots=True)
 class SendRejected:
     """One Send that is not stored; the client is told by SendError, and the connection lives on."""
@@ -78,9 +91,9 @@ class SendUnsupported(SendRejected):
 
 @dataclass(slots=True)
 class Command:
-    """Anything but a Send. The required fields of the command are there; see command_parser."""
+    """Anything but a Send or a plain Ack. Its required fields are there; see command_parser."""
 
     base_command: BaseCommand
 
 
-Event = SendRun | AckRun | SendRejected | Command
+Event = SendRun | AckRun | AckGroup | SendRejected | Command

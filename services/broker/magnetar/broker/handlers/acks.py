@@ -15,7 +15,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
 from magnetar.common.wire.ack_set import words_to_acked_bits
-from magnetar.common.wire.events import AckRun
+from magnetar.common.wire.events import AckGroup, AckRun
 from magnetar.common.wire.pulsar_pb2 import (
     CommandAck,
     CommandRedeliverUnacknowledgedMessages,
@@ -46,6 +46,19 @@ def handle_acks(client: Client, acks: AckRun) -> None:
     opened.subscription.ack_many(acks.ledger_id, acks.entry_ids, opened.consumer)
 
 
+def handle_ack_group(client: Client, acks: AckGroup) -> None:
+    """Individual acknowledgements of whole entries, answered once durable when that was asked for."""
+    opened = client.open_consumer(acks.consumer_id)
+    if opened is None:
+        IGNORED_ACKS.labels("unknown consumer").inc()
+        return
+    opened.consumer.noted_ack()
+    for ledger_id, entry_ids in acks.entry_ids.items():
+        opened.subscription.ack_many(ledger_id, entry_ids, opened.consumer)
+    if acks.request_id is not None:
+        _answer_when_persisted(client, opened, acks.request_id)
+
+
 def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None] | None:
     """Acknowledge. Answered with AckResponse, once it is durable, when the command has a request id.
 
@@ -72,7 +85,8 @@ def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None]
         partial = _ack_individual(client, opened, command)
     if partial:
         return _ack_partly(client, opened, command, partial)
-    _answer_when_persisted(client, opened, command)
+    if command.HasField("request_id"):
+        _answer_when_persisted(client, opened, command.request_id)
     return None
 
 
@@ -130,13 +144,12 @@ async def _ack_partly(
         size = message_id.batch_size or await opened.topic.messages_of(position)
         acked = words_to_acked_bits(message_id.ack_set, size)
         opened.subscription.ack_batch(*position, acked, size, opened.consumer)
-    _answer_when_persisted(client, opened, command)
+    if command.HasField("request_id"):
+        _answer_when_persisted(client, opened, command.request_id)
 
 
-def _answer_when_persisted(client: Client, opened: OpenConsumer, command: CommandAck) -> None:
-    if not command.HasField("request_id"):
-        return
-    consumer_id, request_id, peer = command.consumer_id, command.request_id, client.peer
+def _answer_when_persisted(client: Client, opened: OpenConsumer, request_id: int) -> None:
+    consumer_id, peer = opened.consumer.consumer_id, client.peer
 
     def persisted(error: MagnetarError | None) -> None:
         if error is None:

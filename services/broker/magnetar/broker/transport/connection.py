@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, Protocol, cast
 
 from magnetar.broker.error_codes import code_of
-from magnetar.broker.handlers.acks import handle_acks
+from magnetar.broker.handlers.acks import handle_ack_group, handle_acks
 from magnetar.broker.handlers.client import Client, Services
 from magnetar.broker.handlers.producers import handle_rejected_send, handle_sends
 from magnetar.broker.handlers.routes import route
@@ -20,7 +20,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
 from magnetar.common.wire.connection import ServerConnection
-from magnetar.common.wire.events import AckRun, Command, SendRun
+from magnetar.common.wire.events import AckGroup, AckRun, Command, SendRun
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 from prometheus_client import Counter
 
@@ -123,6 +123,8 @@ class Connection(asyncio.Protocol):
                     handle_sends(self._client, event)
                 elif isinstance(event, AckRun):
                     handle_acks(self._client, event)
+                elif isinstance(event, AckGroup):
+                    handle_ack_group(self._client, event)
                 elif isinstance(event, Command):
                     self._handle(event.base_command)
                 else:

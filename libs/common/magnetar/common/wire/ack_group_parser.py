@@ -1,0 +1,82 @@
+"""Acks of many entries at once, parsed by hand: how clients send acknowledgements that they group.
+
+Most ids differ from each other in the entry id alone, so the bytes before it cut the whole command into the
+entry ids. Those of one length are decoded together, as columns of bytes. What a client writes in any other
+form is left to protobuf, which is the definition.
+
+    08 0a  52 length  08 consumer_id  10 00  (1a length (08 ledgerId  10 entryId))...  [40 request_id]
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from typing import Final
+
+from magnetar.common.wire.events import AckGroup
+from magnetar.common.wire.varint import decode_varint
+
+KINDS_MAX: Final = 16
+"""Ids of so many kinds, by their ledger and their length, are worth taking apart; each costs a pass."""
+
+_VARINT: Final = rb"([\x80-\xff]{0,8}[\x00-\x7f])"
+_HEAD: Final = re.compile(rb"\x08\x0a\x52([\x80-\xff]{0,3}[\x00-\x7f])\x08" + _VARINT + rb"\x10\x00")
+_ID: Final = re.compile(rb"\x1a([\x00-\x7f])\x08" + _VARINT + rb"\x10([\x80-\xff]{0,3}[\x00-\x7f])")
+_TAIL: Final = re.compile(rb"(?:\x40" + _VARINT + rb")?")
+
+
+def parse_ack_group(command: bytes) -> AckGroup | None:
+    """The event of a command that begins as an Ack; None when protobuf has to read it. Never raises."""
+    head = _HEAD.match(command)
+    if head is None or head.end(1) + decode_varint(head[1]) != len(command):
+        return None
+    by_ledger: dict[int, array[int]] = {}
+    rest = command[head.end() :]
+    for _ in range(KINDS_MAX):
+        first = _ID.match(rest)
+        if first is None:
+            break
+        length, ledger, entry = first.groups()
+        size = len(entry)
+        if length[0] != len(ledger) + size + 2:
+            return None
+        # Found nowhere but at the beginning of an id: what follows 1a inside of one is never a length.
+        pieces = rest.split(rest[: first.start(3)])
+        varints = [piece for piece in pieces if len(piece) == size]
+        longer = [piece for piece in pieces if len(piece) > size]
+        varints += [piece[:size] for piece in longer]
+        entry_ids = _decode(b"".join(varints), size)
+        if entry_ids is None or len(varints) != len(pieces) - 1:
+            return None
+        by_ledger.setdefault(decode_varint(ledger), array("I")).extend(entry_ids)
+        # Behind an id stand those of other kinds; the last of these is followed by the request id.
+        rest = b"".join([piece[size:] for piece in longer])
+    tail = _TAIL.fullmatch(rest)
+    if tail is None or not by_ledger:
+        return None
+    return AckGroup(decode_varint(head[2]), by_ledger, None if tail[1] is None else decode_varint(tail[1]))
+
+
+def _decode(varints: bytes, size: int) -> array[int] | None:
+    """Varints of `size` bytes each, at most four; None when one of them has another length."""
+    count = len(varints) // size
+    spread = bytearray(4 * count)
+    for place in range(size):
+        spread[place::4] = varints[place::size]
+    # One big number with 32 bits for each varint. The high bit of every byte but the last has to be set.
+    raw = int.from_bytes(spread, "little")
+    if raw & _repeated(b"\x80" * size, count) != _repeated(b"\x80" * (size - 1), count):
+        return None
+    seven_bits = _repeated(b"\x7f", count)
+    packed = raw & seven_bits
+    for place in range(1, size):
+        packed |= raw >> place & seven_bits << 7 * place
+    decoded = array("I", packed.to_bytes(4 * count, "little"))
+    if sys.byteorder == "big":
+        decoded.byteswap()
+    return decoded
+
+
+def _repeated(low_bytes: bytes, count: int) -> int:
+    return int.from_bytes(low_bytes.ljust(4, b"\x00") * count, "little")
