@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -14,7 +15,7 @@ import hypothesis
 import pytest
 
 from tests.spent import SPENT
-from tools.run_tests import IN_PROCESS
+from tools.run_tests import IN_PROCESS, OUTCOMES, RESULTS_VARIABLE, Results
 
 ROOT = Path(__file__).parent.parent
 POLLERS = ("anon_inode:[eventpoll]", "anon_inode:[eventfd]")
@@ -71,13 +72,23 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says how many simulated runs there were, and how fast."""
+    """Says how many simulated runs there were, and how fast; notes what a summary of several runs needs."""
+    if told := os.environ.get(RESULTS_VARIABLE):
+        Path(told).write_text(json.dumps(results_of(terminalreporter.stats)._asdict()))
     seeds, cpu_s = SPENT["seeds"], SPENT["cpu_s"]
     if seeds:
         rate = seeds / cpu_s
         terminalreporter.write_line(
             f"replicated storage: {seeds:.0f} simulated runs in {cpu_s:.0f} s of CPU, {rate:.1f} a second"
         )
+
+
+def results_of(stats: dict[str, list[Any]]) -> Results:
+    """From the reports that pytest's terminal has by outcome."""
+    failures = [
+        f"{what.upper()} {report.nodeid}" for what in ("failed", "error") for report in stats.get(what, ())
+    ]
+    return Results({outcome: len(stats.get(outcome, ())) for outcome in OUTCOMES}, failures)
 
 
 @pytest.fixture(autouse=True)

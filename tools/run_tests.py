@@ -1,35 +1,70 @@
-"""The tests, in two runs one after the other: what `make test`, `make test-full` and `make test-fast` start.
+"""The tests, in runs of pytest one after the other: `make test`, `make test-full` and `make test-fast`.
 
 Those in IN_PROCESS start no servers and are bound by the processor: pytest-xdist spreads them over the cores.
-The others run one at a time with the machine to themselves, since their servers, clients and disks have time
-limits that a busy neighbor could make them miss. The first argument is `all` or `fast`, the rest goes to
-pytest, both times; where it names files or directories, they are all that is run, and in one process.
+The others start servers, clients and disks of their own and mostly wait for them: two files at a time. Those
+in ALONE measure the machine or need all of it, and have it to themselves.
+
+The first argument is `all` or `fast`, the rest goes to each pytest; where it names files or directories, they
+are all that is run, and in one process. After several runs their failures are named again, and the last line
+is one like pytest's own, about all of them. Processes that a run leaves behind are ended and named.
 """
 
 from __future__ import annotations
 
+import ctypes
+import json
+import os
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FAST: Final = ("tests/repository", "tests/unit", "tests/property")
 IN_PROCESS: Final = (*FAST, "tests/simulation")
+ALONE: Final = (
+    "tests/faults/test_hostile_clients.py",
+    "tests/faults/test_pauses.py",
+    "tests/integration/test_busy_loop.py",
+)
 WORKERS_MAX: Final = 4
 """Each keeps what it imports and collects: a machine with 64 cores should not run out of memory."""
-SPREAD: Final = ("-n", "auto", "--maxprocesses", str(WORKERS_MAX), "--dist", "worksteal")
+_WORKERS: Final = ("-n", "auto", "--maxprocesses", str(WORKERS_MAX))
+SPREAD: Final = (*_WORKERS, "--dist", "worksteal")
+BY_FILE: Final = (*_WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
+"""A file stays in one process, with the server that its tests share; the long ones come first as they are."""
 
 FAILED: Final = 1
 NOTHING_CHOSEN: Final = 5
 """pytest's exit code where `-k` or `-m` leaves no test of a run."""
 
+OUTCOMES: Final = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "error")
+"""As pytest names and orders them."""
+RESULTS_VARIABLE: Final = "TEST_RESULTS_FILE"
+"""Names the file to which a run of pytest writes its `Results`."""
+
 _TAKES_A_VALUE: Final = ("-k", "-m", "-p", "-o", "-c", "-n", "-W", "--ignore", "--deselect", "--junitxml")
 _STOPS_AT_A_FAILURE: Final = ("-x", "--exitfirst", "--maxfail")
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+class Results(NamedTuple):
+    """What became of the tests of one run, or of several."""
+
+    counts: dict[str, int]
+    failures: list[str]
+    """The lines that name them."""
+
+    def __add__(self, other: object) -> Results:
+        assert isinstance(other, Results)
+        counts = {one: self.counts.get(one, 0) + other.counts.get(one, 0) for one in OUTCOMES}
+        return Results(counts, self.failures + other.failures)
 
 
 def runs(scope: str, arguments: list[str]) -> dict[str, list[str]]:
@@ -38,10 +73,11 @@ def runs(scope: str, arguments: list[str]) -> dict[str, list[str]]:
         return {"chosen": arguments}
     if scope == "fast":
         return {"fast": [*SPREAD, *FAST, *arguments]}
-    others = ["tests", *(f"--ignore={directory}" for directory in IN_PROCESS)]
+    others = ["tests", *(f"--ignore={path}" for path in (*IN_PROCESS, *ALONE))]
     return {
         "in process": [*SPREAD, *IN_PROCESS, *arguments],
-        "with servers": [*others, *arguments],
+        "with servers": [*BY_FILE, *others, *arguments],
+        "alone": [*ALONE, *arguments],
     }
 
 
@@ -67,30 +103,94 @@ def exit_code(codes: list[int]) -> int:
     return next((code for code in chosen if code), 0) if chosen else NOTHING_CHOSEN
 
 
-def pytest(arguments: list[str]) -> int:
-    """Run it to its end; it hears the terminal's interrupt itself, and ends what its tests have started."""
+def closing_line(results: Results, seconds: float) -> str:
+    """Like pytest's own, which is what those look for who read the end of a log."""
+    told = []
+    for outcome in OUTCOMES:
+        if count := results.counts.get(outcome, 0):
+            name = "errors" if outcome == "error" and count > 1 else outcome
+            told.append(f"{count} {name if count > 1 else name.removesuffix('s')}")
+    hours, minutes = divmod(int(seconds) // 60, 60)
+    clock = f" ({hours}:{minutes:02}:{int(seconds) % 60:02})" if seconds >= 60 else ""
+    return f" {', '.join(told) or 'no tests ran'} in {seconds:.2f}s{clock} ".center(80, "=")
+
+
+def pytest(arguments: list[str]) -> tuple[int, Results]:
+    """Run it to its end. It hears the terminal's interrupt itself, and ends what its tests have started."""
     command = ["-m", "pytest", *arguments]
     print("python", shlex.join(command), flush=True)
-    with subprocess.Popen([sys.executable, *command], cwd=ROOT) as process:
-        signal.signal(signal.SIGINT, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-        return process.wait()
+    with tempfile.TemporaryDirectory(prefix="magnetar-test-") as directory:
+        told = Path(directory) / "results"
+        environment = {**os.environ, RESULTS_VARIABLE: str(told)}
+        with subprocess.Popen(
+            [sys.executable, *command], cwd=ROOT, env=environment, preexec_fn=_die_with_parent
+        ) as process:
+            signal.signal(signal.SIGINT, lambda *_: None)
+            signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
+            code = process.wait()
+        end_what_is_left()
+        if told.exists():
+            return code, Results(**json.loads(told.read_text()))
+    broken = code not in (0, NOTHING_CHOSEN)
+    return code, Results({"error": int(broken)}, [f"ERROR pytest ended with exit code {code}"] * broken)
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """What the children of this process leave behind becomes its own; Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_what_is_left() -> list[str]:
+    """Kill every child there is, which has to be a stray; returns the commands of those that still ran."""
+    ended = []
+    while left := _children():
+        for pid, command in left.items():
+            if command:
+                print(f"left behind by a test, killed: {command}", flush=True)
+                ended.append(command)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    return ended
+
+
+def _children() -> dict[int, str]:
+    """Commands by process; that of a zombie is empty."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((path / "stat").read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found[int(path.name)] = (path / "cmdline").read_text().replace("\0", " ").strip()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
 
 
 def main() -> None:
     scope, *arguments = sys.argv[1:]
+    adopt_orphans()
     codes: list[int] = []
     told: list[str] = []
+    everything = Results({}, [])
+    began = time.monotonic()
     for name, chosen in runs(scope, arguments).items():
         if codes and not goes_on(codes[-1], arguments):
             told.append(f"{name}: not run")
             continue
         started = time.monotonic()
-        codes.append(pytest(chosen))
-        how = {0: "passed", NOTHING_CHOSEN: "none chosen"}.get(codes[-1], f"FAILED (exit code {codes[-1]})")
+        code, results = pytest(chosen)
+        codes.append(code)
+        everything += results
+        how = {0: "passed", NOTHING_CHOSEN: "none chosen"}.get(code, f"FAILED (exit code {code})")
         told.append(f"{name}: {how} in {time.monotonic() - started:.0f} s")
     if len(told) > 1:
-        print(f"tests {'; '.join(told)}", flush=True)
+        print("", *everything.failures, f"tests {'; '.join(told)}", sep="\n")
+        print(closing_line(everything, time.monotonic() - began), flush=True)
     sys.exit(exit_code(codes))
 
 

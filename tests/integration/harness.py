@@ -31,6 +31,9 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 40.0
 LOG_TAIL_BYTES = 20_000
 PORT_MIN = 16_384
+_SETPRIV = shutil.which("setpriv")
+DIES_WITH_ITS_PARENT = (_SETPRIV, "--pdeathsig", "KILL") if _SETPRIV else ()
+"""Before a command: it is killed when the thread ends that started it, be it that this process was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,12 @@ class MagnetarProcess:
             log.write(f"--- start {self.starts}: {' '.join(command)}\n".encode())
             log.flush()
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, env=environment
+                [*DIES_WITH_ITS_PARENT, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                env=environment,
             )
 
     def wait_until_healthy(self) -> None:
