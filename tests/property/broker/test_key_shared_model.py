@@ -6,6 +6,7 @@ Every delivery is judged at its moment, and after every step what is not deliver
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import hypothesis.strategies as st
 from hypothesis import settings
@@ -16,7 +17,7 @@ from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.key_shared_delivery import KeySharedDelivery
 from magnetar.broker.subscriptions.membership import SubType
 
-from tests.unit.broker.subscriptions.serving import Client, Message, Serving, client_of
+from tests.unit.broker.subscriptions.serving import READ_S, Client, Message, Serving, client_of
 
 KEYS = [f"key-{number}" for number in range(7)]
 RANGES = [((0, 20_000),), ((20_001, 40_000),), ((40_001, 50_000), (60_000, 65_535))]
@@ -49,6 +50,8 @@ class KeySharedMachine(RuleBasedStateMachine):
         self.asked = Counter[int]()
         self.slots: list[int] = []
         self.names = 0
+        self.wait_s = WAIT_S
+        self.quiet = True
         self.join(20)
         self.publish(KEYS * 2, batches=False)
         self.join(20)
@@ -73,6 +76,19 @@ class KeySharedMachine(RuleBasedStateMachine):
 
     # -- what happens
 
+    def do(self, change: Callable[[], object]) -> None:
+        self.serving.do(change, self.wait_s)
+        self.quiet = self.wait_s == WAIT_S
+
+    @rule(wait_s=st.sampled_from([0.0, READ_S / 2, READ_S * 1.5]))
+    def what_follows_happens_while_something_is_on_its_way(self, wait_s: float) -> None:
+        self.wait_s = wait_s
+
+    @rule()
+    def all_is_done_before_the_next_thing_happens(self) -> None:
+        self.wait_s = WAIT_S
+        self.do(lambda: None)
+
     @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=8), batches=st.booleans())
     def publish(self, keys: list[str], batches: bool) -> None:
         def confirmed() -> None:
@@ -82,7 +98,7 @@ class KeySharedMachine(RuleBasedStateMachine):
                 self.serving.topic.append(self.unacked[-1], key=key)
             self.serving.subscription.wake()
 
-        self.serving.do(confirmed, WAIT_S)
+        self.do(confirmed)
 
     @precondition(lambda self: len(self.consumers) < 4)
     @rule(permits=st.sampled_from([0, 2, 50]))
@@ -106,7 +122,7 @@ class KeySharedMachine(RuleBasedStateMachine):
             self.serving.subscription.add_consumer(consumer, SubType.Key_Shared)
             self.serving.subscription.add_permits(consumer, permits)
 
-        self.serving.do(connect, WAIT_S)
+        self.do(connect)
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data())
@@ -115,15 +131,20 @@ class KeySharedMachine(RuleBasedStateMachine):
 
     def disconnect(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
-        self.held = {number: name for number, name in self.held.items() if name != consumer.name}
-        self.serving.leave(consumer, WAIT_S)
+
+        def leave() -> None:
+            client_of(consumer).connected = False
+            self.held = {number: name for number, name in self.held.items() if name != consumer.name}
+            self.serving.subscription.remove_consumer(consumer)
+
+        self.do(leave)
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data(), permits=st.integers(1, 10))
     def flow(self, data: st.DataObject, permits: int) -> None:
         consumer = data.draw(st.sampled_from(self.consumers))
         self.permits[consumer.name] += permits
-        self.serving.do(lambda: self.serving.subscription.add_permits(consumer, permits), WAIT_S)
+        self.do(lambda: self.serving.subscription.add_permits(consumer, permits))
 
     def some_held(self, data: st.DataObject) -> tuple[Consumer, list[int]]:
         consumer = data.draw(st.sampled_from([each for each in self.consumers if self.held_by(each)]))
@@ -137,13 +158,13 @@ class KeySharedMachine(RuleBasedStateMachine):
     @rule(data=st.data(), at_once=st.booleans())
     def ack(self, data: st.DataObject, at_once: bool) -> None:
         consumer, numbers = self.some_held(data)
-        for number in numbers:
-            self.unacked[number] = 0
-            del self.held[number]
         subscription = self.serving.subscription
         positions = [self.serving.topic.position_of(number) for number in numbers]
 
         def ack() -> None:
+            for number in numbers:
+                self.unacked[number] = 0
+                del self.held[number]
             if not at_once:
                 for position in positions:
                     subscription.ack(*position, consumer)
@@ -152,7 +173,7 @@ class KeySharedMachine(RuleBasedStateMachine):
                 ids = [position.entry_id for position in positions if position.ledger_id == ledger_id]
                 subscription.ack_many(ledger_id, ids, consumer)
 
-        self.serving.do(ack, WAIT_S)
+        self.do(ack)
 
     @precondition(lambda self: any(self.unacked[number] > 1 for number in self.held))
     @rule(data=st.data())
@@ -162,17 +183,13 @@ class KeySharedMachine(RuleBasedStateMachine):
         position = self.serving.topic.position_of(number)
         index = BATCH - self.unacked[number]
         self.unacked[number] -= 1
-        self.serving.do(
-            lambda: self.serving.subscription.ack_batch(*position, 1 << index, BATCH, consumer), WAIT_S
-        )
+        self.do(lambda: self.serving.subscription.ack_batch(*position, 1 << index, BATCH, consumer))
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), everything=st.booleans(), permits=st.integers(0, 5))
     def nack(self, data: st.DataObject, everything: bool, permits: int) -> None:
         consumer, numbers = self.some_held(data)
-        if everything:
-            numbers = self.held_by(consumer)
-        self.give_back(consumer, numbers, everything, permits)
+        self.give_back(consumer, None if everything else numbers, permits)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), permits=st.integers(0, 5))
@@ -183,20 +200,39 @@ class KeySharedMachine(RuleBasedStateMachine):
         if several:
             number = data.draw(st.sampled_from(several))
             consumer = next(each for each in self.consumers if each.name == self.held[number])
-            self.give_back(consumer, [number], False, permits)
+            self.give_back(consumer, [number], permits)
 
-    def give_back(self, consumer: Consumer, numbers: list[int], everything: bool, permits: int) -> None:
-        for number in numbers:
-            del self.held[number]
-            self.asked[number] += 1
-        positions = [self.serving.topic.position_of(number) for number in numbers]
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), permits=st.integers(0, 5), wait_s=st.sampled_from([0.0, READ_S / 2, READ_S * 1.5]))
+    def nack_the_newest_of_a_key_and_then_an_older_one(
+        self, data: st.DataObject, permits: int, wait_s: float
+    ) -> None:
+        """While the newest is read again, or has just been."""
+        consumer, (number, *_) = self.some_held(data)
+        same = sorted(each for each in self.held_by(consumer) if self.slots[each] == self.slots[number])
+        self.serving.topic.cached_from = len(self.slots)
+        before, self.wait_s = self.wait_s, wait_s
+        self.give_back(consumer, [same[-1]], permits)
+        self.wait_s = before
+        older = [each for each in same[:-1] if each in self.held]
+        if older:
+            self.give_back(consumer, [data.draw(st.sampled_from(older))], permits)
+
+    def give_back(self, consumer: Consumer, numbers: list[int] | None, permits: int) -> None:
+        """None: everything that it holds."""
         self.permits[consumer.name] += permits
 
         def redeliver() -> None:
-            self.serving.subscription.redeliver(consumer, None if everything else positions, None)
+            positions = None
+            if numbers is not None:
+                positions = [self.serving.topic.position_of(number) for number in numbers]
+            for number in self.held_by(consumer) if numbers is None else numbers:
+                del self.held[number]
+                self.asked[number] += 1
+            self.serving.subscription.redeliver(consumer, positions, None)
             self.serving.subscription.add_permits(consumer, permits)
 
-        self.serving.do(redeliver, WAIT_S)
+        self.do(redeliver)
 
     @precondition(lambda self: any(self.unacked))
     @rule(data=st.data())
@@ -205,18 +241,22 @@ class KeySharedMachine(RuleBasedStateMachine):
         last = data.draw(
             st.integers(0, min(len(self.unacked) - 1, self.unacked.index(max(self.unacked)) + 9))
         )
-        for number in range(last + 1):
-            self.unacked[number] = 0
-            self.held.pop(number, None)
         position = self.serving.topic.position_of(last)
-        self.serving.do(lambda: self.serving.subscription.skip_to(position), WAIT_S)
+
+        def skip() -> None:
+            for number in range(last + 1):
+                self.unacked[number] = 0
+                self.held.pop(number, None)
+            self.serving.subscription.skip_to(position)
+
+        self.do(skip)
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data())
     def socket_fills_or_drains(self, data: st.DataObject) -> None:
         client = client_of(data.draw(st.sampled_from(self.consumers)))
         client.writable = not client.writable
-        self.serving.do(self.serving.subscription.wake, WAIT_S)
+        self.do(self.serving.subscription.wake)
 
     @rule(entries=st.integers(0, 100))
     def cache_forgets(self, entries: int) -> None:
@@ -225,7 +265,11 @@ class KeySharedMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.consumers)
     @rule()
     def memory_is_short(self) -> None:
-        self.serving.do(self.delivery.give_back, WAIT_S)
+        def give_back() -> None:
+            self.delivery.give_back()
+            self.delivery._source.give_back()
+
+        self.do(give_back)
 
     # -- and then all is as it should be
 
@@ -237,7 +281,7 @@ class KeySharedMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_not_delivered_has_a_reason(self) -> None:
-        if not getattr(self, "consumers", None):
+        if not getattr(self, "consumers", None) or not self.quiet:
             return
         delivery = self.delivery
         owner = delivery._dispatcher.selector.owner
@@ -257,7 +301,7 @@ class KeySharedMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_drains_is_what_another_than_the_owner_holds(self) -> None:
-        if not getattr(self, "consumers", None):
+        if not getattr(self, "consumers", None) or not self.quiet:
             return
         owner = self.delivery._dispatcher.selector.owner
         expected: Counter[tuple[int, str]] = Counter()
@@ -291,6 +335,7 @@ class KeySharedMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "serving"):
             return
+        self.wait_s = WAIT_S
         try:
             for consumer in list(self.consumers):
                 self.disconnect(consumer)

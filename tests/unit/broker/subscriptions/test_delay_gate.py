@@ -310,6 +310,30 @@ def test_a_lost_index_is_filled_by_reading_again(serve: Serve, sub_type: SubType
 
 
 @pytest.mark.parametrize("sub_type", INDIVIDUAL)
+def test_what_is_read_again_after_a_lost_index_comes_once_even_if_memory_is_asked_back(
+    serve: Serve, sub_type: SubType.ValueType
+) -> None:
+    serving = serve(sub_type)
+    # One delayed entry in the middle of what is read ahead; nobody may take anything yet.
+    serving.publish_at(0, 0, 3_000, 0, 0, 0)
+    consumer = serving.join("a", permits=1)
+    client = client_of(consumer)
+    serving.until(100)
+    assert client.numbers == [0]
+    delays = serving.topic.delays
+    assert delays is not None
+    delays._stopped = True  # its timer is late
+    serving.until(4_000)
+    serving.do(lambda: delays._forget("a test"))
+    serving.flow(consumer, 1)
+    source = serving.subscription._source
+    assert source is not None
+    serving.do(source.give_back)
+    serving.flow(consumer, 100)
+    assert sorted(client.numbers) == list(range(6))
+
+
+@pytest.mark.parametrize("sub_type", INDIVIDUAL)
 def test_what_expires_or_is_skipped_never_comes(serve: Serve, sub_type: SubType.ValueType) -> None:
     serving = serve(sub_type)
     client = client_of(serving.join("a", permits=100))

@@ -164,6 +164,29 @@ def test_due_entries_come_first_in_their_own_order(cached_from: int) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("cached_from", [0, 7, 100])
+def test_in_order_nothing_that_comes_again_passes_what_is_older_and_comes_again(cached_from: int) -> None:
+    async def main() -> None:
+        reader = Reader(FakeLedger(12, cached_from=cached_from), AckedCursor())
+        source = reader.source
+        source.in_order = True
+        assert await reader.pull(10) == fresh(*range(10))
+        source.replay_all([(5, 4), (5, 8), (5, 9)])
+        assert await reader.pull(1, lot=1) == [(4, True)]
+        source.replay(5, 6)
+        assert await reader.pull(1, lot=1) == [(6, True)]
+        assert source.peek(1) or cached_from > 8, "8 is on its way"
+        source.replay(5, 2)
+        source.deliver_due([(5, 5), (5, 0)])
+        assert await reader.pull(3, lot=1) == [(2, True), (8, True), (9, True)]
+        assert await reader.pull(1, lot=1) == [(5, True)]
+        source.replay(5, 3)
+        assert await reader.pull(1, lot=1) == [(0, True)], "it is older"
+        assert await reader.pull(2, lot=1) == [(3, True), (10, False)]
+
+    asyncio.run(main())
+
+
 def test_due_entries_are_taken_as_many_as_fit() -> None:
     async def main() -> None:
         cursor = AckedCursor()
@@ -184,6 +207,21 @@ def test_entries_behind_a_due_one_are_not_read_on_from_when_memory_is_asked_back
         reader = Reader(FakeLedger(12, cached_from=100), AckedCursor())
         assert await reader.pull(1) == fresh(0)
         reader.source.deliver_due([(5, 3)])
+        assert await reader.pull(1) == [(3, True)]
+        await asyncio.sleep(0.01)
+        read = reader.source.read_position
+        reader.source.give_back()
+        assert reader.source.read_position == read >= Position(5, 4)
+        assert await reader.pull(1) == [(1, True)]
+
+    asyncio.run(main())
+
+
+def test_entries_behind_one_that_was_kept_are_not_read_on_from_when_memory_is_asked_back() -> None:
+    async def main() -> None:
+        reader = Reader(FakeLedger(12, cached_from=100), AckedCursor())
+        assert await reader.pull(1) == fresh(0)
+        reader.source.read_again([(5, 3)])
         assert await reader.pull(1) == [(3, True)]
         await asyncio.sleep(0.01)
         read = reader.source.read_position

@@ -257,6 +257,24 @@ def test_what_is_given_back_does_not_pass_what_was_given_back_before(serve: Serv
     assert client_of(lower).take() == [1, 2, 3]
 
 
+def test_what_is_given_back_while_newer_entries_are_read_again_comes_before_them(serve: Serve) -> None:
+    serving = serve()
+    upper, lower = two(serving)
+    serving.publish_keys([LOW_KEY, HIGH_KEY] * 30)
+    serving.topic.cached_from = 60
+    assert client_of(lower).take() == list(range(0, 60, 2))
+    client_of(upper).take()
+    serving.quiet_s = READ_S / 4
+    serving.redeliver(lower, [56, 58])
+    serving.redeliver(upper, [53])
+    serving.redeliver(lower, [20])
+    serving.quiet_s = 0.1
+    serving.redeliver(lower, [0])
+    assert client_of(lower).take() == [0, 20, 56, 58]
+    assert client_of(upper).take() == [53]
+    assert serving.budget.reads == 0
+
+
 def test_what_the_old_owner_gives_back_goes_to_the_new_one_after_draining(serve: Serve) -> None:
     serving = serve()
     old = serving.join("old", permits=100)

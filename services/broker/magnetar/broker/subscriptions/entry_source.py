@@ -45,6 +45,7 @@ class EntrySource:
         "_cursor",
         "_due",
         "_fresh",
+        "_kept_came",
         "_ledger",
         "_read_after",
         "_reads",
@@ -76,6 +77,9 @@ class EntrySource:
         self._replay = ReplaySet()
         self._replayed: deque[Run] = deque()
         self._due: DueEntries | None = None
+        self._kept_came = False
+        """What the gate had kept was let go: entries behind those in `_fresh` may be delivered by now."""
+
         self.gate: EntryGate | None = None
         """Keeps entries out of what is read for the first time; None: every entry passes."""
 
@@ -114,6 +118,7 @@ class EntrySource:
         self._replay.clear()
         self._replayed.clear()
         self._due = None
+        self._kept_came = False
         if self.gate is not None:
             self.gate.clear()
         self._reads.release(self._reads.held_bytes)
@@ -129,7 +134,7 @@ class EntrySource:
         if not self._reads.offered:
             return
         self._replay_runs(self._replayed)
-        if self._due is not None:
+        if self._kept_came:
             # Entries behind these may be delivered already: reading on from here would give them twice.
             self._replay_runs(self._fresh)
         elif self._fresh:
@@ -153,7 +158,7 @@ class EntrySource:
     def _older_first(self) -> None:
         """Put back what was read if something older came meanwhile, as from a negative acknowledgement.
 
-        Each time costs a read at most, and what is older is delivered by then: it cannot come again and again.
+        It costs a read at most, and cannot go on for long: who gives something back had it delivered first.
         """
         if self._replayed:
             head = self._replayed[0]
@@ -187,9 +192,15 @@ class EntrySource:
 
     def deliver_due(self, entries: Iterable[tuple[int, int]]) -> None:
         """Deliver these, which the gate kept until now, in this order and before everything else."""
+        self._kept_came = True
         if self._due is None:
             self._due = DueEntries()
         self._due.add(entries)
+
+    def read_again(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Ask the gate anew about these, which it kept, before anything new is delivered."""
+        self._kept_came = True
+        self.replay_all(entries)
 
     def peek(self, entries_max: int) -> tuple[Run, bool] | None:
         """The next entries, as (run, are they delivered again?); None when there are none in memory now.

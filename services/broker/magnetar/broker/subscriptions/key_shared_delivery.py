@@ -64,6 +64,7 @@ class KeySharedDelivery(IndividualDelivery):
         wake: Callable[[], None],
     ) -> None:
         super().__init__(dispatcher.consumers, source, cursor, outlet, stats)
+        source.in_order = True
         self._dispatcher = dispatcher
         self._config = config
         self._budget = budget
@@ -112,8 +113,6 @@ class KeySharedDelivery(IndividualDelivery):
         self._move_owners()
 
     def consumer_removed(self, consumer: Consumer) -> None:
-        # What it had given back may be on its way again, and is newer than some of what it still held.
-        self._source.put_back()
         self._source.replay_all(consumer.pending.positions())
         consumer.pending.clear()
         left = self._waiting.pop(consumer, None)

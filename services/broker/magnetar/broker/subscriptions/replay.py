@@ -25,6 +25,12 @@ class ReplaySet:
     def __len__(self) -> int:
         return sum(map(len, self._ledgers.values()))
 
+    @property
+    def first(self) -> tuple[int, int]:
+        """The oldest entry; only when there is one."""
+        ledger_id = min(self._ledgers)
+        return ledger_id, self._ledgers[ledger_id].min()
+
     def add(self, ledger_id: int, entry_id: int) -> None:
         bitmap = self._ledgers.get(ledger_id)
         if bitmap is None:

@@ -243,13 +243,17 @@ class Subscription:
             source.deliver_due(entries)
             self.wake()
 
+        def read_again(entries: Iterable[tuple[int, int]]) -> None:
+            source.read_again(entries)
+            self.wake()
+
         return DelayGate(
             self._ledger,
             self.cursor,
             tick_ms=self._delay_tick_ms,
             read_position=lambda: source.read_position,
             deliver_due=deliver_due,
-            read_again=self.deliver_again,
+            read_again=read_again,
         )
 
     def delay_delivery(self, tick_ms: int) -> None:
@@ -417,12 +421,6 @@ class Subscription:
             self._delivery.redeliver(consumer, positions, epoch)
             if self._broker_limit is not None:
                 self._report_unacked(self._broker_limit)
-            self.wake()
-
-    def deliver_again(self, entries: Iterable[tuple[int, int]]) -> None:
-        """Entries (ledger id, entry id) that were kept back are looked at again, before anything new."""
-        if self._source is not None:
-            self._source.replay_all(entries)
             self.wake()
 
     def rewind(self) -> None:
