@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatch, WatchLost
+from magnetar.common.errors import UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.following import follow_for_ever
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.store import ABSENT, MetadataStore, Put, Watch
+from magnetar.common.metadata.store import ABSENT, MetadataStore, Put
 from magnetar.common.metadata.values import Namespace, Tenant, decode, encode
 from magnetar.common.naming.bundle_range import DEFAULT_BUNDLES
 from magnetar.common.naming.namespace_name import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, NamespaceName
@@ -64,9 +65,7 @@ class Namespaces:
     async def start(self) -> None:
         """Answer `exists` from memory from here on, kept fresh by a watch. Ends with `close`."""
         assert self._task is None, "namespaces are watched already"
-        changes = self._metadata.watch(self._keys.namespaces_prefix())
-        self._watching = True
-        self._task = asyncio.create_task(self._follow(changes), name="namespaces-watch")
+        self._task = asyncio.create_task(follow_for_ever("namespaces", self._follow), name="namespaces-watch")
 
     async def close(self) -> None:
         """Stop watching; idempotent."""
@@ -109,23 +108,17 @@ class Namespaces:
         listing = await self._metadata.children(self._keys.namespaces_prefix(tenant))
         return sorted((self._keys.namespace_of(item.key) for item in listing.items), key=str)
 
-    async def _follow(self, changes: Watch) -> None:
-        prefix = self._keys.namespaces_prefix()
+    async def _follow(self) -> None:
+        """Until the watch fails or the store is closed; without it each question asks the store."""
+        changes = self._metadata.watch(self._keys.namespaces_prefix())
         try:
-            while True:
-                try:
-                    async for change in changes:
-                        if change.value is None:
-                            self._removals += 1
-                            self._known.discard(self._keys.namespace_of(change.key))
-                    return  # the store was closed
-                except WatchLost:
-                    # What was removed meanwhile is unknown, so is what exists: ask again for each.
-                    self._forget()
-                    changes = self._metadata.watch(prefix)
-        except MetadataError as error:
-            _log.warning("namespaces are no longer watched; each question asks the store", error=str(error))
+            self._watching = True
+            async for change in changes:
+                if change.value is None:
+                    self._removals += 1
+                    self._known.discard(self._keys.namespace_of(change.key))
         finally:
+            # What is removed from here on is unknown, so is what exists.
             self._watching = False
             self._forget()
             await changes.aclose()

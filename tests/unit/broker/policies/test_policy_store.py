@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.policies import policy_store
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.common.errors import MetadataError, NamespaceNotFound, WatchLost
+from magnetar.common.metadata import following
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.store import Versioned, Watch, WatchEvent
@@ -179,14 +179,15 @@ def test_a_change_during_a_read_is_not_hidden_by_what_was_read(tmp_path: Path) -
     with_store(tmp_path, body)
 
 
-@pytest.mark.parametrize("error", [WatchLost("behind"), MetadataError("away")])
+@pytest.mark.parametrize("error", [WatchLost("behind"), MetadataError("away"), KeyError("a bug")])
 def test_a_lost_watch_is_made_again_and_everybody_is_looked_at(
     tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy_store, "RETRY_S", 0.01)
+    monkeypatch.setattr(following, "RETRY_MIN_S", 0.01)
 
     async def body(store: Store, policies: PolicyStore, heard: Heard) -> None:
         assert await most_producers(policies) == 1
+        heard.clear()
         first = store.watches[0]
         first.lose(error)
         await store.say(max_producers_per_topic=2)  # seen by nobody
@@ -221,5 +222,21 @@ def test_without_a_watch_every_question_is_read(tmp_path: Path) -> None:
         await store.say(max_producers_per_topic=2)
         assert await most_producers(policies) == 2
         assert not heard
+
+    with_store(tmp_path, body)
+
+
+def test_a_listener_that_fails_hears_of_what_comes_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "RETRY_MIN_S", 0.01)
+
+    async def body(store: Store, policies: PolicyStore, heard: Heard) -> None:
+        await store.put(f"{KEYS.namespaces_prefix()}no/name/of/a/namespace", b"")
+        await until(lambda: len(store.watches) == 3)
+        heard.clear()
+        await store.say(max_producers_per_topic=2)
+        await until(lambda: (DEMO, None) in heard)
+        assert await most_producers(policies) == 2
 
     with_store(tmp_path, body)

@@ -156,3 +156,27 @@ def test_metadata_that_does_not_answer_is_said_and_the_next_one_may_have_it() ->
         await watch(made, ListeningPeer())
 
     in_a_broker(scenario)
+
+
+def test_an_error_that_nobody_expected_costs_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(made: Topics) -> None:
+        peer = ListeningPeer()
+        (await watch(made, peer)).begin()
+        (followed,) = made.lists._followed.values()
+        change, failures = followed.change, 3
+
+        def failing(self: object, name: TopicName, there: bool) -> None:
+            nonlocal failures
+            failures -= 1
+            if failures >= 0:
+                raise KeyError(name)
+            change(name, there)
+
+        monkeypatch.setattr(type(followed), "change", failing)
+        await made.load("orders-0")
+        await made.load("orders-1")
+        await until(lambda: told(peer)[0] == full("orders-0", "orders-1"))
+        await made.load("orders-2")
+        await until(lambda: told(peer)[0] == full("orders-0", "orders-1", "orders-2"))
+
+    in_a_broker(scenario)

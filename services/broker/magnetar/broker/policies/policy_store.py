@@ -1,14 +1,15 @@
 """Policies as they are in metadata, and the news of their changes.
 
 A topic's policies are read when it loads; changes reach loaded topics through watches. Watches are hints: one
-that was lost is followed by a look at everything that is loaded, and an answer is always read, never patched.
+that was lost is made again, with a look at everything that is loaded, and an answer is always read, never
+patched.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from functools import partial
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import (
@@ -17,18 +18,13 @@ from magnetar.broker.policies.effective import (
     resolve,
     resolve_namespace,
 )
-from magnetar.common.errors import MetadataError, NamespaceNotFound, WatchLost
+from magnetar.common.errors import NamespaceNotFound
+from magnetar.common.metadata.following import follow_for_ever
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import Namespace, TopicPolicies, decode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
-from magnetar.common.obs.logs import get_logger
-
-log = get_logger(__name__)
-
-RETRY_S: Final = 1.0
-"""After a watch that could not be had, before the next one."""
 
 Changed = Callable[[NamespaceName | None, TopicName | None], None]
 """Told that the policies of a namespace, of a topic, or (both None) of nobody knows whom have changed."""
@@ -52,9 +48,13 @@ class PolicyStore:
         """Follow changes until `close`; `changed` is called for each, from the event loop."""
         assert not self._tasks, "policies are followed already"
         self._changed = changed
+        followed = (
+            ("policies of namespaces", self._keys.namespaces_prefix(), self._namespace_changed),
+            ("policies of topics", self._keys.topic_policies_prefix(), self._topic_changed),
+        )
         self._tasks = [
-            asyncio.create_task(self._follow(self._keys.namespaces_prefix(), self._namespace_changed)),
-            asyncio.create_task(self._follow(self._keys.topic_policies_prefix(), self._topic_changed)),
+            asyncio.create_task(follow_for_ever(name, partial(self._follow, prefix, told)), name=name)
+            for name, prefix, told in followed
         ]
 
     async def close(self) -> None:
@@ -106,26 +106,26 @@ class PolicyStore:
         self._namespaces.clear()
         self._tell(None, None)
 
+    def _forget(self) -> None:
+        """What is known may be old from here on."""
+        self._namespaces.clear()
+        self.generation += 1
+
     def _tell(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
         self.generation += 1
         if self._changed is not None and self._tasks:
             self._changed(namespace, topic)
 
     async def _follow(self, prefix: str, changed: Callable[[str], None]) -> None:
-        """Until the store is closed; a watch that is lost, or not to be had, is made again."""
-        while True:
-            changes = self._metadata.watch(prefix)
+        """Until the watch fails or the store is closed."""
+        changes = self._metadata.watch(prefix)
+        try:
             self._watched.add(prefix)
-            try:
-                async for change in changes:
-                    changed(change.key)
-                return
-            except WatchLost:
-                pass
-            except MetadataError as error:
-                log.warning("policies are not watched now", prefix=prefix, error=str(error))
-                await asyncio.sleep(RETRY_S)
-            finally:
-                self._watched.discard(prefix)
-                self._everything_changed()
-                await changes.aclose()
+            # Whatever has changed while nobody watched is read now, and later changes are heard.
+            self._everything_changed()
+            async for change in changes:
+                changed(change.key)
+        finally:
+            self._watched.discard(prefix)
+            self._forget()
+            await changes.aclose()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final
+from functools import partial
 
 from magnetar.broker.peer import Peer
 from magnetar.broker.topics.topic_list import MatchingTopics, TopicListWatcher
 from magnetar.broker.topics.topic_pattern import TopicPattern
 from magnetar.broker.topics.topic_registry import TopicRegistry
-from magnetar.common.errors import MetadataError, WatchLost
+from magnetar.common.errors import WatchLost
+from magnetar.common.metadata.following import follow_for_ever
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.naming.namespace_name import NamespaceName
@@ -23,9 +24,6 @@ from magnetar.common.naming.topic_name import NON_PERSISTENT, PERSISTENT, TopicN
 from magnetar.common.obs.logs import get_logger
 
 log = get_logger(__name__)
-
-RETRY_S: Final = 1.0
-"""After a watch that could not be had, before the next one."""
 
 
 class _NamespaceTopics:
@@ -125,7 +123,8 @@ class TopicLists:
             followed.ready.set_result(None)
         else:
             followed.task = asyncio.create_task(
-                self._follow_metadata(namespace, followed), name=f"topics of {namespace}"
+                follow_for_ever("topics of namespaces", partial(self._follow_metadata, namespace, followed)),
+                name=f"topics of {namespace}",
             )
         return followed
 
@@ -137,27 +136,24 @@ class TopicLists:
     async def _follow_metadata(self, namespace: NamespaceName, followed: _NamespaceTopics) -> None:
         prefix = self._keys.topic_heads_prefix(PERSISTENT, namespace)
         topic_of = self._keys.topic_of_head
-        while True:
-            changes = self._metadata.watch(prefix)
-            try:
-                listing = await self._metadata.children(prefix)
-                followed.replace(topic_of(item.key) for item in listing.items)
-                if not followed.ready.done():
-                    followed.ready.set_result(None)
-                async for change in changes:
-                    if change.version > listing.revision:
-                        followed.change(topic_of(change.key), change.value is not None)
-                return
-            except WatchLost:
-                pass
-            except MetadataError as error:
-                log.warning("topics are not watched now", namespace=str(namespace), error=str(error))
-                if not followed.ready.done():
-                    # Those who wait are told, and the next one tries anew.
-                    self._followed.pop((PERSISTENT, namespace), None)
-                    followed.ready.set_exception(error)
-                    followed.ready.exception()
-                    return
-                await asyncio.sleep(RETRY_S)
-            finally:
-                await changes.aclose()
+        changes = self._metadata.watch(prefix)
+        try:
+            listing = await self._metadata.children(prefix)
+            followed.replace(topic_of(item.key) for item in listing.items)
+            if not followed.ready.done():
+                followed.ready.set_result(None)
+            async for change in changes:
+                if change.version > listing.revision:
+                    followed.change(topic_of(change.key), change.value is not None)
+        except WatchLost:
+            raise
+        except Exception as error:
+            if followed.ready.done():
+                raise
+            # Those who wait are told, and the next one tries anew.
+            log.warning("topics cannot be watched", namespace=str(namespace), error=str(error))
+            self._followed.pop((PERSISTENT, namespace), None)
+            followed.ready.set_exception(error)
+            followed.ready.exception()
+        finally:
+            await changes.aclose()
