@@ -11,6 +11,7 @@ from magnetar.common.metadata.values import Policies
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.varint import encode_varint
+from structlog.testing import capture_logs
 
 from tests.integration.raw.transcript import payload_frame
 from tests.unit.broker.topics.fakes import FakePeer
@@ -46,7 +47,7 @@ def run(*entries: bytes, counts: list[int] | None = None) -> SendRun:
 
 
 def opened(gate_policies: EffectivePolicies, clock: SteppedClock | None = None) -> PublishGate | None:
-    return PublishLimits(BrokerConfig(), clock or SteppedClock()).gate(gate_policies)
+    return PublishLimits(BrokerConfig(), clock or SteppedClock()).gate("t", gate_policies)
 
 
 def producer() -> tuple[Producer, FakePeer]:
@@ -74,6 +75,19 @@ def test_messages_over_the_size_are_refused_one_by_one() -> None:
     assert admitted.byte_length == 2 * len(small)
     assert peer.answers == [(1, "refused")]
     assert gate.admit(who, run(large)) is None
+
+
+def test_of_refused_messages_there_is_one_line_in_the_log() -> None:
+    gate = opened(policies(max_message_bytes=100))
+    assert gate is not None
+    who, _ = producer()
+    with capture_logs() as lines:
+        for _ in range(50):
+            gate.admit(who, run(entry(), entry(b"l" * 100), entry(b"l" * 100)))
+    assert [(line["event"], line["topic"], line["producer"], line["entries"]) for line in lines] == [
+        ("publish refused", "t", "p", 2)
+    ]
+    assert "over this topic's 100" in lines[0]["error"]
 
 
 def test_where_encryption_is_required_a_message_has_keys() -> None:
@@ -119,7 +133,7 @@ def test_the_rate_of_the_broker_holds_for_all_topics_together() -> None:
     clock = SteppedClock()
     rates = RateConfig(broker_publish_messages=10)
     limits = PublishLimits(BrokerConfig(policies=PolicyConfig(rates=rates)), clock)
-    first, second = limits.gate(policies()), limits.gate(policies())
+    first, second = limits.gate("t", policies()), limits.gate("t", policies())
     assert first is not None
     assert second is not None
     who, peer = producer()
@@ -132,13 +146,13 @@ def test_the_rate_of_the_broker_holds_for_all_topics_together() -> None:
 def test_a_new_policy_does_not_forgive_what_a_rate_is_owed() -> None:
     clock = SteppedClock()
     limits = PublishLimits(BrokerConfig(), clock)
-    gate = limits.gate(policies(publish_rate=Rate(messages=10)))
+    gate = limits.gate("t", policies(publish_rate=Rate(messages=10)))
     assert gate is not None
     who, peer = producer()
     gate.admit(who, run(entry(), counts=[30]))
-    gate = limits.gate(policies(publish_rate=Rate(messages=20)), gate)
+    gate = limits.gate("t", policies(publish_rate=Rate(messages=20)), gate)
     assert gate is not None
     gate.admit(who, run(entry()))
     assert abs(peer.paused_s[-1] - 22 / 20) < 1e-6
     clock.now += 1.2
-    assert limits.gate(policies(), gate) is None
+    assert limits.gate("t", policies(), gate) is None

@@ -12,7 +12,7 @@ from magnetar.broker.error_codes import code_of
 from magnetar.broker.policies.effective import EffectivePolicies, Rate
 from magnetar.broker.policies.token_bucket import Throttle
 from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publishing import REFUSED_MESSAGES, part_of, send_errors
+from magnetar.broker.topics.publishing import REFUSED_MESSAGES, Refusals, part_of, send_errors
 from magnetar.common.errors import (
     BrokerError,
     DataCorruption,
@@ -37,12 +37,15 @@ class PublishGate:
         "_clock",
         "_delay_ms_max",
         "_encrypted_only",
+        "_refusals",
+        "_topic",
         "rate",
         "times_limited",
     )
 
     def __init__(
         self,
+        topic: str,
         *,
         bytes_max: int = 0,
         delay_ms_max: int = 0,
@@ -52,12 +55,14 @@ class PublishGate:
         clock: Clock,
     ) -> None:
         """Limits of 0 are none."""
+        self._topic = topic
         self._bytes_max = bytes_max
         self._delay_ms_max = delay_ms_max
         self._encrypted_only = encrypted_only
         self.rate = rate
         self._broker_rate = broker_rate
         self._clock = clock
+        self._refusals: Refusals | None = None
         self.times_limited = 0
         """Times that a producer's connection was left unread for a while because of a rate."""
 
@@ -85,17 +90,22 @@ class PublishGate:
 
     def _without_refused(self, producer: Producer, sends: SendRun) -> SendRun | None:
         refused = []
+        last: BrokerError | None = None
         for index, entry in enumerate(sends.entries):
             error = self._error(entry)
             if error is not None:
                 refused.append(index)
+                last = error
                 code = code_of(error)
                 REFUSED_MESSAGES.labels(ServerError.Name(code)).inc()
                 producer.peer.write(
                     commands.send_error(producer.producer_id, sends.sequence_id(index), code, str(error))
                 )
-        if not refused:
+        if last is None:
             return sends
+        if self._refusals is None:
+            self._refusals = Refusals(self._topic, self._clock)
+        self._refusals.note(producer.name, len(refused), last)
         gone = set(refused)
         return part_of(sends, [index for index in range(len(sends.entries)) if index not in gone])
 
@@ -143,8 +153,10 @@ class PublishLimits:
         rate = Rate(max(0, rates.broker_publish_messages), max(0, rates.broker_publish_bytes))
         self._rate = Throttle(rate, clock.monotonic()) if rate else None
 
-    def gate(self, policies: EffectivePolicies, former: PublishGate | None = None) -> PublishGate | None:
-        """What a topic's policies ask for, None when that is nothing.
+    def gate(
+        self, topic: str, policies: EffectivePolicies, former: PublishGate | None = None
+    ) -> PublishGate | None:
+        """What a topic's policies ask for, None when that is nothing; `topic` is its full name.
 
         `former` is the topic's gate until now: what its rate owes goes on being owed.
         """
@@ -161,6 +173,7 @@ class PublishLimits:
         ):
             return None
         gate = PublishGate(
+            topic,
             bytes_max=bytes_max,
             delay_ms_max=delay_ms_max,
             encrypted_only=policies.encryption_required,

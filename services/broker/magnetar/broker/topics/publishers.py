@@ -48,7 +48,7 @@ class Publishers(ABC):
         """`publish_limits`: None leaves limits on what is published out of it."""
         self._publish_limits = publish_limits
         self.gate: PublishGate | TerminatedGate | None = (
-            None if publish_limits is None else publish_limits.gate(policies)
+            None if publish_limits is None else publish_limits.gate(name.full, policies)
         )
         """What messages have to pass; None where they are free to come."""
         self.name = name
@@ -98,7 +98,7 @@ class Publishers(ABC):
         """Other policies hold from now on. Called from the event loop, also when nothing differs."""
         self.policies = policies
         if self._publish_limits is not None and not isinstance(self.gate, TerminatedGate):
-            self.gate = self._publish_limits.gate(policies, self.gate)
+            self.gate = self._publish_limits.gate(self.name.full, policies, self.gate)
         if policies.encryption_required:
             for producer in list(self.producers.values()):
                 if not producer.encrypts:

@@ -9,7 +9,7 @@ from typing import Final
 from magnetar.broker.error_codes import code_of
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.topics.producer import Producer
-from magnetar.common.errors import StorageError
+from magnetar.common.errors import BrokerError, StorageError
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
@@ -123,7 +123,7 @@ class Refusals:
         self._entries = 0
         self._quiet_until = float("-inf")
 
-    def note(self, producer: str, entries: int, error: StorageError) -> None:
+    def note(self, producer: str, entries: int, error: BrokerError | StorageError) -> None:
         """So many entries of a producer were refused."""
         self._entries += entries
         now = self._clock.monotonic()
