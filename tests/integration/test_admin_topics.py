@@ -13,96 +13,6 @@ from tests.integration.clients import publish
 from tests.integration.harness import eventually
 from tests.integration.rest import Rest
 
-STATS_KEYS = {
-    "msgRateIn",
-    "msgThroughputIn",
-    "msgRateOut",
-    "msgThroughputOut",
-    "bytesInCounter",
-    "msgInCounter",
-    "systemTopicBytesInCounter",
-    "bytesOutCounter",
-    "msgOutCounter",
-    "bytesOutInternalCounter",
-    "averageMsgSize",
-    "msgChunkPublished",
-    "storageSize",
-    "backlogSize",
-    "backlogQuotaLimitSize",
-    "backlogQuotaLimitTime",
-    "oldestBacklogMessageAgeSeconds",
-    "publishRateLimitedTimes",
-    "earliestMsgPublishTimeInBacklogs",
-    "offloadedStorageSize",
-    "lastOffloadLedgerId",
-    "lastOffloadSuccessTimeStamp",
-    "lastOffloadFailureTimeStamp",
-    "ongoingTxnCount",
-    "abortedTxnCount",
-    "committedTxnCount",
-    "publishers",
-    "waitingPublishers",
-    "subscriptions",
-    "replication",
-    "deduplicationStatus",
-    "nonContiguousDeletedMessagesRanges",
-    "nonContiguousDeletedMessagesRangesSerializedSize",
-    "delayedMessageIndexSizeInBytes",
-    "compaction",
-    "ownerBroker",
-}
-"""Of a recorded answer; the name of the oldest backlog's subscription comes only with a backlog."""
-
-SUBSCRIPTION_KEYS = {
-    "msgRateOut",
-    "msgThroughputOut",
-    "bytesOutCounter",
-    "msgOutCounter",
-    "msgRateRedeliver",
-    "messageAckRate",
-    "chunkedMessageRate",
-    "msgBacklog",
-    "backlogSize",
-    "earliestMsgPublishTimeInBacklog",
-    "msgBacklogNoDelayed",
-    "blockedSubscriptionOnUnackedMsgs",
-    "msgDelayed",
-    "msgInReplay",
-    "unackedMessages",
-    "type",
-    "msgRateExpired",
-    "totalMsgExpired",
-    "lastExpireTimestamp",
-    "lastConsumedFlowTimestamp",
-    "lastConsumedTimestamp",
-    "lastAckedTimestamp",
-    "lastMarkDeleteAdvancedTimestamp",
-    "consumers",
-    "isDurable",
-    "isReplicated",
-    "allowOutOfOrderDelivery",
-    "consumersAfterMarkDeletePosition",
-    "drainingHashesCount",
-    "drainingHashesClearedTotal",
-    "drainingHashesUnackedMessages",
-    "nonContiguousDeletedMessagesRanges",
-    "nonContiguousDeletedMessagesRangesSerializedSize",
-    "delayedMessageIndexSizeInBytes",
-    "subscriptionProperties",
-    "filterProcessedMsgCount",
-    "filterAcceptedMsgCount",
-    "filterRejectedMsgCount",
-    "filterRescheduledMsgCount",
-    "dispatchThrottledMsgEventsBySubscriptionLimit",
-    "dispatchThrottledBytesEventsBySubscriptionLimit",
-    "dispatchThrottledMsgEventsByTopicLimit",
-    "dispatchThrottledBytesEventsByTopicLimit",
-    "dispatchThrottledMsgEventsByBrokerLimit",
-    "dispatchThrottledBytesEventsByBrokerLimit",
-    "durable",
-    "replicated",
-}
-
 
 def payloads(count: int) -> list[bytes]:
     return [b"m%d" % number for number in range(count)]
@@ -199,7 +109,6 @@ def test_figures_of_a_topic_have_pulsars_names(rest: Rest, namespace: str, clien
         consumer.acknowledge(consumer.receive(5_000)) if _ < 2 else consumer.receive(5_000)
     eventually(lambda: backlog(rest, path, "s") == 3, "two acknowledgements arrive")
     stats = rest.get(f"{path}/stats")
-    assert STATS_KEYS <= set(stats) <= STATS_KEYS | {"oldestBacklogMessageSubscriptionName"}
     assert (stats["msgInCounter"], stats["msgOutCounter"], stats["waitingPublishers"]) == (5, 5, 0)
     assert (stats["backlogQuotaLimitSize"], stats["deduplicationStatus"]) == (-1, "Disabled")
     (publisher,) = stats["publishers"]
@@ -207,7 +116,6 @@ def test_figures_of_a_topic_have_pulsars_names(rest: Rest, namespace: str, clien
     assert publisher["metadata"] == {"app": "x"}
     assert publisher["connectedSince"].endswith("Z")
     subscription = stats["subscriptions"]["s"]
-    assert set(subscription) == SUBSCRIPTION_KEYS | {"activeConsumerName"}
     assert (subscription["type"], subscription["activeConsumerName"]) == ("Exclusive", "c")
     (shown,) = subscription["consumers"]
     assert (shown["consumerName"], shown["msgOutCounter"], shown["metadata"]) == ("c", 5, {"k": "v"})
@@ -244,7 +152,6 @@ def test_figures_of_a_non_persistent_topic(rest: Rest, namespace: str, client: p
     publish(client, topic, payloads(3))
     stats = rest.get(f"{path}/stats")
     assert stats["msgInCounter"] == 3
-    assert set(stats) == STATS_KEYS - {"deduplicationStatus"} | {"msgDropRate"}
     assert set(stats["subscriptions"]["s"]) >= {"msgDropRate", "type"}
     assert rest.get(f"{path}/internalStats")["entriesAddedCounter"] == 3
     assert rest.get(f"/non-persistent/{namespace}") == [topic]

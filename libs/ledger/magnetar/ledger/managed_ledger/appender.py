@@ -229,6 +229,13 @@ class Appender:
         self._drain_queue()
 
     @property
+    def pending_entries(self) -> int:
+        """Entries that were taken and are not confirmed."""
+        return sum(
+            [len(run.entries) for publishes in (self._pending, self._queue) for run, _ in publishes or ()]
+        )
+
+    @property
     def drained(self) -> bool:
         """True when nothing waits or is on its way."""
         return not self._queue and not self._pending

@@ -184,6 +184,12 @@ class CursorLedger:
         head = self._head.decode()
         return read_ref(head.cursor_ledger) if head.HasField("cursor_ledger") else None
 
+    @property
+    def last_position(self) -> Position | None:
+        """The last record of that ledger; None before the first one."""
+        ref = self.ref
+        return None if ref is None else Position(ref.id, self._entries - 1)
+
     # Flushing
 
     @property

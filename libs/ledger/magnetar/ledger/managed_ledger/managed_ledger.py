@@ -226,7 +226,17 @@ class ManagedLedger:
         """Bytes of the existing entries."""
         return self._spans.byte_length
 
+    @property
+    def pending_entries(self) -> int:
+        """Entries that were taken and are not confirmed."""
+        return self._appender.pending_entries
+
     # Cursors
+
+    @property
+    def cursor_records(self) -> Position | None:
+        """Where the last record of the durable cursors is; None before the first one."""
+        return self._cursor_ledger.last_position
 
     @property
     def cursors(self) -> Mapping[str, Cursor]:

@@ -8,19 +8,30 @@ from typing import Any, Final
 from aiohttp import web
 from magnetar.broker.admin.call import Call, answer
 from magnetar.broker.admin.internal_stats import internal_stats
+from magnetar.broker.admin.merged_stats import merged_stats
 from magnetar.broker.admin.partitioned import metadata_json
+from magnetar.broker.admin.subscription_stats import Wanted
 from magnetar.broker.admin.topic_calls import all_parts, loaded, partitions_of
-from magnetar.broker.admin.topic_stats import Wanted, merged_stats, topic_stats
+from magnetar.broker.admin.topic_stats import topic_stats
 from magnetar.broker.admin.topics import topic_routes
+from magnetar.broker.topics import topic_backlog
+from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import TopicNotFound
 
 
-def _wanted(call: Call) -> Wanted:
-    return Wanted(
+async def _figures(call: Call, topic: Topic) -> dict[str, Any]:
+    """What the call asks for of one topic. Raises StorageError."""
+    earliest_ms = {}
+    if call.flag("getEarliestTimeInBacklog") and isinstance(topic, PersistentTopic):
+        earliest_ms = await topic_backlog.earliest_by_subscription(topic)
+    wanted = Wanted(
         publishers=not call.flag("excludePublishers"),
         consumers=not call.flag("excludeConsumers"),
         reason=call.flag("whyNotDispatching"),
+        earliest_ms=earliest_ms,
     )
+    return topic_stats(topic, wanted, _owner(call))
 
 
 def _owner(call: Call) -> str:
@@ -29,14 +40,14 @@ def _owner(call: Call) -> str:
 
 
 async def _stats(call: Call) -> web.Response:
-    return answer(topic_stats(await loaded(call), _wanted(call), _owner(call)))
+    return answer(await _figures(call, await loaded(call)))
 
 
 async def _partitioned_stats(call: Call) -> web.Response:
     metadata = await _metadata(call)
     per_partition: dict[str, Any] = {}
     for topic in await all_parts(call):
-        per_partition[topic.name.full] = topic_stats(topic, _wanted(call), _owner(call))
+        per_partition[topic.name.full] = await _figures(call, topic)
         await asyncio.sleep(0)
     return answer(
         {

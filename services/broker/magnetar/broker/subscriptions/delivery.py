@@ -35,6 +35,11 @@ class Delivery(Protocol):
         ...
 
     @property
+    def waiting(self) -> int:
+        """Entries that were looked at and wait for a consumer that cannot take them now."""
+        ...
+
+    @property
     def candidates(self) -> Sequence[Consumer]:
         """Those of the consumers that entries may go to now."""
         ...

@@ -25,6 +25,9 @@ class DueEntries:
         self._queue: deque[tuple[int, int]] = deque()
         self._beyond = ReplaySet()
 
+    def __len__(self) -> int:
+        return len(self._queue) + len(self._beyond)
+
     def __bool__(self) -> bool:
         return bool(self._queue) or bool(self._beyond)
 

@@ -44,6 +44,10 @@ class IndividualDelivery:
         return None
 
     @property
+    def waiting(self) -> int:
+        return 0
+
+    @property
     def candidates(self) -> Sequence[Consumer]:
         return self._consumers
 

@@ -67,6 +67,10 @@ class NonPersistentSubscription:
         """Nothing waits: messages are given out at once or dropped."""
         return 0
 
+    @property
+    def in_replay(self) -> int:
+        return 0
+
     def why_not_dispatching(self) -> str | None:
         reasons = [consumer.held_back_by for consumer in self.consumers]
         if not reasons:

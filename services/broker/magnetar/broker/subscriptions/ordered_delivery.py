@@ -43,6 +43,10 @@ class OrderedDelivery:
         return None
 
     @property
+    def waiting(self) -> int:
+        return 0
+
+    @property
     def candidates(self) -> Sequence[Consumer]:
         return self._dispatcher.consumers
 

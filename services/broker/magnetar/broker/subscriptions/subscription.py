@@ -155,6 +155,19 @@ class Subscription:
         return count_delayed(delays, self.cursor)
 
     @property
+    def source(self) -> EntrySource | None:
+        """What it delivers from; None while no consumer is connected."""
+        return self._source
+
+    @property
+    def in_replay(self) -> int:
+        """Entries that were looked at and wait to be delivered; Shared and Key_Shared only."""
+        source, delivery = self._source, self._delivery
+        if source is None or delivery is None or not delivery.individual:
+            return 0
+        return source.replays + delivery.waiting
+
+    @property
     def _individual(self) -> bool:
         """True while consumers hold entries of their own: on Shared and Key_Shared."""
         return self._delivery is not None and self._delivery.individual

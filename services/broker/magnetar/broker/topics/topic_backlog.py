@@ -12,15 +12,26 @@ from typing import TYPE_CHECKING, Final
 from magnetar.common.naming.position import Position
 
 if TYPE_CHECKING:
+    from magnetar.broker.subscriptions.subscription import Subscription
     from magnetar.broker.topics.persistent_topic import PersistentTopic
 
 UNKNOWN_AGE_S: Final = -1
 
 
+def slowest(topic: PersistentTopic) -> Subscription | None:
+    """The durable subscription that is furthest behind; None without any."""
+    durable = [each for each in topic.subscriptions.values() if each.cursor.durable]
+    return min(durable, key=_mark_of, default=None)
+
+
+def _mark_of(subscription: Subscription) -> Position:
+    return subscription.cursor.mark_delete
+
+
 def slowest_mark(topic: PersistentTopic) -> Position | None:
     """The mark-delete position of the slowest durable subscription; None without any."""
-    durable = [each.cursor.mark_delete for each in topic.subscriptions.values() if each.cursor.durable]
-    return min(durable, default=None)
+    found = slowest(topic)
+    return None if found is None else found.cursor.mark_delete
 
 
 def backlog_bytes(topic: PersistentTopic) -> int:
@@ -75,3 +86,16 @@ async def oldest_age_s(topic: PersistentTopic, now_ms: int) -> int:
     slowest = slowest_mark(topic)
     published_ms = None if slowest is None else await publish_time_after(topic, slowest)
     return UNKNOWN_AGE_S if published_ms is None else max(0, (now_ms - published_ms) // 1000)
+
+
+async def earliest_by_subscription(topic: PersistentTopic) -> dict[str, int]:
+    """When the oldest message in each backlog was published, by subscription. Raises StorageError.
+
+    The slowest one comes last, and so is the one that is kept in mind.
+    """
+    found = {}
+    for subscription in sorted(topic.subscriptions.values(), key=_mark_of, reverse=True):
+        published_ms = await publish_time_after(topic, subscription.cursor.mark_delete)
+        if published_ms is not None:
+            found[subscription.name] = published_ms
+    return found

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from magnetar.broker.admin.topic_stats import Wanted, subscription_stats
+from magnetar.broker.admin.subscription_stats import Wanted, subscription_stats
 from magnetar.broker.subscriptions.membership import SubType
 
 from tests.unit.broker.subscriptions.serving import Serving
