@@ -6,6 +6,7 @@ from magnetar.ledger.managed_ledger.delayed_chunks import CHUNK_ENTRIES, decode_
 from magnetar.ledger.managed_ledger.delayed_index import (
     HEAP_ENTRIES_MAX,
     LEAD_MS,
+    SOON_ENTRIES_MAX,
     SOON_MS,
     DelayedChunk,
     DelayedIndex,
@@ -99,6 +100,45 @@ def test_what_comes_after_a_chunk_that_is_still_to_be_loaded_waits_for_it() -> N
     assert index.take_due(NOW + 2 * HOUR, 9) == []
     disk.load(index, NOW + 2 * HOUR)
     assert index.take_due(NOW + 2 * HOUR, 9) == [(1, 1), (1, 0)]
+
+
+def test_any_number_of_entries_due_at_one_instant_comes_back_a_little_at_a_time() -> None:
+    index, disk = DelayedIndex(), Disk()
+    count, lot = 200_000, 10_000
+    for first in range(0, count, lot):
+        for entry_id in range(first, first + lot):
+            index.add(NOW + HOUR, 1, entry_id)
+        disk.write(index.seal(NOW))
+    disk.write(index.seal(NOW, everything=True))
+    assert len(index._heap) == 0
+    due: list[tuple[int, int]] = []
+    disk.load(index, NOW + HOUR - LEAD_MS)
+    assert index.take_due(NOW + HOUR - 1, 9) == []
+    assert index.next_event_ms() == NOW + HOUR, "nothing to be done before: memory is full"
+    while index.count:
+        disk.load(index, NOW + HOUR)
+        assert len(index._heap) < HEAP_ENTRIES_MAX + CHUNK_ENTRIES
+        taken = index.take_due(NOW + HOUR, 1_000)
+        assert taken, "it never stops before all are out"
+        due += taken
+    assert due == [(1, entry_id) for entry_id in range(count)]
+    assert index.next_event_ms() is None
+
+
+def test_however_many_entries_are_due_soon_those_in_memory_are_bounded() -> None:
+    index, disk = DelayedIndex(), Disk()
+    count, lot = 400_000, 10_000
+    for first in range(0, count, lot):
+        for entry_id in range(first, first + lot):
+            index.add(NOW + entry_id % SOON_MS, 1, entry_id)
+        disk.write(index.seal(NOW))
+        assert len(index._heap) < 2 * SOON_ENTRIES_MAX + lot
+    due: list[tuple[int, int]] = []
+    while index.count:
+        disk.load(index, NOW + SOON_MS)
+        due += index.take_due(NOW + SOON_MS, 1_000)
+    assert due == sorted(due, key=lambda position: (position[1] % SOON_MS, position))
+    assert len(due) == count
 
 
 def test_after_a_restart_what_was_written_is_known_and_what_is_due_is_left_to_be_read() -> None:

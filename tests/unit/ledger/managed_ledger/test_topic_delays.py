@@ -145,6 +145,25 @@ def test_after_a_crash_what_was_written_is_known_and_the_rest_is_read_again() ->
     simulated(scenario)
 
 
+def test_more_entries_due_at_one_instant_than_fit_memory_all_come_in_order() -> None:
+    async def scenario(process: Process) -> None:
+        topic, ledger_id, now = await with_cursor(process)
+        sub, count, due_ms = Subscription(topic), 4 * HEAP_ENTRIES_MAX, now + 20_000
+        for entry_id in range(count):
+            sub.delays.hold(due_ms, ledger_id, entry_id)
+            if entry_id % 1_000 == 0:
+                sub.delays.settle()
+                await asyncio.sleep(0)
+        await until(lambda: topic.ctx.clock.wall_ms() >= due_ms - 100)
+        assert sub.delays.index.byte_size < 2 * 56 * HEAP_ENTRIES_MAX, "not all of them"
+        await until(lambda: len(sub.due) >= count)
+        assert sub.due == [(ledger_id, entry_id) for entry_id in range(count)]
+        assert sub.due_ms[0] >= due_ms
+        assert sub.due_ms[-1] < due_ms + 2_000
+
+    simulated(scenario)
+
+
 def test_chunks_move_along_when_the_cursor_ledger_rolls_and_come_back_in_time() -> None:
     config = replace(ONE_LEDGER, cursor_ledger_entries_max=30)
 

@@ -6,7 +6,8 @@ any time: who then reads the entry finds its time again and adds it again. That 
 In memory is a roaring bitmap a ledger of all entries in the index (it answers "must this be read?"), a heap
 of those that are due next, and a line for every *chunk*: about a thousand entries in the order of their time,
 on disk in the cursor ledger. When the heap is full, what is not due soon becomes chunks; a chunk comes back
-into the heap shortly before the first of its entries is due. An entry that left the bitmap is no longer in
+into the heap shortly before the first of its entries is due, or later, when those that come before it have
+made room: however many are due at one time, only so many are in memory. An entry that left the bitmap is no longer in
 the index, wherever else it is still found.
 """
 
@@ -34,6 +35,9 @@ HEAP_ENTRIES_MAX: Final = 16_384
 SOON_MS: Final = 3_000
 """What is due within this stays in the heap: it would be back before it pays to write it."""
 
+SOON_ENTRIES_MAX: Final = 65_536
+"""But no more than so many entries stay."""
+
 LEAD_MS: Final = 2_000
 """A chunk is loaded so long before the first of its entries is due."""
 
@@ -44,10 +48,10 @@ class DelayedChunk:
     `entry_id` is its place there, -1 while it is not known to be there.
     """
 
-    __slots__ = ("byte_length", "data", "entry_id", "first_ms", "keys", "last_ledger_id")
+    __slots__ = ("byte_length", "data", "entry_id", "first_key", "keys", "last_ledger_id")
 
-    def __init__(self, first_ms: int, last_ledger_id: int) -> None:
-        self.first_ms = first_ms
+    def __init__(self, first_key: int, last_ledger_id: int) -> None:
+        self.first_key = first_key
         self.last_ledger_id = last_ledger_id
         self.keys: list[int] | None = None
         self.data: bytes | None = None
@@ -55,7 +59,12 @@ class DelayedChunk:
         self.entry_id = -1
 
     def __lt__(self, other: DelayedChunk) -> bool:
-        return self.first_ms < other.first_ms
+        return self.first_key < other.first_key
+
+    @property
+    def first_ms(self) -> int:
+        """When the first of its entries is due."""
+        return time_of(self.first_key)
 
     def encode(self) -> None:
         """From keys to a record: a millisecond's work."""
@@ -127,7 +136,7 @@ class DelayedIndex:
     def next_event_ms(self) -> int | None:
         """When there is something to do next: an entry is due, or a chunk is to be loaded."""
         at = time_of(self._heap[0]) if self._heap else None
-        if self._chunks:
+        if self._chunks and self._has_room_for(self._chunks[0]):
             load_at = self._chunks[0].first_ms - LEAD_MS
             return load_at if at is None or load_at < at else at
         return at
@@ -147,9 +156,9 @@ class DelayedIndex:
 
         None that would come after an entry of a chunk that is still to be loaded.
         """
-        if self._chunks:
-            now_ms = min(now_ms, self._chunks[0].first_ms - 1)
         end = pack(now_ms + 1, 0, 0)
+        if self._chunks:
+            end = min(end, self._chunks[0].first_key)
         heap, bitmaps = self._heap, self._bitmaps
         due: list[tuple[int, int]] = []
         while heap and heap[0] < end and len(due) < entries_max:
@@ -173,7 +182,7 @@ class DelayedIndex:
         if len(self._heap) < self._seal_at and not everything:
             return []
         keys = sorted(self._heap)
-        soon = bisect_left(keys, pack(now_ms + SOON_MS, 0, 0))
+        soon = min(bisect_left(keys, pack(now_ms + SOON_MS, 0, 0)), SOON_ENTRIES_MAX)
         sealed = [_chunk(keys[at : at + CHUNK_ENTRIES]) for at in range(soon, len(keys), CHUNK_ENTRIES)]
         del keys[soon:]
         self._heap = keys  # what is sorted is a heap
@@ -183,9 +192,16 @@ class DelayedIndex:
         return sealed
 
     def chunk_to_load(self, now_ms: int) -> DelayedChunk | None:
-        """The chunk that is needed next, once it is time."""
+        """The chunk that is needed next, once it is time and there is room for it."""
         chunks = self._chunks
-        return chunks[0] if chunks and chunks[0].first_ms <= now_ms + LEAD_MS else None
+        if chunks and chunks[0].first_ms <= now_ms + LEAD_MS and self._has_room_for(chunks[0]):
+            return chunks[0]
+        return None
+
+    def _has_room_for(self, chunk: DelayedChunk) -> bool:
+        """A chunk does not come back before what comes before it went out, where that is much."""
+        heap = self._heap
+        return len(heap) < HEAP_ENTRIES_MAX or heap[0] > chunk.first_key
 
     def load(self, chunk: DelayedChunk, keys: Iterable[int]) -> None:
         """The entries of a chunk; it is of no more use on disk. Nothing when it was dropped meanwhile."""
@@ -225,7 +241,8 @@ class DelayedIndex:
             before = len(bitmap)
             bitmap.update(entry_ids)
             self.count += len(bitmap) - before
-        chunk = DelayedChunk(content.times_ms[0], max(ledgers))
+        first_key = pack(content.times_ms[0], content.ledger_ids[0], content.entry_ids[0])
+        chunk = DelayedChunk(first_key, max(ledgers))
         chunk.entry_id, chunk.byte_length = entry_id, byte_length
         insort(self._chunks, chunk)
 
@@ -243,6 +260,6 @@ _CHUNK_BYTES: Final = 120
 
 
 def _chunk(keys: list[int]) -> DelayedChunk:
-    chunk = DelayedChunk(time_of(keys[0]), max(position_of(key)[0] for key in keys))
+    chunk = DelayedChunk(keys[0], max(position_of(key)[0] for key in keys))
     chunk.keys = keys
     return chunk
