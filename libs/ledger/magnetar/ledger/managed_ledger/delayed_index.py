@@ -7,8 +7,8 @@ In memory is a roaring bitmap a ledger of all entries in the index (it answers "
 of those that are due next, and a line for every *chunk*: about a thousand entries in the order of their time,
 on disk in the cursor ledger. When the heap is full, what is not due soon becomes chunks; a chunk comes back
 into the heap shortly before the first of its entries is due, or later, when those that come before it have
-made room: however many are due at one time, only so many are in memory. An entry that left the bitmap is no longer in
-the index, wherever else it is still found.
+made room: however many are due at one time, only so many are in memory. An entry that left the bitmap is no
+longer in the index, wherever else it is still found.
 """
 
 from __future__ import annotations
