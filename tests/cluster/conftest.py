@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import uuid
@@ -15,18 +16,15 @@ from tests.cluster.processes import Cluster
 from tests.integration.harness import temporary_directory
 
 NewCluster = Callable[..., Cluster]
-_clusters = pytest.StashKey[list[Cluster]]()
 _failed = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Show the end of each process's log with a failure."""
+    """What a failed test leaves is kept."""
     report = yield
     if report.failed:
         item.stash[_failed] = True
-        for cluster in item.stash.get(_clusters, []):
-            report.sections.append(("logs", cluster.log_tail()))
     return report
 
 
@@ -34,14 +32,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def new_cluster(request: pytest.FixtureRequest) -> Iterator[NewCluster]:
     """Starts a cluster of the test's own, without brokers; all of it is killed at the end."""
     directory = temporary_directory()
-    made: list[Cluster] = []
-    request.node.stash[_clusters] = made
+    numbers = itertools.count(1)
     with ExitStack() as stack:
 
         def make(**options: Any) -> Cluster:
-            cluster = stack.enter_context(Cluster.running(directory / f"cluster-{len(made) + 1}", **options))
-            made.append(cluster)
-            return cluster
+            return stack.enter_context(Cluster.running(directory / f"cluster-{next(numbers)}", **options))
 
         yield make
     if request.node.stash.get(_failed, False):

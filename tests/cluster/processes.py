@@ -125,8 +125,3 @@ class Cluster:
         for process in (*self.brokers, *self.bookies):
             process.kill()
         self.etcd.kill()
-
-    def log_tail(self) -> str:
-        """The ends of all logs, for failure reports."""
-        processes = (*self.brokers, *self.bookies)
-        return "\n".join([*(process.log_tail() for process in processes), self.etcd.log_tail()])

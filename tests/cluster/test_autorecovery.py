@@ -175,11 +175,7 @@ def on_a_cluster(
             await scenario(cluster, one)
 
     with Cluster.running(tmp_path, bookies=bookies, bookie_settings={**QUICK, **(settings or {})}) as cluster:
-        try:
-            asyncio.run(main(cluster))
-        except BaseException:
-            print(cluster.log_tail())
-            raise
+        asyncio.run(main(cluster))
 
 
 def lose(cluster: Cluster, bookie_id: str) -> None:

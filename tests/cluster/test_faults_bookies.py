@@ -69,9 +69,6 @@ def under_load(
     try:
         cluster.start()
         asyncio.run(main())
-    except BaseException:
-        print(cluster.log_tail())
-        raise
     finally:
         cluster.kill()
 

@@ -70,11 +70,7 @@ def test_kills_of_the_broker_and_of_bookies_lose_nothing_and_bring_back_nothing(
 ) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     with Cluster.running(tmp_path, bookies=4, bookie_settings=QUICK) as cluster:
-        try:
-            run_cycles(BrokerAndBookies(cluster, seed), new_topic(), cycles, seed)
-        except BaseException:
-            print(cluster.log_tail())
-            raise
+        run_cycles(BrokerAndBookies(cluster, seed), new_topic(), cycles, seed)
 
 
 @pytest.mark.full
@@ -84,25 +80,21 @@ def test_publishing_goes_on_while_each_bookie_is_killed_in_turn(tmp_path: Path, 
     with Cluster.running(tmp_path, bookies=bookies, bookie_settings=QUICK) as cluster:
         broker, topic = cluster.broker(SETTINGS), new_topic()
         broker.start()
-        try:
-            keep(broker.endpoint, topic)
-            publisher = Publisher(broker.endpoint, topic, "steady", in_flight=40, pause_s=0.005)
-            publisher.start()
+        keep(broker.endpoint, topic)
+        publisher = Publisher(broker.endpoint, topic, "steady", in_flight=40, pause_s=0.005)
+        publisher.start()
+        publisher.more_receipts(100)
+        for bookie in cluster.bookies:
+            bookie.kill()
+            gaps.append(longest_wait(publisher, 1.5))
             publisher.more_receipts(100)
-            for bookie in cluster.bookies:
-                bookie.kill()
-                gaps.append(longest_wait(publisher, 1.5))
-                publisher.more_receipts(100)
-                bookie.start()
-                publisher.more_receipts(100)
-            publisher.finish()
-            assert not publisher.refused
-            assert_promises_kept(publisher, read_topic(broker.endpoint, topic))
-            broker.kill_and_start()
-            assert_promises_kept(publisher, read_topic(broker.endpoint, topic))
-        except BaseException:
-            print(cluster.log_tail())
-            raise
+            bookie.start()
+            publisher.more_receipts(100)
+        publisher.finish()
+        assert not publisher.refused
+        assert_promises_kept(publisher, read_topic(broker.endpoint, topic))
+        broker.kill_and_start()
+        assert_promises_kept(publisher, read_topic(broker.endpoint, topic))
     print(
         f"\nbroker over {bookies} bookies, each killed: receipts stop for p50 "
         f"{statistics.median(gaps) * 1e3:.0f} ms, maximum {max(gaps) * 1e3:.0f} ms; "

@@ -30,11 +30,7 @@ def with_client(cluster: Cluster, scenario: Callable[[LedgerClient], Awaitable[N
         async with asyncio.timeout(120), LedgerClient.connected(cluster.etcd.url) as client:
             await scenario(client)
 
-    try:
-        asyncio.run(main())
-    except BaseException:
-        print(cluster.log_tail())
-        raise
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("round_", [1, *(pytest.param(n, marks=pytest.mark.full) for n in (0, *range(2, 8)))])

@@ -63,7 +63,7 @@ class WriterProcess:
     def confirms(self, entries: int) -> None:
         """Wait for that many more."""
         target = self.confirmed + entries
-        eventually(lambda: self.confirmed >= target, "the writer process goes on", 30.0)
+        eventually(lambda: self.confirmed >= target, "the writer process goes on", 60.0)
 
     def kill(self) -> None:
         """SIGKILL; returns when everything it had said was heard."""

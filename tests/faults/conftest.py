@@ -15,18 +15,15 @@ import pytest
 from tests.integration.harness import StandaloneServer, temporary_directory
 
 NewServer = Callable[..., StandaloneServer]
-_servers = pytest.StashKey[list[StandaloneServer]]()
 _failed = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Show the end of each server's log with a failure."""
+    """What a failed test leaves is kept."""
     report = yield
     if report.failed:
         item.stash[_failed] = True
-        for server in item.stash.get(_servers, []):
-            report.sections.append(("server log", server.log_tail()))
     return report
 
 
@@ -44,11 +41,9 @@ def directory(request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.fixture
 def new_server(request: pytest.FixtureRequest, directory: Path, cleanup: ExitStack) -> NewServer:
     """Makes a server, not started yet. Those that run at the end of a good test must still stop cleanly."""
-    made = request.node.stash[_servers] = []
 
     def make(settings: dict[str, str] | None = None, **options: Any) -> StandaloneServer:
         server = StandaloneServer(directory, settings, **options)
-        made.append(server)
         cleanup.callback(end, server)
         return server
 

@@ -23,6 +23,7 @@ from tests.integration.harness import (
     Endpoint,
     StandaloneServer,
     external_endpoint,
+    launched,
     temporary_directory,
 )
 from tests.integration.rest import Rest
@@ -51,15 +52,20 @@ SETTINGS = {"acknowledgmentAtBatchIndexLevelEnabled": "true"}
 """Settings of every server here that differ from the defaults."""
 
 _failed_modules: set[str] = set()
+_shared_cluster = pytest.StashKey[Cluster]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Show the end of the server's log with each failure."""
+    """A failure shows the logs of the module's server and what it stands on, whichever test started them."""
     report = yield
     server = getattr(item, "funcargs", {}).get("_module_server")
     if report.failed and server is not None:
-        report.sections.append(("server log", server.log_tail()))
+        cluster = item.session.stash.get(_shared_cluster, None)
+        below = [cluster.etcd, *cluster.bookies] if cluster and isinstance(server, BrokerProcess) else []
+        for process in (server, *below):
+            if process.log_path not in launched:
+                report.sections.append(("log of a process", process.log_tail()))
         _failed_modules.add(item.nodeid.split("::")[0])
     return report
 
@@ -77,12 +83,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def _cluster() -> Iterator[Cluster]:
+def _cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """etcd and three bookies, shared by all modules: each has a broker of its own, one after the other."""
     directory = temporary_directory()
     failed_before = len(_failed_modules)
     try:
         with Cluster.running(directory) as cluster:
+            request.session.stash[_shared_cluster] = cluster
             yield cluster
     finally:
         if len(_failed_modules) > failed_before:

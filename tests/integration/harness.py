@@ -20,8 +20,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Protocol
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,9 +33,6 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 40.0
 LOG_TAIL_BYTES = 20_000
 PORT_MIN = 16_384
-_SETPRIV = shutil.which("setpriv")
-DIES_WITH_ITS_PARENT = (_SETPRIV, "--pdeathsig", "KILL") if _SETPRIV else ()
-"""Before a command: it is killed when the thread ends that started it, be it that this process was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +89,41 @@ def _first_outgoing_port() -> int:
     return first if first >= PORT_MIN + 4_096 else 65_536  # then there is no room below them
 
 
+class Logged(Protocol):
+    """A process that was started here, and what it printed."""
+
+    @property
+    def log_path(self) -> Path: ...
+
+    def log_tail(self) -> str: ...
+
+
+launched: dict[Path, Logged] = {}
+"""Processes by their logs, since the test that runs began: what a failure shows."""
+
 _given_ports: set[int] = set()
 _rng = random.SystemRandom()
+
+
+def spawn(
+    command: Sequence[str], log: IO[bytes], directory: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process that prints to `log` and is killed, where `setpriv` is there, when this one ends.
+
+    The system counts from the end of the thread that starts it: that has to be one that stays.
+    """
+    setpriv = shutil.which("setpriv")
+    whole = [*((setpriv, "--pdeathsig", "KILL") if setpriv else ()), *command]
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            whole, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory, env=environment
+        )
+
+    return _spawner.submit(start).result()
+
+
+_spawner = ThreadPoolExecutor(1, "spawner")
 
 
 def eventually(condition: Callable[[], bool], what: str, seconds_max: float = 40.0) -> None:
@@ -161,17 +193,11 @@ class MagnetarProcess:
             key: value for key, value in os.environ.items() if not key.upper().startswith("MAGNETAR_")
         } | self.environment
         self.starts += 1
+        launched[self.log_path] = self
         with self.log_path.open("ab") as log:
             log.write(f"--- start {self.starts}: {' '.join(command)}\n".encode())
             log.flush()
-            self._process = subprocess.Popen(
-                [*DIES_WITH_ITS_PARENT, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.directory,
-                env=environment,
-            )
+            self._process = spawn(command, log, self.directory, environment)
 
     def wait_until_healthy(self) -> None:
         """Until the health endpoint of the process that was started answers."""
