@@ -117,12 +117,18 @@ def subscription_path(topic: str, subscription: str) -> str:
     return f"{topic_path(topic)}/subscription/{quote(quote(subscription, safe=''), safe='')}"
 
 
-def show(target: Target, title: str, value: Any) -> None:
-    """An answer: drawn on a terminal, JSON for programs; nothing when there is none."""
+def show(target: Target, title: str, value: Any, *, asked: bool = False) -> None:
+    """An answer: drawn on a terminal, JSON for programs. Without one, nothing, unless it was `asked`."""
     if value is None:
+        if asked:
+            print(f"{title}: not set" if on_terminal(target) else "null")
         return
     if target.output == "json" or (target.output == "auto" and not on_terminal(target)):
         print(json.dumps(value, indent=2))
+    elif isinstance(value, dict) and on_terminal(target):
+        from magnetar.standalone.admin_records import draw_record
+
+        draw_record(title, value)
     elif isinstance(value, dict):
         show_facts(target, title, {key: _cell(item) for key, item in value.items()})
     elif isinstance(value, list):

@@ -48,13 +48,7 @@ def show_rows(target: Target, title: str, columns: Sequence[str], rows: Sequence
     if target.output == "json":
         print(json.dumps(rows, indent=2))
     elif on_terminal(target):
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(*columns, title=title)
-        for row in rows:
-            table.add_row(*(_text(row[column]) for column in columns), style=_style(row))
-        Console().print(table)
+        draw_rows(title, columns, rows)
     else:
         print("\t".join(columns))
         for row in rows:
@@ -66,21 +60,69 @@ def show_facts(target: Target, title: str, facts: Row) -> None:
     if target.output == "json":
         print(json.dumps(facts, indent=2))
     elif on_terminal(target):
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(title=title, show_header=False)
-        for name, value in facts.items():
-            table.add_row(name, _text(value), style=_style({"state": value}) if name == "state" else None)
-        Console().print(table)
+        draw_facts(title, facts)
     else:
         for name, value in facts.items():
             print(f"{name}\t{_text(value)}")
 
 
+def draw_rows(title: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """A table on a terminal; numbers rounded, and to the right."""
+    if not rows:
+        print(f"{title}: none")
+        return
+    from rich.table import Table
+
+    table = Table()
+    for column in columns:
+        numbers = all(isinstance(row[column], int | float) for row in rows)
+        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_human(row[column]) for column in columns), style=_style(row))
+    _draw(title, table)
+
+
+def draw_facts(title: str, facts: Row) -> None:
+    """One thing on a terminal; numbers rounded."""
+    if not facts:
+        print(f"{title}: none")
+        return
+    from rich.table import Table
+
+    table = Table(show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, _human(value), style=_style({"state": value}) if name == "state" else None)
+    _draw(title, table)
+
+
+def _draw(title: str, table: object) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    console.print(title, style="bold", soft_wrap=True)
+    console.print(table)
+
+
 def time_text(time_ms: int) -> str:
     """A moment, for people and programs; empty for none."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if time_ms else ""
+
+
+def moment_text(time_ms: int) -> str:
+    """A moment to the second, for people, without the date when that is today's; UTC. Empty for none."""
+    if not time_ms:
+        return ""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return moment.strftime("%H:%M:%S" if moment.date() == datetime.now(UTC).date() else "%Y-%m-%d %H:%M:%S")
+
+
+def _human(value: Any) -> str:
+    """A number as far as anybody reads it: two places behind the point."""
+    if not isinstance(value, float):
+        return _text(value)
+    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _text(value: Any) -> str:

@@ -46,7 +46,7 @@ def _add_field(group: click.Group, field: PolicyField, level: str) -> None:
     def get_it(target: Target, name: str, applied: bool = False) -> None:
         query = {"applied": True} if applied else None
         value = ask(target, "GET", f"{path_of(level, name)}/{rest_name}", query=query).value
-        show(target, f"{rest_name} of {name}", value)
+        show(target, f"{rest_name} of {name}", value, asked=True)
 
     def remove_it(target: Target, name: str) -> None:
         path = f"{path_of(level, name)}/{rest_name}"
