@@ -10,6 +10,8 @@ from magnetar.common.wire import pulsar_pb2 as pb
 from tests.integration.harness import Endpoint
 from tests.integration.raw.transcript import Frame, Line, line, payload_frame
 
+SERVER_SETTINGS = {"connectionLivenessCheckTimeoutMillis": "1000"}
+
 KEY = "Order-3459134"  # slot 6067
 
 
@@ -59,6 +61,30 @@ def test_ranges_of_a_live_consumer_are_refused_and_those_of_a_leaver_are_free(
         c.request("close_consumer", consumer_id=1)
         c.expect("success")
         c.subscribe(topic, consumer_id=3, **meta((100, 100)))
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_ranges_of_connections_that_give_no_sign_of_life_are_free(
+    endpoint: Endpoint, topic: str, domain: str
+) -> None:
+    name = topic.replace("persistent", domain)
+    with line(endpoint) as dead, line(endpoint) as dead_too, line(endpoint) as alive, line(endpoint) as c:
+        dead.subscribe(name, consumer_id=1, **meta((0, 100)))
+        dead_too.subscribe(name, consumer_id=1, **meta((101, 200)))
+        alive.subscribe(name, consumer_id=1, **meta((201, 300)))
+        request_id = c.ask_subscribe(name, **meta((50, 150)))
+        c.expect("success", request_id=request_id)
+        for each in (dead, dead_too):
+            each.answer_pings = False
+            each.expect("ping")
+            each.expect_closed()
+        alive.answer_pings = False
+        request_id = c.ask_subscribe(name, consumer_id=2, **meta((300, 400)))
+        alive.expect("ping")
+        alive.send("pong")
+        assert "overlap" in c.expect_error(request_id, "ConsumerAssignError")
+        c.subscribe(name, consumer_id=2, **meta((301, 400)))
+        alive.expect_quiet()
 
 
 def test_consumers_of_one_subscription_share_keys_in_one_way(endpoint: Endpoint, topic: str) -> None:

@@ -16,6 +16,7 @@ from magnetar.broker.subscriptions.membership import check_allowed
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.limits import check_one_more_consumer, check_one_more_subscription
+from magnetar.broker.topics.liveness import holders_are_gone
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.broker.topics.publishing import part_of, run_of
@@ -122,13 +123,9 @@ class NonPersistentTopic(Topic):
             return self._subscribe(request)
         except TooManyConsumers:
             raise
-        except ConsumerBusy:
-            holders = self._subscriptions.get(request.subscription)
-            if holders is None or holders.type != request.type:
+        except (ConsumerBusy, ConsumerAssignFailed) as refusal:
+            if not await holders_are_gone(self._subscriptions.get(request.subscription), request, refusal):
                 raise
-            for holder in list(holders.consumers):
-                if await holder.peer.is_alive():
-                    raise
         return self._subscribe(request)
 
     def _subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:

@@ -19,6 +19,7 @@ from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics import backlog_quota, topic_backlog
 from magnetar.broker.topics.dispatch_rates import DispatchRates
 from magnetar.broker.topics.limits import check_one_more_consumer, check_one_more_subscription
+from magnetar.broker.topics.liveness import holders_are_gone
 from magnetar.broker.topics.persistent_publishing import PersistentPublishing
 from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.broker.topics.retention import retention_of
@@ -197,11 +198,8 @@ class PersistentTopic(PersistentPublishing):
             return await self._subscribe(request)
         except TooManyConsumers:
             raise
-        except ConsumerBusy:
-            if not await self._holders_are_gone(request):
-                raise
-        except ConsumerAssignFailed:
-            if not await self._range_holders_are_gone(request):
+        except (ConsumerBusy, ConsumerAssignFailed) as refusal:
+            if not await holders_are_gone(self._subscriptions.get(request.subscription), request, refusal):
                 raise
         return await self._subscribe(request)
 
@@ -240,24 +238,6 @@ class PersistentTopic(PersistentPublishing):
                     await self._delete(subscription)  # as if the consumer had never come
                 raise
             return subscription, consumer
-
-    async def _holders_are_gone(self, request: SubscribeRequest) -> bool:
-        """Probe the exclusive holder before a newcomer is refused because of it."""
-        subscription = self._subscriptions.get(request.subscription)
-        if subscription is None:
-            return True
-        if subscription.type != request.type:
-            return False
-        alive = [await consumer.peer.is_alive() for consumer in list(subscription.consumers)]
-        return not any(alive)
-
-    async def _range_holders_are_gone(self, request: SubscribeRequest) -> bool:
-        """Probe the consumers that have some of the hash ranges which a newcomer names."""
-        subscription = self._subscriptions.get(request.subscription)
-        key_shared = None if subscription is None else subscription.key_shared
-        holders = [] if key_shared is None else key_shared.holders(request.options.hash_ranges)
-        alive = [await holder.peer.is_alive() for holder in holders]
-        return bool(holders) and not any(alive)
 
     async def _create(self, request: SubscribeRequest) -> Subscription:
         if request.durable and not self.policies.auto_subscription_creation:
