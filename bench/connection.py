@@ -85,12 +85,6 @@ class Connection:
             ],
         )
 
-    def backlog(self) -> int:
-        """Entries that the subscription of the consumer has not acknowledged, as the broker counts them."""
-        self._socket.sendall(simple_frame("consumerStats", consumer_id=CONSUMER_ID, request_id=1))
-        answer = pb.BaseCommand.FromString(self._answer("consumerStatsResponse"))
-        return answer.consumerStatsResponse.msgBacklog
-
     def send_and_await_receipt(self, frame: bytes) -> None:
         """One Send and its receipt."""
         self._all("send_receipt", [frame])

@@ -181,6 +181,7 @@ def paired_scenarios(scale: Scale) -> list[Scenario]:
             f"acknowledge {scale.random_acks:,} messages one by one, in random order",
             (
                 Figure("seconds", "s", "lower", floor=1 / 2),
+                Figure("last receipt", "s", "lower"),
                 Figure("peak RSS MB", "MB", "lower", floor=1 / 2),
                 Figure("extra MB", "MB", "lower"),
                 SERVER_CPU,

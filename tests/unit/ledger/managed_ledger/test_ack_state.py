@@ -45,3 +45,16 @@ def test_an_acknowledgement_looks_at_what_it_acknowledges_and_not_at_all_that_wa
         assert state.batch_acked(5, first + LOT - 1) == 0
     assert not state.has_entry_state
     assert looked_at <= 2 * ENTRIES
+
+
+def test_of_many_entries_those_that_cannot_exist_are_passed_over() -> None:
+    spans = LedgerSpans()
+    spans.add(LedgerSpan(LedgerRef(5, 1), entries=ENTRIES))
+    state = AckState(spans, Position(5, -1), durable=True)
+    beyond = [-1, ENTRIES, 2**32 - 1, 2**32, 2**64 - 1]
+    assert state.ack_many(5, [*range(10, 20), *beyond]) == 10
+    assert state.ack_many(5, [*range(10, 30), ENTRIES, 2**32 - 1]) == 10
+    assert state.ack_many(5, range(10)) == 10
+    assert state.mark_delete == Position(5, 29)
+    assert state.ack_many(5, range(20, 40)) == 10
+    assert (state.mark_delete, state.backlog()) == (Position(5, 39), ENTRIES - 40)

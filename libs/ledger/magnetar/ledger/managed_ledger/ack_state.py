@@ -150,10 +150,13 @@ class AckState:
         span = self._spans.by_id.get(ledger_id)
         if span is None or ledger_id < self._mark_ledger:
             return 0
-        first = self._mark_entry + 1 if ledger_id == self._mark_ledger else 0
-        if min(entry_ids) < first or max(entry_ids) >= span.entries:
-            entry_ids = [entry_id for entry_id in entry_ids if first <= entry_id < span.entries]
-        new = BitMap(entry_ids)
+        try:
+            new = BitMap(entry_ids)
+        except OverflowError:
+            new = BitMap([entry_id for entry_id in entry_ids if 0 <= entry_id < span.entries])
+        new.remove_range(span.entries, ENTRY_IDS_MAX)
+        if ledger_id == self._mark_ledger:
+            new.remove_range(0, self._mark_entry + 1)
         bitmap = self._acked.get(ledger_id)
         if bitmap is not None:
             new -= bitmap
