@@ -95,7 +95,6 @@ def test_partitions_share_the_schemas_and_policies_of_their_topic() -> None:
     assert keys.topic_policies(topic.partition(3)) == keys.topic_policies(topic)
     assert keys.topic_of_policies(keys.topic_policies(topic)) == topic
     assert keys.schema(topic.partition(3), 7) == keys.schema(topic, 7)
-    assert keys.schema_version_of(keys.schema(topic, 7)) == 7
 
 
 @pytest.mark.parametrize("key", ["", "/magnetar/other/v1/ledgers/1", f"{ROOT}ledgers/1/2", f"{ROOT}topics/1"])

@@ -214,12 +214,3 @@ def test_a_failed_ack_repeats_consumer_and_transaction() -> None:
 def test_a_command_that_nobody_waits_for_gets_no_error() -> None:
     ack = request("ack", consumer_id=3, ack_type=0)
     assert commands.error_answer(ack, ServerError.UnknownError, "x") is None
-
-
-def test_a_failed_lookup_says_so_by_itself() -> None:
-    answer = decoded(commands.lookup_failed(7, ServerError.ServiceNotReady, "later")).lookupTopicResponse
-    assert (answer.response, answer.error, answer.message) == (
-        pb.CommandLookupTopicResponse.Failed,
-        ServerError.ServiceNotReady,
-        "later",
-    )

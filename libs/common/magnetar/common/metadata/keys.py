@@ -139,10 +139,6 @@ class Keys:
     def schema(self, topic: TopicName, version: int) -> str:
         return f"{self.schemas_prefix(topic)}{encode_id(version)}"
 
-    def schema_version_of(self, key: str) -> int:
-        """The version of a schema key."""
-        return int(self._parts("schemas", key, 5)[4])
-
     # Ledgers
 
     def ledger(self, ledger_id: int) -> str:

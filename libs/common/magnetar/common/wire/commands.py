@@ -157,16 +157,6 @@ def lookup_redirect(
     )
 
 
-def lookup_failed(request_id: int, server_error: ServerError.ValueType, message: str) -> bytes:
-    return _command(
-        "lookupTopicResponse",
-        request_id=request_id,
-        response=CommandLookupTopicResponse.Failed,
-        error=server_error,
-        message=message,
-    )
-
-
 def partition_metadata(request_id: int, partitions: int) -> bytes:
     """`partitions` is 0 for a topic that is not partitioned."""
     return _command(

@@ -40,8 +40,7 @@ MARK_LIMBO: Final = 2
 """Footer mark: the last limbo mark of this ledger in the segment says that it is in limbo."""
 _SPAN_SHIFT: Final = 8
 _DOUBT_SHIFT: Final = 16
-DOUBT_MAX: Final = 0xFFFF
-"""The highest number of a limbo mark: a ledger can come into limbo 32,768 times."""
+# 16 bits are left for the number of a limbo mark: a ledger can come into limbo 32,768 times.
 
 FLAG_RECYCLED: Final = 1
 """Header flag: the file had an earlier life; what is no group of this one may be old, and no damage."""
