@@ -125,6 +125,37 @@ class Membership:
         return True
 
 
+class WithMembers:
+    """A subscription of either kind of topic, as far as its consumers go."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, members: Membership) -> None:
+        self._members = members
+
+    @property
+    def type(self) -> SubType.ValueType | None:
+        """The subscription type; None while no consumer is connected."""
+        return self._members.type
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        return self._members.consumers
+
+    @property
+    def active_consumer(self) -> Consumer | None:
+        """The one consumer that gets everything, on Exclusive and Failover."""
+        return self._members.active
+
+    @property
+    def key_shared(self) -> KeySharedDispatcher[Consumer] | None:
+        return self._members.key_shared
+
+    @property
+    def consumer_count(self) -> int:
+        return len(self.consumers)
+
+
 def _sharing(consumer: Consumer) -> str:
     mode = "STICKY" if consumer.sticky else "AUTO_SPLIT"
     return f"{mode} {'out of' if consumer.allow_out_of_order else 'in'} order"

@@ -16,40 +16,20 @@ from magnetar.broker.drops import DROPPED_AT_SUBSCRIPTION, NonPersistentSubscrip
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.failover_delivery import tell_active
-from magnetar.broker.subscriptions.membership import Membership, SubType
+from magnetar.broker.subscriptions.membership import Membership, SubType, WithMembers
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import Run
 
 
-class NonPersistentSubscription:
+class NonPersistentSubscription(WithMembers):
     """Hands each published entry to a consumer with permits."""
 
     def __init__(self, name: str, topic: str, config: DispatchConfig, topic_stats: TopicStats) -> None:
+        super().__init__(Membership(name, topic, config))
         self.name = name
         self.stats = NonPersistentSubscriptionStats()
-        self._members = Membership(name, topic, config)
         self._topic_stats = topic_stats
-
-    @property
-    def type(self) -> SubType.ValueType | None:
-        return self._members.type
-
-    @property
-    def consumers(self) -> list[Consumer]:
-        return self._members.consumers
-
-    @property
-    def active_consumer(self) -> Consumer | None:
-        return self._members.active
-
-    @property
-    def key_shared(self) -> KeySharedDispatcher[Consumer] | None:
-        return self._members.key_shared
-
-    @property
-    def consumer_count(self) -> int:
-        return len(self.consumers)
 
     @property
     def unacked_messages(self) -> int:

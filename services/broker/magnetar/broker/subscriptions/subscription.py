@@ -15,7 +15,6 @@ from typing import Final
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.eligibility import explain
-from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
@@ -25,7 +24,7 @@ from magnetar.broker.subscriptions.delivery import Delivery, DispatchRateGate, l
 from magnetar.broker.subscriptions.entry_source import EntrySource
 from magnetar.broker.subscriptions.holders import holder_of, take_through
 from magnetar.broker.subscriptions.make_delivery import make_delivery
-from magnetar.broker.subscriptions.membership import Membership
+from magnetar.broker.subscriptions.membership import Membership, WithMembers
 from magnetar.broker.subscriptions.outlet import Outlet
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
@@ -33,6 +32,7 @@ from magnetar.common.wire import commands
 from magnetar.common.wire.pulsar_pb2 import CommandSubscribe
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+from pyroaring import BitMap
 
 TURN_ENTRIES_MAX: Final = 1_000
 """Entries delivered before other work gets the event loop again (about half a millisecond)."""
@@ -45,7 +45,7 @@ TURN_BYTES_MAX: Final = 1024 * 1024
 SubType = CommandSubscribe.SubType
 
 
-class Subscription:
+class Subscription(WithMembers):
     """Delivers a topic's entries to its consumers as its type promises, and takes their acknowledgements.
 
     What only delivery needs exists while a consumer is connected: an idle subscription is small.
@@ -60,7 +60,6 @@ class Subscription:
         "_delay_tick_ms",
         "_delivery",
         "_ledger",
-        "_members",
         "_source",
         "_spawn",
         "_topic_stats",
@@ -86,13 +85,13 @@ class Subscription:
         broker_limit: BrokerUnackedLimit | None = None,
     ) -> None:
         """`unacked_max`: unacknowledged messages at which Shared and Key_Shared pause; 0: no limit."""
+        super().__init__(Membership(cursor.name, ledger.name, config))
         self.name = cursor.name
         self.cursor = cursor
         self.stats = SubscriptionStats()
         self._ledger = ledger
         self._config = config
         self._topic_stats = topic_stats
-        self._members = Membership(cursor.name, ledger.name, config)
         self._budget = budget
         self._spawn = spawn
         self._source: EntrySource | None = None
@@ -109,28 +108,6 @@ class Subscription:
         self._ack_waiters: list[Callable[[MagnetarError | None], None]] | None = None
 
     # -- what others look at
-
-    @property
-    def type(self) -> SubType.ValueType | None:
-        """The subscription type; None while no consumer is connected."""
-        return self._members.type
-
-    @property
-    def consumers(self) -> list[Consumer]:
-        return self._members.consumers
-
-    @property
-    def active_consumer(self) -> Consumer | None:
-        """The one consumer that gets everything, on Exclusive and Failover."""
-        return self._members.active
-
-    @property
-    def key_shared(self) -> KeySharedDispatcher[Consumer] | None:
-        return self._members.key_shared
-
-    @property
-    def consumer_count(self) -> int:
-        return len(self.consumers)
 
     @property
     def unacked_messages(self) -> int:
@@ -244,20 +221,18 @@ class Subscription:
             self._budget,
             self.wake,
         )
-        if delivery.individual:
-            self._source.gate = self._delay_gate(self._source)
+        if delivery.individual and self._delay_tick_ms:
+            self._source.gate = self._delay_gate(self._source, late=False)
         return delivery
 
-    def _delay_gate(self, source: EntrySource) -> DelayGate | None:
-        if not self._delay_tick_ms:
-            return None
+    def _delay_gate(self, source: EntrySource, *, late: bool) -> DelayGate:
 
         def deliver_due(entries: Iterable[tuple[int, int]]) -> None:
             source.deliver_due(entries)
             self.wake()
 
-        def read_again(entries: Iterable[tuple[int, int]]) -> None:
-            source.read_again(entries)
+        def read_again(ledger_id: int, entry_ids: BitMap) -> None:
+            source.read_again(ledger_id, entry_ids)
             self.wake()
 
         return DelayGate(
@@ -267,6 +242,8 @@ class Subscription:
             read_position=lambda: source.read_position,
             deliver_due=deliver_due,
             read_again=read_again,
+            is_held=lambda *position: any(each.pending.holds(*position) for each in self.consumers),
+            late=late,
         )
 
     def delay_delivery(self, tick_ms: int) -> None:
@@ -275,9 +252,12 @@ class Subscription:
         source = self._source
         if source is None or not self._individual or bool(before) == bool(tick_ms):
             return
-        gate, source.gate = source.gate, self._delay_gate(source)
+        gate, source.gate = source.gate, None
         if isinstance(gate, DelayGate):
             gate.open()
+        if tick_ms:
+            source.gate = self._delay_gate(source, late=True)
+            source.ask_again()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Disconnect a consumer; what it holds unacknowledged is delivered again."""
