@@ -175,6 +175,10 @@ def test_topics_and_subscriptions(
     run(f"topics create-subscription {topic} -s 'a/b c' -p k=v")
     assert asked(f"topics subscriptions {topic}") == ["a/b c"]
     assert asked(f"topics get-subscription-properties {topic} -s 'a/b c'") == {"k": "v"}
+    run(f"topics update-subscription-properties {topic} -s 'a/b c' -p x=y -p z=1")
+    assert asked(f"topics get-subscription-properties {topic} -s 'a/b c'") == {"x": "y", "z": "1"}
+    run(f"topics update-subscription-properties {topic} -s 'a/b c' --clear")
+    assert asked(f"topics get-subscription-properties {topic} -s 'a/b c'") == {}
     last = publish(client, topic, [b"m%d" % number for number in range(5)])[-1]
     assert asked(f"topics last-message-id {topic}")["entryId"] == last.entry_id()
     run(f"topics skip {topic} -s 'a/b c' -n 2")

@@ -73,6 +73,21 @@ def get_subscription_properties(target: Target, topic: str, subscription: str) -
     show(target, f"Properties of {subscription}", value)
 
 
+@click.command(name="update-subscription-properties")
+@_TOPIC
+@_SUBSCRIPTION
+@click.option("--property", "-p", "given", multiple=True, help="key=value, once for each.")
+@click.option("--clear", "-c", is_flag=True, help="Leave it without any.")
+@click.pass_obj
+def update_subscription_properties(
+    target: Target, topic: str, subscription: str, given: tuple[str, ...], clear: bool
+) -> None:
+    """Replace the properties of a subscription."""
+    if clear == bool(given):
+        raise click.UsageError("give either --property or --clear")
+    ask(target, "PUT", f"{subscription_path(topic, subscription)}/properties", pairs(given, "--property"))
+
+
 @click.command()
 @_TOPIC
 @_SUBSCRIPTION
@@ -198,6 +213,7 @@ COMMANDS: Final = (
     create_subscription,
     unsubscribe,
     get_subscription_properties,
+    update_subscription_properties,
     skip,
     skip_all,
     clear_backlog,

@@ -181,6 +181,35 @@ def test_a_seek_drops_the_ack_state_and_is_on_disk() -> None:
     simulated(scenario)
 
 
+def test_properties_of_a_cursor_are_replaced_and_survive_a_kill_in_the_record_and_in_a_snapshot() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        cursor = await topic.ledger.create_cursor("sub", EARLIEST, {"a": "b", "c": "d"})
+        (position,) = await topic.publish_confirmed(1)
+        await topic.ledger.describe_cursor(cursor, {"a": "x"})
+        cursor.ack(*position)
+        await topic.flushed()
+        await topic.ledger.create_cursor("bare", EARLIEST, {"gone": "soon"})
+        await topic.ledger.describe_cursor(topic.ledger.cursors["bare"], {})
+        for _ in range(2):  # the second time from the snapshot of a new cursor ledger
+            process.world.kill()
+            topic = await load(process, create=False)
+            found = topic.ledger.cursors
+            assert {name: each.properties for name, each in found.items()} == {"sub": {"a": "x"}, "bare": {}}
+            assert found["sub"].backlog() == 0
+            await topic.ledger.create_cursor("other", EARLIEST, {})
+            await topic.ledger.delete_cursor("other")
+        reader = topic.ledger.open_non_durable_cursor("reader", EARLIEST)
+        await topic.ledger.describe_cursor(reader, {"in": "memory"})
+        assert reader.properties == {"in": "memory"}
+        deleted = found["sub"]
+        await topic.ledger.delete_cursor("sub")
+        with pytest.raises(SubscriptionNotFound):
+            await topic.ledger.describe_cursor(deleted, {"a": "y"})
+
+    simulated(scenario)
+
+
 def test_the_cursor_ledger_is_replaced_when_it_has_grown_and_the_old_one_goes() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process, cursor_ledger_entries_max=10, ledger_entries_max=1_000)

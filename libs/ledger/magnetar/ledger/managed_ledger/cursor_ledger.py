@@ -35,6 +35,7 @@ from magnetar.ledger.managed_ledger.cursor_records import (
     create_change,
     delete_change,
     encode_entry,
+    properties_change,
     reset_change,
     snapshot_entries,
 )
@@ -157,6 +158,11 @@ class CursorLedger:
         """A cursor's state was replaced by its mark-delete position alone."""
         cursor.sequence += 1
         self._record(reset_change(cursor.cursor_id, cursor.sequence, cursor.mark_delete), cursor)
+
+    def described(self, cursor: Cursor) -> None:
+        """A cursor has other properties."""
+        cursor.sequence += 1
+        self._record(properties_change(cursor.cursor_id, cursor.sequence, cursor.properties), cursor)
 
     def dirtied(self, cursor: Cursor) -> None:
         """A cursor has its first change since the last flush."""

@@ -100,6 +100,7 @@ class Change(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
     DELETE_FIELD_NUMBER: _builtins.int
+    PROPERTIES_FIELD_NUMBER: _builtins.int
     cursor_id: _builtins.int
     """unique in the topic, never used again"""
     sequence: _builtins.int
@@ -114,6 +115,8 @@ class Change(_message.Message):
     def reset(self) -> Global___Reset: ...
     @_builtins.property
     def delete(self) -> Global___Delete: ...
+    @_builtins.property
+    def properties(self) -> Global___Properties: ...
     def __init__(
         self,
         *,
@@ -123,12 +126,13 @@ class Change(_message.Message):
         acks: Global___AckState | None = ...,
         reset: Global___Reset | None = ...,
         delete: Global___Delete | None = ...,
+        properties: Global___Properties | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "change", b"change", "create", b"create", "delete", b"delete", "reset", b"reset"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "change", b"change", "create", b"create", "delete", b"delete", "properties", b"properties", "reset", b"reset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "change", b"change", "create", b"create", "cursor_id", b"cursor_id", "delete", b"delete", "reset", b"reset", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "change", b"change", "create", b"create", "cursor_id", b"cursor_id", "delete", b"delete", "properties", b"properties", "reset", b"reset", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["create", "acks", "reset", "delete"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["create", "acks", "reset", "delete", "properties"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 
@@ -217,6 +221,48 @@ class Delete(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Delete: _TypeAlias = Delete  # noqa: Y015
+
+@_typing.final
+class Properties(_message.Message):
+    """The properties of the cursor from here on, in place of all it had."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class PropertiesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PROPERTIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["properties", b"properties"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Properties: _TypeAlias = Properties  # noqa: Y015
 
 @_typing.final
 class Position(_message.Message):

@@ -193,6 +193,8 @@ class CursorLoader:
             cursor.apply(read_acks(change.acks))
         elif kind == "reset":
             cursor.replace(read_position(change.reset.mark_delete))
+        elif kind == "properties":
+            cursor.properties = dict(change.properties.properties)
         elif kind == "delete":
             del cursors[change.cursor_id]
         else:

@@ -7,7 +7,7 @@ same cutting serves snapshots and change records, since a change is just a small
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -85,6 +85,13 @@ def create_change(snapshot: CursorSnapshot) -> pb.Change:
 def reset_change(cursor_id: int, sequence: int, mark_delete: Position) -> pb.Change:
     change = pb.Change(cursor_id=cursor_id, sequence=sequence)
     change.reset.mark_delete.CopyFrom(_position(mark_delete))
+    return change
+
+
+def properties_change(cursor_id: int, sequence: int, properties: Mapping[str, str]) -> pb.Change:
+    change = pb.Change(cursor_id=cursor_id, sequence=sequence)
+    change.properties.SetInParent()
+    change.properties.properties.update(properties)
     return change
 
 

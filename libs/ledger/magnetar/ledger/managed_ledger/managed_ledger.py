@@ -270,6 +270,11 @@ class ManagedLedger:
         self._check_serving()
         await self._cursors.reset(cursor, self._clamp(position))
 
+    async def describe_cursor(self, cursor: Cursor, properties: dict[str, str]) -> None:
+        """Give a cursor these properties and no others; confirmed on return. Raises as `delete_cursor`."""
+        self._check_serving()
+        await self._cursors.describe(cursor, properties)
+
     def flush_cursors(self, done: Done | None = None) -> None:
         """Write all changes of cursors in one append.
         `done` is called, never from inside, once those made so far are confirmed, or with the reason why not.

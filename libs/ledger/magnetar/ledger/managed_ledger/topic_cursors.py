@@ -99,6 +99,15 @@ class TopicCursors:
             self._ledger.reset(cursor)
             await self._flushed(None)
 
+    async def describe(self, cursor: Cursor, properties: dict[str, str]) -> None:
+        """Give a cursor these properties and no others; confirmed on return if durable."""
+        if self.by_name.get(cursor.name) is not cursor:
+            raise SubscriptionNotFound(f"{self._topic} has no subscription {cursor.name!r}")
+        cursor.properties = dict(properties)
+        if cursor.durable:
+            self._ledger.described(cursor)
+            await self._flushed(None)
+
     def durable(self) -> Iterable[Cursor]:
         """Every durable cursor, those in the making included."""
         yield from (cursor for cursor in self.by_name.values() if cursor.durable)

@@ -80,7 +80,7 @@ def subscription_stats(topic: Topic, subscription: AnySubscription, wanted: Want
         "consumersAfterMarkDeletePosition": {},
         **_DRAINING,
         **NO_HOLES,
-        "subscriptionProperties": {},
+        "subscriptionProperties": dict(subscription.properties),
         "filterProcessedMsgCount": 0,
         "filterAcceptedMsgCount": 0,
         "filterRejectedMsgCount": 0,
@@ -116,7 +116,6 @@ def _of_cursor(topic: PersistentTopic, subscription: Subscription) -> dict[str, 
         "durable": cursor.durable,
         "nonContiguousDeletedMessagesRanges": cursor.acked_range_count,
         "nonContiguousDeletedMessagesRangesSerializedSize": cursor.acked_bytes,
-        "subscriptionProperties": dict(subscription.properties),
     }
 
 

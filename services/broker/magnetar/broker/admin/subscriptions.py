@@ -10,8 +10,6 @@ from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.subscription_calls import LATEST, parts_with, reset_data, subscription_routes
 from magnetar.broker.admin.topic_calls import all_parts, partitions_of, stored
 from magnetar.broker.admin.topics import topic_routes
-from magnetar.broker.subscriptions.subscription import Subscription
-from magnetar.common.errors import NotSupportedYet
 from magnetar.common.naming.position import Position
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
@@ -84,15 +82,16 @@ async def _delete(call: Call) -> web.Response:
 
 async def _properties(call: Call) -> web.Response:
     found = await parts_with(call, call.subscription)
-    first = found[0][1]
-    return answer(dict(first.properties) if isinstance(first, Subscription) else {})
+    return answer(dict(found[0][1].properties))
 
 
 async def _put_properties(call: Call) -> web.Response:
-    await parts_with(call, call.subscription)
-    raise NotSupportedYet(
-        "the properties of a subscription cannot be changed yet; give them in the PUT that makes it"
-    )
+    """Replaces them all; of a partitioned topic on each partition."""
+    found = await parts_with(call, call.subscription)
+    properties = bounded("subscription", await call.text_map())
+    for topic, subscription in found:
+        await topic.describe_subscription(subscription, properties)
+    return done()
 
 
 ROUTES: Final = [
@@ -123,9 +122,8 @@ ROUTES: Final = [
         "PUT",
         "properties",
         _put_properties,
-        "Change its properties.",
+        "Replace its properties.",
         body="Map<String, String>",
         status=204,
-        errors={501: "not yet"},
     ),
 ]

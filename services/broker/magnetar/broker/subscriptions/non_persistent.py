@@ -25,9 +25,17 @@ from magnetar.ledger.ledger_store import Run
 class NonPersistentSubscription(WithMembers):
     """Hands each published entry to a consumer with permits."""
 
-    def __init__(self, name: str, topic: str, config: DispatchConfig, topic_stats: TopicStats) -> None:
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        config: DispatchConfig,
+        topic_stats: TopicStats,
+        properties: dict[str, str] | None = None,
+    ) -> None:
         super().__init__(Membership(name, topic, config))
         self.name = name
+        self.properties = properties or {}
         self.stats = NonPersistentSubscriptionStats()
         self._topic_stats = topic_stats
 

@@ -137,7 +137,7 @@ class NonPersistentTopic(Topic):
         new = subscription is None
         if subscription is None:
             check_one_more_subscription(self.policies, self.name, len(self._subscriptions))
-            subscription = self._new_subscription(request.subscription)
+            subscription = self._new_subscription(request.subscription, request.properties)
             self._subscriptions[request.subscription] = subscription
         consumer = Consumer(
             request.options,
@@ -155,12 +155,18 @@ class NonPersistentTopic(Topic):
             raise
         return subscription, consumer
 
-    def _new_subscription(self, name: str) -> NonPersistentSubscription:
-        return NonPersistentSubscription(name, self.name.full, self._config.dispatch, self.stats)
+    def _new_subscription(self, name: str, properties: dict[str, str]) -> NonPersistentSubscription:
+        return NonPersistentSubscription(name, self.name.full, self._config.dispatch, self.stats, properties)
 
     async def create_subscription(self, name: str) -> None:
         if name not in self._subscriptions:
-            self._subscriptions[name] = self._new_subscription(name)
+            self._subscriptions[name] = self._new_subscription(name, {})
+
+    async def describe_subscription(self, subscription: AnySubscription, properties: dict[str, str]) -> None:
+        found = self._subscriptions.get(subscription.name)
+        if found is None or found is not subscription:
+            raise SubscriptionNotFound(f"subscription {subscription.name!r} is gone from {self.name}")
+        found.properties = properties
 
     async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
         if self._subscriptions.get(subscription.name) is not subscription:

@@ -219,7 +219,7 @@ class PersistentTopic(PersistentPublishing):
                     f"{kind} subscription with the same name already exists: {request.subscription}"
                 )
             elif request.properties and not subscription.properties:
-                subscription.properties.update(request.properties)
+                await self.ledger.describe_cursor(subscription.cursor, request.properties)
             self.check_open()
             consumer = Consumer(
                 request.options,
@@ -286,6 +286,16 @@ class PersistentTopic(PersistentPublishing):
             self._add_subscription(await self.ledger.create_cursor(name, position, properties))
             return True
 
+    async def describe_subscription(self, subscription: AnySubscription, properties: dict[str, str]) -> None:
+        async with self._subscriptions_lock:
+            await self.ledger.describe_cursor(self._ours(subscription).cursor, properties)
+
+    def _ours(self, subscription: AnySubscription) -> Subscription:
+        ours = self._subscriptions.get(subscription.name)
+        if ours is None or ours is not subscription:
+            raise SubscriptionNotFound(f"subscription {subscription.name!r} is gone from {self.name}")
+        return ours
+
     async def adopt_subscriptions(self, other: Topic) -> None:
         async with self._subscriptions_lock:
             self.check_open()
@@ -298,8 +308,7 @@ class PersistentTopic(PersistentPublishing):
 
     async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
         async with self._subscriptions_lock:
-            if self._subscriptions.get(subscription.name) is not subscription:
-                raise SubscriptionNotFound(f"subscription {subscription.name!r} is gone from {self.name}")
+            self._ours(subscription)
             if not force and subscription.consumers != [consumer]:
                 raise UnsubscribeRefused("Unconnected or shared consumer attempting to unsubscribe")
             close_consumers(subscription) if force else subscription.remove_consumer(consumer)
@@ -345,9 +354,7 @@ class PersistentTopic(PersistentPublishing):
 
     async def _reset(self, subscription: AnySubscription, mark_delete: Position) -> Subscription:
         async with self._subscriptions_lock:
-            ours = self._subscriptions.get(subscription.name)
-            if ours is not subscription or ours is None:
-                raise SubscriptionNotFound(f"subscription {subscription.name!r} is gone from {self.name}")
+            ours = self._ours(subscription)
             close_consumers(ours)
             await self.ledger.reset_cursor(ours.cursor, mark_delete)
             ours.rewind()

@@ -31,6 +31,8 @@ class AnySubscription(Protocol):
     @property
     def stats(self) -> SubscriptionStats: ...
     @property
+    def properties(self) -> dict[str, str]: ...
+    @property
     def type(self) -> SubType.ValueType | None: ...
     @property
     def consumers(self) -> list[Consumer]: ...
@@ -149,6 +151,13 @@ class Topic(Publishers):
     async def new_subscription(self, name: str, position: Position, properties: dict[str, str]) -> bool:
         """Make a durable subscription at `position`; False when there is one of that name already."""
         raise NotAllowed(f"topic {self.name} is non-persistent: nothing of it is durable")
+
+    @abstractmethod
+    async def describe_subscription(self, subscription: AnySubscription, properties: dict[str, str]) -> None:
+        """Give a subscription these properties and no others; durable on return where it is.
+
+        Raises SubscriptionNotFound, StorageError.
+        """
 
     async def adopt_subscriptions(self, other: Topic) -> None:
         """Make sure that the durable subscriptions of `other` exist here; new ones begin at the earliest."""
