@@ -30,6 +30,22 @@ def test_a_time_is_found_among_entries_without(payload: bytes, time_ms: int) -> 
     assert times(plain, plain) == {}
 
 
+@pytest.mark.parametrize("count", [7, 8, 100])
+def test_one_among_many_large_entries_is_found(count: int) -> None:
+    plain, delayed = entry(b"x" * 5_000), entry(b"x" * 5_000, deliver_at_time=NOW)
+    as_long = entry(b"x" * 5_000, ordering_key=b"12345")
+    assert len(as_long) == len(delayed)
+    assert times(*[delayed] * count) == dict.fromkeys(range(count), NOW)
+    for place in (0, count // 2, count - 1):
+        entries = [plain] * count
+        assert times(*entries) == {}
+        entries[place] = delayed
+        assert times(*entries) == {place: NOW}
+        entries = [as_long] * count
+        entries[place] = delayed
+        assert times(*entries) == {place: NOW}
+
+
 def test_other_fields_around_it_do_not_matter() -> None:
     delayed = entry(
         deliver_at_time=NOW, partition_key="k", ordering_key=b"o", null_value=True, uuid="u", chunk_id=1
