@@ -34,15 +34,16 @@ class KeySharedMachine(RuleBasedStateMachine):
     @initialize(
         consistent_hashing=st.booleans(),
         bytes_max=st.sampled_from([1, 200, 1 << 20]),
+        cached_from=st.sampled_from([0, 1_000]),
     )
-    def start(self, consistent_hashing: bool, bytes_max: int) -> None:
+    def start(self, consistent_hashing: bool, bytes_max: int, cached_from: int) -> None:
         config = DispatchConfig(
             key_shared_consistent_hashing=consistent_hashing,
             key_shared_points=3,
             look_ahead_per_consumer=LOOK_AHEAD,
             read_bytes_max=bytes_max,
         )
-        self.serving = Serving(SubType.Key_Shared, config=config)
+        self.serving = Serving(SubType.Key_Shared, config=config, cached_from=cached_from)
         self.consumers: list[Consumer] = []
         self.permits: dict[str, int] = {}
         self.held: dict[int, str] = {}  # number of an entry: name of the consumer that has it

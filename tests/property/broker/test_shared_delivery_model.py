@@ -297,6 +297,7 @@ class SharedMachine(RuleBasedStateMachine):
                 break
             self.join(0, 1_000)
         assert self.serving.subscription.backlog() == 0
+        assert self.serving.budget.reads == 0, "what was delivered or acknowledged takes no memory"
         for taker in list(self.takers.values()):
             self.serving.leave(taker.consumer)
         assert self.serving.budget.reads == 0
