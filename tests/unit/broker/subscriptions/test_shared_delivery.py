@@ -133,3 +133,17 @@ def test_a_message_whose_consumer_leaves_in_the_middle_of_a_redelivery_begins_an
     client_of(one).on_message = came
     serving.leave(first)
     assert (client_of(one).take(), client_of(other).take()) == ([0, 1], [0, 1, 2, 3])
+
+
+def test_chunks_given_back_one_after_the_other_are_delivered_in_order_to_one_consumer(serve: Serve) -> None:
+    serving = serve()
+    first = serving.join("first", permits=CHUNKS)
+    serving.publish_chunks(CHUNKS)
+    one, other = serving.join("one", permits=100), serving.join("other", permits=100)
+    serving.topic.cached_from = CHUNKS
+    serving.quiet_s = READ_S / 2
+    serving.redeliver(first, [2, 3])
+    serving.quiet_s = 0.1
+    serving.redeliver(first, [0, 1])
+    came = [client_of(each).take() for each in (one, other)]
+    assert sorted(came) == [[], [0, 1, 2, 3]]

@@ -145,16 +145,6 @@ class EntrySource:
             self._reads.drop()
         self._reads.release(self._reads.held_bytes)
 
-    def put_back(self) -> None:
-        """What was read to be delivered again is read anew, so that older entries can come before it."""
-        self._reads.drop()
-        self._put_back_replayed()
-
-    def _put_back_replayed(self) -> None:
-        byte_count = sum([run.byte_length for run in self._replayed])
-        self._replay_runs(self._replayed)
-        self._release(byte_count)
-
     def _older_first(self) -> None:
         """Put back what was read if something older came meanwhile, as from a negative acknowledgement.
 
@@ -163,7 +153,9 @@ class EntrySource:
         if self._replayed:
             head = self._replayed[0]
             if self._replay.first < (head.ledger_id, head.first_entry_id):
-                self._put_back_replayed()
+                byte_count = sum([run.byte_length for run in self._replayed])
+                self._replay_runs(self._replayed)
+                self._release(byte_count)
 
     def _replay_runs(self, runs: deque[Run]) -> None:
         while runs:

@@ -69,7 +69,6 @@ class SharedDelivery(IndividualDelivery):
     def consumer_removed(self, consumer: Consumer) -> None:
         if self._chunks is not None:
             self._chunks.forget(consumer)
-            self._source.put_back()
         super().consumer_removed(consumer)
         if self._parked is not None:
             self._source.replay_all(self._parked.pop(consumer, ()))
@@ -82,6 +81,7 @@ class SharedDelivery(IndividualDelivery):
         """Give one chunk to the consumer that has its message's first one, or park it until that one can."""
         if self._chunks is None:
             self._chunks = ChunkAffinity()
+            self._source.in_order = True
         try:
             metadata = parse_metadata(run.entries[0])
         except DataCorruption:
@@ -101,6 +101,4 @@ class SharedDelivery(IndividualDelivery):
         """Chunks whose consumer can take something again are delivered as a replay."""
         assert self._parked is not None, "asked before"
         for consumer in [each for each in self._parked if each.capacity > 0]:
-            # Later chunks may have been read meanwhile.
-            self._source.put_back()
             self._source.replay_all(self._parked.pop(consumer))
