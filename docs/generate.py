@@ -21,7 +21,9 @@ from magnetar.bookie.metrics import BookieStats, Figures
 from magnetar.bookie.metrics import MetricsPage as BookieMetricsPage
 from magnetar.broker.admin.metrics_page import MetricsPage
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.stats import SubscriptionStats, TopicStats
+from magnetar.broker.drops import Drops, NonPersistentSubscriptionStats
+from magnetar.broker.stats import TopicStats
+from magnetar.broker.subscriptions.dispatch_rate import BYTES, MESSAGES, OF_TOPIC
 from magnetar.common.config.reference import reference
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
@@ -121,10 +123,14 @@ class Silent:
 
 
 def rendered_page() -> str:
-    """The page of a broker with one topic and one subscription."""
-    subscription = Silent(stats=SubscriptionStats(), backlog=lambda: 0)
+    """The page of a broker with one topic and one subscription, with something of what is seldom shown."""
+    stats = NonPersistentSubscriptionStats(expired_at_ms=1, drops=Drops(rate=1))
+    stats.count_throttled(OF_TOPIC, MESSAGES)
+    stats.count_throttled(OF_TOPIC, BYTES)
+    consumer = Silent(sent_at_ms=1, acked_at_ms=1, flow_at_ms=1)
+    subscription = Silent(stats=stats, consumers=[consumer], backlog=lambda: 0)
     name = TopicName.parse("persistent://public/default/any")
-    topic = Silent(name=name, stats=TopicStats(), subscriptions={"any": subscription})
+    topic = Silent(name=name, stats=TopicStats(), subscriptions={"any": subscription}, times_rate_limited=1)
     broker: Any = Silent(config=BrokerConfig(), topics={"any": topic})
     return "".join(MetricsPage(broker).render())
 

@@ -36,6 +36,8 @@ class FakeSubscription:
     entries_behind: int = 0
     blocked_on_unacked: bool = False
     delayed: int = 0
+    in_replay: int = 0
+    consumers: list[Any] = field(default_factory=list)
 
     def backlog(self) -> int:
         return self.entries_behind
@@ -46,6 +48,7 @@ class FakeTopic:
     name: TopicName
     stats: TopicStats = field(default_factory=TopicStats)
     producer_count: int = 0
+    times_rate_limited: int = 0
     storage_bytes: int = 0
     storage_entries: int = 0
     backlog_bytes: int = 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from magnetar.broker.admin.metrics_page import SLICE_S, MetricsPage
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.subscriptions.dispatch_rate import MESSAGES, OF_BROKER, OF_TOPIC
 from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import Counter
 from prometheus_client.parser import text_string_to_metric_families
@@ -239,3 +240,25 @@ def test_metrics_serves_topics_the_process_and_the_registry(serving: Serving) ->
         serving(body)
     finally:
         REGISTRY.unregister(counter)
+
+
+def test_what_is_seldom_is_on_the_page_only_where_it_happened() -> None:
+    made = broker()
+    topic = made.load("t")
+    quiet, throttled = FakeSubscription(), FakeSubscription()
+    topic.subscriptions = {"quiet": quiet, "throttled": throttled}
+    assert "throttled_msg_events{" not in page(made)
+    throttled.stats.count_throttled(OF_TOPIC, MESSAGES)
+    throttled.stats.count_throttled(OF_BROKER, MESSAGES)
+    throttled.stats.count_throttled(OF_BROKER, MESSAGES)
+    throttled.stats.expired_at_ms = 1_000
+    topic.times_rate_limited = 3
+    text = page(made)
+    of_subscription = TOPIC | {"subscription": "throttled"}
+    name = "pulsar_subscription_dispatch_throttled_msg_events"
+    assert value(text, name, of_subscription | {"reason": "topic"}) == 1
+    assert value(text, name, of_subscription | {"reason": "broker"}) == 2
+    assert value(text, "pulsar_subscription_last_expire_timestamp", of_subscription) == 1_000
+    assert value(text, "pulsar_publish_rate_limit_times", TOPIC) == 3
+    shown = [labels for sample, labels in samples(text) if sample == name]
+    assert len(shown) == 2

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from magnetar.broker.admin.view import SubscriptionView, TopicView
+from magnetar.broker.drops import NonPersistentSubscriptionStats
 from magnetar.broker.stats import Histogram
+from magnetar.broker.subscriptions.dispatch_rate import BYTES, MESSAGES, OF_BROKER, OF_SUBSCRIPTION, OF_TOPIC
 
 Number = int | float
 T = TypeVar("T")
@@ -21,16 +23,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Metric(Generic[T]):
-    """One line of the page for each `T`."""
+    """One line of the page for each `T`; none where it is 0, if it is `seldom` something else."""
 
     name: str
     kind: str
     help: str
     value: Callable[[T], Number]
+    seldom: bool = False
+    label: str = ""
+    """One more label, as text; what differs in it alone stands together, and only the first has a head."""
+    follows: bool = False
+    """It is one of these, and not the first."""
 
     @property
     def head(self) -> str:
         """The comment lines before the samples."""
+        if self.follows:
+            return ""
         return f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n"
 
 
@@ -49,6 +58,35 @@ def _buckets(
     )
     metrics.append(Metric(f"{name}_sum", "gauge", help_text, lambda topic: histogram(topic).period_total))
     return metrics
+
+
+def _throttled(unit: str, kind: str) -> list[Metric[SubscriptionView]]:
+    def times(scope: str) -> Callable[[SubscriptionView], Number]:
+        return lambda subscription: subscription.stats.times_throttled(scope, kind)
+
+    return [
+        Metric(
+            f"pulsar_subscription_dispatch_throttled_{unit}_events",
+            "gauge",
+            f"Times that nothing went out for a while as a dispatch rate in {kind} was used up, by whose.",
+            times(scope),
+            seldom=True,
+            label=f'reason="{reason}"',
+            follows=index > 0,
+        )
+        for index, (reason, scope) in enumerate(
+            (("subscription", OF_SUBSCRIPTION), ("topic", OF_TOPIC), ("broker", OF_BROKER))
+        )
+    ]
+
+
+def _moment(name: str, what: str, value: Callable[[SubscriptionView], Number]) -> Metric[SubscriptionView]:
+    help_text = f"When {what} for the last time, ms since 1970 UTC."
+    return Metric(f"pulsar_subscription_last_{name}_timestamp", "gauge", help_text, value, seldom=True)
+
+
+def _latest(subscription: SubscriptionView, moment: str) -> int:
+    return max([getattr(each, moment) for each in subscription.consumers], default=0)
 
 
 def _average_size(topic: TopicView) -> Number:
@@ -103,6 +141,13 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
         "Memory of the index of delayed entries, which all subscriptions share.",
         lambda t: t.delayed_index_bytes,
     ),
+    Metric(
+        "pulsar_publish_rate_limit_times",
+        "gauge",
+        "Times that a publish rate left a producer's connection unread for a while.",
+        lambda t: t.times_rate_limited,
+        seldom=True,
+    ),
     *_buckets(
         "pulsar_storage_write_latency",
         "Entries of the last minute by ms from their arrival to being durable.",
@@ -137,6 +182,25 @@ SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
         "gauge",
         "Entries not acknowledged and not delayed.",
         lambda s: max(0, s.backlog() - s.delayed),
+    ),
+    Metric(
+        "pulsar_subscription_in_replay",
+        "gauge",
+        "Entries that were looked at and wait to be delivered.",
+        lambda s: s.in_replay,
+    ),
+    *_throttled("msg", MESSAGES),
+    *_throttled("bytes", BYTES),
+    _moment("consumed", "something was sent to a consumer", lambda s: _latest(s, "sent_at_ms")),
+    _moment("consumed_flow", "a consumer gave permits", lambda s: _latest(s, "flow_at_ms")),
+    _moment("acked", "a consumer acknowledged something", lambda s: _latest(s, "acked_at_ms")),
+    _moment("expire", "messages expired", lambda s: s.stats.expired_at_ms),
+    Metric(
+        "pulsar_subscription_msg_drop_rate",
+        "gauge",
+        "Messages that were dropped because nobody could take them, per second; non-persistent topics only.",
+        lambda s: s.stats.drops.rate if isinstance(s.stats, NonPersistentSubscriptionStats) else 0,
+        seldom=True,
     ),
     Metric("pulsar_subscription_delayed", "gauge", "Entries that wait for their time.", lambda s: s.delayed),
     Metric(

@@ -87,7 +87,8 @@ class MetricsPage:
             for topic, texts in rows:
                 value = value_of(topic)
                 total += value
-                lines.append(f"{name}{{{texts.topic}}} {value}\n")
+                if value or not metric.seldom:
+                    lines.append(f"{name}{{{texts.topic}}} {value}\n")
                 if slices.over():
                     yield "".join(lines)
                     lines.clear()
@@ -96,12 +97,15 @@ class MetricsPage:
         for of_subscription in SUBSCRIPTION_METRICS:
             lines.append(of_subscription.head)
             name, value_of_subscription, total = of_subscription.name, of_subscription.value, 0.0
+            seldom = of_subscription.seldom
+            more = f",{of_subscription.label}" if of_subscription.label else ""
             for topic, texts in rows:
                 # A copy, because subscriptions come and go while the loop turns.
                 for key, subscription in list(topic.subscriptions.items()):
                     value = value_of_subscription(subscription)
                     total += value
-                    lines.append(f"{name}{{{self._subscription_labels(texts, key)}}} {value}\n")
+                    if value or not seldom:
+                        lines.append(f"{name}{{{self._subscription_labels(texts, key)}{more}}} {value}\n")
                     if slices.over():
                         yield "".join(lines)
                         lines.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from magnetar.broker.config import BrokerConfig
@@ -11,6 +11,7 @@ from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
+from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.topic_registry import TopicRegistry
@@ -27,6 +28,14 @@ class SubscriptionView(Protocol):
 
     @property
     def consumer_count(self) -> int: ...
+
+    @property
+    def consumers(self) -> Sequence[Consumer]: ...
+
+    @property
+    def in_replay(self) -> int:
+        """Entries that were looked at and wait to be delivered."""
+        ...
 
     @property
     def unacked_messages(self) -> int: ...
@@ -55,6 +64,11 @@ class TopicView(Protocol):
 
     @property
     def producer_count(self) -> int: ...
+
+    @property
+    def times_rate_limited(self) -> int:
+        """Times that a publish rate left a producer's connection unread."""
+        ...
 
     @property
     def storage_bytes(self) -> int: ...

@@ -15,6 +15,7 @@ from magnetar.broker.topics.publishing import REFUSED_MESSAGES, part_of
 from magnetar.common.errors import NotAllowed, NotSupportedYet, ProtocolError, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
 from magnetar.common.wire.events import SendRejected, SendRun
 from magnetar.common.wire.pulsar_pb2 import (
@@ -22,8 +23,15 @@ from magnetar.common.wire.pulsar_pb2 import (
     CommandProducer,
     ServerError,
 )
+from prometheus_client import Counter
 
 log = get_logger(__name__)
+
+IGNORED_SENDS: Final = Counter(
+    "magnetar_ignored_messages_total",
+    "Messages, or batches, that were still on their way to a producer when it was closed.",
+    registry=REGISTRY,
+)
 
 TOPIC_EPOCH_MAX: Final = 2**62
 
@@ -147,7 +155,7 @@ def handle_sends(client: Client, sends: SendRun) -> None:
     """A run of messages of one producer. Raises ProtocolError for a producer that was never opened."""
     opened = client.producers.get(sends.producer_id)
     if not isinstance(opened, OpenProducer):
-        _refuse_unknown(client, sends.producer_id)
+        _refuse_unknown(client, sends.producer_id, len(sends.entries))
         return
     if sends.message_counts is not None:
         refused = correct_counts(sends)
@@ -184,7 +192,8 @@ def handle_rejected_send(client: Client, rejected: SendRejected) -> None:
     )
 
 
-def _refuse_unknown(client: Client, producer_id: int) -> None:
+def _refuse_unknown(client: Client, producer_id: int, sends: int = 1) -> None:
     """In flight to a producer closed a moment ago: ignored. Never opened, or still opening: an error."""
     if producer_id in client.producers or producer_id not in client.closed_producers:
         raise ProtocolError(f"Send for producer {producer_id}, which is not open on this connection")
+    IGNORED_SENDS.inc(sends)

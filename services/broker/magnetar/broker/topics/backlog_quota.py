@@ -26,8 +26,15 @@ SIZE: Final = "size"
 TIME: Final = "time"
 
 EVICTIONS: Final = Counter(
-    "magnetar_backlog_quota_evictions_total",
+    "pulsar_broker_storage_backlog_quota_exceeded_evictions_total",
     "Times that subscriptions had to skip ahead because of a backlog quota, by its type.",
+    ["quota_type"],
+    registry=REGISTRY,
+)
+
+DISCONNECTIONS: Final = Counter(
+    "magnetar_backlog_quota_disconnected_producers_total",
+    "Producers that were disconnected because of a backlog quota, by its type.",
     ["quota_type"],
     registry=REGISTRY,
 )
@@ -71,6 +78,7 @@ async def enforce(topic: PersistentTopic, now_ms: int) -> None:
             await _evict(topic, kind, quota.limit, now_ms)
         elif topic.producers:
             log.warning("backlog quota exceeded, producers disconnected", topic=topic.name.full, quota=kind)
+            DISCONNECTIONS.labels(kind).inc(len(topic.producers))
             for producer in list(topic.producers.values()):
                 topic.disconnect_producer(producer)
 

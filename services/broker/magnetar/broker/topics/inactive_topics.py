@@ -8,6 +8,7 @@ deleted before its messages are old enough to go, and never when they stay for e
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Final
 
 from magnetar.broker.policies.effective import DELETE_WHEN_NO_SUBSCRIPTIONS
 from magnetar.broker.topics.partitioned_topics import PartitionedTopics
@@ -16,9 +17,17 @@ from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.errors import ServiceNotReady, TopicBusy, TopicNotFound
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
+from prometheus_client import Counter
 
 log = get_logger(__name__)
+
+DELETED: Final = Counter(
+    "magnetar_inactive_topics_deleted_total",
+    "Topics and partitions that were deleted because nobody used them.",
+    registry=REGISTRY,
+)
 
 
 class InactiveTopics:
@@ -55,6 +64,7 @@ class InactiveTopics:
         except (TopicBusy, TopicNotFound, ServiceNotReady) as error:
             log.info("inactive topic not deleted", topic=topic.name.full, why=str(error))
             return
+        DELETED.inc()
         log.info("inactive topic deleted", topic=topic.name.full)
         if self._partitioned is not None and topic.name.partition_index >= 0:
             await self._delete_metadata(self._partitioned, topic.name.base)

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from functools import partial
+from typing import Final
 
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
+from prometheus_client import Counter
 
 log = get_logger(__name__)
+
+EXPIRED: Final = Counter(
+    "magnetar_subscriptions_expired_total",
+    "Subscriptions that were deleted because they had no consumers for too long.",
+    registry=REGISTRY,
+)
 
 
 class SubscriptionExpiry:
@@ -36,6 +45,7 @@ class SubscriptionExpiry:
         for subscription in expired:
             # While others were deleted somebody may have come, and gone again.
             if await topic.delete_unused(subscription, partial(self._is_expired, subscription, idle_s_max)):
+                EXPIRED.inc()
                 log.info("subscription expired", topic=topic.name.full, subscription=subscription.name)
 
     def _is_expired(self, subscription: Subscription, idle_s_max: int) -> bool:
