@@ -20,6 +20,14 @@ def test_the_defaults_can_be_used() -> None:
     assert config.segment_log.sync_data
 
 
+def test_a_connection_is_not_read_on_before_its_topic_refuses_what_waits_for_a_ledger() -> None:
+    """Otherwise one client with large messages is refused some while a new topic's first ledger is made."""
+    config = configured()
+    publish = config.broker.publish
+    read_at_once = 2 * publish.message_bytes_max
+    assert publish.connection_pending_bytes_max + read_at_once < config.managed_ledger.queued_bytes_max
+
+
 def test_metadata_is_a_file_in_the_data_directory_unless_told_otherwise() -> None:
     assert configured().metadata_path(Path("/d")) == Path("/d/metadata.sqlite")
     moved = configured("metadataStoreUrl=sqlite:/elsewhere/m.db")

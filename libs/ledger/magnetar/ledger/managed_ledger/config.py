@@ -83,7 +83,7 @@ class ManagedLedgerConfig:
         minimum=0,
     )
     queued_bytes_max: int = setting(
-        16 * 1024 * 1024,
+        32 * 1024 * 1024,
         "Bytes that may wait for a topic's next ledger to be made; more are refused.",
         key="magnetarManagedLedgerQueuedBytesMax",
         minimum=1,
