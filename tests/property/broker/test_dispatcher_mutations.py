@@ -1,8 +1,8 @@
 """The models of the dispatchers are worth what they catch: faults are planted in delivery, one at a time.
 
-A mutation patches one function for one test, and each of the named models must fail within a few hundred
-random runs: a message is lost or delivered twice, order or permits are ignored, somebody waits for ever. One
-that survives means that the model does not look at that promise.
+A mutation patches one function for one test, and each of the named models must fail within RUNS_MAX random
+runs: a message is lost or delivered twice, order or permits are ignored, somebody waits for ever. One that
+survives means that the model does not look at that promise.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ORDERED: tuple[Machine, ...] = (OrderedMachine, FailoverMachine)
 KEYS: tuple[Machine, ...] = (KeySharedMachine, OutOfOrderMachine, StickyMachine)
 INDIVIDUAL: tuple[Machine, ...] = (SharedMachine, *KEYS)
 EVERY: tuple[Machine, ...] = (*ORDERED, *INDIVIDUAL)
-RUNS_MAX = 400
+RUNS_MAX = 1_000
 """Random runs within which a model has to see what is wrong."""
 
 
