@@ -123,11 +123,12 @@ def pytest(arguments: list[str]) -> tuple[int, Results]:
         told = Path(directory) / "results"
         environment = {**os.environ, RESULTS_VARIABLE: str(told)}
         with subprocess.Popen(
-            [sys.executable, *command], cwd=ROOT, env=environment, preexec_fn=_die_with_parent
+            [sys.executable, *command], cwd=ROOT, env=environment, preexec_fn=_in_the_child
         ) as process:
             signal.signal(signal.SIGINT, lambda *_: None)
             signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
             code = process.wait()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         end_what_is_left()
         if told.exists():
             return code, Results(**json.loads(told.read_text()))
@@ -135,7 +136,9 @@ def pytest(arguments: list[str]) -> tuple[int, Results]:
     return code, Results({"error": int(broken)}, [f"ERROR pytest ended with exit code {code}"] * broken)
 
 
-def _die_with_parent() -> None:
+def _in_the_child() -> None:
+    """It dies with its parent, and hears interrupts, though a shell may have started all of this without."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
