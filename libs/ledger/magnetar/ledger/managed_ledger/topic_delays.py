@@ -64,11 +64,13 @@ class TopicDelays:
     __slots__ = (
         "_armed_for",
         "_flush_soon",
+        "_latest_ms",
         "_listeners",
         "_loading",
         "_stopped",
         "_timer",
         "_unencoded",
+        "clock_set_back",
         "index",
         "now_ms",
         "records",
@@ -90,6 +92,9 @@ class TopicDelays:
         self._unencoded: list[DelayedChunk] = []
         self._flush_soon = flush_soon
         self.now_ms = ctx.clock.wall_ms
+        self._latest_ms = 0
+        self.clock_set_back = False
+        """The wall clock was seen to go back: what was due, and went out, may be in the index again."""
         self._listeners: list[DelayListener] = []
         self._loading: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -116,7 +121,7 @@ class TopicDelays:
 
     def settle(self) -> None:
         """After a lot of `hold`: write down what is too much for memory, a little at a time."""
-        self._unencoded += self.index.seal(self.now_ms())
+        self._unencoded += self.index.seal(self._look())
         if self._unencoded:
             self._encode(_ENCODED_AT_ONCE)
 
@@ -151,6 +156,14 @@ class TopicDelays:
 
     # Time
 
+    def _look(self) -> int:
+        """The time, and whether it went back."""
+        now_ms = self.now_ms()
+        if now_ms < self._latest_ms:
+            self.clock_set_back = True
+        self._latest_ms = now_ms
+        return now_ms
+
     def _arm(self, pause_s: float = 0.0) -> None:
         """Set the timer for what is next."""
         at_ms = self.index.next_event_ms()
@@ -165,7 +178,7 @@ class TopicDelays:
 
     def _on_timer(self) -> None:
         self._timer = None
-        now_ms = self.now_ms()
+        now_ms = self._look()
         due = self.index.take_due(now_ms, DUE_ENTRIES_MAX)
         if due:
             for listener in self._listeners:

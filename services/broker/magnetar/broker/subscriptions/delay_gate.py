@@ -14,6 +14,7 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.common.naming.position import Position
 from magnetar.common.wire.deliver_at import delivered_later
 from magnetar.ledger.ledger_store import RUN_MARKER, Run
+from magnetar.ledger.managed_ledger.ack_state import ENTRY_IDS_MAX
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
@@ -23,7 +24,17 @@ from pyroaring import BitMap
 class DelayGate:
     """The delayed entries of one subscription. Implements delivery.EntryGate, topic_delays.DelayListener."""
 
-    __slots__ = ("_cursor", "_delays", "_deliver_due", "_ledger", "_read_again", "_read_position", "_tick_s")
+    __slots__ = (
+        "_cursor",
+        "_delays",
+        "_deliver_due",
+        "_is_held",
+        "_late",
+        "_ledger",
+        "_read_again",
+        "_read_position",
+        "_tick_s",
+    )
 
     def __init__(
         self,
@@ -33,15 +44,22 @@ class DelayGate:
         tick_ms: int,
         read_position: Callable[[], Position],
         deliver_due: Callable[[Iterable[tuple[int, int]]], None],
-        read_again: Callable[[Iterable[tuple[int, int]]], None],
+        read_again: Callable[[int, BitMap], None],
+        is_held: Callable[[int, int], bool],
+        late: bool,
     ) -> None:
-        """`deliver_due` takes entries that go out now, by time; `read_again` those to be asked about anew."""
+        """`deliver_due` takes entries that go out now, by time; `read_again` those of a ledger that are to be
+        asked about anew. `is_held` tells whether a consumer has an entry. `late`: entries may have gone out
+        before this gate was there.
+        """
         self._ledger = ledger
         self._cursor = cursor
         self._tick_s = tick_ms / 1000
         self._read_position = read_position
         self._deliver_due = deliver_due
         self._read_again = read_again
+        self._is_held = is_held
+        self._late = late
         self._delays: TopicDelays | None = None
 
     # -- as the gate of its source
@@ -89,8 +107,7 @@ class DelayGate:
         """Delayed delivery is switched off: what is kept goes out now."""
         if self._delays is not None:
             index = self._delays.index
-            for ledger_id in sorted(index.ledger_ids):
-                self.on_due([(ledger_id, entry_id) for entry_id in index.entries_of(ledger_id) or ()])
+            self.on_forgotten({each: index.entries_of(each) or BitMap() for each in index.ledger_ids})
         self.clear()
 
     def _listen(self, delays: TopicDelays) -> TopicDelays:
@@ -106,17 +123,26 @@ class DelayGate:
         # What lies beyond the read position is still to be read, and is due by then.
         read, is_acked = self._read_position(), self._cursor.is_acked
         ours = [entry for entry in entries if entry <= read and not is_acked(*entry)]
+        if self._went_out_early():
+            ours = [entry for entry in ours if not self._is_held(*entry)]
         if ours:
             self._deliver_due(ours)
 
     def on_forgotten(self, entries: Mapping[int, BitMap]) -> None:
-        read, is_acked = self._read_position(), self._cursor.is_acked
-        self._read_again(
-            (ledger_id, entry_id)
-            for ledger_id, entry_ids in entries.items()
-            for entry_id in entry_ids
-            if (ledger_id, entry_id) <= read and not is_acked(ledger_id, entry_id)
-        )
+        read = self._read_position()
+        for ledger_id, entry_ids in entries.items():
+            if ledger_id > read.ledger_id:
+                continue
+            ours = entry_ids.copy()
+            if ledger_id == read.ledger_id:
+                ours.remove_range(read.entry_id + 1, ENTRY_IDS_MAX)
+            if self._went_out_early():
+                ours = BitMap([entry_id for entry_id in ours if not self._is_held(ledger_id, entry_id)])
+            self._read_again(ledger_id, ours)
+
+    def _went_out_early(self) -> bool:
+        """Consumers may hold entries of the index: it is not known of each that it was kept."""
+        return self._late or (self._delays is not None and self._delays.clock_set_back)
 
 
 def count_delayed(delays: TopicDelays, cursor: Cursor) -> int:

@@ -22,6 +22,7 @@ from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.context import ReadResult
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+from pyroaring import BitMap
 
 _DUE_ENTRIES_MAX = 128
 """Due entries fetched at a time."""
@@ -131,8 +132,10 @@ class EntrySource:
 
     def give_back(self) -> None:
         """Somebody else needs the memory: what was read ahead is read again when it is asked for."""
-        if not self._reads.offered:
-            return
+        if self._reads.offered:
+            self._put_back_all()
+
+    def _put_back_all(self) -> None:
         self._replay_runs(self._replayed)
         if self._kept_came:
             # Entries behind these may be delivered already: reading on from here would give them twice.
@@ -187,12 +190,20 @@ class EntrySource:
         self._kept_came = True
         if self._due is None:
             self._due = DueEntries()
+        if self._replay:
+            entries = list(entries)
+            for ledger_id, entry_id in entries:
+                self._replay.discard_range(ledger_id, entry_id, entry_id)
         self._due.add(entries)
 
-    def read_again(self, entries: Iterable[tuple[int, int]]) -> None:
+    def read_again(self, ledger_id: int, entry_ids: BitMap) -> None:
         """Ask the gate anew about these, which it kept, before anything new is delivered."""
         self._kept_came = True
-        self.replay_all(entries)
+        self._replay.add_all(ledger_id, entry_ids)
+
+    def ask_again(self) -> None:
+        """There is a gate now: what was read before goes out only if it lets it."""
+        self._put_back_all()
 
     def peek(self, entries_max: int) -> tuple[Run, bool] | None:
         """The next entries, as (run, are they delivered again?); None when there are none in memory now.

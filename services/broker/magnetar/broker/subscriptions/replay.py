@@ -37,6 +37,14 @@ class ReplaySet:
             bitmap = self._ledgers[ledger_id] = BitMap()
         bitmap.add(entry_id)
 
+    def add_all(self, ledger_id: int, entry_ids: BitMap) -> None:
+        """Add these entries of a ledger; `entry_ids` may be kept."""
+        bitmap = self._ledgers.get(ledger_id)
+        if bitmap is not None:
+            bitmap |= entry_ids
+        elif entry_ids:
+            self._ledgers[ledger_id] = entry_ids
+
     def discard_range(self, ledger_id: int, first: int, last: int) -> None:
         """Remove the entries `first` to `last` inclusive."""
         bitmap = self._ledgers.get(ledger_id)
