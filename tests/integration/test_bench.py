@@ -90,6 +90,7 @@ def test_footprint_is_that_of_a_small_process() -> None:
     assert 0 < figures["idle RSS MB"] < 150
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("our_contract")
 def test_a_run_without_apache_pulsar_says_so_and_judges_what_it_can() -> None:
     loads = ["rate-2000", "holes"]
