@@ -246,6 +246,8 @@ class Topic:
     async def begin(self) -> None:
         """Create topic and subscription, before anything is published."""
         await self._join()
+        if not self.consumers:
+            raise AssertionError(f"nobody can subscribe: {self._world.violations}")
         await self.consumers[0].leave()
 
     async def tick(self) -> None:
