@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import report
 from bench.brokers import APACHE_PULSAR, MAGNETAR, anchor_version, apache_pulsar_jars
 from bench.progress import Steps
-from bench.results import Results, load, machine, now, revision
+from bench.results import Results, load, machine, now, revision, together
 from bench.runner import Run
 from bench.scenarios import FULL, QUICK, all_scenarios
 from tests.integration.harness import ROOT
@@ -28,8 +28,21 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, help="rounds of every load (default 3; quick: 1)")
     parser.add_argument("--only", nargs="+", metavar="LOAD", default=[], help="these loads only")
     parser.add_argument("--alone", action="store_true", help="Magnetar without Apache Pulsar")
-    parser.add_argument("--docs", action="store_true", help="write table and plots into docs/")
-    parser.add_argument("--render", type=Path, metavar="JSON", help="measure nothing: report these results")
+    parser.add_argument(
+        "--docs",
+        nargs="?",
+        const="figures",
+        choices=report.SECTIONS,
+        metavar="SECTION",
+        help=f"write table and plots into this section of docs/benchmarks.md: {', '.join(report.SECTIONS)}",
+    )
+    parser.add_argument(
+        "--render",
+        type=Path,
+        nargs="+",
+        metavar="JSON",
+        help="measure nothing: report the results of these runs",
+    )
     return parser
 
 
@@ -62,7 +75,7 @@ def main(argv: Sequence[str]) -> None:
     # A polite end from outside stops the brokers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.render:
-        results = load(options.render)
+        results = together([load(path) for path in options.render])
     else:
         given = " ".join(argv)
         results = measure(options, f'make bench ARGS="{given}"' if given else "make bench")
@@ -71,8 +84,9 @@ def main(argv: Sequence[str]) -> None:
     if options.docs:
         from bench import plots
 
-        plots.draw(results, IMAGES)
-        report.write_page(PAGE, results, "images")
+        drawn = plots.draw(results, IMAGES, report.SECTIONS[options.docs])
+        paths = [(kind, path.relative_to(PAGE.parent).as_posix()) for kind, path in drawn]
+        report.write_page(PAGE, results, paths, options.docs)
         print(f"bench: wrote {PAGE.relative_to(ROOT)} and the plots beside it")
 
 

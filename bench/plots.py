@@ -17,8 +17,11 @@ MARGIN_MAX: Final = 20.0
 """Bars end here: beyond it a floor is no longer the question."""
 
 
-def draw(results: Results, directory: Path) -> list[Path]:
-    """Write the plots as SVG; returns their paths. Needs the packages of requirements-bench.txt."""
+def draw(results: Results, directory: Path, prefix: str = "bench") -> list[tuple[str, Path]]:
+    """Write the plots that there are figures for, as SVG; returns their kinds and paths.
+
+    Needs the packages of requirements-bench.txt.
+    """
     import matplotlib
 
     matplotlib.use("svg")
@@ -30,18 +33,18 @@ def draw(results: Results, directory: Path) -> list[Path]:
     from matplotlib import pyplot
 
     directory.mkdir(parents=True, exist_ok=True)
-    paths = []
+    drawn = []
     for name, painter in (("floors", _floors), ("throughput", _throughput), ("latency", _latency)):
         figure = painter(pyplot, results)
         if figure is None:
             continue
-        path = directory / f"bench-{name}.svg"
+        path = directory / f"{prefix}-{name}.svg"
         figure.savefig(path, metadata={"Date": None}, bbox_inches="tight", facecolor="white")
         pyplot.close(figure)
         text = path.read_text()
         path.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
-        paths.append(path)
-    return paths
+        drawn.append((name, path))
+    return drawn
 
 
 def _floors(pyplot: Any, results: Results) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -16,6 +17,14 @@ from bench.scenarios import FULL, QUICK, all_scenarios
 
 BEGIN: Final = "<!-- figures: begin -->"
 END: Final = "<!-- figures: end -->"
+SECTIONS: Final = {"figures": "bench", "semantics": "bench-semantics"}
+"""Generated parts of docs/benchmarks.md: what they are marked by, and how the names of their plots begin."""
+
+PLOTS: Final = {
+    "floors": "Each figure as a ratio to its floor",
+    "throughput": "Throughput of both brokers",
+    "latency": "Latency percentiles at 2,000 messages a second",
+}
 HEADINGS: Final = ("load", "figure", "Magnetar", "Apache Pulsar", "ratio", "floor", "aim", "verdict")
 
 
@@ -106,27 +115,28 @@ def missed(results: Results) -> list[str]:
     return found
 
 
-def markdown(results: Results, images: str) -> str:
-    """The generated part of docs/benchmarks.md; `images` is the path from there to the plots."""
+def markdown(results: Results, plots: Iterable[tuple[str, str]]) -> str:
+    """A generated part of docs/benchmarks.md; `plots` are their kinds and their paths from there."""
     lines = [*summary(results), ""]
     lines.append("| " + " | ".join(HEADINGS) + " |")
     lines.append("|" + " --- |" * len(HEADINGS))
     lines += ["| " + " | ".join(row) + " |" for row in rows(results)]
-    if APACHE_PULSAR in results.brokers:
-        lines += ["", f"![Each figure as a ratio to its floor]({images}/bench-floors.svg)"]
-        lines += ["", f"![Throughput of both brokers]({images}/bench-throughput.svg)"]
-        lines += ["", f"![Latency percentiles at 2,000 messages a second]({images}/bench-latency.svg)"]
+    for kind, path in plots:
+        lines += ["", f"![{PLOTS[kind]}]({path})"]
     return "\n".join(lines)
 
 
-def write_page(page: Path, results: Results, images: str) -> None:
-    """Replace what stands between the markers."""
+def write_page(
+    page: Path, results: Results, plots: Iterable[tuple[str, str]] = (), section: str = "figures"
+) -> None:
+    """Replace what stands between the markers of a section."""
+    begin, end = BEGIN.replace("figures", section), END.replace("figures", section)
     text = page.read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
     if not tail:
-        raise ValueError(f"{page} lacks the markers {BEGIN} and {END}")
-    page.write_text(f"{head}{BEGIN}\n{markdown(results, images)}\n{END}{tail}")
+        raise ValueError(f"{page} lacks the markers {begin} and {end}")
+    page.write_text(f"{head}{begin}\n{markdown(results, plots)}\n{end}{tail}")
 
 
 def show(results: Results) -> None:

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -53,6 +54,25 @@ class Results:
 
 def load(path: Path) -> Results:
     return Results(**json.loads(path.read_text()))
+
+
+def together(runs: Sequence[Results]) -> Results:
+    """Runs of different loads on one machine as one; of a load that several have, the last one counts."""
+    whole = runs[0]
+    for one in runs[1:]:
+        whole.command = f"{whole.command}` and `{one.command}"
+        whole.began = f"{whole.began} and {one.began}"
+        for name, version in one.brokers.items():
+            before = whole.brokers.setdefault(name, version)
+            if version not in before:
+                whole.brokers[name] = f"{before} and {version}"
+        whole.figures |= one.figures
+        whole.curves |= one.curves
+        whole.failures += one.failures
+        whole.load_averages += one.load_averages
+        whole.notes += one.notes
+        whole.seconds += one.seconds
+    return whole
 
 
 def machine() -> dict[str, str]:

@@ -79,6 +79,7 @@ class Run:
         self.paired = [one for one in paired_scenarios(scale) if not only or one.key in only]
         self.alone = [one for one in (IDLE_TOPICS, HOLES) if not only or one.key in only]
         self.starts = scale.starts if not only or {START.key, IDLE.key} & only else 1
+        self._only = only
         self._make: dict[str, Callable[[], Broker]] = {MAGNETAR: Magnetar}
         if jars is not None:
             self._make[APACHE_PULSAR] = lambda: ApachePulsar(jars)
@@ -112,13 +113,18 @@ class Run:
                 settle()
                 broker = self._brokers[name] = make()
                 seconds = first_acknowledgement(broker)
-                self.results.add(START.key, name, {START.figures[0].key: seconds})
+                self._add_if_wanted(START, name, {START.figures[0].key: seconds})
+
+    def _add_if_wanted(self, scenario: Scenario, name: str, figures: dict[str, float]) -> None:
+        """Figures of what every run does; one of some loads tells those of these only."""
+        if not self._only or scenario.key in self._only:
+            self.results.add(scenario.key, name, figures)
 
     def _idle(self, steps: Steps) -> None:
         steps.begin("both idle")
         time.sleep(self.scale.idle_seconds)
         for name, broker in self._brokers.items():
-            self.results.add(IDLE.key, name, idle(broker.target, self.scale.idle_seconds))
+            self._add_if_wanted(IDLE, name, idle(broker.target, self.scale.idle_seconds))
 
     def _warm_up(self, steps: Steps) -> None:
         """For the JVM's compilers, and for equal treatment the other too."""
@@ -168,7 +174,7 @@ class Run:
 
     def _after(self) -> None:
         for name, broker in self._brokers.items():
-            self.results.add(AFTER.key, name, {AFTER.figures[0].key: broker.target.rss_bytes() / 1e6})
+            self._add_if_wanted(AFTER, name, {AFTER.figures[0].key: broker.target.rss_bytes() / 1e6})
         if self._lag:
             buckets = sorted(self._lag.items())
             self.results.add(

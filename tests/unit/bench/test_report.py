@@ -55,8 +55,9 @@ def test_results_are_the_same_after_saving(tmp_path: Path, monkeypatch: pytest.M
 def test_a_page_keeps_what_stands_around_the_figures(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    report.write_page(page, some_results(), "images")
+    report.write_page(page, some_results(), [("floors", "images/bench-floors.svg")])
     text = page.read_text()
+    assert "(images/bench-floors.svg)" in text
     assert text.startswith(f"before\n{report.BEGIN}\n")
     assert text.endswith(f"{report.END}\nafter\n")
     assert "old" not in text
@@ -67,4 +68,27 @@ def test_a_page_without_markers_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("nothing\n")
     with pytest.raises(ValueError, match="lacks the markers"):
-        report.write_page(page, some_results(), "images")
+        report.write_page(page, some_results())
+
+
+def test_a_section_of_a_page_is_written_and_the_others_stay(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    other = f"{report.BEGIN}\nold\n{report.END}\n"
+    page.write_text(f"{other}<!-- semantics: begin -->\nold too\n<!-- semantics: end -->\n")
+    report.write_page(page, some_results(), section="semantics")
+    text = page.read_text()
+    assert text.startswith(other)
+    assert "old too" not in text
+    assert text.endswith("<!-- semantics: end -->\n")
+
+
+def test_two_runs_are_told_as_one() -> None:
+    another = Results("make bench ARGS=--again", True, "2026-01-02T00:00:00Z", {}, {MAGNETAR: "def"})
+    another.add("idle", MAGNETAR, {"idle RSS MB": 50.0})
+    another.add("holes", MAGNETAR, {"holes": 1.0})
+    whole = results.together([some_results(), another])
+    assert whole.brokers == {MAGNETAR: "abc and def", APACHE_PULSAR: "4.0.7"}
+    assert whole.values("idle", "idle RSS MB", MAGNETAR) == [50.0]
+    assert whole.values("holes", "holes", MAGNETAR) == [1.0]
+    assert len(whole.values("produce-100b", "entries/s", MAGNETAR)) == 3
+    assert "`make bench` and `make bench ARGS=--again`" in report.summary(whole)[0]
