@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 import pytest
+from magnetar.broker.admin.subscription_stats import Wanted
+from magnetar.broker.admin.topic_stats import topic_stats
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import resolve
 from magnetar.broker.subscriptions.consumer import ConsumerOptions
@@ -16,9 +18,11 @@ from magnetar.common.errors import ServiceNotReady, SubscriptionNotFound, Unsubs
 from magnetar.common.metadata.values import Policies
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
+from magnetar.common.wire.events import SendRun
+from magnetar.common.wire.varint import encode_varint
 
 from tests.unit.broker.topics.fakes import FakeClock
-from tests.unit.broker.topics.world import ListeningPeer
+from tests.unit.broker.topics.world import ListeningPeer, producer_of
 
 
 @dataclass(eq=False)
@@ -50,14 +54,14 @@ def request(peer: ListeningPeer) -> SubscribeRequest:
     )
 
 
-def opened() -> NonPersistentTopic:
+def opened(in_process: int = 1_000) -> NonPersistentTopic:
     config = BrokerConfig()
     return NonPersistentTopic(
         TopicName.parse("non-persistent://public/default/t"),
         resolve(config, Policies(), Policies()),
         config,
         FakeClock(),
-        InProcess(1_000),
+        InProcess(in_process),
     )
 
 
@@ -111,5 +115,29 @@ def test_one_of_several_consumers_unsubscribes_only_by_force() -> None:
         await topic.unsubscribe(subscription, first, force=True)
         assert not topic.subscriptions
         assert peers[1].types[-1] == "CLOSE_CONSUMER"
+
+    asyncio.run(scenario())
+
+
+def test_what_is_dropped_is_in_the_statistics() -> None:
+    async def scenario() -> None:
+        topic, peer = opened(in_process=6), ListeningPeer()
+        subscription, consumer = await topic.subscribe(request(ListeningPeer()))
+        subscription.add_permits(consumer, 4)
+        for name in ("a", "b"):
+            await producer_of(topic, peer, name)
+        entries = [b"entry"] * 9
+        ids = [encode_varint(number) for number in range(9)]
+        topic.publish(topic.producers["a"], SendRun(1, entries, ids, None, None, False, False, 45))
+        topic.stats.sample(2)
+        subscription.stats.sample(2)
+        shown = topic_stats(topic, Wanted(), "broker")
+        assert shown["msgDropRate"] == 1.5, "3 of 9 in 2 s were too many in process"
+        assert {each["producerName"]: each["msgDropRate"] for each in shown["publishers"]} == {
+            "a": 1.5,
+            "b": 0.0,
+        }
+        assert shown["subscriptions"]["s"]["msgDropRate"] == 1.0, "2 of 6 in 2 s had no permits"
+        assert (shown["msgInCounter"], shown["msgOutCounter"]) == (6, 4)
 
     asyncio.run(scenario())
