@@ -33,7 +33,7 @@ test-full: setup ## every test there is; includes all of make test
 	@$(BIN)/python tools/run_tests.py all $(ARGS)
 
 test-over-bookies: setup ## every client test over a broker with etcd and three bookies, 10 minutes
-	MAGNETAR_ALL_OVER_BOOKIES=1 $(PYTEST) -m "not full" -k bookies tests/integration $(ARGS)
+	@MAGNETAR_ALL_OVER_BOOKIES=1 $(BIN)/python tools/run_tests.py bookies -m "not full" $(ARGS)
 
 lint: setup ## format, ruff, mypy --strict, one-way imports, generated code and docs up to date
 	$(BIN)/ruff format --check $(SOURCES)

@@ -1,12 +1,13 @@
-"""The tests, in runs of pytest one after the other: `make test`, `make test-full` and `make test-fast`.
+"""The tests, in runs of pytest one after the other: `make test` and all the targets that begin like it.
 
 Those in IN_PROCESS start no servers and are bound by the processor: pytest-xdist spreads them over the cores.
 The others start servers, clients and disks of their own and mostly wait for them: two files at a time. Those
 in ALONE measure the machine or need all of it, and have it to themselves.
 
-The first argument is `all` or `fast`, the rest goes to each pytest; where it names files or directories, they
-are all that is run, and in one process. After several runs their failures are named again, and the last line
-is one like pytest's own, about all of them. Processes that a run leaves behind are ended and named.
+The first argument is `all`, `fast` or `bookies`, the rest goes to each pytest; where it names files or
+directories, they are all that is run, and in one process. After several runs their failures are named again,
+and the last line is one like pytest's own, about all of them. Processes that a run leaves behind are ended
+and named.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ def runs(scope: str, arguments: list[str]) -> dict[str, list[str]]:
         return {"chosen": arguments}
     if scope == "fast":
         return {"fast": [*SPREAD, *FAST, *arguments]}
+    if scope == "bookies":
+        return {"over bookies": [*BY_FILE, "-k", "bookies", "tests/integration", *arguments]}
     others = ["tests", *(f"--ignore={path}" for path in (*IN_PROCESS, *ALONE))]
     return {
         "in process": [*SPREAD, *IN_PROCESS, *arguments],

@@ -45,6 +45,7 @@ def test_every_file_of_tests_is_in_exactly_one_run() -> None:
     there = sorted((ROOT / "tests").rglob("test_*.py"))
     assert sorted(file for arguments in runs("all", []).values() for file in files(arguments)) == there
     assert files(runs("fast", [])["fast"]) == files([*FAST])
+    assert files(runs("bookies", [])["over bookies"]) == files(["tests/integration"])
     assert all((ROOT / one).exists() for one in (*IN_PROCESS, *ALONE))
 
 
