@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import RUN_CHUNK
+from pyroaring import BitMap
 
 from tests.unit.broker.subscriptions.fakes import FakeCursor, FakeLedger
 from tests.unit.broker.subscriptions.source_reader import Reader, fresh
@@ -221,7 +222,7 @@ def test_entries_behind_one_that_was_kept_are_not_read_on_from_when_memory_is_as
     async def main() -> None:
         reader = Reader(FakeLedger(12, cached_from=100), AckedCursor())
         assert await reader.pull(1) == fresh(0)
-        reader.source.read_again([(5, 3)])
+        reader.source.read_again(5, BitMap([3]))
         assert await reader.pull(1) == [(3, True)]
         await asyncio.sleep(0.01)
         read = reader.source.read_position

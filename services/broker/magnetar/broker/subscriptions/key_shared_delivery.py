@@ -242,18 +242,20 @@ class KeySharedDelivery(IndividualDelivery):
             if owner is None or owner.capacity <= 0 or not self._is_next(owner, packed):
                 self._wait_again(packed)
                 continue
+            if owner.pending.holds(ledger_id, entry_id):
+                continue
             one = run.slice(entry_id, entry_id)
             self._outlet.send_in_slot(owner, one, slot)
             size += one.byte_length
         return len(run.entries), size
 
     def _is_next(self, consumer: Consumer, packed: int) -> bool:
-        """Nothing waits for the consumer that is older."""
+        """Nothing waits for the consumer that is older; the entry itself may, where it became due as well."""
         waiting = self._waiting.get(consumer)
         if waiting is None:
             return True
         oldest = waiting.oldest
-        return oldest is None or packed < oldest
+        return oldest is None or packed <= oldest
 
     def _wait_again(self, packed: int) -> None:
         """An entry, known by its position, waits for its slot or for the slot's owner."""

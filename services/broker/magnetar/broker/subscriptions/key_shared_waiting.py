@@ -134,7 +134,7 @@ class WaitingEntries:
         What is older is taken first, so it may not come before shares that are.
         """
         dropped = 0
-        if self._shares and packed > self._shares[0].first:
+        if self._shares and packed >= self._shares[0].first:
             dropped = self.drop_bytes()
         heappush(self._again, packed)
         return dropped
