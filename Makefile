@@ -23,7 +23,7 @@ setup: ## make .venv from nothing but python3 (3.11 or newer); instant when noth
 run: setup ## start standalone on 6650 and 8080, data in ./data: make run ARGS="--data-dir DIR"
 	@exec $(BIN)/magnetar standalone $(ARGS)
 
-test: setup ## the default tests, at most 15 minutes on two cores: make test ARGS="-k cursor"
+test: setup ## the default tests, at most 20 minutes on two cores: make test ARGS="-k cursor"
 	@$(BIN)/python tools/run_tests.py all -m "not full" $(ARGS)
 
 test-fast: setup ## repository, unit and property tests only
@@ -32,7 +32,7 @@ test-fast: setup ## repository, unit and property tests only
 test-full: setup ## every test there is; includes all of make test
 	@$(BIN)/python tools/run_tests.py all $(ARGS)
 
-test-over-bookies: setup ## every client test over a broker with etcd and three bookies, 10 minutes
+test-over-bookies: setup ## every client test over a broker with etcd and three bookies, 20 minutes
 	@MAGNETAR_ALL_OVER_BOOKIES=1 $(BIN)/python tools/run_tests.py bookies -m "not full" $(ARGS)
 
 lint: setup ## format, ruff, mypy --strict, one-way imports, generated code and docs up to date
