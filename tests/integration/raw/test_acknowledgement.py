@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration.harness import Endpoint
 from tests.integration.raw.transcript import (
     batch_messages,
@@ -42,18 +44,19 @@ def test_acknowledged_messages_do_not_return(endpoint: Endpoint, topic: str) -> 
         c.expect_quiet()
 
 
+@pytest.mark.parametrize("kind", ["Shared", "Key_Shared"])
 def test_a_cumulative_acknowledgement_on_a_shared_subscription_changes_nothing(
-    endpoint: Endpoint, topic: str
+    endpoint: Endpoint, topic: str, kind: str
 ) -> None:
     with line(endpoint) as c:
         c.open_producer(topic)
-        c.subscribe(topic, subType="Shared")
+        c.subscribe(topic, subType=kind)
         positions = c.publish(*numbered(3))
         c.flow(3)
         c.expect_messages(3)
         c.ack(positions[2], cumulative=True)
         c.expect("success", request_id=c.request("close_consumer", consumer_id=1))
-        c.subscribe(topic, subType="Shared")
+        c.subscribe(topic, subType=kind)
         c.flow(3)
         assert payloads(c.expect_messages(3)) == numbered(3)
 
