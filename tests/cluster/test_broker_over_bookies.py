@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import urllib.error
@@ -9,13 +10,17 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from magnetar.common.metadata.open_store import open_metadata_store
+from magnetar.common.metadata.values import LedgerMetadata, decode
 
 from tests.certificates import Authority
 from tests.cluster.conftest import NewCluster
+from tests.cluster.ledger_client import KEYS
 from tests.cluster.processes import BrokerProcess, Cluster
 from tests.faults.traffic import Publisher, assert_promises_kept, keep, read_topic
 from tests.integration.harness import eventually
 from tests.integration.raw.transcript import ConnectionEnded, line, numbered, payload_frame
+from tests.integration.rest import Rest
 
 SESSION_S = 2.0
 SHORT_SESSION = {"metadataStoreSessionTimeoutMillis": str(int(SESSION_S * 1000))}
@@ -82,6 +87,44 @@ def test_a_second_broker_stands_by_until_the_owner_stops_and_then_has_all_its_to
         c.open_producer(topic)
         assert c.publish(b"more")[0] > positions[-1]
     second.stop()
+
+
+def test_the_persistence_of_a_namespace_is_how_its_new_ledgers_are_made(cluster: Cluster) -> None:
+    broker = cluster.broker()
+    broker.start()
+    rest = Rest(broker.endpoint)
+    quorums = {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 1}
+    namespace = rest.new_namespace(persistence=quorums)
+    topic, path = f"persistent://{namespace}/t", f"/persistent/{namespace}/t/internalStats"
+    with line(broker.endpoint) as c:
+        c.subscribe(topic)
+        c.open_producer(topic)
+        ((entries, _),) = c.publish(b"entry")
+        (cursor,) = rest.get(path)["cursors"].values()
+    assert made_with(cluster, entries, cursor["cursorLedger"]) == [(3, 2, 1), (3, 2, 1)]
+    rest.do("DELETE", f"/namespaces/{namespace}/persistence")
+    broker.kill()
+    broker.start()
+    with line(broker.endpoint) as c:
+        c.open_producer(topic)
+        ((entries, _),) = c.publish(b"entry")
+    assert made_with(cluster, entries) == [(3, 3, 2)]
+    broker.stop()
+
+
+def made_with(cluster: Cluster, *ledger_ids: int) -> list[tuple[int, int, int]]:
+    """Ensemble size, write and ack quorum of ledgers, from metadata."""
+
+    async def read() -> list[tuple[int, int, int]]:
+        metadata = await open_metadata_store(cluster.etcd.url)
+        try:
+            found = [await metadata.get(KEYS.ledger(each)) for each in ledger_ids]
+        finally:
+            await metadata.close()
+        values = [decode(LedgerMetadata, each.value) for each in found if each is not None]
+        return [(each.ensemble_size, each.write_quorum, each.ack_quorum) for each in values]
+
+    return asyncio.run(read())
 
 
 def test_an_owner_that_stood_still_for_too_long_confirms_nothing_more_and_stands_by(

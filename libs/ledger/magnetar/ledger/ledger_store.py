@@ -148,6 +148,11 @@ class LedgerReader(Protocol):
         """The last entry that may be read: follows the writer while the ledger is open."""
         ...
 
+    @property
+    def copies(self) -> int:
+        """How many copies of each entry there are to be."""
+        ...
+
     async def read(self, first: int, last: int, max_bytes: int) -> list[Run]:
         """Entries `first` to `last` inclusive, in order, as runs that begin and end within the range.
 

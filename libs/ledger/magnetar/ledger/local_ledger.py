@@ -153,6 +153,11 @@ class LocalLedgerReader:
     def last_confirmed(self) -> int:
         return self._log.ledger(self.ref).last_entry_id if self._end is None else self._end
 
+    @property
+    def copies(self) -> int:
+        """The one that is here."""
+        return 1
+
     async def read(self, first: int, last: int, max_bytes: int) -> list[Run]:
         """See `LedgerReader.read`."""
         confirmed = self.last_confirmed

@@ -19,6 +19,7 @@ from magnetar.broker.policies.effective import (
 )
 from magnetar.common.config.loader import load
 from magnetar.common.metadata.values import Policies
+from magnetar.ledger.managed_ledger.context import Persistence
 
 
 def configured(**settings: object) -> BrokerConfig:
@@ -239,7 +240,7 @@ def test_what_nobody_says_is_as_the_broker_is_configured(key: str) -> None:
 
 def test_every_policy_of_a_topic_is_looked_at_here() -> None:
     looked_at = {name for _, name, _ in BROKER_SETTINGS.values()} | {*ONE_NUMBER.values()}
-    others = {"inactive_mode", "dispatch_rate_of_subscription"}
+    others = {"inactive_mode", "dispatch_rate_of_subscription", "persistence"}
     others |= {"max_producers_same_address", "max_consumers_same_address"}  # the broker's alone
     assert {field.name for field in fields(EffectivePolicies)} == looked_at | others
 
@@ -270,3 +271,16 @@ def test_how_many_topics_a_namespace_may_have() -> None:
     config = configured(maxTopicsPerNamespace=4)
     assert resolve_namespace(config, Policies()).max_topics == 4
     assert resolve_namespace(config, Policies(max_topics_per_namespace=0)).max_topics == 0
+
+
+def test_how_ledgers_are_made_is_said_by_the_topic_its_namespace_or_the_configuration() -> None:
+    def saying(ensemble: int) -> Policies:
+        return Policies(
+            persistence=Policies.Persistence(
+                ensemble=ensemble, write_quorum=2, ack_quorum=1, mark_delete_rate=0.5
+            )
+        )
+
+    assert resolve(DEFAULTS, NOTHING, NOTHING).persistence is None
+    assert resolve(DEFAULTS, saying(3), NOTHING).persistence == Persistence(3, 2, 1, 0.5)
+    assert resolve(DEFAULTS, saying(3), saying(4)).persistence == Persistence(4, 2, 1, 0.5)

@@ -30,6 +30,8 @@ class ScriptedLedger:
     last_confirmed: int = -1
     end: int | None = None
     unreadable: set[int] = field(default_factory=set)
+    copies: int = 1
+    quorums: tuple[int, int, int] = (1, 1, 1)
     room: int = 1 << 40
     """Unconfirmed entries that it takes."""
 
@@ -109,7 +111,9 @@ class ScriptedLedgers:
         self.made += 1
         ref = LedgerRef(self.made, 7)
         await self.commit(with_ops(ref) if with_ops is not None else ())
-        ledger = self.ledgers[ref.id] = ScriptedLedger(ref, self, listener)
+        quorums = (ensemble_size, write_quorum, ack_quorum)
+        ledger = ScriptedLedger(ref, self, listener, copies=write_quorum, quorums=quorums)
+        self.ledgers[ref.id] = ledger
         return ledger
 
     async def open(self, ref: LedgerRef) -> ScriptedLedger:

@@ -12,6 +12,7 @@ from magnetar.common.errors import Backpressure, EntryUnreadable, LedgerFenced, 
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger import EntryCache, ManagedLedgerContext
+from magnetar.ledger.managed_ledger.context import Persistence
 
 from tests.simulation.power_loss import KEYS, Process
 from tests.unit.ledger.managed_ledger.harness import (
@@ -189,5 +190,56 @@ def test_a_proof_that_is_pending_when_the_topic_is_lost_is_answered() -> None:
         topic.ledger.lose(NOBODY)
         await until(lambda: bool(told))
         assert told == [NOBODY]
+
+    scripted(scenario)
+
+
+def test_new_ledgers_are_made_as_a_policy_says_and_a_single_copy_is_known_by_its_ledger() -> None:
+    async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
+        async def made(count: int, done: Callable[[], bool] = lambda: True) -> None:
+            def confirmed() -> bool:
+                for ledger in ledgers.ledgers.values():
+                    if ledger.end is None and ledger.appended > ledger.last_confirmed:
+                        ledger.confirm()
+                full = [ledger for ledger in ledgers.ledgers.values() if ledger.appended >= 9]
+                rolled = ledgers.made == count and all(ledger.end is not None for ledger in full)
+                return done() and rolled and len(topic.listener.confirmed) == topic.published
+
+            await until(confirmed)
+
+        async def filled(count: int) -> None:
+            topic.publish(10)
+            await made(count)
+
+        topic.ledger.persist_as(Persistence(2, 1, 1))
+        creating = asyncio.ensure_future(topic.ledger.create_cursor("sub", EARLIEST, {}))
+        await made(1, creating.done)
+        await filled(3)
+        topic.ledger.persist_as(Persistence(5, 4, 3))
+        await filled(4)
+        topic.ledger.persist_as(None)
+        await filled(5)
+        quorums = [each.quorums for each in ledgers.ledgers.values()]
+        assert quorums == [(2, 1, 1), (2, 1, 1), (2, 1, 1), (5, 4, 3), (3, 3, 2)]
+
+        ledgers.ledgers[2].unreadable = {9}
+        found = await topic.ledger.read(Position(2, 9), 1, 10_000)
+        assert found.unreadable == [Position(2, 9)], "that was the only copy"
+        ledgers.ledgers[4].unreadable = {9}
+        with pytest.raises(EntryUnreadable):
+            await topic.ledger.read(Position(4, 9), 1, 10_000)
+
+    scripted(scenario)
+
+
+def test_a_mark_delete_rate_only_makes_flushes_rarer_and_never_rarer_than_a_minute() -> None:
+    async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
+        configured = topic.ctx.config.cursor_flush_interval_s
+        intervals = {0.0: configured, 0.1: 10.0, 1e-9: 60.0, 1_000.0: configured}
+        for rate, interval_s in intervals.items():
+            ctx = topic.ctx.persisting_as(Persistence(1, 1, 1, rate))
+            assert ctx.config.cursor_flush_interval_s == interval_s
+            assert ctx is topic.ctx.persisting_as(Persistence(1, 1, 1, rate))
+        assert topic.ctx.persisting_as(None) is topic.ctx
 
     scripted(scenario)

@@ -59,7 +59,6 @@ class Appender:
 
     __slots__ = (
         "_backoff_timer",
-        "_ctx",
         "_failures",
         "_head",
         "_hold_timer",
@@ -78,6 +77,7 @@ class Appender:
         "blocked",
         "confirmed_index",
         "creation_id",
+        "ctx",
         "current",
         "last_confirmed",
         "last_publish_ms",
@@ -101,7 +101,7 @@ class Appender:
         on_refused: Callable[[list[Publish], StorageError], None],
         on_closed: Callable[[], None],
     ) -> None:
-        self._ctx = ctx
+        self.ctx = ctx
         self._topic = topic
         self._head = head
         self._spans = spans
@@ -133,7 +133,7 @@ class Appender:
         """See `ManagedLedger.append`."""
         if self.refused is not None:
             raise type(self.refused)(*self.refused.args)
-        now_ms = self._ctx.clock.wall_ms()
+        now_ms = self.ctx.clock.wall_ms()
         # Seek by time searches by halving: times never go back while the topic is loaded.
         if now_ms < self.last_publish_ms:
             now_ms = self.last_publish_ms
@@ -173,7 +173,7 @@ class Appender:
     def _enqueue(self, run: Run, context: object) -> None:
         if self.blocked is not None:
             raise type(self.blocked)(*self.blocked.args)
-        if self._queued_bytes and self._queued_bytes + run.byte_length > self._ctx.config.queued_bytes_max:
+        if self._queued_bytes and self._queued_bytes + run.byte_length > self.ctx.config.queued_bytes_max:
             raise Backpressure(f"{self._queued_bytes} bytes of {self._topic} wait for their ledger already")
         if self._queue is None:
             self._queue = deque()
@@ -330,9 +330,9 @@ class Appender:
         current = self.current
         if current is None or self._roll_wanted:
             return
-        now_ms = self._ctx.clock.wall_ms()
+        now_ms = self.ctx.clock.wall_ms()
         age_s = max(0.0, (now_ms - current.span.opened_ms) / 1000)
-        plan = rollover.plan(self._ctx.config, current.appended + 1, current.byte_length, age_s)
+        plan = rollover.plan(self.ctx.config, current.appended + 1, current.byte_length, age_s)
         if plan.now:
             current.check_entries = current.check_bytes = 1 << 62
             if self.drained and now_ms - current.last_append_ms >= _IDLE_MS:
@@ -383,7 +383,7 @@ class Appender:
 
     async def _make_next(self) -> None:
         """Make a ledger that the head names, and go on with it."""
-        ctx, head = self._ctx, self._head
+        ctx, head = self.ctx, self._head
         await head.sync()
         opened: OpenLedger | None = None
         early: list[tuple[StorageError, int]] = []
@@ -444,7 +444,7 @@ class Appender:
             lost = ledger.appended > closed.last_entry_id
             # Runs in a later ledger must not overtake the ones that this ledger loses.
             given_up = [later.span.ref for later in self.ledgers[1:] if lost and later.appended >= 0]
-            put, ops = closing_ops(self._ctx, head, self.creation_id, ledger.span, closed, given_up)
+            put, ops = closing_ops(self.ctx, head, self.creation_id, ledger.span, closed, given_up)
             return ops
 
         try:
@@ -459,7 +459,7 @@ class Appender:
         head.written(put)
         self._closed(ledger, closed, given_up)
         for ref in [*given_up, *([closed.ref] if closed.last_entry_id < 0 else [])]:
-            await finish_quietly(self._ctx, ref)
+            await finish_quietly(self.ctx, ref)
         self._on_closed()
 
     def _closed(self, ledger: OpenLedger, closed: ClosedLedger, given_up: list[LedgerRef]) -> None:

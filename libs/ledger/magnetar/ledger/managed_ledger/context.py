@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
 
 from magnetar.common.errors import StorageError
 from magnetar.common.metadata.keys import Keys
@@ -25,6 +25,22 @@ async def no_guards() -> Sequence[Check]:
     return ()
 
 
+@dataclass(frozen=True, slots=True)
+class Persistence:
+    """How ledgers are made, in place of what the configuration says."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    mark_delete_rate: float = 0.0
+    """How often in a second acknowledgements that nobody waits for may go to disk; 0: no limit."""
+
+
+_PERSISTENCES_MAX: Final = 1_000
+_FLUSH_INTERVAL_MAX_S: Final = 60.0
+"""However low the rate is, what was acknowledged so long ago does not come back."""
+
+
 @dataclass(slots=True)
 class ManagedLedgerContext:
     """The storage, metadata, time and memory that managed ledgers work with."""
@@ -37,6 +53,31 @@ class ManagedLedgerContext:
     cache: EntryCache
     creating: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a topic's head is made: creation ids come from one counter."""
+    _persisting: dict[Persistence, ManagedLedgerContext] = field(default_factory=dict)
+
+    def persisting_as(self, persistence: Persistence | None) -> ManagedLedgerContext:
+        """The same with another way to make ledgers; topics with the same one share it."""
+        if persistence is None:
+            return self
+        found = self._persisting.get(persistence)
+        if found is None:
+            if len(self._persisting) >= _PERSISTENCES_MAX:
+                self._persisting.clear()
+            found = self._persisting[persistence] = replace(self, config=self._config_for(persistence))
+        return found
+
+    def _config_for(self, persistence: Persistence) -> ManagedLedgerConfig:
+        flush_interval_s = self.config.cursor_flush_interval_s
+        if persistence.mark_delete_rate > 0:
+            slowest_s = min(1 / persistence.mark_delete_rate, _FLUSH_INTERVAL_MAX_S)
+            flush_interval_s = max(flush_interval_s, slowest_s)
+        return replace(
+            self.config,
+            ensemble_size=persistence.ensemble_size,
+            write_quorum=persistence.write_quorum,
+            ack_quorum=persistence.ack_quorum,
+            cursor_flush_interval_s=flush_interval_s,
+        )
 
 
 class ManagedLedgerListener(Protocol):

@@ -21,7 +21,12 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger import reading, topic_head, trimming
 from magnetar.ledger.managed_ledger.appender import Appender, Publish, Step
-from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, ManagedLedgerListener, ReadResult
+from magnetar.ledger.managed_ledger.context import (
+    ManagedLedgerContext,
+    ManagedLedgerListener,
+    Persistence,
+    ReadResult,
+)
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger, Done
 from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
@@ -198,7 +203,6 @@ class ManagedLedger:
             self.read_limit(),
             entries_max,
             bytes_max,
-            only_copy=self._ctx.config.write_quorum == 1,
         )
 
     async def find_before_publish_time(self, publish_time_ms: int) -> Position:
@@ -309,6 +313,10 @@ class ManagedLedger:
     def _on_flushed(self) -> None:
         self.trim()
         self._check_drained()
+
+    def persist_as(self, persistence: Persistence | None) -> None:
+        """How the next ledgers of the topic are made, from now on; None: as the configuration says."""
+        self._appender.ctx = self._cursor_ledger.ctx = self._ctx.persisting_as(persistence)
 
     def retain(self, retention: trimming.Retention) -> None:
         """Keep so much of what is acknowledged, from now on; what is beyond goes at once."""

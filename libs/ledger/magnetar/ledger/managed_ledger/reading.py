@@ -45,8 +45,6 @@ async def read(
     limit: Position,
     entries_max: int,
     bytes_max: int,
-    *,
-    only_copy: bool,
 ) -> ReadResult:
     """See `ManagedLedger.read`; `limit` is the last position that may be read."""
     runs: list[Run] = []
@@ -60,8 +58,11 @@ async def read(
         span = spans.by_id[at.ledger_id]
         last = limit.entry_id if at.ledger_id == limit.ledger_id else span.entries - 1
         last = min(last, at.entry_id + entries_max - 1)
+        only_copy = False
         try:
-            found = await (await _reader(ledgers, span)).read(at.entry_id, last, bytes_max)
+            reader = await _reader(ledgers, span)
+            only_copy = reader.copies == 1
+            found = await reader.read(at.entry_id, last, bytes_max)
         except (NoSuchLedger, EntryUnreadable, NoSuchEntry) as error:
             if spans.by_id.get(at.ledger_id) is not span:
                 continue  # trimmed while it was read: go on with what exists

@@ -106,6 +106,11 @@ class QuorumLedgerReader:
             return self._end
         return self._heard if self._confirmed is None else self._confirmed()
 
+    @property
+    def copies(self) -> int:
+        """Each entry's bookies."""
+        return self._layout.striping.write_quorum
+
     async def refresh(self) -> None:
         """Of a ledger that is not closed and has no writer here: hear how far it is confirmed by now.
 

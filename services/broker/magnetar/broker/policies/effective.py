@@ -12,6 +12,7 @@ from typing import Any, Final
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.config import QuotaConfig, RateConfig
 from magnetar.common.metadata.values import Policies
+from magnetar.ledger.managed_ledger.context import Persistence
 
 MB: Final = 1024 * 1024
 
@@ -85,6 +86,8 @@ class EffectivePolicies:
     delayed_delivery_max_delay_ms: int
     encryption_required: bool
     subscription_types: frozenset[str]
+    persistence: Persistence | None = None
+    """How its ledgers are made; None: as the configuration of managed ledgers says."""
 
     def dispatch_rate_of(self, subscription: str) -> Rate:
         """How fast one subscription may be served, besides what holds for the topic as a whole."""
@@ -223,6 +226,7 @@ def resolve(config: BrokerConfig, namespace: Policies, topic: Policies) -> Effec
         ),
         encryption_required=bool(number("encryption_required", defaults.limits.encryption_required)),
         subscription_types=_types(config, types),
+        persistence=_persistence(level_with("persistence")),
     )
 
 
@@ -271,6 +275,13 @@ def _time_quota(level: Policies | None, defaults: QuotaConfig) -> Quota:
     if level is None:
         return Quota(defaults.limit_s, Policies.QuotaPolicy.Value(defaults.policy.upper()))
     return Quota(level.time_quota.limit_s, level.time_quota.policy)
+
+
+def _persistence(level: Policies | None) -> Persistence | None:
+    if level is None:
+        return None
+    own = level.persistence
+    return Persistence(own.ensemble, own.write_quorum, own.ack_quorum, own.mark_delete_rate)
 
 
 def _types(config: BrokerConfig, level: Policies | None) -> frozenset[str]:

@@ -99,6 +99,7 @@ class PersistentTopic(PersistentPublishing):
         Raises StorageError when the state of deduplication cannot be had.
         """
         self.ledger = ledger
+        ledger.persist_as(self.policies.persistence)
         ledger.retain(retention_of(self.policies))
         for cursor in ledger.cursors.values():
             self._add_subscription(cursor)
@@ -128,6 +129,7 @@ class PersistentTopic(PersistentPublishing):
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         super().apply_policies(policies)
+        self.ledger.persist_as(policies.persistence)
         self.ledger.retain(retention_of(policies))
         self._limit_dispatch(self._subscriptions.values())
         for subscription in self._subscriptions.values():
