@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from contextlib import ExitStack
 
-from tests.integration.harness import Endpoint, StandaloneServer
+import pytest
+from magnetar.common.wire.pulsar_pb2 import ServerError
+
+from tests.integration.harness import Endpoint, StandaloneServer, eventually
 from tests.integration.raw.transcript import batch_messages, line, numbered, payloads
 
 SERVER_SETTINGS = {
     "keepAliveIntervalSeconds": "1",
     "acknowledgmentAtBatchIndexLevelEnabled": "false",
     "maxUnackedMessagesPerConsumer": "10",
+    "brokerMaxConnections": "5",
 }
 
 pytestmark = pytest.mark.usefixtures("server")
@@ -36,6 +40,26 @@ def test_a_line_that_answers_pings_stays_open(endpoint: Endpoint) -> None:
 def test_a_line_without_connect_is_closed(endpoint: Endpoint) -> None:
     with line(endpoint, connected=False) as c:
         c.expect_closed()
+
+
+def test_connections_beyond_the_most_are_told_so_and_their_place_is_not_taken(endpoint: Endpoint) -> None:
+    with ExitStack() as others:
+        for _ in range(5):
+            others.enter_context(line(endpoint))
+        for _ in range(3):
+            with line(endpoint, connected=False) as c:
+                refused = c.expect("error")
+                assert refused.command.error == ServerError.NotAllowedError
+                assert "brokerMaxConnections" in refused.command.message
+                c.expect_closed()
+    for _ in range(3):
+        eventually(lambda: _is_let_in(endpoint), "a connection is taken when others have gone")
+
+
+def _is_let_in(endpoint: Endpoint) -> bool:
+    with line(endpoint, connected=False) as c:
+        c.send("connect", client_version="raw", protocol_version=19)
+        return c.receive().name == "connected"
 
 
 def test_without_batch_index_acknowledgement_partial_sets_are_forgotten(

@@ -108,8 +108,8 @@ class Connection(asyncio.Protocol):
         host, port = (self._transport.get_extra_info("peername") or ("?", 0))[:2]
         self.address = f"{host}:{port}"
         self.connected = True
-        self._connections.add(self)
         self._keep_alive = self._loop.call_later(self._keep_alive_s, self._check_alive)
+        self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
         self._heard = True
@@ -282,6 +282,11 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._transport.close()
         self._gone()
+
+    def refuse(self, reason: str) -> None:
+        """Say why nobody can be served on this connection, and close it."""
+        self.write(commands.error(NO_REQUEST_ID, ServerError.NotAllowedError, reason))
+        self.close(reason)
 
     async def is_alive(self) -> bool:
         if not self.connected:

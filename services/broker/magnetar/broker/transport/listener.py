@@ -46,7 +46,7 @@ class Listener:
         limit = self._services.config.listener.connections_max
         if limit and len(self._connections) > limit:
             REFUSED_CONNECTIONS.inc()
-            connection.close(f"too many connections (brokerMaxConnections={limit})")
+            connection.refuse(f"too many connections (brokerMaxConnections={limit})")
 
     def discard(self, connection: Connection) -> None:
         self._connections.discard(connection)
