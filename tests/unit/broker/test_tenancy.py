@@ -130,3 +130,24 @@ def test_the_clusters_own_namespace_cannot_be_deleted(tmp_path: Path) -> None:
             await tenancy.delete_namespace(SYSTEM_NAMESPACE)
 
     with_tenancy(tmp_path, body)
+
+
+@pytest.mark.parametrize("leftovers", [1, 127, 300])
+def test_what_is_said_of_topics_that_are_gone_goes_with_their_namespace(
+    tmp_path: Path, leftovers: int
+) -> None:
+    async def body(store: Store, tenancy: Tenancy) -> None:
+        await tenancy.create_namespace(DEMO, Namespace(bundle_count=4))
+        other = NamespaceName(DEMO.tenant, f"{DEMO.namespace}-other")
+        await tenancy.create_namespace(other, Namespace(bundle_count=4))
+        for namespace in (DEMO, other):
+            for number in range(leftovers):
+                name = TopicName.parse(f"non-persistent://{namespace}/t{number}")
+                await store.put(KEYS.topic_policies(name), b"policies")
+            await store.put(KEYS.schema(TopicName.parse(f"persistent://{namespace}/t"), 0), b"schema")
+        await tenancy.delete_namespace(DEMO)
+        left = [item.key for item in (await store.children(KEYS.root)).items]
+        assert not [key for key in left if f"/{DEMO}/" in key or key == KEYS.namespace(DEMO)]
+        assert len([key for key in left if f"/{other}/" in key]) == leftovers + 1
+
+    with_tenancy(tmp_path, body)

@@ -17,7 +17,7 @@ from magnetar.common.errors import (
     VersionMismatch,
 )
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.store import ABSENT, MetadataStore, Put
+from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, Delete, MetadataStore, Op, Put
 from magnetar.common.metadata.values import Namespace, Tenant, decode, encode
 from magnetar.common.naming.namespace_name import SYSTEM_NAMESPACE, NamespaceName
 from magnetar.common.naming.topic_name import DOMAINS
@@ -113,8 +113,28 @@ class Tenancy:
             ):
                 if (await self._metadata.children(prefix)).items:
                     raise NamespaceNotEmpty("Cannot delete non empty namespace")
-        await self._metadata.delete(key, found.version)
+        leftovers = await self._leftovers(name)
+        fitting = TXN_OPS_MAX - 1
+        for first in range(fitting, len(leftovers), TXN_OPS_MAX):
+            await self._metadata.commit(leftovers[first : first + TXN_OPS_MAX])
+        await self._metadata.commit([Delete(key, found.version), *leftovers[:fitting]])
         log.info("namespace deleted", namespace=str(name))
+
+    async def _leftovers(self, name: NamespaceName) -> list[Op]:
+        """What is said of topics that are not there: nobody writes down when a non-persistent one goes.
+
+        It goes with the namespace, or it would be said of the topics of the next one of its name.
+        """
+        prefixes = [
+            prefix
+            for domain in DOMAINS
+            for prefix in (
+                self._keys.topic_policies_prefix(domain, name),
+                self._keys.namespace_schemas_prefix(domain, name),
+            )
+        ]
+        listings = [await self._metadata.children(prefix) for prefix in prefixes]
+        return [Delete(item.key) for listing in listings for item in listing.items]
 
     async def _put_new(self, key: str, value: bytes, reason: str) -> None:
         try:

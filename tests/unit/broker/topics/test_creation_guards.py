@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import pytest
+from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.creation_guards import guards_of
-from magnetar.common.errors import NamespaceNotFound, TopicExists, TopicNotFound
+from magnetar.common.errors import (
+    NamespaceNotEmpty,
+    NamespaceNotFound,
+    ServiceNotReady,
+    TopicExists,
+    TopicNotFound,
+)
 from magnetar.common.metadata.store import Op, Put
 from magnetar.common.metadata.values import PartitionedTopic, encode
 from magnetar.common.naming.topic_name import TopicName
@@ -77,6 +85,41 @@ def test_no_topic_is_made_beside_a_partitioned_one_of_its_name(load: bool) -> No
         with pytest.raises(TopicExists):
             await (made.load("orders") if load else create(made, NAME))
         assert made.keys() == {PARTITIONED}
+
+    in_a_broker(scenario)
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_no_namespace_is_deleted_while_a_topic_is_made_in_it(partitioned: bool) -> None:
+    async def scenario(made: Topics) -> None:
+        tenancy = Tenancy(made.process.metadata, KEYS, made.process.clock)
+        making, going_on = asyncio.Event(), asyncio.Event()
+        metadata = made.process.metadata
+        commit = metadata.commit
+
+        async def slow(ops: Sequence[Op]) -> int:
+            metadata.commit = commit  # type: ignore[method-assign]
+            making.set()
+            await going_on.wait()
+            return await commit(ops)
+
+        async def make() -> None:
+            if partitioned:
+                await made.partitioned.create_partitioned(NAME, 1, {})
+                return
+            with made.registry.creating(NAME):
+                await create(made, NAME)
+
+        metadata.commit = slow  # type: ignore[method-assign]
+        creation = asyncio.create_task(make())
+        await making.wait()
+        with pytest.raises(NamespaceNotEmpty), made.registry.deleting_namespace(NAME.namespace):
+            await tenancy.delete_namespace(NAME.namespace)
+        with pytest.raises(ServiceNotReady):
+            await made.registry.delete(NAME, force=True)
+        going_on.set()
+        await creation
+        assert await metadata.get(NAMESPACE) is not None
 
     in_a_broker(scenario)
 

@@ -136,6 +136,10 @@ class Keys:
         """Every version of a topic's schema, oldest first."""
         return f"{self._named('schemas', topic.base)}/"
 
+    def namespace_schemas_prefix(self, domain: str, namespace: NamespaceName) -> str:
+        """Every version of every schema of a namespace's topics."""
+        return self._named_prefix("schemas", domain, namespace)
+
     def schema(self, topic: TopicName, version: int) -> str:
         return f"{self.schemas_prefix(topic)}{encode_id(version)}"
 

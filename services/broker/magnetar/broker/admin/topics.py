@@ -69,7 +69,8 @@ async def _create(call: Call) -> web.Response:
     ledgers = broker.ledgers
     is_partition = topic.partition_index >= 0
     guards = partial(guards_of, ledgers.metadata, ledgers.keys, topic, partition=is_partition)
-    await create_managed_ledgers(ledgers, [topic.full], properties=properties, guards=guards)
+    with broker.registry.creating(topic):
+        await create_managed_ledgers(ledgers, [topic.full], properties=properties, guards=guards)
     return done()
 
 

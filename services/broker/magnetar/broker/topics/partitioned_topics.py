@@ -203,7 +203,11 @@ class PartitionedTopics:
                 "-partition-<number>"
             )
         self._check_count(partitions)
-        self._registry.check_not_deleted(name)
+        with self._registry.creating(name):
+            await self._put_metadata(name, partitions, properties)
+        log.info("partitioned topic made", topic=name.full, partitions=partitions)
+
+    async def _put_metadata(self, name: TopicName, partitions: int, properties: dict[str, str]) -> None:
         await self._registry.check_allowed(name)
         if await self._registry.exists(name):
             raise TopicExists(f"topic {name} exists already, and is not partitioned")
@@ -228,7 +232,6 @@ class PartitionedTopics:
             found = await self._metadata.get(key)
             if found is None or found.value != encode(value):
                 raise
-        log.info("partitioned topic made", topic=name.full, partitions=partitions)
 
     async def _make_partitions(self, name: TopicName, indexes: range) -> None:
         if name.persistent:

@@ -99,6 +99,7 @@ class TopicRegistry:
         self._loading: dict[str, _Loading] = {}
         self._deleting: set[str] = set()
         self._deleting_namespaces: set[NamespaceName] = set()
+        self._creating: list[TopicName] = []
         self._in_process = InProcess(config.topics.non_persistent_in_process_max)
         self._closing = False
         self._no_loads: ServiceNotReady | None = None
@@ -323,11 +324,25 @@ class TopicRegistry:
         """
         if name.full in self._deleting:
             raise ServiceNotReady(f"topic {name} is being deleted already")
+        if any(each.base.full == name.full for each in self._creating):
+            raise ServiceNotReady(f"topic {name} is being made; try again")
         self._deleting.add(name.full)
         try:
             yield
         finally:
             self._deleting.discard(name.full)
+
+    @contextmanager
+    def creating(self, name: TopicName) -> Iterator[None]:
+        """The topic is made meanwhile, without being loaded: neither it nor its namespace is deleted. Raises
+        ServiceNotReady while one of them is.
+        """
+        self.check_not_deleted(name)
+        self._creating.append(name)
+        try:
+            yield
+        finally:
+            self._creating.remove(name)
 
     @contextmanager
     def deleting_namespace(self, namespace: NamespaceName) -> Iterator[None]:
@@ -336,8 +351,8 @@ class TopicRegistry:
         """
         if namespace in self._deleting_namespaces:
             raise ServiceNotReady(f"namespace {namespace} is being deleted already")
-        names = [*self._topics, *self._loading]
-        if any(TopicName.parse(full).namespace == namespace for full in names):
+        names = [*map(TopicName.parse, [*self._topics, *self._loading]), *self._creating]
+        if any(name.namespace == namespace for name in names):
             raise NamespaceNotEmpty("Cannot delete non empty namespace")
         self._deleting_namespaces.add(namespace)
         try:
