@@ -9,6 +9,7 @@ from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.integration.harness import Endpoint
 from tests.integration.raw.transcript import PROTOCOL_VERSION, Line, line, payload_frame, simple_frame
+from tests.integration.rest import Rest
 
 FRAME_BYTES_MAX = 5 * 1024 * 1024 + 10 * 1024
 
@@ -155,3 +156,12 @@ def test_an_authentication_method_nobody_asked_for_is_accepted(endpoint: Endpoin
         c.connect(auth_method_name="token", auth_data=b"whatever")
         c.send("ping")
         c.expect("pong")
+
+
+def test_of_what_a_client_calls_itself_only_so_much_is_kept(endpoint: Endpoint, topic: str) -> None:
+    with line(endpoint, connected=False) as c:
+        c.connect(client_version="v" * 1_000_000)
+        c.subscribe(topic)
+        path = topic.replace("://", "/", 1)
+        shown = Rest(endpoint).get(f"/{path}/stats")["subscriptions"]["sub"]["consumers"][0]
+        assert shown["clientVersion"] == "v" * 256

@@ -15,13 +15,16 @@ log = get_logger(__name__)
 
 SERVER_VERSION: Final = f"Magnetar {version('magnetar-broker')}"
 
+CLIENT_VERSION_MAX: Final = 256
+"""Characters kept of what a client calls itself; statistics show it with each producer and consumer."""
+
 
 def handle_connect(client: Client, command: CommandConnect) -> None:
     """Answer Connected with what both sides understand. Credentials are not looked at: nobody is refused."""
     if client.connected:
         raise ProtocolError("Connect was sent twice on one connection")
     client.connected = True
-    client.client_version = command.client_version
+    client.client_version = command.client_version[:CLIENT_VERSION_MAX]
     client.protocol_version = min(command.protocol_version, commands.PROTOCOL_VERSION)
     client.understands_entry_metadata = command.feature_flags.supports_broker_entry_metadata
     config = client.services.config
@@ -36,7 +39,7 @@ def handle_connect(client: Client, command: CommandConnect) -> None:
             ),
         )
     )
-    log.debug("client connected", peer=client.peer.address, client_version=command.client_version)
+    log.debug("client connected", peer=client.peer.address, client_version=client.client_version)
 
 
 def handle_ping(client: Client, command: CommandPing) -> None:

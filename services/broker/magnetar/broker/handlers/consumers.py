@@ -147,7 +147,8 @@ def handle_close_consumer(client: Client, command: CommandCloseConsumer) -> None
 async def handle_unsubscribe(client: Client, command: CommandUnsubscribe) -> None:
     opened = _require(client, command.consumer_id)
     await opened.topic.unsubscribe(opened.subscription, opened.consumer, force=command.force)
-    client.consumers.pop(command.consumer_id, None)
+    if client.consumers.get(command.consumer_id) is opened:
+        del client.consumers[command.consumer_id]
     client.peer.write(commands.success(command.request_id))
 
 

@@ -1,0 +1,29 @@
+"""Commands of consumers, at clients that do not wait for the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from magnetar.broker.handlers.client import Client, OpenConsumer
+from magnetar.broker.handlers.consumers import handle_unsubscribe
+from magnetar.common.wire.pulsar_pb2 import CommandUnsubscribe
+
+from tests.unit.broker.topics.fakes import FakePeer
+
+
+def test_who_came_under_an_id_while_its_former_consumer_unsubscribed_stays_known() -> None:
+    newcomer = OpenConsumer(cast(Any, None), cast(Any, None), cast(Any, None))
+
+    class Topic:
+        async def unsubscribe(self, subscription: object, consumer: object, *, force: bool) -> None:
+            client.consumers[1] = newcomer
+
+    class Peer(FakePeer):
+        def write(self, data: bytes) -> None:
+            """The answer."""
+
+    client = Client(cast(Any, None), Peer())
+    client.consumers[1] = OpenConsumer(cast(Any, Topic()), cast(Any, None), cast(Any, None))
+    asyncio.run(handle_unsubscribe(client, CommandUnsubscribe(consumer_id=1, request_id=1)))
+    assert client.consumers == {1: newcomer}
