@@ -24,6 +24,7 @@ _VARINT: Final = rb"([\x80-\xff]{0,8}[\x00-\x7f])"
 _HEAD: Final = re.compile(rb"\x08\x0a\x52([\x80-\xff]{0,3}[\x00-\x7f])\x08" + _VARINT + rb"\x10\x00")
 _ID: Final = re.compile(rb"\x1a([\x00-\x7f])\x08" + _VARINT + rb"\x10([\x80-\xff]{0,3}[\x00-\x7f])")
 _TAIL: Final = re.compile(rb"(?:\x40" + _VARINT + rb")?")
+_OTHER_LENGTH: Final = [re.compile(b"[^%c]" % size) for size in range(5)]
 
 
 def parse_ack_group(command: bytes) -> AckGroup | None:
@@ -42,25 +43,36 @@ def parse_ack_group(command: bytes) -> AckGroup | None:
         if length[0] != len(ledger) + size + 2:
             return None
         # Found nowhere but at the beginning of an id: what follows 1a inside of one is never a length.
-        pieces = rest.split(rest[: first.start(3)])
-        varints = [piece for piece in pieces if len(piece) == size]
-        longer = [piece for piece in pieces if len(piece) > size]
-        varints += [piece[:size] for piece in longer]
-        entry_ids = _decode(b"".join(varints), size)
-        if entry_ids is None or len(varints) != len(pieces) - 1:
+        pieces = rest.split(rest[: first.start(3)])[1:]
+        others = []
+        for place in _of_other_length(pieces, size):
+            # Behind an id stand those of other kinds; the last of these is followed by the request id.
+            others.append(pieces[place][size:])
+            pieces[place] = pieces[place][:size]
+        entry_ids = _decode(b"".join(pieces), size, len(pieces))
+        if entry_ids is None:
             return None
         by_ledger.setdefault(decode_varint(ledger), array("I")).extend(entry_ids)
-        # Behind an id stand those of other kinds; the last of these is followed by the request id.
-        rest = b"".join([piece[size:] for piece in longer])
+        rest = b"".join(others)
     tail = _TAIL.fullmatch(rest)
     if tail is None or not by_ledger:
         return None
     return AckGroup(decode_varint(head[2]), by_ledger, None if tail[1] is None else decode_varint(tail[1]))
 
 
-def _decode(varints: bytes, size: int) -> array[int] | None:
-    """Varints of `size` bytes each, at most four; None when one of them has another length."""
-    count = len(varints) // size
+def _of_other_length(pieces: list[bytes], size: int) -> list[int]:
+    """Where the pieces are whose length is not `size`; they are expected to be few."""
+    try:
+        lengths = bytes(map(len, pieces))
+    except ValueError:
+        return [place for place, piece in enumerate(pieces) if len(piece) != size]
+    return [match.start() for match in _OTHER_LENGTH[size].finditer(lengths)]
+
+
+def _decode(varints: bytes, size: int, count: int) -> array[int] | None:
+    """So many varints of `size` bytes each, at most four; None when one of them has another length."""
+    if len(varints) != count * size:
+        return None
     spread = bytearray(4 * count)
     for place in range(size):
         spread[place::4] = varints[place::size]
