@@ -359,7 +359,7 @@ MUTATIONS: list[tuple[Callable[[Patch], None], tuple[Machine, ...]]] = [
     (the_last_entry_of_what_was_read_is_lost, EVERY),
     (one_entry_is_never_delivered_again, INDIVIDUAL),
     (what_a_leaver_held_is_lost, INDIVIDUAL),
-    (what_was_being_read_before_a_new_start_is_believed, (*ORDERED, SharedMachine)),
+    (what_was_being_read_before_a_new_start_is_believed, (OrderedMachine, SharedMachine)),
     (what_waited_for_a_leaver_is_lost, KEYS),
     (what_was_read_is_given_out_twice, EVERY),
     (what_is_asked_for_again_stays_held, INDIVIDUAL),
