@@ -223,9 +223,11 @@ def test_sends_to_a_producer_that_was_closed_are_ignored_even_with_lies(
         c.open_producer(topic)
         close = simple_frame("close_producer", producer_id=1, request_id=90)
         late = payload_frame(1, 0, b"x") + payload_frame(1, 1, b"x", num_messages=9)
+        before = counter(endpoint, "magnetar_ignored_messages_total")
         c.send_bytes(close + late + payload_frame(1, 2, b"x", checksum_xor=1))
         c.expect("success", request_id=90)
         c.expect_quiet()
+        assert counter(endpoint, "magnetar_ignored_messages_total") == before + 3
 
 
 @pytest.mark.parametrize("count", [0, -1, -(2**31)])

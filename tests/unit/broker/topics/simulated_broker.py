@@ -28,6 +28,7 @@ from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.topic import SubscribeRequest, Topic
 from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.common.wire.events import SendRun
@@ -211,3 +212,8 @@ async def _main(
     await scenario(broker)
     await registry.close()
     await tasks.close()
+
+
+def counted(name: str, **labels: str) -> float:
+    """What a counter says; 0 before its first event."""
+    return REGISTRY.get_sample_value(name, labels) or 0.0

@@ -16,7 +16,7 @@ from magnetar.common.errors import ProducerBlocked, ProducerQuotaExceeded
 from magnetar.common.naming.position import Position
 from magnetar.common.wire import pulsar_pb2 as pb
 
-from tests.unit.broker.topics.simulated_broker import ListPeer, SimBroker, config_of, simulated
+from tests.unit.broker.topics.simulated_broker import ListPeer, SimBroker, config_of, counted, simulated
 from tests.unit.ledger.managed_ledger.harness import until
 
 LOOK = "backlog quotas"
@@ -46,8 +46,11 @@ def test_beyond_the_size_producers_are_disconnected_and_refused_until_the_backlo
         await broker.publish(topic, 9)
         await broker.keep_house(LOOK)
         assert topic.producers, "900 bytes are below the limit"
+        before = counted("magnetar_backlog_quota_disconnected_producers_total", quota_type="size")
         await broker.publish(topic, 1)
         await broker.keep_house(LOOK)
+        after = counted("magnetar_backlog_quota_disconnected_producers_total", quota_type="size")
+        assert after == before + 1
         assert not topic.producers
         assert producer.peer.count(pb.BaseCommand.CLOSE_PRODUCER) == 1
         with pytest.raises(error) as refused:

@@ -9,7 +9,7 @@ import pytest
 from magnetar.broker.policies.config import InactiveTopicConfig
 from magnetar.common.naming.topic_name import TopicName
 
-from tests.unit.broker.topics.simulated_broker import TOPIC, SimBroker, config_of, simulated
+from tests.unit.broker.topics.simulated_broker import TOPIC, SimBroker, config_of, counted, simulated
 
 LOOK = "inactive topics"
 AFTER_60_S = config_of(inactive=InactiveTopicConfig(inactive_s=60))
@@ -32,8 +32,10 @@ def test_a_topic_without_clients_and_subscriptions_is_deleted_with_its_messages(
         await asyncio.sleep(59)
         await broker.keep_house(LOOK)
         assert TOPIC in broker.registry.loaded
+        before = counted("magnetar_inactive_topics_deleted_total")
         await asyncio.sleep(1)
         await broker.keep_house(LOOK)
+        assert counted("magnetar_inactive_topics_deleted_total") == before + 1
         assert not await broker.registry.exists(TopicName.parse(TOPIC))
         again = await broker.topic()
         assert again is not topic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from tests.unit.broker.topics.simulated_broker import SimBroker, simulated
+from tests.unit.broker.topics.simulated_broker import SimBroker, counted, simulated
 
 LOOK = "subscription expiry"
 
@@ -22,8 +22,10 @@ def test_a_subscription_expires_when_it_had_no_consumer_for_its_time() -> None:
         await asyncio.sleep(599)
         await broker.keep_house(LOOK)
         assert set(topic.subscriptions) == {"unused", "used", "reader"}
+        before = counted("magnetar_subscriptions_expired_total")
         await asyncio.sleep(2)
         await broker.keep_house(LOOK)
+        assert counted("magnetar_subscriptions_expired_total") == before + 1
         assert set(topic.subscriptions) == {"used", "reader"}
         assert set(topic.ledger.cursors) == {"used", "reader"}
         topic.remove_consumer(used, consumer)
