@@ -6,8 +6,11 @@ import asyncio
 from dataclasses import replace
 
 import crc32c
+import pytest
 from magnetar.broker.policies.config import RetentionConfig
 from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.topics import message_expiry
+from magnetar.common.errors import EntryUnreadable
 from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.unit.broker.topics.simulated_broker import SimBroker, config_of, simulated
@@ -56,6 +59,26 @@ def test_what_expired_is_no_longer_held_by_a_consumer_and_blocks_nobody() -> Non
         await broker.keep_house(LOOK)
         await until(lambda: peer.messages == 7)
         assert subscription.unacked_messages == subscription.backlog() == 3
+
+    simulated(scenario, TTL_10_S)
+
+
+def test_the_oldest_entry_expires_as_well_while_no_copy_of_it_can_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(broker: SimBroker) -> None:
+        topic = await broker.topic()
+        subscription = await broker.subscription(topic, "s")
+        await broker.publish(topic, 3)
+        await asyncio.sleep(11)
+        await broker.publish(topic, 2)
+
+        async def unreadable(*_: object) -> None:
+            raise EntryUnreadable("no copy of it can be read now")
+
+        monkeypatch.setattr(message_expiry, "publish_time_after", unreadable)
+        await broker.keep_house(LOOK)
+        assert subscription.backlog() == 2
 
     simulated(scenario, TTL_10_S)
 

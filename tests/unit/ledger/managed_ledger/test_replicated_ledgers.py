@@ -64,6 +64,36 @@ def test_reading_waits_at_an_entry_that_no_replica_can_give_and_does_not_skip_it
     scripted(scenario)
 
 
+@pytest.mark.parametrize("copies", [1, 2])
+def test_an_entry_that_cannot_be_read_is_old_only_when_a_later_one_is_or_nobody_can_ever_read_it(
+    copies: int,
+) -> None:
+    async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
+        times: list[int] = []
+        for number in range(6):
+            times.append(topic.publish(1).publish_time_ms)
+            await until(lambda: 1 in ledgers.ledgers)
+            ledgers.ledgers[1].copies = copies
+            ledgers.ledgers[1].confirm()
+            await until(lambda count=number + 1: len(topic.listener.confirmed) == count)
+            await asyncio.sleep(1)
+        (span,) = topic.ledger.spans.spans
+        for known in (True, False):
+            for damaged in range(1 << 6):
+                readable = [n for n in range(6) if not damaged & 1 << n]
+                ledgers.ledgers[1].unreadable = set(range(6)) - set(readable)
+                for wanted in (*times, times[-1] + 1):
+                    span.max_publish_time_ms = times[-1] if known else 0
+                    found = await topic.ledger.find_before_publish_time(wanted)
+                    young = next((n for n in readable if times[n] >= wanted), 6)
+                    old = max((n + 1 for n in readable if times[n] < wanted), default=0)
+                    if known and times[-1] < wanted:
+                        old = 6
+                    assert found == Position(1, (young if copies == 1 else old) - 1)
+
+    scripted(scenario)
+
+
 def test_who_subscribes_while_there_are_too_few_bookies_is_told_so() -> None:
     async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
         ledgers.refusal = NOBODY

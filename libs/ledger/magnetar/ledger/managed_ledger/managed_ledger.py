@@ -206,7 +206,10 @@ class ManagedLedger:
         )
 
     async def find_before_publish_time(self, publish_time_ms: int) -> Position:
-        """The position just before the first entry whose broker publish time is at or after this."""
+        """The position just before the first entry whose broker publish time is at or after this.
+
+        It is not behind entries whose time cannot be read now and may be later (one copy may be repaired).
+        """
         return await reading.find_before_publish_time(
             self._ctx.ledgers, self._spans, publish_time_ms, self.read_limit()
         )

@@ -89,32 +89,51 @@ async def find_before_publish_time(
 ) -> Position:
     """See `ManagedLedger.find_before_publish_time`."""
     for span in list(spans.spans):
-        if not span.max_publish_time_ms:
-            run = await _run_at_or_before(ledgers, span, span.entries - 1)
-            span.max_publish_time_ms = 0 if run is None else run.publish_time_ms
-        if span.max_publish_time_ms < publish_time_ms:
+        if 0 < span.max_publish_time_ms < publish_time_ms:
             continue
-        low, high = 0, span.entries
-        while low < high:
-            middle = (low + high) // 2
-            run = await _run_at_or_before(ledgers, span, middle)
-            if run is not None and run.publish_time_ms >= publish_time_ms:
-                high = middle
-            else:
-                low = middle + 1
-        return min(spans.floor(Position(span.ref.id, low - 1)) or Position(span.ref.id, low - 1), limit)
+        entry_id = await _first_not_before(await _reader(ledgers, span), span, publish_time_ms)
+        if entry_id < span.entries:
+            before = Position(span.ref.id, entry_id - 1)
+            return min(spans.floor(before) or before, limit)
     return limit
 
 
-async def _run_at_or_before(ledgers: LedgerStore, span: LedgerSpan, entry_id: int) -> Run | None:
-    """The entry, or the last readable one before it; None when there is none."""
-    reader = await _reader(ledgers, span)
-    for candidate in range(entry_id, -1, -1):
-        try:
-            return (await reader.read(candidate, candidate, 1))[0]
-        except (EntryUnreadable, NoSuchEntry):
-            continue
-    return None
+async def _first_not_before(reader: LedgerReader, span: LedgerSpan, publish_time_ms: int) -> int:
+    """The first entry of a ledger that is not known to be older; `span.entries` when all are.
+
+    One that cannot be read is older when a later one is. Else its age is not known: it counts as older only
+    where that was its only copy, for nobody will ever get it; others may be repaired, and young.
+    """
+    entries = span.entries
+    if not span.max_publish_time_ms and entries:
+        last = await _publish_time(reader, entries - 1)
+        span.max_publish_time_ms = last or 0
+        if last is not None and last < publish_time_ms:
+            return entries
+    low, high = 0, entries
+    while low < high:
+        middle = (low + high) // 2
+        for entry_id in (*range(middle, low - 1, -1), *range(middle + 1, high)):
+            found = await _publish_time(reader, entry_id)
+            if found is not None:
+                break
+        else:
+            return high if reader.copies == 1 else low
+        if found < publish_time_ms:
+            low = entry_id + 1
+        elif entry_id <= middle:
+            high = entry_id
+        else:
+            return entry_id if reader.copies == 1 else low
+    return low
+
+
+async def _publish_time(reader: LedgerReader, entry_id: int) -> int | None:
+    """When the entry was published; None when it cannot be read."""
+    try:
+        return (await reader.read(entry_id, entry_id, 1))[0].publish_time_ms
+    except (EntryUnreadable, NoSuchEntry):
+        return None
 
 
 async def _reader(ledgers: LedgerStore, span: LedgerSpan) -> LedgerReader:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.topic_backlog import publish_time_after
+from magnetar.common.errors import EntryUnreadable
 from magnetar.common.runtime.clock import Clock
 
 
@@ -37,7 +38,10 @@ async def expire_old(topic: PersistentTopic, ttl_s: int, now_ms: int) -> int:
     if not behind:
         return 0
     publish_time_ms = now_ms - ttl_s * 1000
-    oldest_ms = await publish_time_after(topic, min(behind))
+    try:
+        oldest_ms = await publish_time_after(topic, min(behind))
+    except EntryUnreadable:
+        oldest_ms = 0  # those after it may tell that it is old
     if oldest_ms is None or oldest_ms >= publish_time_ms:
         return 0
     position = await topic.ledger.find_before_publish_time(publish_time_ms)
