@@ -215,6 +215,20 @@ def test_a_backlog_must_fit_into_the_retention(rest: Rest, namespace: str) -> No
     rest.do("POST", f"{path}/retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
 
 
+def test_a_topics_backlog_must_fit_into_the_retention_that_holds_for_it(rest: Rest, namespace: str) -> None:
+    topic = f"/persistent/{namespace}/t"
+    ten, eight = ({"retentionTimeInMinutes": 10, "retentionSizeInMB": size} for size in (10, 8))
+    quota = {"limitSize": 9 << 20, "policy": "producer_exception"}
+    rest.do("PUT", topic)
+    rest.do("POST", f"/namespaces/{namespace}/retention", eight)
+    assert "exceeds configured retention" in rest.refused(412, "POST", f"{topic}/backlogQuota", quota)
+    rest.do("POST", f"{topic}/retention", ten)
+    rest.do("POST", f"{topic}/backlogQuota", quota)
+    rest.refused(412, "POST", f"{topic}/retention", eight)
+    rest.do("DELETE", f"{topic}/retention")  # taking away is always possible, and nothing else is kept back
+    rest.do("POST", f"{topic}/maxProducers", 3)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "status", "reason"),
     [

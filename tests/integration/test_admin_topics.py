@@ -79,6 +79,10 @@ def test_the_life_of_a_partitioned_topic(rest: Rest, namespace: str) -> None:
     rest.do("PUT", f"{path}/partitions", {"partitions": 2, "properties": {"a": "b"}})
     shown = {"partitions": 2, "deleted": False, "properties": {"a": "b"}}
     assert rest.get(f"{path}/partitions") == shown
+    rest.do("PUT", f"{path}/properties", {"c": "d"})
+    rest.do("DELETE", f"{path}/properties?key=a")
+    assert rest.get(f"{path}/properties") == {"c": "d"}
+    rest.refused(412, "PUT", f"{path}/properties", {"c": "d" * 70_000})
     assert rest.refused(409, "PUT", f"{path}/partitions", 2) == "This topic already exists"
     assert rest.refused(409, "PUT", path) == "This topic already exists"
     rest.do("POST", f"{path}/partitions", 4)

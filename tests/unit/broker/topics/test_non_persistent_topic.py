@@ -22,7 +22,7 @@ from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.varint import encode_varint
 
 from tests.unit.broker.topics.fakes import FakeClock
-from tests.unit.broker.topics.world import ListeningPeer, producer_of
+from tests.unit.broker.topics.world import ListeningPeer, producer_of, sends
 
 
 @dataclass(eq=False)
@@ -139,5 +139,24 @@ def test_what_is_dropped_is_in_the_statistics() -> None:
         }
         assert shown["subscriptions"]["s"]["msgDropRate"] == 1.0, "2 of 6 in 2 s had no permits"
         assert (shown["msgInCounter"], shown["msgOutCounter"]) == (6, 4)
+
+    asyncio.run(scenario())
+
+
+def test_rates_of_subscribing_and_dispatch_are_those_of_topics_that_are_stored() -> None:
+    async def scenario() -> None:
+        topic, peer = opened(), ListeningPeer()
+        none = Policies.Rate(messages=1, period_s=3600)
+        policies = Policies(dispatch_rate=none, subscription_dispatch_rate=none)
+        policies.subscribe_rate.per_consumer = 1
+        topic.apply_policies(resolve(BrokerConfig(), policies, Policies()))
+        for _ in range(3):
+            subscription, consumer = await topic.subscribe(request(peer))
+            topic.remove_consumer(subscription, consumer)
+        subscription, consumer = await topic.subscribe(request(peer))
+        subscription.add_permits(consumer, 10)
+        producer = await producer_of(topic, ListeningPeer())
+        topic.publish(producer, sends(b"a", b"b", b"c"))
+        assert peer.types.count("MESSAGE") == 3
 
     asyncio.run(scenario())

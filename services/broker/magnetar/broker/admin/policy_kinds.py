@@ -80,6 +80,22 @@ def check_quota_within_retention(policies: Policies) -> None:
         )
 
 
+def check_quota_of_topic(before: Policies, policies: Policies, namespace: Policies) -> None:
+    """The same for a topic that sets one of the two; what it does not say is its namespace's."""
+    both = ("retention", "size_quota")
+    if not any(
+        policies.HasField(name) and getattr(policies, name) != getattr(before, name)  # type: ignore[arg-type]
+        for name in both
+    ):
+        return
+    together = Policies()
+    for name in both:
+        level = policies if policies.HasField(name) else namespace  # type: ignore[arg-type]
+        if level.HasField(name):  # type: ignore[arg-type]
+            getattr(together, name).CopyFrom(getattr(level, name))
+    check_quota_within_retention(together)
+
+
 @dataclass(frozen=True, slots=True)
 class AutoTopicCreation:
     """Whether topics are created because a client asks for them, and of which kind."""

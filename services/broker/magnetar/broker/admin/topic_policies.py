@@ -16,7 +16,7 @@ from magnetar.broker.admin.policy_fields import FIELDS, PolicyField, rate_json
 from magnetar.broker.admin.policy_json import RATE, BadPolicy
 from magnetar.broker.admin.policy_kinds import (
     QUOTA_FIELDS,
-    check_quota_within_retention,
+    check_quota_of_topic,
     put_quota,
     quota_json,
     quota_map,
@@ -142,9 +142,13 @@ def _as_rate(rate: Policies.Rate) -> Policies:
 async def _change(call: Call, edit: Callable[[Policies], None]) -> web.Response:
     topic, broker = await _topic(call), call.broker
 
+    namespace = (await broker.policy_writer.namespace(topic.namespace)).policies
+
     def checked(policies: Policies) -> None:
+        before = Policies()
+        before.CopyFrom(policies)
         edit(policies)
-        check_quota_within_retention(policies)
+        check_quota_of_topic(before, policies, namespace)
 
     try:
         await broker.policy_writer.change_topic(topic, checked)

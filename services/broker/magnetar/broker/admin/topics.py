@@ -28,6 +28,7 @@ from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName
 from magnetar.ledger.managed_ledger.directory import create_managed_ledgers
+from magnetar.ledger.managed_ledger.topic_head import PropertiesChange
 
 
 async def _list(call: Call) -> web.Response:
@@ -124,7 +125,6 @@ async def _properties(call: Call) -> web.Response:
 
 async def _put_properties(call: Call) -> web.Response:
     given = await call.text_map()
-    ledger = (await persistent(call, "Setting properties")).ledger
 
     def change(properties: dict[str, str]) -> dict[str, str]:
         properties.update(given)
@@ -132,7 +132,7 @@ async def _put_properties(call: Call) -> web.Response:
         return properties
 
     try:
-        await ledger.change_properties(change)
+        await _change_properties(call, change)
     except NotAllowed as error:
         raise Refused(412, str(error)) from error
     return done()
@@ -140,11 +140,17 @@ async def _put_properties(call: Call) -> web.Response:
 
 async def _delete_property(call: Call) -> web.Response:
     key = call.request.query.get("key", "")
-    ledger = (await persistent(call, "Removing properties")).ledger
-    await ledger.change_properties(
-        lambda properties: {name: text for name, text in properties.items() if name != key}
+    await _change_properties(
+        call, lambda properties: {name: text for name, text in properties.items() if name != key}
     )
     return done()
+
+
+async def _change_properties(call: Call, change: PropertiesChange) -> None:
+    if await partitions_of(call):
+        await call.broker.partitioned.change_properties(call.topic, change)
+    else:
+        await stored(await loaded(call), "Changing properties").ledger.change_properties(change)
 
 
 async def _last_message_id(call: Call) -> web.Response:
@@ -189,6 +195,7 @@ def topic_routes(method: str, name: str, handler: Any, summary: str, **more: Any
 
 
 _NOT_HERE: Final = {405: "not on a partitioned or non-persistent topic"}
+_NOT_VOLATILE: Final = {405: "not on a non-persistent topic", 412: "they are too large together"}
 
 ROUTES: Final = [
     *(
@@ -251,7 +258,7 @@ ROUTES: Final = [
         "Set properties; others stay.",
         body="Map<String, String>",
         status=204,
-        errors=_NOT_HERE,
+        errors=_NOT_VOLATILE,
     ),
     *topic_routes(
         "DELETE",
@@ -260,7 +267,7 @@ ROUTES: Final = [
         "Remove a property.",
         query=("key:String",),
         status=204,
-        errors=_NOT_HERE,
+        errors=_NOT_VOLATILE,
     ),
     *topic_routes(
         "GET",

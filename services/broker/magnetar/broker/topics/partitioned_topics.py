@@ -33,6 +33,7 @@ from magnetar.common.naming.topic_name import TopicName, is_system_topic
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.directory import create_managed_ledgers
+from magnetar.ledger.managed_ledger.topic_head import PropertiesChange
 
 log = get_logger(__name__)
 
@@ -132,6 +133,19 @@ class PartitionedTopics:
             value.partitions = partitions
             await self._metadata.put(found.key, encode(value), found.version)
         log.info("partitioned topic grown", topic=name.full, partitions=partitions)
+
+    async def change_properties(self, name: TopicName, change: PropertiesChange) -> None:
+        """Give a partitioned topic the properties that `change` makes of its own.
+
+        Raises what `change` raises, TopicNotFound, ServiceNotReady while it is being changed, MetadataError.
+        """
+        async with self._alone(name):
+            found = await self._existing(name)
+            value = decode(PartitionedTopic, found.value)
+            properties = change(dict(value.properties))
+            value.properties.clear()
+            value.properties.update(properties)
+            await self._metadata.put(found.key, encode(value), found.version)
 
     async def delete_partitioned(
         self, name: TopicName, *, force: bool, unless_partitions: bool = False
