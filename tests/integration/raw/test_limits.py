@@ -19,6 +19,12 @@ SERVER_SETTINGS = {
 pytestmark = pytest.mark.usefixtures("server")
 
 
+@pytest.fixture
+def topic(namespace: str) -> str:
+    """In a namespace of the test's own: over bookies public/default has the topics of other modules."""
+    return f"persistent://{namespace}/limited"
+
+
 def test_one_producer_too_many_is_busy_until_another_goes(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as c:
         c.open_producer(topic, 1)
