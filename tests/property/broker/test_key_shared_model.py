@@ -30,6 +30,8 @@ class KeySharedMachine(RuleBasedStateMachine):
     """The reference knows what is acknowledged, who holds what, and everybody's permits."""
 
     sharing = "in order"
+    unacked_max = 0
+    consumer_unacked_max = 0
 
     @initialize(
         consistent_hashing=st.booleans(),
@@ -43,7 +45,13 @@ class KeySharedMachine(RuleBasedStateMachine):
             look_ahead_per_consumer=LOOK_AHEAD,
             read_bytes_max=bytes_max,
         )
-        self.serving = Serving(SubType.Key_Shared, config=config, cached_from=cached_from)
+        self.serving = Serving(
+            SubType.Key_Shared,
+            config=config,
+            cached_from=cached_from,
+            unacked_max=self.unacked_max,
+            consumer_unacked_max=self.consumer_unacked_max,
+        )
         self.consumers: list[Consumer] = []
         self.permits: dict[str, int] = {}
         self.held: dict[int, str] = {}  # number of an entry: name of the consumer that has it
@@ -211,7 +219,7 @@ class KeySharedMachine(RuleBasedStateMachine):
         """While the newest is read again, or has just been."""
         consumer, (number, *_) = self.some_held(data)
         same = sorted(each for each in self.held_by(consumer) if self.slots[each] == self.slots[number])
-        self.serving.topic.cached_from = len(self.slots)
+        self.cache_forgets(len(self.slots))
         before, self.wait_s = self.wait_s, wait_s
         self.give_back(consumer, [same[-1]], permits)
         self.wait_s = before
@@ -261,7 +269,9 @@ class KeySharedMachine(RuleBasedStateMachine):
 
     @rule(entries=st.integers(0, 100))
     def cache_forgets(self, entries: int) -> None:
-        self.serving.topic.cached_from = entries
+        """What it has forgotten never comes back to it."""
+        topic = self.serving.topic
+        topic.cached_from = max(entries, topic.cached_from)
 
     @precondition(lambda self: self.consumers)
     @rule()
@@ -287,6 +297,8 @@ class KeySharedMachine(RuleBasedStateMachine):
         delivery = self.delivery
         owner = delivery._dispatcher.selector.owner
         if delivery.waiting >= LOOK_AHEAD * len(self.consumers):
+            return
+        if self.serving.subscription.blocked_on_unacked:
             return
         for number, unacked in enumerate(self.unacked):
             if not unacked or number in self.held:
@@ -338,10 +350,13 @@ class KeySharedMachine(RuleBasedStateMachine):
             return
         self.wait_s = WAIT_S
         try:
+            self.do(lambda: None)
             for consumer in list(self.consumers):
                 self.disconnect(consumer)
             assert self.serving.budget.reads == 0, "nothing is reserved any more"
             self.sharing = "in order"
+            self.unacked_max = self.consumer_unacked_max = self.serving.consumer_unacked_max = 10_000
+            self.serving.subscription.limit_unacked(self.unacked_max, self.consumer_unacked_max)
             self.join(10_000)
             assert sorted(self.held) == [number for number, unacked in enumerate(self.unacked) if unacked]
         finally:
@@ -360,9 +375,38 @@ class StickyMachine(KeySharedMachine):
     sharing = "sticky"
 
 
+class LimitedMachine(KeySharedMachine):
+    """Consumers, and all of them together, may hold so many messages and no more."""
+
+    unacked_max = 24
+    consumer_unacked_max = 9
+
+    def on_message(self, client: Client, message: Message) -> None:
+        super().on_message(client, message)
+        assert self.messages() < self.unacked_max + BATCH
+        consumer = next(each for each in self.consumers if each.name == client.name)
+        assert self.messages(consumer) < self.consumer_unacked_max + BATCH
+
+    def messages(self, consumer: Consumer | None = None) -> int:
+        numbers = self.held if consumer is None else self.held_by(consumer)
+        return sum(self.unacked[number] for number in numbers)
+
+    @invariant()
+    def whoever_holds_half_of_the_limit_goes_on(self) -> None:
+        if not getattr(self, "consumers", None) or not self.quiet:
+            return
+        if self.messages() <= self.unacked_max // 2:
+            assert not self.serving.subscription.blocked_on_unacked
+        for consumer in self.consumers:
+            if self.messages(consumer) <= self.consumer_unacked_max // 2:
+                assert not consumer.blocked_on_unacked
+
+
 TestKeyShared = KeySharedMachine.TestCase
 TestKeyShared.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestOutOfOrder = OutOfOrderMachine.TestCase
 TestOutOfOrder.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
 TestSticky = StickyMachine.TestCase
 TestSticky.settings = TestOutOfOrder.settings
+TestLimited = LimitedMachine.TestCase
+TestLimited.settings = TestOutOfOrder.settings
