@@ -130,6 +130,21 @@ def test_chunks_are_counted_for_their_producer_and_noted_on_their_topic() -> Non
     assert rates == (6, 10, 1)
 
 
+def test_samples_of_what_is_idle_take_no_memory() -> None:
+    idle = [(TopicStats(), SubscriptionStats(), ProducerStats()) for _ in range(100)]
+
+    def sample() -> None:
+        for each in idle:
+            for stats in each:
+                stats.sample(60.0)
+
+    sample()
+    assert {id(stats.byte_rate_in) for stats, _, _ in idle} == {id(idle[0][0].message_rate_out)}
+    assert {id(stats.ack_rate) for _, stats, _ in idle} == {id(idle[0][1].chunk_rate)}
+    assert {id(stats._sampled) for _, stats, _ in idle} == {id(SubscriptionStats()._sampled)}
+    assert {id(stats._sampled) for stats, _, _ in idle} == {id(TopicStats()._sampled)}
+
+
 def test_two_samples_at_the_same_moment_do_not_divide_by_zero() -> None:
     topic = FakeTopic()
     sampler = RateSampler(lambda: [topic], FakeClock())

@@ -98,6 +98,11 @@ def _zeros(length: int) -> tuple[int, ...]:
     return (0,) * length
 
 
+def _rate(count: int, elapsed_s: float) -> float:
+    # One zero for all that is idle, as above.
+    return count / elapsed_s if count else 0.0
+
+
 def _write_latency() -> Histogram:
     return Histogram(WRITE_LATENCY_BOUNDS_MS)
 
@@ -141,12 +146,14 @@ class TopicStats:
     def sample(self, elapsed_s: float) -> None:
         """Compute the rates over the `elapsed_s` since the last call."""
         messages, entries, size, messages_out, size_out = self._sampled
-        self.message_rate_in = (self.messages_in - messages) / elapsed_s
-        self.entry_rate_in = (self.entries_in - entries) / elapsed_s
-        self.byte_rate_in = (self.bytes_in - size) / elapsed_s
-        self.message_rate_out = (self.messages_out - messages_out) / elapsed_s
-        self.byte_rate_out = (self.bytes_out - size_out) / elapsed_s
-        self._sampled = (self.messages_in, self.entries_in, self.bytes_in, self.messages_out, self.bytes_out)
+        self.message_rate_in = _rate(self.messages_in - messages, elapsed_s)
+        self.entry_rate_in = _rate(self.entries_in - entries, elapsed_s)
+        self.byte_rate_in = _rate(self.bytes_in - size, elapsed_s)
+        self.message_rate_out = _rate(self.messages_out - messages_out, elapsed_s)
+        self.byte_rate_out = _rate(self.bytes_out - size_out, elapsed_s)
+        sampled = (self.messages_in, self.entries_in, self.bytes_in, self.messages_out, self.bytes_out)
+        if sampled != self._sampled:
+            self._sampled = sampled
         self.write_latency.sample()
         self.entry_sizes.sample()
 
@@ -176,10 +183,12 @@ class ProducerStats:
     def sample(self, elapsed_s: float) -> None:
         """Compute the rates over the `elapsed_s` since the last call."""
         messages, size, chunks = self._sampled
-        self.message_rate_in = (self.messages_in - messages) / elapsed_s
-        self.byte_rate_in = (self.bytes_in - size) / elapsed_s
-        self.chunk_rate = (self.chunks_in - chunks) / elapsed_s
-        self._sampled = (self.messages_in, self.bytes_in, self.chunks_in)
+        self.message_rate_in = _rate(self.messages_in - messages, elapsed_s)
+        self.byte_rate_in = _rate(self.bytes_in - size, elapsed_s)
+        self.chunk_rate = _rate(self.chunks_in - chunks, elapsed_s)
+        sampled = (self.messages_in, self.bytes_in, self.chunks_in)
+        if sampled != self._sampled:
+            self._sampled = sampled
 
 
 @dataclass(slots=True, eq=False)
@@ -221,13 +230,13 @@ class SubscriptionStats:
     def sample(self, elapsed_s: float) -> None:
         """Compute the rates over the `elapsed_s` since the last call."""
         messages, size, redelivered, acks, expired, chunks = self._sampled
-        self.message_rate_out = (self.messages_out - messages) / elapsed_s
-        self.byte_rate_out = (self.bytes_out - size) / elapsed_s
-        self.redelivery_rate = (self.messages_redelivered - redelivered) / elapsed_s
-        self.ack_rate = (self.acks - acks) / elapsed_s
-        self.expired_rate = (self.messages_expired - expired) / elapsed_s
-        self.chunk_rate = (self.chunks_out - chunks) / elapsed_s
-        self._sampled = (
+        self.message_rate_out = _rate(self.messages_out - messages, elapsed_s)
+        self.byte_rate_out = _rate(self.bytes_out - size, elapsed_s)
+        self.redelivery_rate = _rate(self.messages_redelivered - redelivered, elapsed_s)
+        self.ack_rate = _rate(self.acks - acks, elapsed_s)
+        self.expired_rate = _rate(self.messages_expired - expired, elapsed_s)
+        self.chunk_rate = _rate(self.chunks_out - chunks, elapsed_s)
+        sampled = (
             self.messages_out,
             self.bytes_out,
             self.messages_redelivered,
@@ -235,6 +244,8 @@ class SubscriptionStats:
             self.messages_expired,
             self.chunks_out,
         )
+        if sampled != self._sampled:
+            self._sampled = sampled
 
 
 class _Producer(Protocol):
