@@ -28,6 +28,7 @@ class DelayGate:
         "_cursor",
         "_delays",
         "_deliver_due",
+        "_held",
         "_is_held",
         "_late",
         "_ledger",
@@ -46,11 +47,12 @@ class DelayGate:
         deliver_due: Callable[[Iterable[tuple[int, int]]], None],
         read_again: Callable[[int, BitMap], None],
         is_held: Callable[[int, int], bool],
+        held: Callable[[], Iterable[Position]],
         late: bool,
     ) -> None:
         """`deliver_due` takes entries that go out now, by time; `read_again` those of a ledger that are to be
-        asked about anew. `is_held` tells whether a consumer has an entry. `late`: entries may have gone out
-        before this gate was there.
+        asked about anew. `is_held` tells whether a consumer has an entry, `held` all that they have. `late`:
+        entries may have gone out before this gate was there.
         """
         self._ledger = ledger
         self._cursor = cursor
@@ -59,6 +61,7 @@ class DelayGate:
         self._deliver_due = deliver_due
         self._read_again = read_again
         self._is_held = is_held
+        self._held = held
         self._late = late
         self._delays: TopicDelays | None = None
 
@@ -137,7 +140,8 @@ class DelayGate:
             if ledger_id == read.ledger_id:
                 ours.remove_range(read.entry_id + 1, ENTRY_IDS_MAX)
             if self._went_out_early():
-                ours = BitMap([entry_id for entry_id in ours if not self._is_held(ledger_id, entry_id)])
+                # Consumers hold far fewer than an index may have.
+                ours -= BitMap([held.entry_id for held in self._held() if held.ledger_id == ledger_id])
             self._read_again(ledger_id, ours)
 
     def _went_out_early(self) -> bool:

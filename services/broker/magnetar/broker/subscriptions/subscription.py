@@ -243,6 +243,7 @@ class Subscription(WithMembers):
             deliver_due=deliver_due,
             read_again=read_again,
             is_held=lambda *position: any(each.pending.holds(*position) for each in self.consumers),
+            held=lambda: (Position(*held) for each in self.consumers for held in each.pending.positions()),
             late=late,
         )
 
