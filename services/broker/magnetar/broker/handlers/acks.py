@@ -9,7 +9,7 @@ from magnetar.broker.error_codes import code_of
 from magnetar.broker.handlers.client import Client, OpenConsumer
 from magnetar.broker.handlers.message_ids import position_of
 from magnetar.broker.subscriptions.membership import SubType
-from magnetar.common.errors import MagnetarError, NotSupportedYet
+from magnetar.common.errors import MagnetarError, NotSupportedYet, StorageError
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
@@ -139,11 +139,19 @@ def _ack_cumulative(opened: OpenConsumer, command: CommandAck) -> list[MessageId
 async def _ack_partly(
     client: Client, opened: OpenConsumer, command: CommandAck, partial: list[MessageIdData]
 ) -> None:
+    """Acknowledge parts of batches. The first entry that cannot be read is the error, after all others."""
+    failure: StorageError | None = None
     for message_id in partial:
         position = position_of(message_id)
-        size = message_id.batch_size or await opened.topic.messages_of(position)
+        try:
+            size = message_id.batch_size or await opened.topic.messages_of(position)
+        except StorageError as error:
+            failure = failure or error
+            continue
         acked = words_to_acked_bits(message_id.ack_set, size)
         opened.subscription.ack_batch(*position, acked, size, opened.consumer)
+    if failure is not None:
+        raise failure
     if command.HasField("request_id"):
         _answer_when_persisted(client, opened, command.request_id)
 

@@ -1,0 +1,114 @@
+"""Acknowledgements of clients that send them wrong, or while storage does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.handlers.acks import handle_ack
+from magnetar.broker.handlers.client import Client, OpenConsumer, Services
+from magnetar.broker.subscriptions.membership import SubType
+from magnetar.common.errors import DataCorruption
+from magnetar.common.naming.position import Position
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire import pulsar_pb2 as pb
+
+from tests.unit.broker.topics.fakes import FakePeer
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+class Topic:
+    """Cannot read entries from 100 on."""
+
+    name = TopicName.parse("persistent://public/default/orders")
+
+    async def messages_of(self, position: Position) -> int:
+        if position.entry_id >= 100:
+            raise DataCorruption(f"the entry at {position} does not match its checksum")
+        return 10
+
+
+class Subscription:
+    name = "s"
+    type = SubType.Shared
+
+    def __init__(self) -> None:
+        self.acked: list[tuple[int, int]] = []
+        """Entry ids and the bits that were acknowledged."""
+        self.waiting: list[Any] = []
+
+    def ack_many(self, ledger_id: int, entry_ids: list[int], consumer: object) -> None:
+        self.acked += [(entry_id, -1) for entry_id in entry_ids]
+
+    def ack_batch(self, ledger_id: int, entry_id: int, bits: int, size: int, consumer: object) -> None:
+        self.acked.append((entry_id, bits))
+
+    def when_persisted(self, done: object) -> None:
+        self.waiting.append(done)
+
+
+class Consumer:
+    consumer_id = 1
+
+    def noted_ack(self) -> None:
+        """For statistics."""
+
+
+def consumer() -> tuple[Client, Subscription, Clock]:
+    """A client that has consumer 1 of the subscription."""
+    clock, subscription = Clock(), Subscription()
+    nothing = cast(Any, None)
+    services = Services(
+        config=BrokerConfig(),
+        topics=nothing,
+        partitioned=nothing,
+        topic_lists=nothing,
+        schemas=nothing,
+        producer_names=nothing,
+        clock=clock,
+        urls=nothing,
+        spawn=nothing,
+        budget=nothing,
+    )
+    client = Client(services, FakePeer())
+    client.consumers[1] = OpenConsumer(cast(Any, Topic()), cast(Any, subscription), cast(Any, Consumer()))
+    return client, subscription, clock
+
+
+def ack(*ids: pb.MessageIdData, **fields: Any) -> pb.CommandAck:
+    kind = fields.pop("ack_type", pb.CommandAck.Individual)
+    return pb.CommandAck(consumer_id=1, ack_type=kind, message_id=ids, **fields)
+
+
+def whole(entry_id: int) -> pb.MessageIdData:
+    return pb.MessageIdData(ledgerId=1, entryId=entry_id)
+
+
+def second_half(entry_id: int) -> pb.MessageIdData:
+    """Of a batch of ten, whose size the client does not say."""
+    return pb.MessageIdData(ledgerId=1, entryId=entry_id, ack_set=[0b11111])
+
+
+@pytest.mark.parametrize("request_id", [None, 7])
+def test_an_entry_that_cannot_be_read_keeps_no_other_from_being_acknowledged(request_id: int | None) -> None:
+    client, subscription, _ = consumer()
+    command = ack(second_half(1), second_half(100), second_half(101), second_half(2), whole(3))
+    if request_id is not None:
+        command.request_id = request_id
+    rest = handle_ack(client, command)
+    assert rest is not None
+    with pytest.raises(DataCorruption, match="1:100 "):
+        asyncio.run(rest)
+    assert sorted(subscription.acked) == [(1, 0b1111100000), (2, 0b1111100000), (3, -1)]
+    assert not subscription.waiting, "the error is the answer"
