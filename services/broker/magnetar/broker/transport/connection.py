@@ -41,7 +41,10 @@ REFUSED_COMMANDS = Counter(
 )
 
 REQUESTS_MAX: Final = 10_000
-"""Commands of one connection in process at once; more are answered TooManyRequests."""
+"""Requests of one connection in process at once; more are answered TooManyRequests."""
+
+UNANSWERED_MAX: Final = 1_000
+"""Commands without an answer in process at once (Acks that wait for storage); then nothing more is read."""
 
 JOIN_BYTES_MAX: Final = 64 * 1024
 """Up to this average piece, queued output is joined to one buffer; larger pieces go as they are."""
@@ -90,6 +93,7 @@ class Connection(asyncio.Protocol):
         self._paused_until = 0.0
         self._pause_timer: asyncio.TimerHandle | None = None
         self._requests = 0
+        self._unanswered = 0
         self._heard = True
         self._pinged = False
         self._looked_again = False
@@ -159,7 +163,12 @@ class Connection(asyncio.Protocol):
             return
         if rest is None:
             return
-        self._requests += 1
+        if commands.request_id_of(command) is not None:
+            self._requests += 1
+        else:
+            self._unanswered += 1
+            if self._unanswered >= UNANSWERED_MAX:
+                self._pause_reading("acknowledgements")
         self._services.spawn(self._finish(command, rest), "client command")
 
     async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
@@ -173,7 +182,12 @@ class Connection(asyncio.Protocol):
             log.exception("command failed", peer=self.address, command=BaseCommand.Type.Name(command.type))
             self._answer_error(command, error)
         finally:
-            self._requests -= 1
+            if commands.request_id_of(command) is not None:
+                self._requests -= 1
+            else:
+                self._unanswered -= 1
+                if self._pauses and self._unanswered <= UNANSWERED_MAX // 2:
+                    self._resume_reading("acknowledgements")
 
     def _answer_error(self, command: BaseCommand, error: Exception) -> None:
         name, code = BaseCommand.Type.Name(command.type), code_of(error)

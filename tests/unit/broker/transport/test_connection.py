@@ -1,0 +1,134 @@
+"""What a connection starts for its client, and when it reads no further."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.handlers.client import OpenConsumer, Services
+from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.transport.connection import REQUESTS_MAX, UNANSWERED_MAX, Connection
+from magnetar.common.naming.position import Position
+from magnetar.common.wire import pulsar_pb2 as pb
+
+from tests.unit.common.wire.frames import simple
+
+CONNECT = simple(connect=pb.CommandConnect(client_version="test", protocol_version=19))
+
+PARTIAL_ACK = simple(
+    ack=pb.CommandAck(
+        consumer_id=1,
+        ack_type=pb.CommandAck.Individual,
+        message_id=[pb.MessageIdData(ledgerId=1, entryId=1, ack_set=[1])],
+    )
+)
+"""Nobody waits for it, and only storage knows how large its batch is."""
+
+
+class Transport:
+    """A socket without a far end."""
+
+    reading = True
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """Nothing is written."""
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return "client", 1
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: bytes) -> None:
+        """Nobody reads it."""
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Topic:
+    """Reads nothing until it may."""
+
+    def __init__(self) -> None:
+        self.may_read = asyncio.Event()
+
+    async def messages_of(self, position: Position) -> int:
+        await self.may_read.wait()
+        return 10
+
+    def remove_consumer(self, subscription: object, consumer: object) -> None:
+        """The connection is gone."""
+
+
+class Subscription:
+    type = SubType.Shared
+    acks = 0
+
+    def ack_batch(self, *acked: object) -> None:
+        self.acks += 1
+
+
+class Served:
+    """A connected client that has consumer 1."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.topic, self.subscription, self.transport = Topic(), Subscription(), Transport()
+        nothing = cast(Any, None)
+        services = Services(
+            config=BrokerConfig(),
+            topics=nothing,
+            partitioned=nothing,
+            topic_lists=nothing,
+            schemas=nothing,
+            producer_names=nothing,
+            clock=nothing,
+            urls=nothing,
+            spawn=self._spawn,
+            budget=cast(Any, SimpleNamespace(forget=lambda connection: None)),
+        )
+        self.connection = Connection(services, cast(Any, set()))
+        self.connection.connection_made(cast(Any, self.transport))
+        self.connection.data_received(CONNECT)
+        consumer = SimpleNamespace(consumer_id=1, noted_ack=lambda: None)
+        opened = OpenConsumer(cast(Any, self.topic), cast(Any, self.subscription), cast(Any, consumer))
+        self.connection._client.consumers[1] = opened
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+def test_acknowledgements_that_wait_for_storage_are_bounded_and_all_count() -> None:
+    async def main() -> None:
+        served = Served()
+        sent = 0
+        while served.transport.reading and sent <= REQUESTS_MAX:
+            served.connection.data_received(PARTIAL_ACK * 100)
+            sent += 100
+        assert not served.transport.reading, "the client has to wait"
+        assert len(served.tasks) == sent == UNANSWERED_MAX < REQUESTS_MAX
+        served.topic.may_read.set()
+        await asyncio.gather(*served.tasks)
+        assert served.transport.reading, "and goes on"
+        assert served.subscription.acks == sent
+        served.connection.data_received(PARTIAL_ACK)
+        await asyncio.gather(*served.tasks)
+        assert served.transport.reading
+        assert served.subscription.acks == sent + 1
+        served.connection.close("done")
+
+    asyncio.run(main())
