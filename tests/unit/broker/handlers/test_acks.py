@@ -7,13 +7,14 @@ from typing import Any, cast
 
 import pytest
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.handlers.acks import handle_ack
+from magnetar.broker.handlers.acks import IGNORED_ACKS, UNREADABLE_MESSAGES, handle_ack
 from magnetar.broker.handlers.client import Client, OpenConsumer, Services
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.common.errors import DataCorruption
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
+from structlog.testing import capture_logs
 
 from tests.unit.broker.topics.fakes import FakePeer
 
@@ -112,3 +113,47 @@ def test_an_entry_that_cannot_be_read_keeps_no_other_from_being_acknowledged(req
         asyncio.run(rest)
     assert sorted(subscription.acked) == [(1, 0b1111100000), (2, 0b1111100000), (3, -1)]
     assert not subscription.waiting, "the error is the answer"
+
+
+def lines_of(command: pb.CommandAck) -> tuple[list[Any], Subscription]:
+    """What 512 of the same acknowledgement in two seconds come to in the log."""
+    client, subscription, clock = consumer()
+    with capture_logs() as lines:
+        for _ in range(512):
+            handle_ack(client, command)
+            clock.now += 1 / 256
+    return lines, subscription
+
+
+@pytest.mark.parametrize(
+    ("kind", "ids", "reason"),
+    [
+        (SubType.Shared, 1, "cumulative on Shared or Key_Shared"),
+        (SubType.Exclusive, 2, "cumulative with several ids"),
+    ],
+)
+def test_acknowledgements_that_are_ignored_are_a_line_a_second_and_all_counted(
+    monkeypatch: pytest.MonkeyPatch, kind: SubType, ids: int, reason: str
+) -> None:
+    monkeypatch.setattr(Subscription, "type", kind)
+    counted = IGNORED_ACKS.labels(reason)
+    before = counted._value.get()
+    lines, subscription = lines_of(
+        ack(*[whole(number) for number in range(ids)], ack_type=pb.CommandAck.Cumulative)
+    )
+    assert [line["commands"] for line in lines] == [1, 256]
+    assert lines[0]["topic"] == "persistent://public/default/orders"
+    assert counted._value.get() == before + 512
+    assert not subscription.acked
+
+
+def test_messages_that_consumers_cannot_read_are_a_line_a_second_and_all_counted() -> None:
+    counted = UNREADABLE_MESSAGES.labels("ChecksumMismatch")
+    before = counted._value.get()
+    command = ack(*[whole(number) for number in range(100)], validation_error=pb.CommandAck.ChecksumMismatch)
+    lines, subscription = lines_of(command)
+    assert [line["commands"] for line in lines] == [1, 256]
+    assert lines[0]["error"] == "ChecksumMismatch"
+    assert lines[0]["ids"] == [f"1:{number}" for number in range(10)], "a line has an end"
+    assert counted._value.get() == before + 51_200
+    assert len(subscription.acked) == 51_200, "they are acknowledged all the same"

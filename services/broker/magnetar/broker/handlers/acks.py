@@ -32,6 +32,16 @@ IGNORED_ACKS = Counter(
     registry=REGISTRY,
 )
 
+UNREADABLE_MESSAGES = Counter(
+    "magnetar_unreadable_messages_total",
+    "Messages that consumers acknowledged because they could not read them, by what was wrong.",
+    ["error"],
+    registry=REGISTRY,
+)
+
+LOGGED_IDS_MAX: Final = 10
+"""Ids in one log line."""
+
 _INDIVIDUAL: Final = (SubType.Shared, SubType.Key_Shared)
 """Without an order there is no "everything before it"."""
 
@@ -71,16 +81,13 @@ def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None]
     if command.txnid_most_bits or command.txnid_least_bits:
         raise NotSupportedYet("transactions are not supported by this version")
     if command.HasField("validation_error"):
-        log.warning(
-            "consumer could not read a message and dropped it",
-            topic=opened.topic.name.full,
-            subscription=opened.subscription.name,
-            error=CommandAck.ValidationError.Name(command.validation_error),
-            ids=[str(position_of(each)) for each in command.message_id],
-        )
+        error = CommandAck.ValidationError.Name(command.validation_error)
+        UNREADABLE_MESSAGES.labels(error).inc(len(command.message_id))
+        ids = [str(position_of(each)) for each in command.message_id[:LOGGED_IDS_MAX]]
+        _warn(client, opened, "consumer could not read a message and dropped it", error=error, ids=ids)
     opened.consumer.noted_ack()
     if command.ack_type == CommandAck.AckType.Cumulative:
-        partial = _ack_cumulative(opened, command)
+        partial = _ack_cumulative(client, opened, command)
     else:
         partial = _ack_individual(client, opened, command)
     if partial:
@@ -106,23 +113,14 @@ def _ack_individual(client: Client, opened: OpenConsumer, command: CommandAck) -
     return partial
 
 
-def _ack_cumulative(opened: OpenConsumer, command: CommandAck) -> list[MessageIdData]:
+def _ack_cumulative(client: Client, opened: OpenConsumer, command: CommandAck) -> list[MessageIdData]:
     if opened.subscription.type in _INDIVIDUAL:
         IGNORED_ACKS.labels("cumulative on Shared or Key_Shared").inc()
-        log.warning(
-            "cumulative acknowledgement on a Shared or Key_Shared subscription is ignored",
-            topic=opened.topic.name.full,
-            subscription=opened.subscription.name,
-        )
+        _warn(client, opened, "cumulative acknowledgement on a Shared or Key_Shared subscription is ignored")
         return []
     if len(command.message_id) != 1:
         IGNORED_ACKS.labels("cumulative with several ids").inc()
-        log.warning(
-            "cumulative acknowledgement needs exactly one id",
-            topic=opened.topic.name.full,
-            subscription=opened.subscription.name,
-            ids=len(command.message_id),
-        )
+        _warn(client, opened, "cumulative acknowledgement needs exactly one id", ids=len(command.message_id))
         return []
     message_id = command.message_id[0]
     position = position_of(message_id)
@@ -134,6 +132,14 @@ def _ack_cumulative(opened: OpenConsumer, command: CommandAck) -> list[MessageId
         return [message_id]
     opened.subscription.ack_cumulative(position, opened.consumer)
     return []
+
+
+def _warn(client: Client, opened: OpenConsumer, event: str, **said: object) -> None:
+    """A line a second at most of each event of a client; `commands` is how many it stands for."""
+    count = client.times_to_log(event)
+    if count:
+        topic, subscription = opened.topic.name.full, opened.subscription.name
+        log.warning(event, topic=topic, subscription=subscription, commands=count, **said)
 
 
 async def _ack_partly(

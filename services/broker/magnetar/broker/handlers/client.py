@@ -24,6 +24,7 @@ from magnetar.broker.topics.topic_lists import TopicLists
 from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.errors import TooManyRequests
 from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.runtime.clock import Clock
 
 CLOSED_PRODUCERS_REMEMBERED: Final = 1_000
@@ -115,6 +116,15 @@ class Client:
     consumers: dict[int, OpenConsumer | Opening] = field(default_factory=dict)
     closed_producers: OrderedDict[int, None] = field(default_factory=OrderedDict)
     watchers: dict[int, OpenWatcher | Opening] = field(default_factory=dict)
+    log_limits: dict[str, LogLimit] = field(default_factory=dict)
+    """By what this client can cause at will; one for each event of the log, so they are few."""
+
+    def times_to_log(self, event: str) -> int:
+        """How often `event` happened since its last line, where a line is due; otherwise 0."""
+        limit = self.log_limits.get(event)
+        if limit is None:
+            limit = self.log_limits[event] = LogLimit()
+        return limit.note(self.services.clock.monotonic())
 
     def open_consumer(self, consumer_id: int) -> OpenConsumer | None:
         """The consumer with this id, if it is open."""
