@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from magnetar.broker.topics.publishing import REFUSALS_TOLD_EVERY_S, Refusals
+from magnetar.broker.topics.publishing import Refusals
 from magnetar.common.errors import LogFull
+from magnetar.common.obs.log_limit import LINES_EVERY_S
 from structlog.testing import capture_logs
 
 
@@ -40,6 +41,6 @@ def test_a_refusal_after_a_quiet_time_is_told_at_once() -> None:
     refusals = Refusals("topic", clock)
     with capture_logs() as lines:
         refusals.note("a", 1, LogFull("full"))
-        clock.now += REFUSALS_TOLD_EVERY_S
+        clock.now += LINES_EVERY_S
         refusals.note("b", 2, LogFull("full"))
     assert [(line["producer"], line["entries"]) for line in lines] == [("a", 1), ("b", 2)]

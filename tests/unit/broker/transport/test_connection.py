@@ -13,6 +13,7 @@ from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.transport.connection import REQUESTS_MAX, UNANSWERED_MAX, Connection
 from magnetar.common.naming.position import Position
 from magnetar.common.wire import pulsar_pb2 as pb
+from structlog.testing import capture_logs
 
 from tests.unit.common.wire.frames import simple
 
@@ -94,7 +95,7 @@ class Served:
             topic_lists=nothing,
             schemas=nothing,
             producer_names=nothing,
-            clock=nothing,
+            clock=cast(Any, SimpleNamespace(monotonic=lambda: 0.0)),
             urls=nothing,
             spawn=self._spawn,
             budget=cast(Any, SimpleNamespace(forget=lambda connection: None)),
@@ -129,6 +130,24 @@ def test_acknowledgements_that_wait_for_storage_are_bounded_and_all_count() -> N
         await asyncio.gather(*served.tasks)
         assert served.transport.reading
         assert served.subscription.acks == sent + 1
+        served.connection.close("done")
+
+    asyncio.run(main())
+
+
+def test_refused_commands_of_one_kind_are_one_log_line_a_second() -> None:
+    async def main() -> None:
+        served = Served()
+        unknown = simple(
+            redeliverUnacknowledgedMessages=pb.CommandRedeliverUnacknowledgedMessages(consumer_id=9)
+        )
+        seek = simple(seek=pb.CommandSeek(consumer_id=9, request_id=1))
+        last = simple(getLastMessageId=pb.CommandGetLastMessageId(consumer_id=9, request_id=2))
+        with capture_logs() as lines:
+            served.connection.data_received((seek + last) * 50)
+            await asyncio.gather(*served.tasks)
+        told = [line["command"] for line in lines if line["event"] == "command refused"]
+        assert sorted(told) == ["GET_LAST_MESSAGE_ID", "SEEK"]
         served.connection.close("done")
 
     asyncio.run(main())

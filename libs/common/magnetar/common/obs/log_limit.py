@@ -17,14 +17,14 @@ class LogLimit:
         self._events = 0
         self._quiet_until = float("-inf")
 
-    def note(self, now: float) -> int:
-        """Something happened at `now`, monotonic seconds.
+    def note(self, now: float, events: int = 1) -> int:
+        """So much happened at `now`, monotonic seconds.
 
         Returns how often since the last line, where a line is due; 0 where it is not.
         """
-        self._events += 1
+        self._events += events
         if now < self._quiet_until:
             return 0
         self._quiet_until = now + LINES_EVERY_S
-        events, self._events = self._events, 0
-        return events
+        told, self._events = self._events, 0
+        return told

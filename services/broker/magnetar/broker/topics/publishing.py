@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from magnetar.broker.error_codes import code_of
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.topics.producer import Producer
 from magnetar.common.errors import BrokerError, StorageError
+from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
@@ -27,9 +27,6 @@ REFUSED_MESSAGES = Counter(
     ["code"],
     registry=REGISTRY,
 )
-
-REFUSALS_TOLD_EVERY_S: Final = 1.0
-"""Between two log lines about what one topic refused."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,26 +112,17 @@ class Refusals:
     number of entries since the line before; the metric of refused messages has them all.
     """
 
-    __slots__ = ("_clock", "_entries", "_quiet_until", "_topic")
+    __slots__ = ("_clock", "_limit", "_topic")
 
     def __init__(self, topic: str, clock: Clock) -> None:
         self._topic = topic
         self._clock = clock
-        self._entries = 0
-        self._quiet_until = float("-inf")
+        self._limit = LogLimit()
 
     def note(self, producer: str, entries: int, error: BrokerError | StorageError) -> None:
         """So many entries of a producer were refused."""
-        self._entries += entries
-        now = self._clock.monotonic()
-        if now < self._quiet_until:
-            return
-        self._quiet_until = now + REFUSALS_TOLD_EVERY_S
-        log.warning(
-            "publish refused",
-            topic=self._topic,
-            producer=producer,
-            entries=self._entries,
-            error=str(error),
-        )
-        self._entries = 0
+        count = self._limit.note(self._clock.monotonic(), entries)
+        if count:
+            log.warning(
+                "publish refused", topic=self._topic, producer=producer, entries=count, error=str(error)
+            )

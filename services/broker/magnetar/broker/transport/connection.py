@@ -192,12 +192,15 @@ class Connection(asyncio.Protocol):
     def _answer_error(self, command: BaseCommand, error: Exception) -> None:
         name, code = BaseCommand.Type.Name(command.type), code_of(error)
         REFUSED_COMMANDS.labels(name, ServerError.Name(code)).inc()
-        log.info(
-            "command refused",
-            peer=self.address,
-            command=name,
-            error=f"{type(error).__name__}: {error}",
-        )
+        count = self._client.times_to_log(f"{name} refused")
+        if count:
+            log.info(
+                "command refused",
+                peer=self.address,
+                command=name,
+                commands=count,
+                error=f"{type(error).__name__}: {error}",
+            )
         message = (
             str(error) if isinstance(error, MagnetarError) else f"internal error: {type(error).__name__}"
         )
