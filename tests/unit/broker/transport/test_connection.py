@@ -138,9 +138,6 @@ def test_acknowledgements_that_wait_for_storage_are_bounded_and_all_count() -> N
 def test_refused_commands_of_one_kind_are_one_log_line_a_second() -> None:
     async def main() -> None:
         served = Served()
-        unknown = simple(
-            redeliverUnacknowledgedMessages=pb.CommandRedeliverUnacknowledgedMessages(consumer_id=9)
-        )
         seek = simple(seek=pb.CommandSeek(consumer_id=9, request_id=1))
         last = simple(getLastMessageId=pb.CommandGetLastMessageId(consumer_id=9, request_id=2))
         with capture_logs() as lines:
