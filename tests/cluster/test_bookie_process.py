@@ -76,7 +76,9 @@ def test_a_bookie_registers_serves_and_goes_in_good_order(tmp_path: Path, etcd: 
             assert (info.address, info.rack, info.read_only) == (bookie.address, "/east/a", False)
             assert (await append(clients, "bookie-1", 0)) == (OK, "")
             assert json.loads(bookie.page("/api/v1/bookie/state")[1])["running"]
-            assert 'ADD_ENTRY_REQUEST_count{success="true"} 1\n' in bookie.page("/metrics")[1]
+            # An entry counts once its answer went out, so perhaps after the client has it.
+            counted = 'ADD_ENTRY_REQUEST_count{success="true"} 1\n'
+            await eventually(lambda: counted in bookie.page("/metrics")[1])
             await asyncio.to_thread(bookie.stop)
             await eventually(lambda: "bookie-1" not in registry.bookies)
             assert (await append(clients, "bookie-1", 1))[0] == UNREACHABLE
