@@ -6,9 +6,8 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from magnetar.broker.config import BrokerConfig
 from magnetar.broker.handlers.acks import IGNORED_ACKS, UNREADABLE_MESSAGES, handle_ack
-from magnetar.broker.handlers.client import Client, OpenConsumer, Services
+from magnetar.broker.handlers.client import Client, OpenConsumer
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.common.errors import DataCorruption
 from magnetar.common.naming.position import Position
@@ -16,6 +15,7 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
 from structlog.testing import capture_logs
 
+from tests.unit.broker.handlers.bare_services import bare_services
 from tests.unit.broker.topics.fakes import FakePeer
 
 
@@ -69,20 +69,7 @@ class Consumer:
 def consumer() -> tuple[Client, Subscription, Clock]:
     """A client that has consumer 1 of the subscription."""
     clock, subscription = Clock(), Subscription()
-    nothing = cast(Any, None)
-    services = Services(
-        config=BrokerConfig(),
-        topics=nothing,
-        partitioned=nothing,
-        topic_lists=nothing,
-        schemas=nothing,
-        producer_names=nothing,
-        clock=clock,
-        urls=nothing,
-        spawn=nothing,
-        budget=nothing,
-    )
-    client = Client(services, FakePeer())
+    client = Client(bare_services(clock), FakePeer())
     client.consumers[1] = OpenConsumer(cast(Any, Topic()), cast(Any, subscription), cast(Any, Consumer()))
     return client, subscription, clock
 

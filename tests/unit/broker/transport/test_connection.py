@@ -7,14 +7,14 @@ from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
-from magnetar.broker.config import BrokerConfig
-from magnetar.broker.handlers.client import OpenConsumer, Services
+from magnetar.broker.handlers.client import OpenConsumer
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.transport.connection import REQUESTS_MAX, UNANSWERED_MAX, Connection
 from magnetar.common.naming.position import Position
 from magnetar.common.wire import pulsar_pb2 as pb
 from structlog.testing import capture_logs
 
+from tests.unit.broker.handlers.bare_services import bare_services
 from tests.unit.common.wire.frames import simple
 
 CONNECT = simple(connect=pb.CommandConnect(client_version="test", protocol_version=19))
@@ -87,18 +87,10 @@ class Served:
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
         self.topic, self.subscription, self.transport = Topic(), Subscription(), Transport()
-        nothing = cast(Any, None)
-        services = Services(
-            config=BrokerConfig(),
-            topics=nothing,
-            partitioned=nothing,
-            topic_lists=nothing,
-            schemas=nothing,
-            producer_names=nothing,
-            clock=cast(Any, SimpleNamespace(monotonic=lambda: 0.0)),
-            urls=nothing,
+        services = bare_services(
+            SimpleNamespace(monotonic=lambda: 0.0),
             spawn=self._spawn,
-            budget=cast(Any, SimpleNamespace(forget=lambda connection: None)),
+            budget=SimpleNamespace(forget=lambda connection: None),
         )
         self.connection = Connection(services, cast(Any, set()))
         self.connection.connection_made(cast(Any, self.transport))

@@ -1,0 +1,25 @@
+"""What handlers share, for tests that reach next to nothing of it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.handlers.client import Services
+
+
+def bare_services(clock: Any, *, spawn: Any = None, budget: Any = None) -> Services:
+    """With these parts and the default configuration; whoever reaches for another part fails."""
+    nothing = cast(Any, None)
+    return Services(
+        config=BrokerConfig(),
+        topics=nothing,
+        partitioned=nothing,
+        topic_lists=nothing,
+        schemas=nothing,
+        producer_names=nothing,
+        clock=clock,
+        urls=nothing,
+        spawn=spawn,
+        budget=budget,
+    )
