@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGETS = {
     "proto/pulsar/pulsar.proto": "libs/common/magnetar/common/wire",
     "proto/metadata/v1/metadata.proto": "libs/common/magnetar/common/metadata",
+    "proto/control/v1/control.proto": "libs/common/magnetar/common/control",
     "proto/bookie/v1/bookie.proto": "libs/ledger/magnetar/ledger/bookie_protocol",
     "proto/storage/v1/cursor_ledger.proto": "libs/ledger/magnetar/ledger/managed_ledger",
 }

@@ -148,7 +148,7 @@ def test_a_session_whose_grant_was_lost_ends_by_itself() -> None:
         store.lose_next_outcome(applied=True)
         with pytest.raises(UnknownOutcome):
             await store.session(9_000)
-        server.commit([Put("/owner", b"")], lease=1)
+        server.commit([Put("/owner", b"", ephemeral=True)], lease=1)
         await asyncio.sleep(15)
         assert server.dump() == {}
 

@@ -270,3 +270,11 @@ class ServiceNotReady(BrokerError):
     """The topic or broker is going away or coming up; look it up again."""
 
     retriable = True
+
+
+class BeingChanged(ServiceNotReady):
+    """Somebody else makes or changes it at this moment; ask again."""
+
+
+class BeingDeleted(ServiceNotReady):
+    """Something of that name is being deleted, and nothing is made in its place before that is done."""

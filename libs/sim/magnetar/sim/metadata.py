@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -111,7 +112,7 @@ class SimMetadataServer:
         events = []
         for op in ops:
             if isinstance(op, Put):
-                self._keys[op.key] = _Stored(op.value, self.revision, lease)
+                self._keys[op.key] = _Stored(op.value, self.revision, lease if op.ephemeral else None)
                 events.append(WatchEvent(op.key, op.value, self.revision))
             elif isinstance(op, Delete) and self._keys.pop(op.key, None) is not None:
                 events.append(WatchEvent(op.key, None, self.revision))
@@ -242,7 +243,7 @@ class SimMetadataStore:
     # --- Inside ---
 
     async def _commit(self, ops: Sequence[Op], lease: int | None) -> int:
-        check_ops(ops)
+        check_ops(ops, has_session=lease is not None)
         ops = tuple(ops)
         return await self._call(lambda: self._server.commit(ops, lease), writes=True)
 
@@ -337,10 +338,21 @@ class SimSession:
         self._orphan = True
 
     async def put_ephemeral(self, key: str, value: bytes, expected_version: int = ANY_VERSION) -> int:
-        return await self._store._commit([Put(key, value, expected_version)], self._lease)
+        return await self.commit([Put(key, value, expected_version, ephemeral=True)])
+
+    async def commit(self, ops: Sequence[Op]) -> int:
+        return await self._store._commit(ops, self._lease)
 
     async def expired(self) -> None:
         await self._told.wait()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._told.is_set()
+
+    @property
+    def alive_until_s(self) -> float:
+        return -math.inf if self._told.is_set() else self._heard_s + self._ttl_s
 
     async def close(self) -> None:
         if not self._over:

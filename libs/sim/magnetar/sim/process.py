@@ -75,6 +75,10 @@ class SimProcess:
         """Die after so many more steps of this process, wherever it then is."""
         self._steps_left = steps
 
+    def spare(self) -> None:
+        """A death that is still to come does not; idempotent."""
+        self._steps_left = -1
+
     def pause(self, duration_s: float, on_end: Callable[[], None] | None = None) -> None:
         """Stand still. Nothing happens to a process that is dead or stands still already."""
         if self.paused or not self.alive:

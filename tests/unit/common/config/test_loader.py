@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import click
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from magnetar.common.config.loader import DEFAULT_ORIGIN, Loaded, describe, load
 from magnetar.common.config.settings import setting
 from magnetar.common.errors import ConfigError
+from magnetar.standalone.main import main
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,28 @@ def test_environment_names_ignore_case_and_underscores(name: str) -> None:
 
 def test_our_own_keys_in_the_environment() -> None:
     assert load(ServiceConfig, environ={"MAGNETAR_MAGNETAR_LOG_LEVEL": "debug"}).value.level == "debug"
+
+
+def test_what_the_commands_take_from_the_environment_stops_no_server() -> None:
+    taken = {
+        str(option.envvar)
+        for path in ("admin", "produce", "doctor", "perf produce")
+        for option in command_at(path).params
+        if option.envvar
+    }
+    assert {"MAGNETAR_ADMIN_URL", "MAGNETAR_SERVICE_URL", "MAGNETAR_TOKEN"} < taken
+    settings = {"MAGNETAR_METADATA_STORE_URL", "MAGNETAR_CLUSTER_NAME"}
+    assert load(ServiceConfig, environ=dict.fromkeys(taken - settings, "x")).value == ServiceConfig()
+
+
+def command_at(path: str) -> click.Command:
+    command: click.Command = main
+    for name in path.split():
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        command = found
+    return command
 
 
 def test_what_kubernetes_sets_for_a_service_is_no_configuration() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
-from magnetar.common.errors import MetadataError, VersionMismatch
+from magnetar.common.errors import MetadataError, VersionMismatch, WatchLost
 from magnetar.common.metadata.etcd_store import EtcdMetadataStore
 from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, VALUE_BYTES_MAX, Check, Put, WatchEvent
+from structlog.testing import capture_logs
 
 from tests.etcd_server import EtcdServer, grpc_stays, grpc_streams_end
 
@@ -141,6 +144,31 @@ def test_a_member_that_stops_answering_is_left_for_another(servers: list[EtcdSer
         assert found.value == b"the other"
 
     with_store([server.endpoint for server in servers], scenario, request_timeout_s=6.0)
+
+
+def test_an_etcd_that_was_replaced_ends_the_watches_and_is_followed_anew(tmp_path: Path) -> None:
+    async def scenario(store: EtcdMetadataStore) -> None:
+        for number in range(20):
+            await store.put("/a", str(number).encode())
+        watch = store.watch("/a")
+        assert await store.get("/a") is not None
+        server.kill()
+        shutil.rmtree(server.directory / "data")
+        server.start()
+        with capture_logs() as logged:
+            assert await store.get("/a") is None
+        assert [line["event"] for line in logged if line["log_level"] == "error"] == [
+            "metadata is older than it was: etcd was restored or replaced"
+        ]
+        with pytest.raises(WatchLost, match="went back"):
+            await anext(watch)
+        again = store.watch("/a")
+        revision = await store.put("/a", b"new")
+        assert await anext(again) == WatchEvent("/a", b"new", revision)
+        await again.aclose()
+
+    with grpc_stays(), EtcdServer.running(tmp_path) as server:
+        with_store([server.endpoint], scenario, request_timeout_s=30)
 
 
 def test_a_session_time_is_in_whole_seconds_and_granted_by_etcd(etcd: EtcdServer) -> None:

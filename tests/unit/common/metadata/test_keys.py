@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from magnetar.common.metadata.keys import (
     Keys,
     delete_ledger_intent_id,
+    delete_namespace_intent_id,
+    delete_tenant_intent_id,
     delete_topic_intent_id,
     encode_id,
     encode_name,
 )
+from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 
@@ -57,6 +60,8 @@ def test_bookie_and_under_replication_keys_are_read_back(bookie_id: str, ledger_
     assert keys.bookie_id_of(keys.bookie(bookie_id)) == bookie_id
     assert keys.cookie_of(keys.cookie(bookie_id)) == bookie_id
     assert keys.decommission_of(keys.decommission(bookie_id)) == bookie_id
+    assert keys.bookie_of_rack(keys.bookie_rack(bookie_id)) == bookie_id
+    assert keys.cluster_of(keys.cluster(bookie_id)) == bookie_id
     assert keys.under_replicated_of(keys.under_replicated(ledger_id)) == ledger_id
 
 
@@ -95,6 +100,8 @@ def test_partitions_share_the_schemas_and_policies_of_their_topic() -> None:
     assert keys.topic_policies(topic.partition(3)) == keys.topic_policies(topic)
     assert keys.topic_of_policies(keys.topic_policies(topic)) == topic
     assert keys.schema(topic.partition(3), 7) == keys.schema(topic, 7)
+    assert keys.topic_of_schema(keys.schema(topic.partition(3), 7)) == topic
+    assert keys.schema(topic, 7).startswith(keys.schemas_family_prefix)
 
 
 @pytest.mark.parametrize("key", ["", "/magnetar/other/v1/ledgers/1", f"{ROOT}ledgers/1/2", f"{ROOT}topics/1"])
@@ -103,10 +110,24 @@ def test_a_key_of_another_kind_is_not_read_as_a_ledger(key: str) -> None:
         keys.ledger_id_of(key)
 
 
+def test_keys_of_brokers_and_of_owners_are_read_back() -> None:
+    bundle = BundleRange(0x4000_0000, 0x8000_0000)
+    namespace = NamespaceName("a", "b")
+    assert keys.broker_id_of(keys.broker("[::1]:8080")) == "[::1]:8080"
+    owner = keys.bundle_owner(namespace, bundle)
+    assert owner == f"{ROOT}bundle-owners/a/b/0x40000000_0x80000000"
+    assert keys.bundle_of_owner(owner) == (namespace, bundle)
+    assert owner.startswith(keys.namespace_bundle_owners_prefix(namespace))
+
+
 def test_every_key_is_documented() -> None:
     topic = TopicName.parse("t")
     examples = [
         keys.instance_id,
+        keys.cluster("us"),
+        keys.dynamic_configuration,
+        keys.default_resource_quota,
+        keys.bookie_rack("bookie-1"),
         keys.tenant("a"),
         keys.namespace(NamespaceName("a", "b")),
         keys.partitioned_topic(topic),
@@ -123,16 +144,20 @@ def test_every_key_is_documented() -> None:
         keys.under_replicated(1),
         keys.replication_lock(1),
         keys.decommission("bookie-1"),
-        keys.owner,
+        keys.broker("10.0.0.5:8080"),
+        keys.broker_leader,
+        keys.bundle_owner(NamespaceName("a", "b"), BundleRange(0, 0x4000_0000)),
         keys.schema(topic, 0),
         keys.intent(delete_ledger_intent_id(1)),
         keys.intent(delete_topic_intent_id(1)),
+        keys.intent(delete_namespace_intent_id(NamespaceName("a", "b"))),
+        keys.intent(delete_tenant_intent_id("a")),
     ]
     text = (Path(__file__).parents[4] / "docs" / "metadata-keys.md").read_text(encoding="utf-8")
     documented = [
         re.sub(r"<[^>]+>", "[^/]+", pattern) for pattern in re.findall(r"^\| `([^`]+)`", text, re.MULTILINE)
     ]
-    assert len(documented) == len(examples) - 1, "intents are two of the examples"
+    assert len(documented) == len(examples) - 3, "intents are four of the examples"
     for key in examples:
         rest = key.removeprefix(ROOT)
         assert [pattern for pattern in documented if re.fullmatch(pattern, rest)] != [], key

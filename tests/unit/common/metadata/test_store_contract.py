@@ -372,9 +372,11 @@ def test_ephemeral_keys_go_with_their_session(run: Run[None]) -> None:
         with pytest.raises(VersionMismatch):
             await other.put_ephemeral("/e/1", b"stolen", ABSENT)
         watch = store.watch("/e/")
+        assert not session.has_ended
         await session.close()
         await session.close()
         await asyncio.wait_for(session.expired(), 20)
+        assert session.has_ended
         assert [item.key for item in (await store.children("/e/")).items] == ["/e/2", "/e/3"]
         [event] = await next_events(watch, 1)
         assert (event.key, event.value) == ("/e/1", None)
@@ -393,6 +395,53 @@ def test_closing_the_store_ends_its_sessions(run: Run[None]) -> None:
         await session.put_ephemeral("/e", b"1")
         await store.close()
         assert await (await open_store()).get("/e") is None
+
+    run(scenario)
+
+
+def test_a_transaction_of_a_session_writes_keys_that_go_with_it_beside_keys_that_stay(run: Run[None]) -> None:
+    async def scenario(open_store: Open) -> None:
+        store = await open_store()
+        session = await store.session(10_000)
+        gone = await session.put_ephemeral("/owner/whole", b"mine")
+        ops: list[Op] = [
+            Put("/ring", b"cut in two", ABSENT),
+            Delete("/owner/whole", gone),
+            Put("/owner/half-1", b"mine", ABSENT, ephemeral=True),
+            Put("/owner/half-2", b"mine", ABSENT, ephemeral=True),
+        ]
+        version = await session.commit(ops)
+        assert [item.version for item in (await store.children("/owner/")).items] == [version, version]
+        with pytest.raises(VersionMismatch):
+            await session.commit(ops)
+        await session.close()
+        assert (await store.children("/owner/")).items == []
+        assert await store.get("/ring") == Versioned("/ring", b"cut in two", version)
+        with pytest.raises(MetadataError):
+            await session.commit([Put("/ring", b"late")])
+
+    run(scenario)
+
+
+def test_an_ephemeral_key_goes_with_the_session_that_put_it_last(run: Run[None]) -> None:
+    async def scenario(open_store: Open) -> None:
+        store = await open_store()
+        giver, taker = await store.session(10_000), await store.session(10_000)
+        version = await giver.put_ephemeral("/e", b"giver")
+        version = await taker.put_ephemeral("/e", b"taker", version)
+        await giver.close()
+        assert await store.get("/e") == Versioned("/e", b"taker", version)
+        await taker.close()
+        assert await store.get("/e") is None
+
+    run(scenario)
+
+
+def test_an_ephemeral_key_without_a_session_is_refused(run: Run[None]) -> None:
+    async def scenario(open_store: Open) -> None:
+        store = await open_store()
+        with pytest.raises(ValueError, match="no session"):
+            await store.commit([Put("/e", b"1", ephemeral=True)])
 
     run(scenario)
 

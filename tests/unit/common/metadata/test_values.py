@@ -12,9 +12,14 @@ from magnetar.common.metadata.values import (
     _TYPES,
     TERMINATED,
     BookieCookie,
+    BookieRack,
     BookieRegistration,
+    BrokerRegistration,
+    BundleOwner,
+    Cluster,
     Counter,
     Decommission,
+    DynamicConfiguration,
     InstanceId,
     Intent,
     Leader,
@@ -23,6 +28,7 @@ from magnetar.common.metadata.values import (
     Namespace,
     PartitionedTopic,
     Policies,
+    ResourceQuota,
     SchemaRecord,
     Tenant,
     TopicHead,
@@ -137,6 +143,21 @@ VALUES: dict[str, Value] = {
         ),
         created_ms=1_600_000_000_012,
     ),
+    "intent-delete-namespace": Intent(
+        id="delete-namespace-acme/demo",
+        delete_namespace=Intent.DeleteNamespace(name="acme/demo", namespace=b"as it was"),
+        created_ms=1_600_000_000_013,
+    ),
+    "intent-delete-namespace-by-force": Intent(
+        id="delete-namespace-acme/demo",
+        delete_namespace=Intent.DeleteNamespace(name="acme/demo", force=True),
+        created_ms=1_600_000_000_014,
+    ),
+    "intent-delete-tenant": Intent(
+        id="delete-tenant-acme",
+        delete_tenant=Intent.DeleteTenant(name="acme"),
+        created_ms=1_600_000_000_015,
+    ),
     "bookie-cookie": BookieCookie(
         bookie_id="bookie-1", directory_id=bytes(range(16)), created_ms=1_600_000_000_020
     ),
@@ -149,6 +170,20 @@ VALUES: dict[str, Value] = {
         free_bytes=2**40,
         started_ms=1_600_000_000_021,
     ),
+    "broker-registration": BrokerRegistration(
+        broker_id="10.0.0.5:8080",
+        run=2**63 + 5,
+        addresses=BrokerRegistration.Addresses(
+            broker_url="pulsar://10.0.0.5:6650", http_url="http://10.0.0.5:8080"
+        ),
+        listeners={"external": BrokerRegistration.Addresses(broker_url="pulsar://b5.example.com:6650")},
+        control_address="10.0.0.5:6750",
+        control_version=1,
+        version="0.8.0",
+        started_ms=1_600_000_000_050,
+        draining=True,
+    ),
+    "bundle-owner": BundleOwner(broker_id="10.0.0.5:8080", run=2**63 + 5, since_ms=1_600_000_000_051),
     "under-replicated": UnderReplicated(
         ref=LedgerRef(id=12, key=9), missing_bookie_ids=["bookie-1"], created_ms=1_600_000_000_022
     ),
@@ -160,6 +195,71 @@ VALUES: dict[str, Value] = {
         ref=LedgerRef(id=13, key=9),
         state=LedgerMetadata.OPEN,
         gaps=[LedgerMetadata.Gap(bookie_id="bookie-3", first_entry_id=4, last_entry_id=9)],
+    ),
+    "namespace-placement": Namespace(
+        bundle_count=4,
+        created_ms=1_600_000_000_030,
+        replication_clusters=Namespace.Clusters(names=["eu"]),
+        allowed_clusters=["eu", "us"],
+        anti_affinity_group="databases",
+        bookie_affinity=Namespace.BookieAffinity(primary="fast", secondary="slow"),
+        resource_quotas={"0x00000000_0x40000000": ResourceQuota(message_rate_in=40, dynamic=True)},
+    ),
+    "namespace-split": Namespace(
+        bundle_count=3, bundle_boundaries=[0x4000_0000, 0x8000_0000], created_ms=1_600_000_000_040
+    ),
+    "namespace-permissions": Namespace(
+        bundle_count=4,
+        created_ms=1_600_000_000_041,
+        policies=Policies(
+            permissions={"billing": Policies.Names(names=["consume", "produce"])},
+            subscription_roles={"audit": Policies.Names(names=["billing", "auditors"])},
+            subscription_auth_mode="Prefix",
+        ),
+    ),
+    "topic-policies-stored": TopicPolicies(
+        policies=Policies(
+            permissions={"billing": Policies.Names(names=["produce"])},
+            compaction_threshold_bytes=2**40,
+            offload=Policies.Offload(
+                driver="aws-s3", s3_bucket="cold", threshold_bytes=2**40, extra_configurations={"a": "b"}
+            ),
+            dispatcher_pause_on_ack_state=True,
+            schema_auto_update=False,
+            schema_compatibility="FULL_TRANSITIVE",
+            schema_auto_update_compatibility="AlwaysCompatible",
+            schema_validation_enforced=True,
+            replicator_dispatch_rate=Policies.Rate(messages=5, period_s=1),
+            replication_clusters=Policies.Names(names=["eu"]),
+        ),
+    ),
+    "cluster": Cluster(
+        data=Cluster.Data(
+            service_url="http://us:8080",
+            broker_service_url="pulsar://us:6650",
+            peer_cluster_names=Namespace.Clusters(names=["eu"]),
+            tls_allow_insecure_connection=True,
+        ),
+        created_ms=1_600_000_000_031,
+        failure_domains={"rack-1": Cluster.FailureDomain(brokers=["b1:8080", "b2:8080"])},
+        isolation_policies={
+            "billing": Cluster.IsolationPolicy(
+                namespaces=["billing/.*"],
+                primary=["b1.*"],
+                secondary=["b2.*"],
+                parameters={"min_limit": "1", "usage_threshold": "80"},
+                unload_scope="none",
+            )
+        },
+        migration=Cluster.Migration(service_url="http://new:8080"),
+    ),
+    "dynamic-configuration": DynamicConfiguration(values={"maxTopicsPerNamespace": "7"}),
+    "bookie-rack": BookieRack(bookie_id="b1:3181", group="default", rack="/r1", hostname="b1"),
+    "resource-quota": ResourceQuota(
+        message_rate_in=40, message_rate_out=120, bandwidth_in=1e5, bandwidth_out=3e5, memory=80, dynamic=True
+    ),
+    "leader-of-brokers": Leader(
+        id="b1:6650/5", epoch=4, address="b1:6650", since_ms=1_600_000_000_032, http_url="http://b1:8080"
     ),
 }
 

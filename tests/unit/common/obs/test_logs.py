@@ -43,6 +43,16 @@ def test_json_lines_carry_the_event_its_values_logger_level_and_time() -> None:
     }
 
 
+def test_what_the_process_says_of_itself_is_in_every_line() -> None:
+    out = io.StringIO()
+    configure("json", stream=out, fields={"worker": 1})
+    get_logger("magnetar.test").info("topic loaded")
+    logging.getLogger("grpc").error("gone")
+    assert [json.loads(line)["worker"] for line in out.getvalue().splitlines()] == [1, 1]
+    get_logger("magnetar.test").info("worker started", worker=7)
+    assert json.loads(out.getvalue().splitlines()[-1])["worker"] == 7
+
+
 def test_console_lines_are_key_value_and_colored_on_a_terminal_only() -> None:
     plain, terminal = io.StringIO(), Terminal()
     for out in (plain, terminal):

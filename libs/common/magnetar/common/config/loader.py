@@ -22,6 +22,10 @@ from magnetar.common.errors import ConfigError
 C = TypeVar("C")
 
 ENVIRONMENT_PREFIX: Final = "MAGNETAR_"
+
+OF_COMMANDS: Final = frozenset({"MAGNETAR_ADMIN_URL", "MAGNETAR_SERVICE_URL", "MAGNETAR_TOKEN"})
+"""What commands that talk to a cluster take from the environment; a server started beside them has no use
+for it."""
 DEFAULT_ORIGIN: Final = "default"
 
 _SERVICE_HOST: Final = "_SERVICE_HOST"
@@ -139,7 +143,7 @@ def _from_environment(
     service_links = _service_links(names)
     found: dict[str, _Given] = {}
     for name in names:
-        if name in service_links:
+        if name in service_links or name in OF_COMMANDS:
             continue
         folded = _fold(name[len(ENVIRONMENT_PREFIX) :])
         source = _Given(environ[name].strip(), f"environment {name}")

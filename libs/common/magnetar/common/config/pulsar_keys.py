@@ -46,7 +46,7 @@ _CONDITIONS: Final[dict[str, Callable[[str], bool]]] = {
 
 @cache
 def pulsar_keys() -> frozenset[str]:
-    """Every key of Pulsar's broker and standalone and of BookKeeper's bookie."""
+    """Every key of Pulsar's broker, standalone and proxy and of BookKeeper's bookie."""
     return frozenset(row[0] for row in _rows("pulsar_keys.tsv"))
 
 

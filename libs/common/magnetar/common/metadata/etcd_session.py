@@ -8,6 +8,8 @@ on and prove its ownership otherwise): `expired` is the store's word, `unheard` 
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import grpc
@@ -27,7 +29,7 @@ _RETRY_S: Final = 0.1
 class LeaseOwner(Protocol):
     """What a session needs of its store."""
 
-    async def commit_with_lease(self, ops: list[Op], lease: int) -> int: ...
+    async def commit_with_lease(self, ops: Sequence[Op], lease: int) -> int: ...
 
     async def revoke(self, lease: int) -> None: ...
 
@@ -48,13 +50,17 @@ class EtcdSession:
         self._expired = asyncio.Event()
         self._unheard = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._alive_until_s = 0.0
         self._heard(granted_s)
 
     async def put_ephemeral(self, key: str, value: bytes, expected_version: int = ANY_VERSION) -> int:
+        return await self.commit([Put(key, value, expected_version, ephemeral=True)])
+
+    async def commit(self, ops: Sequence[Op]) -> int:
         if self._expired.is_set():
             raise MetadataError(_ENDED)
         try:
-            return await self._store.commit_with_lease([Put(key, value, expected_version)], self.lease)
+            return await self._store.commit_with_lease(ops, self.lease)
         except EtcdRefusal as refused:
             if refused.code is grpc.StatusCode.NOT_FOUND:
                 self._end()
@@ -64,6 +70,14 @@ class EtcdSession:
     async def expired(self) -> None:
         """Return once etcd has said that the lease is gone, or the session was closed."""
         await self._expired.wait()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._expired.is_set()
+
+    @property
+    def alive_until_s(self) -> float:
+        return self._alive_until_s
 
     async def unheard(self) -> None:
         """Return once etcd has said nothing for the session's time, or `expired` would: the keys may be gone.
@@ -129,9 +143,11 @@ class EtcdSession:
         self._unheard.clear()
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(at_s + self.ttl_s, self._unheard.set)
+        self._alive_until_s = at_s + self.ttl_s
+        self._timer = self._loop.call_at(self._alive_until_s, self._unheard.set)
 
     def _end(self) -> None:
+        self._alive_until_s = -math.inf
         self._expired.set()
         self._unheard.set()
         if self._timer is not None:

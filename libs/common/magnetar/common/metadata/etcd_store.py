@@ -102,8 +102,8 @@ class EtcdMetadataStore:
         return await self.commit_with_lease(ops, 0)
 
     async def commit_with_lease(self, ops: Sequence[Op], lease: int) -> int:
-        """As `commit`; what is put goes with the lease."""
-        check_ops(ops)
+        """As `commit`; what is put as ephemeral goes with the lease, 0 for none."""
+        check_ops(ops, has_session=lease != 0)
         await self._ready()
         guards = [op for op in ops if op.expected_version != ANY_VERSION]
         request = etcd.TxnRequest(
@@ -207,9 +207,20 @@ class EtcdMetadataStore:
             )
 
     async def _range(self, operation: str, request: Any) -> Any:
+        known = self._revision
         answer = await self._connection.read(operation, lambda endpoint: endpoint.kv.Range, request)
+        # Reads are linearizable: none that began later is of an earlier state, whichever member answers.
+        if answer.header.revision < known:
+            self._went_back(known, answer.header.revision)
         self._saw(answer)
         return answer
+
+    def _went_back(self, known: int, revision: int) -> None:
+        """etcd was restored from a backup, or is another one: whoever follows it has to begin anew."""
+        log.error("metadata is older than it was: etcd was restored or replaced", was=known, is_now=revision)
+        self._revision = revision
+        for queue in list(self._watches):
+            queue.lose(f"etcd went back from revision {known} to {revision}")
 
     async def _list(self, prefix: str) -> Listing:
         key, range_end = prefix_range(prefix)
@@ -256,6 +267,7 @@ def _compare(op: Op) -> Any:
 
 def _write(op: Put | Delete, lease: int) -> Any:
     if isinstance(op, Put):
+        lease = lease if op.ephemeral else 0
         return etcd.RequestOp(request_put=etcd.PutRequest(key=op.key.encode(), value=op.value, lease=lease))
     return etcd.RequestOp(request_delete_range=etcd.DeleteRangeRequest(key=op.key.encode()))
 

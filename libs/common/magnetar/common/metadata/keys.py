@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, unquote
 
+from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 
@@ -35,16 +36,22 @@ class Keys:
 
     __slots__ = (
         "auditor",
+        "bookie_racks_prefix",
         "bookies_prefix",
+        "broker_leader",
+        "brokers_prefix",
+        "bundle_owners_prefix",
+        "clusters_prefix",
         "cookies_prefix",
         "counters_prefix",
         "creation_id_counter",
         "decommissions_prefix",
+        "default_resource_quota",
+        "dynamic_configuration",
         "instance_id",
         "intents_prefix",
         "ledger_id_counter",
         "ledgers_prefix",
-        "owner",
         "producer_name_counter",
         "replication_locks_prefix",
         "root",
@@ -56,21 +63,35 @@ class Keys:
         self.root: Final = f"/magnetar/{encode_name(cluster)}/v1/"
         self.instance_id: Final = f"{self.root}instance-id"
         self.tenants_prefix: Final = f"{self.root}tenants/"
+        self.clusters_prefix: Final = f"{self.root}clusters/"
+        self.dynamic_configuration: Final = f"{self.root}dynamic-configuration"
+        self.default_resource_quota: Final = f"{self.root}default-resource-quota"
         self.ledgers_prefix: Final = f"{self.root}ledgers/"
         self.intents_prefix: Final = f"{self.root}intents/"
         self.bookies_prefix: Final = f"{self.root}bookies/available/"
         self.cookies_prefix: Final = f"{self.root}bookies/cookies/"
+        self.bookie_racks_prefix: Final = f"{self.root}bookies/racks/"
         self.auditor: Final = f"{self.root}bookies/auditor"
         self.under_replicated_prefix: Final = f"{self.root}bookies/under-replicated/"
         self.replication_locks_prefix: Final = f"{self.root}bookies/replication-locks/"
         self.decommissions_prefix: Final = f"{self.root}bookies/decommissions/"
-        self.owner: Final = f"{self.root}owner"
+        self.brokers_prefix: Final = f"{self.root}brokers/available/"
+        self.broker_leader: Final = f"{self.root}brokers/leader"
+        self.bundle_owners_prefix: Final = f"{self.root}bundle-owners/"
         self.counters_prefix: Final = f"{self.root}counters/"
         self.ledger_id_counter: Final = f"{self.counters_prefix}ledger-id"
         self.creation_id_counter: Final = f"{self.counters_prefix}creation-id"
         self.producer_name_counter: Final = f"{self.counters_prefix}producer-name"
 
-    # Tenants and namespaces
+    # Clusters, tenants and namespaces
+
+    def cluster(self, cluster: str) -> str:
+        """A cluster that is known to this one."""
+        return f"{self.clusters_prefix}{encode_name(cluster)}"
+
+    def cluster_of(self, key: str) -> str:
+        """The cluster of a cluster key."""
+        return unquote(self._parts("clusters", key, 1)[0])
 
     def tenant(self, tenant: str) -> str:
         return f"{self.tenants_prefix}{encode_name(tenant)}"
@@ -143,6 +164,16 @@ class Keys:
     def schema(self, topic: TopicName, version: int) -> str:
         return f"{self.schemas_prefix(topic)}{encode_id(version)}"
 
+    def topic_of_schema(self, key: str) -> TopicName:
+        """The topic of a schema key; of a partition the partitioned topic."""
+        domain, tenant, namespace, local_name, _ = map(unquote, self._parts("schemas", key, 5))
+        return TopicName.of(domain, NamespaceName(tenant, namespace), local_name)
+
+    @property
+    def schemas_family_prefix(self) -> str:
+        """Every version of the schemas of every topic."""
+        return f"{self.root}schemas/"
+
     # Ledgers
 
     def ledger(self, ledger_id: int) -> str:
@@ -184,6 +215,14 @@ class Keys:
         """The bookie of a cookie's key."""
         return unquote(key.removeprefix(self.cookies_prefix))
 
+    def bookie_rack(self, bookie_id: str) -> str:
+        """Where an operator says that a bookie stands."""
+        return f"{self.bookie_racks_prefix}{encode_name(bookie_id)}"
+
+    def bookie_of_rack(self, key: str) -> str:
+        """The bookie of a rack's key."""
+        return unquote(key.removeprefix(self.bookie_racks_prefix))
+
     def under_replicated(self, ledger_id: int) -> str:
         """A ledger that lacks copies."""
         return f"{self.under_replicated_prefix}{encode_id(ledger_id)}"
@@ -203,6 +242,30 @@ class Keys:
     def decommission_of(self, key: str) -> str:
         """The bookie of a decommission key."""
         return unquote(key.removeprefix(self.decommissions_prefix))
+
+    # Brokers and the bundles that they own
+
+    def broker(self, broker_id: str) -> str:
+        """A broker that is up; ephemeral."""
+        return f"{self.brokers_prefix}{encode_name(broker_id)}"
+
+    def broker_id_of(self, key: str) -> str:
+        """The broker of a registration's key."""
+        return unquote(key.removeprefix(self.brokers_prefix))
+
+    def bundle_owner(self, namespace: NamespaceName, bundle: BundleRange) -> str:
+        """Which broker owns a bundle; ephemeral."""
+        return f"{self.namespace_bundle_owners_prefix(namespace)}{bundle}"
+
+    def namespace_bundle_owners_prefix(self, namespace: NamespaceName) -> str:
+        """Every bundle of a namespace that is owned, in the order of the ring."""
+        tenant, local = encode_name(namespace.tenant), encode_name(namespace.namespace)
+        return f"{self.bundle_owners_prefix}{tenant}/{local}/"
+
+    def bundle_of_owner(self, key: str) -> tuple[NamespaceName, BundleRange]:
+        """The namespace and the bundle of an owner's key."""
+        tenant, namespace, bundle = map(unquote, self._parts("bundle-owners", key, 3))
+        return NamespaceName(tenant, namespace), BundleRange.parse(bundle)
 
     # Intents; their ids follow from what is deleted, so that writing one twice is the same intent
 
@@ -242,3 +305,13 @@ def delete_ledger_intent_id(ledger_id: int) -> str:
 def delete_topic_intent_id(creation_id: int) -> str:
     """The id of the intent to delete one life of a topic."""
     return f"delete-topic-{encode_id(creation_id)}"
+
+
+def delete_namespace_intent_id(namespace: NamespaceName) -> str:
+    """The id of the intent to delete a namespace."""
+    return f"delete-namespace-{namespace}"
+
+
+def delete_tenant_intent_id(tenant: str) -> str:
+    """The id of the intent to delete a tenant with its namespaces."""
+    return f"delete-tenant-{tenant}"

@@ -50,6 +50,12 @@ class _ValueTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueType.V
     LEADER: _ValueType.ValueType  # 14
     DECOMMISSION: _ValueType.ValueType  # 15
     TOPIC_POLICIES: _ValueType.ValueType  # 16
+    CLUSTER: _ValueType.ValueType  # 20
+    DYNAMIC_CONFIGURATION: _ValueType.ValueType  # 21
+    BOOKIE_RACK: _ValueType.ValueType  # 22
+    RESOURCE_QUOTA: _ValueType.ValueType  # 23
+    BROKER_REGISTRATION: _ValueType.ValueType  # 24
+    BUNDLE_OWNER: _ValueType.ValueType  # 25
 
 class ValueType(_ValueType, metaclass=_ValueTypeEnumTypeWrapper): ...
 
@@ -70,6 +76,12 @@ UNDER_REPLICATED: ValueType.ValueType  # 13
 LEADER: ValueType.ValueType  # 14
 DECOMMISSION: ValueType.ValueType  # 15
 TOPIC_POLICIES: ValueType.ValueType  # 16
+CLUSTER: ValueType.ValueType  # 20
+DYNAMIC_CONFIGURATION: ValueType.ValueType  # 21
+BOOKIE_RACK: ValueType.ValueType  # 22
+RESOURCE_QUOTA: ValueType.ValueType  # 23
+BROKER_REGISTRATION: ValueType.ValueType  # 24
+BUNDLE_OWNER: ValueType.ValueType  # 25
 Global___ValueType: _TypeAlias = ValueType  # noqa: Y015
 
 @_typing.final
@@ -204,20 +216,105 @@ class Namespace(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Clusters(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAMES_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            names: _abc.Iterable[_builtins.str] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class BookieAffinity(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PRIMARY_FIELD_NUMBER: _builtins.int
+        SECONDARY_FIELD_NUMBER: _builtins.int
+        primary: _builtins.str
+        """group of bookies"""
+        secondary: _builtins.str
+        """empty: none"""
+        def __init__(
+            self,
+            *,
+            primary: _builtins.str = ...,
+            secondary: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["primary", b"primary", "secondary", b"secondary"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ResourceQuotasEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___ResourceQuota: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___ResourceQuota | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     FORMAT_FIELD_NUMBER: _builtins.int
     BUNDLE_COUNT_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
     POLICIES_FIELD_NUMBER: _builtins.int
     PROPERTIES_FIELD_NUMBER: _builtins.int
+    REPLICATION_CLUSTERS_FIELD_NUMBER: _builtins.int
+    ALLOWED_CLUSTERS_FIELD_NUMBER: _builtins.int
+    ANTI_AFFINITY_GROUP_FIELD_NUMBER: _builtins.int
+    BOOKIE_AFFINITY_FIELD_NUMBER: _builtins.int
+    RESOURCE_QUOTAS_FIELD_NUMBER: _builtins.int
+    BUNDLE_BOUNDARIES_FIELD_NUMBER: _builtins.int
     bundle_count: _builtins.int
     """The hash ring is cut into that many equal parts until a bundle is split."""
     created_ms: _builtins.int
+    anti_affinity_group: _builtins.str
+    """empty: none"""
     @_builtins.property
     def format(self) -> Global___Format: ...
     @_builtins.property
     def policies(self) -> Global___Policies: ...
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def replication_clusters(self) -> Global___Namespace.Clusters:
+        """not set: this cluster"""
+
+    @_builtins.property
+    def allowed_clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def bookie_affinity(self) -> Global___Namespace.BookieAffinity: ...
+    @_builtins.property
+    def resource_quotas(self) -> _containers.MessageMap[_builtins.str, Global___ResourceQuota]:
+        """By the range of a bundle, 0x00000000_0x40000000; one that is not here has the default."""
+
+    @_builtins.property
+    def bundle_boundaries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where the ring is cut, in order and without its ends, once a bundle was split: bundle_count - 1 of them."""
+
     def __init__(
         self,
         *,
@@ -226,12 +323,25 @@ class Namespace(_message.Message):
         created_ms: _builtins.int = ...,
         policies: Global___Policies | None = ...,
         properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        replication_clusters: Global___Namespace.Clusters | None = ...,
+        allowed_clusters: _abc.Iterable[_builtins.str] | None = ...,
+        anti_affinity_group: _builtins.str = ...,
+        bookie_affinity: Global___Namespace.BookieAffinity | None = ...,
+        resource_quotas: _abc.Mapping[_builtins.str, Global___ResourceQuota] | None = ...,
+        bundle_boundaries: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "policies", b"policies"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bookie_affinity", b"_bookie_affinity", "_replication_clusters", b"_replication_clusters", "bookie_affinity", b"bookie_affinity", "format", b"format", "policies", b"policies", "replication_clusters", b"replication_clusters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_count", b"bundle_count", "created_ms", b"created_ms", "format", b"format", "policies", b"policies", "properties", b"properties"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bookie_affinity", b"_bookie_affinity", "_replication_clusters", b"_replication_clusters", "allowed_clusters", b"allowed_clusters", "anti_affinity_group", b"anti_affinity_group", "bookie_affinity", b"bookie_affinity", "bundle_boundaries", b"bundle_boundaries", "bundle_count", b"bundle_count", "created_ms", b"created_ms", "format", b"format", "policies", b"policies", "properties", b"properties", "replication_clusters", b"replication_clusters", "resource_quotas", b"resource_quotas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__bookie_affinity: _TypeAlias = _typing.Literal["bookie_affinity"]  # noqa: Y015
+    _WhichOneofArgType__bookie_affinity: _TypeAlias = _typing.Literal["_bookie_affinity", b"_bookie_affinity"]  # noqa: Y015
+    _WhichOneofReturnType__replication_clusters: _TypeAlias = _typing.Literal["replication_clusters"]  # noqa: Y015
+    _WhichOneofArgType__replication_clusters: _TypeAlias = _typing.Literal["_replication_clusters", b"_replication_clusters"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bookie_affinity) -> _WhichOneofReturnType__bookie_affinity | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__replication_clusters) -> _WhichOneofReturnType__replication_clusters | None: ...
 
 Global___Namespace: _TypeAlias = Namespace  # noqa: Y015
 
@@ -507,6 +617,308 @@ class Policies(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Names(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAMES_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            names: _abc.Iterable[_builtins.str] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Offload(_message.Message):
+        """Where and when ledgers go to a colder tier. Names are those of OffloadPolicies of Pulsar's admin API."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        @_typing.final
+        class ExtraConfigurationsEntry(_message.Message):
+            DESCRIPTOR: _descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: _builtins.int
+            VALUE_FIELD_NUMBER: _builtins.int
+            key: _builtins.str
+            value: _builtins.str
+            def __init__(
+                self,
+                *,
+                key: _builtins.str = ...,
+                value: _builtins.str = ...,
+            ) -> None: ...
+            _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+            def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+            _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+            def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+        OFFLOADERS_DIRECTORY_FIELD_NUMBER: _builtins.int
+        DRIVER_FIELD_NUMBER: _builtins.int
+        THREADS_MAX_FIELD_NUMBER: _builtins.int
+        PREFETCH_ROUNDS_FIELD_NUMBER: _builtins.int
+        THRESHOLD_S_FIELD_NUMBER: _builtins.int
+        THRESHOLD_BYTES_FIELD_NUMBER: _builtins.int
+        DELETION_LAG_MS_FIELD_NUMBER: _builtins.int
+        READ_PRIORITY_FIELD_NUMBER: _builtins.int
+        EXTRA_CONFIGURATIONS_FIELD_NUMBER: _builtins.int
+        S3_REGION_FIELD_NUMBER: _builtins.int
+        S3_BUCKET_FIELD_NUMBER: _builtins.int
+        S3_SERVICE_ENDPOINT_FIELD_NUMBER: _builtins.int
+        S3_BLOCK_BYTES_MAX_FIELD_NUMBER: _builtins.int
+        S3_READ_BUFFER_BYTES_FIELD_NUMBER: _builtins.int
+        S3_CREDENTIAL_ID_FIELD_NUMBER: _builtins.int
+        S3_CREDENTIAL_SECRET_FIELD_NUMBER: _builtins.int
+        S3_ROLE_FIELD_NUMBER: _builtins.int
+        S3_ROLE_SESSION_NAME_FIELD_NUMBER: _builtins.int
+        GCS_REGION_FIELD_NUMBER: _builtins.int
+        GCS_BUCKET_FIELD_NUMBER: _builtins.int
+        GCS_BLOCK_BYTES_MAX_FIELD_NUMBER: _builtins.int
+        GCS_READ_BUFFER_BYTES_FIELD_NUMBER: _builtins.int
+        GCS_SERVICE_ACCOUNT_KEY_FILE_FIELD_NUMBER: _builtins.int
+        FILE_SYSTEM_PROFILE_PATH_FIELD_NUMBER: _builtins.int
+        FILE_SYSTEM_URI_FIELD_NUMBER: _builtins.int
+        BUCKET_FIELD_NUMBER: _builtins.int
+        REGION_FIELD_NUMBER: _builtins.int
+        SERVICE_ENDPOINT_FIELD_NUMBER: _builtins.int
+        BLOCK_BYTES_MAX_FIELD_NUMBER: _builtins.int
+        READ_BUFFER_BYTES_FIELD_NUMBER: _builtins.int
+        offloaders_directory: _builtins.str
+        driver: _builtins.str
+        threads_max: _builtins.int
+        prefetch_rounds: _builtins.int
+        threshold_s: _builtins.int
+        threshold_bytes: _builtins.int
+        deletion_lag_ms: _builtins.int
+        read_priority: _builtins.str
+        s3_region: _builtins.str
+        s3_bucket: _builtins.str
+        s3_service_endpoint: _builtins.str
+        s3_block_bytes_max: _builtins.int
+        s3_read_buffer_bytes: _builtins.int
+        s3_credential_id: _builtins.str
+        s3_credential_secret: _builtins.str
+        s3_role: _builtins.str
+        s3_role_session_name: _builtins.str
+        gcs_region: _builtins.str
+        gcs_bucket: _builtins.str
+        gcs_block_bytes_max: _builtins.int
+        gcs_read_buffer_bytes: _builtins.int
+        gcs_service_account_key_file: _builtins.str
+        file_system_profile_path: _builtins.str
+        file_system_uri: _builtins.str
+        bucket: _builtins.str
+        region: _builtins.str
+        service_endpoint: _builtins.str
+        block_bytes_max: _builtins.int
+        read_buffer_bytes: _builtins.int
+        @_builtins.property
+        def extra_configurations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            offloaders_directory: _builtins.str | None = ...,
+            driver: _builtins.str | None = ...,
+            threads_max: _builtins.int | None = ...,
+            prefetch_rounds: _builtins.int | None = ...,
+            threshold_s: _builtins.int | None = ...,
+            threshold_bytes: _builtins.int | None = ...,
+            deletion_lag_ms: _builtins.int | None = ...,
+            read_priority: _builtins.str | None = ...,
+            extra_configurations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+            s3_region: _builtins.str | None = ...,
+            s3_bucket: _builtins.str | None = ...,
+            s3_service_endpoint: _builtins.str | None = ...,
+            s3_block_bytes_max: _builtins.int | None = ...,
+            s3_read_buffer_bytes: _builtins.int | None = ...,
+            s3_credential_id: _builtins.str | None = ...,
+            s3_credential_secret: _builtins.str | None = ...,
+            s3_role: _builtins.str | None = ...,
+            s3_role_session_name: _builtins.str | None = ...,
+            gcs_region: _builtins.str | None = ...,
+            gcs_bucket: _builtins.str | None = ...,
+            gcs_block_bytes_max: _builtins.int | None = ...,
+            gcs_read_buffer_bytes: _builtins.int | None = ...,
+            gcs_service_account_key_file: _builtins.str | None = ...,
+            file_system_profile_path: _builtins.str | None = ...,
+            file_system_uri: _builtins.str | None = ...,
+            bucket: _builtins.str | None = ...,
+            region: _builtins.str | None = ...,
+            service_endpoint: _builtins.str | None = ...,
+            block_bytes_max: _builtins.int | None = ...,
+            read_buffer_bytes: _builtins.int | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_block_bytes_max", b"_block_bytes_max", "_bucket", b"_bucket", "_deletion_lag_ms", b"_deletion_lag_ms", "_driver", b"_driver", "_file_system_profile_path", b"_file_system_profile_path", "_file_system_uri", b"_file_system_uri", "_gcs_block_bytes_max", b"_gcs_block_bytes_max", "_gcs_bucket", b"_gcs_bucket", "_gcs_read_buffer_bytes", b"_gcs_read_buffer_bytes", "_gcs_region", b"_gcs_region", "_gcs_service_account_key_file", b"_gcs_service_account_key_file", "_offloaders_directory", b"_offloaders_directory", "_prefetch_rounds", b"_prefetch_rounds", "_read_buffer_bytes", b"_read_buffer_bytes", "_read_priority", b"_read_priority", "_region", b"_region", "_s3_block_bytes_max", b"_s3_block_bytes_max", "_s3_bucket", b"_s3_bucket", "_s3_credential_id", b"_s3_credential_id", "_s3_credential_secret", b"_s3_credential_secret", "_s3_read_buffer_bytes", b"_s3_read_buffer_bytes", "_s3_region", b"_s3_region", "_s3_role", b"_s3_role", "_s3_role_session_name", b"_s3_role_session_name", "_s3_service_endpoint", b"_s3_service_endpoint", "_service_endpoint", b"_service_endpoint", "_threads_max", b"_threads_max", "_threshold_bytes", b"_threshold_bytes", "_threshold_s", b"_threshold_s", "block_bytes_max", b"block_bytes_max", "bucket", b"bucket", "deletion_lag_ms", b"deletion_lag_ms", "driver", b"driver", "file_system_profile_path", b"file_system_profile_path", "file_system_uri", b"file_system_uri", "gcs_block_bytes_max", b"gcs_block_bytes_max", "gcs_bucket", b"gcs_bucket", "gcs_read_buffer_bytes", b"gcs_read_buffer_bytes", "gcs_region", b"gcs_region", "gcs_service_account_key_file", b"gcs_service_account_key_file", "offloaders_directory", b"offloaders_directory", "prefetch_rounds", b"prefetch_rounds", "read_buffer_bytes", b"read_buffer_bytes", "read_priority", b"read_priority", "region", b"region", "s3_block_bytes_max", b"s3_block_bytes_max", "s3_bucket", b"s3_bucket", "s3_credential_id", b"s3_credential_id", "s3_credential_secret", b"s3_credential_secret", "s3_read_buffer_bytes", b"s3_read_buffer_bytes", "s3_region", b"s3_region", "s3_role", b"s3_role", "s3_role_session_name", b"s3_role_session_name", "s3_service_endpoint", b"s3_service_endpoint", "service_endpoint", b"service_endpoint", "threads_max", b"threads_max", "threshold_bytes", b"threshold_bytes", "threshold_s", b"threshold_s"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_block_bytes_max", b"_block_bytes_max", "_bucket", b"_bucket", "_deletion_lag_ms", b"_deletion_lag_ms", "_driver", b"_driver", "_file_system_profile_path", b"_file_system_profile_path", "_file_system_uri", b"_file_system_uri", "_gcs_block_bytes_max", b"_gcs_block_bytes_max", "_gcs_bucket", b"_gcs_bucket", "_gcs_read_buffer_bytes", b"_gcs_read_buffer_bytes", "_gcs_region", b"_gcs_region", "_gcs_service_account_key_file", b"_gcs_service_account_key_file", "_offloaders_directory", b"_offloaders_directory", "_prefetch_rounds", b"_prefetch_rounds", "_read_buffer_bytes", b"_read_buffer_bytes", "_read_priority", b"_read_priority", "_region", b"_region", "_s3_block_bytes_max", b"_s3_block_bytes_max", "_s3_bucket", b"_s3_bucket", "_s3_credential_id", b"_s3_credential_id", "_s3_credential_secret", b"_s3_credential_secret", "_s3_read_buffer_bytes", b"_s3_read_buffer_bytes", "_s3_region", b"_s3_region", "_s3_role", b"_s3_role", "_s3_role_session_name", b"_s3_role_session_name", "_s3_service_endpoint", b"_s3_service_endpoint", "_service_endpoint", b"_service_endpoint", "_threads_max", b"_threads_max", "_threshold_bytes", b"_threshold_bytes", "_threshold_s", b"_threshold_s", "block_bytes_max", b"block_bytes_max", "bucket", b"bucket", "deletion_lag_ms", b"deletion_lag_ms", "driver", b"driver", "extra_configurations", b"extra_configurations", "file_system_profile_path", b"file_system_profile_path", "file_system_uri", b"file_system_uri", "gcs_block_bytes_max", b"gcs_block_bytes_max", "gcs_bucket", b"gcs_bucket", "gcs_read_buffer_bytes", b"gcs_read_buffer_bytes", "gcs_region", b"gcs_region", "gcs_service_account_key_file", b"gcs_service_account_key_file", "offloaders_directory", b"offloaders_directory", "prefetch_rounds", b"prefetch_rounds", "read_buffer_bytes", b"read_buffer_bytes", "read_priority", b"read_priority", "region", b"region", "s3_block_bytes_max", b"s3_block_bytes_max", "s3_bucket", b"s3_bucket", "s3_credential_id", b"s3_credential_id", "s3_credential_secret", b"s3_credential_secret", "s3_read_buffer_bytes", b"s3_read_buffer_bytes", "s3_region", b"s3_region", "s3_role", b"s3_role", "s3_role_session_name", b"s3_role_session_name", "s3_service_endpoint", b"s3_service_endpoint", "service_endpoint", b"service_endpoint", "threads_max", b"threads_max", "threshold_bytes", b"threshold_bytes", "threshold_s", b"threshold_s"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__block_bytes_max: _TypeAlias = _typing.Literal["block_bytes_max"]  # noqa: Y015
+        _WhichOneofArgType__block_bytes_max: _TypeAlias = _typing.Literal["_block_bytes_max", b"_block_bytes_max"]  # noqa: Y015
+        _WhichOneofReturnType__bucket: _TypeAlias = _typing.Literal["bucket"]  # noqa: Y015
+        _WhichOneofArgType__bucket: _TypeAlias = _typing.Literal["_bucket", b"_bucket"]  # noqa: Y015
+        _WhichOneofReturnType__deletion_lag_ms: _TypeAlias = _typing.Literal["deletion_lag_ms"]  # noqa: Y015
+        _WhichOneofArgType__deletion_lag_ms: _TypeAlias = _typing.Literal["_deletion_lag_ms", b"_deletion_lag_ms"]  # noqa: Y015
+        _WhichOneofReturnType__driver: _TypeAlias = _typing.Literal["driver"]  # noqa: Y015
+        _WhichOneofArgType__driver: _TypeAlias = _typing.Literal["_driver", b"_driver"]  # noqa: Y015
+        _WhichOneofReturnType__file_system_profile_path: _TypeAlias = _typing.Literal["file_system_profile_path"]  # noqa: Y015
+        _WhichOneofArgType__file_system_profile_path: _TypeAlias = _typing.Literal["_file_system_profile_path", b"_file_system_profile_path"]  # noqa: Y015
+        _WhichOneofReturnType__file_system_uri: _TypeAlias = _typing.Literal["file_system_uri"]  # noqa: Y015
+        _WhichOneofArgType__file_system_uri: _TypeAlias = _typing.Literal["_file_system_uri", b"_file_system_uri"]  # noqa: Y015
+        _WhichOneofReturnType__gcs_block_bytes_max: _TypeAlias = _typing.Literal["gcs_block_bytes_max"]  # noqa: Y015
+        _WhichOneofArgType__gcs_block_bytes_max: _TypeAlias = _typing.Literal["_gcs_block_bytes_max", b"_gcs_block_bytes_max"]  # noqa: Y015
+        _WhichOneofReturnType__gcs_bucket: _TypeAlias = _typing.Literal["gcs_bucket"]  # noqa: Y015
+        _WhichOneofArgType__gcs_bucket: _TypeAlias = _typing.Literal["_gcs_bucket", b"_gcs_bucket"]  # noqa: Y015
+        _WhichOneofReturnType__gcs_read_buffer_bytes: _TypeAlias = _typing.Literal["gcs_read_buffer_bytes"]  # noqa: Y015
+        _WhichOneofArgType__gcs_read_buffer_bytes: _TypeAlias = _typing.Literal["_gcs_read_buffer_bytes", b"_gcs_read_buffer_bytes"]  # noqa: Y015
+        _WhichOneofReturnType__gcs_region: _TypeAlias = _typing.Literal["gcs_region"]  # noqa: Y015
+        _WhichOneofArgType__gcs_region: _TypeAlias = _typing.Literal["_gcs_region", b"_gcs_region"]  # noqa: Y015
+        _WhichOneofReturnType__gcs_service_account_key_file: _TypeAlias = _typing.Literal["gcs_service_account_key_file"]  # noqa: Y015
+        _WhichOneofArgType__gcs_service_account_key_file: _TypeAlias = _typing.Literal["_gcs_service_account_key_file", b"_gcs_service_account_key_file"]  # noqa: Y015
+        _WhichOneofReturnType__offloaders_directory: _TypeAlias = _typing.Literal["offloaders_directory"]  # noqa: Y015
+        _WhichOneofArgType__offloaders_directory: _TypeAlias = _typing.Literal["_offloaders_directory", b"_offloaders_directory"]  # noqa: Y015
+        _WhichOneofReturnType__prefetch_rounds: _TypeAlias = _typing.Literal["prefetch_rounds"]  # noqa: Y015
+        _WhichOneofArgType__prefetch_rounds: _TypeAlias = _typing.Literal["_prefetch_rounds", b"_prefetch_rounds"]  # noqa: Y015
+        _WhichOneofReturnType__read_buffer_bytes: _TypeAlias = _typing.Literal["read_buffer_bytes"]  # noqa: Y015
+        _WhichOneofArgType__read_buffer_bytes: _TypeAlias = _typing.Literal["_read_buffer_bytes", b"_read_buffer_bytes"]  # noqa: Y015
+        _WhichOneofReturnType__read_priority: _TypeAlias = _typing.Literal["read_priority"]  # noqa: Y015
+        _WhichOneofArgType__read_priority: _TypeAlias = _typing.Literal["_read_priority", b"_read_priority"]  # noqa: Y015
+        _WhichOneofReturnType__region: _TypeAlias = _typing.Literal["region"]  # noqa: Y015
+        _WhichOneofArgType__region: _TypeAlias = _typing.Literal["_region", b"_region"]  # noqa: Y015
+        _WhichOneofReturnType__s3_block_bytes_max: _TypeAlias = _typing.Literal["s3_block_bytes_max"]  # noqa: Y015
+        _WhichOneofArgType__s3_block_bytes_max: _TypeAlias = _typing.Literal["_s3_block_bytes_max", b"_s3_block_bytes_max"]  # noqa: Y015
+        _WhichOneofReturnType__s3_bucket: _TypeAlias = _typing.Literal["s3_bucket"]  # noqa: Y015
+        _WhichOneofArgType__s3_bucket: _TypeAlias = _typing.Literal["_s3_bucket", b"_s3_bucket"]  # noqa: Y015
+        _WhichOneofReturnType__s3_credential_id: _TypeAlias = _typing.Literal["s3_credential_id"]  # noqa: Y015
+        _WhichOneofArgType__s3_credential_id: _TypeAlias = _typing.Literal["_s3_credential_id", b"_s3_credential_id"]  # noqa: Y015
+        _WhichOneofReturnType__s3_credential_secret: _TypeAlias = _typing.Literal["s3_credential_secret"]  # noqa: Y015
+        _WhichOneofArgType__s3_credential_secret: _TypeAlias = _typing.Literal["_s3_credential_secret", b"_s3_credential_secret"]  # noqa: Y015
+        _WhichOneofReturnType__s3_read_buffer_bytes: _TypeAlias = _typing.Literal["s3_read_buffer_bytes"]  # noqa: Y015
+        _WhichOneofArgType__s3_read_buffer_bytes: _TypeAlias = _typing.Literal["_s3_read_buffer_bytes", b"_s3_read_buffer_bytes"]  # noqa: Y015
+        _WhichOneofReturnType__s3_region: _TypeAlias = _typing.Literal["s3_region"]  # noqa: Y015
+        _WhichOneofArgType__s3_region: _TypeAlias = _typing.Literal["_s3_region", b"_s3_region"]  # noqa: Y015
+        _WhichOneofReturnType__s3_role: _TypeAlias = _typing.Literal["s3_role"]  # noqa: Y015
+        _WhichOneofArgType__s3_role: _TypeAlias = _typing.Literal["_s3_role", b"_s3_role"]  # noqa: Y015
+        _WhichOneofReturnType__s3_role_session_name: _TypeAlias = _typing.Literal["s3_role_session_name"]  # noqa: Y015
+        _WhichOneofArgType__s3_role_session_name: _TypeAlias = _typing.Literal["_s3_role_session_name", b"_s3_role_session_name"]  # noqa: Y015
+        _WhichOneofReturnType__s3_service_endpoint: _TypeAlias = _typing.Literal["s3_service_endpoint"]  # noqa: Y015
+        _WhichOneofArgType__s3_service_endpoint: _TypeAlias = _typing.Literal["_s3_service_endpoint", b"_s3_service_endpoint"]  # noqa: Y015
+        _WhichOneofReturnType__service_endpoint: _TypeAlias = _typing.Literal["service_endpoint"]  # noqa: Y015
+        _WhichOneofArgType__service_endpoint: _TypeAlias = _typing.Literal["_service_endpoint", b"_service_endpoint"]  # noqa: Y015
+        _WhichOneofReturnType__threads_max: _TypeAlias = _typing.Literal["threads_max"]  # noqa: Y015
+        _WhichOneofArgType__threads_max: _TypeAlias = _typing.Literal["_threads_max", b"_threads_max"]  # noqa: Y015
+        _WhichOneofReturnType__threshold_bytes: _TypeAlias = _typing.Literal["threshold_bytes"]  # noqa: Y015
+        _WhichOneofArgType__threshold_bytes: _TypeAlias = _typing.Literal["_threshold_bytes", b"_threshold_bytes"]  # noqa: Y015
+        _WhichOneofReturnType__threshold_s: _TypeAlias = _typing.Literal["threshold_s"]  # noqa: Y015
+        _WhichOneofArgType__threshold_s: _TypeAlias = _typing.Literal["_threshold_s", b"_threshold_s"]  # noqa: Y015
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__block_bytes_max) -> _WhichOneofReturnType__block_bytes_max | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__bucket) -> _WhichOneofReturnType__bucket | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__deletion_lag_ms) -> _WhichOneofReturnType__deletion_lag_ms | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__driver) -> _WhichOneofReturnType__driver | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__file_system_profile_path) -> _WhichOneofReturnType__file_system_profile_path | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__file_system_uri) -> _WhichOneofReturnType__file_system_uri | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__gcs_block_bytes_max) -> _WhichOneofReturnType__gcs_block_bytes_max | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__gcs_bucket) -> _WhichOneofReturnType__gcs_bucket | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__gcs_read_buffer_bytes) -> _WhichOneofReturnType__gcs_read_buffer_bytes | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__gcs_region) -> _WhichOneofReturnType__gcs_region | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__gcs_service_account_key_file) -> _WhichOneofReturnType__gcs_service_account_key_file | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__offloaders_directory) -> _WhichOneofReturnType__offloaders_directory | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__prefetch_rounds) -> _WhichOneofReturnType__prefetch_rounds | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__read_buffer_bytes) -> _WhichOneofReturnType__read_buffer_bytes | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__read_priority) -> _WhichOneofReturnType__read_priority | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__region) -> _WhichOneofReturnType__region | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__s3_block_bytes_max) -> _WhichOneofReturnType__s3_block_bytes_max | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__s3_bucket) -> _WhichOneofReturnType__s3_bucket | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__s3_credential_id) -> _WhichOneofReturnType__s3_credential_id | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__s3_credential_secret) -> _WhichOneofReturnType__s3_credential_secret | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__s3_read_buffer_bytes) -> _WhichOneofReturnType__s3_read_buffer_bytes | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__s3_region) -> _WhichOneofReturnType__s3_region | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__s3_role) -> _WhichOneofReturnType__s3_role | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__s3_role_session_name) -> _WhichOneofReturnType__s3_role_session_name | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__s3_service_endpoint) -> _WhichOneofReturnType__s3_service_endpoint | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__service_endpoint) -> _WhichOneofReturnType__service_endpoint | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__threads_max) -> _WhichOneofReturnType__threads_max | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__threshold_bytes) -> _WhichOneofReturnType__threshold_bytes | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__threshold_s) -> _WhichOneofReturnType__threshold_s | None: ...
+
+    @_typing.final
+    class PermissionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Policies.Names: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Policies.Names | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class SubscriptionRolesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Policies.Names: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Policies.Names | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     RETENTION_FIELD_NUMBER: _builtins.int
     MESSAGE_TTL_S_FIELD_NUMBER: _builtins.int
     SIZE_QUOTA_FIELD_NUMBER: _builtins.int
@@ -534,6 +946,18 @@ class Policies(_message.Message):
     PERSISTENCE_FIELD_NUMBER: _builtins.int
     SUBSCRIPTION_EXPIRATION_MIN_FIELD_NUMBER: _builtins.int
     DISPATCH_RATE_OF_SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    PERMISSIONS_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_ROLES_FIELD_NUMBER: _builtins.int
+    COMPACTION_THRESHOLD_BYTES_FIELD_NUMBER: _builtins.int
+    OFFLOAD_FIELD_NUMBER: _builtins.int
+    DISPATCHER_PAUSE_ON_ACK_STATE_FIELD_NUMBER: _builtins.int
+    SCHEMA_AUTO_UPDATE_FIELD_NUMBER: _builtins.int
+    SCHEMA_COMPATIBILITY_FIELD_NUMBER: _builtins.int
+    SCHEMA_AUTO_UPDATE_COMPATIBILITY_FIELD_NUMBER: _builtins.int
+    SCHEMA_VALIDATION_ENFORCED_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_AUTH_MODE_FIELD_NUMBER: _builtins.int
+    REPLICATOR_DISPATCH_RATE_FIELD_NUMBER: _builtins.int
+    REPLICATION_CLUSTERS_FIELD_NUMBER: _builtins.int
     message_ttl_s: _builtins.int
     """0: never"""
     deduplication: _builtins.bool
@@ -551,6 +975,17 @@ class Policies(_message.Message):
     encryption_required: _builtins.bool
     subscription_expiration_min: _builtins.int
     """0: never"""
+    compaction_threshold_bytes: _builtins.int
+    """0: never"""
+    dispatcher_pause_on_ack_state: _builtins.bool
+    schema_auto_update: _builtins.bool
+    schema_compatibility: _builtins.str
+    """BACKWARD, FULL ..."""
+    schema_auto_update_compatibility: _builtins.str
+    """Backward, AlwaysCompatible ..."""
+    schema_validation_enforced: _builtins.bool
+    subscription_auth_mode: _builtins.str
+    """None, Prefix"""
     @_builtins.property
     def retention(self) -> Global___Policies.Retention: ...
     @_builtins.property
@@ -578,6 +1013,22 @@ class Policies(_message.Message):
     @_builtins.property
     def dispatch_rate_of_subscription(self) -> _containers.MessageMap[_builtins.str, Global___Policies.Rate]:
         """The dispatch rate of single subscriptions of a topic, by name."""
+
+    @_builtins.property
+    def permissions(self) -> _containers.MessageMap[_builtins.str, Global___Policies.Names]:
+        """What each role may do: produce, consume, functions, packages, sinks, sources."""
+
+    @_builtins.property
+    def subscription_roles(self) -> _containers.MessageMap[_builtins.str, Global___Policies.Names]:
+        """of a namespace: who may use a subscription, by its name"""
+
+    @_builtins.property
+    def offload(self) -> Global___Policies.Offload: ...
+    @_builtins.property
+    def replicator_dispatch_rate(self) -> Global___Policies.Rate: ...
+    @_builtins.property
+    def replication_clusters(self) -> Global___Policies.Names:
+        """of a topic"""
 
     def __init__(
         self,
@@ -609,15 +1060,29 @@ class Policies(_message.Message):
         persistence: Global___Policies.Persistence | None = ...,
         subscription_expiration_min: _builtins.int | None = ...,
         dispatch_rate_of_subscription: _abc.Mapping[_builtins.str, Global___Policies.Rate] | None = ...,
+        permissions: _abc.Mapping[_builtins.str, Global___Policies.Names] | None = ...,
+        subscription_roles: _abc.Mapping[_builtins.str, Global___Policies.Names] | None = ...,
+        compaction_threshold_bytes: _builtins.int | None = ...,
+        offload: Global___Policies.Offload | None = ...,
+        dispatcher_pause_on_ack_state: _builtins.bool | None = ...,
+        schema_auto_update: _builtins.bool | None = ...,
+        schema_compatibility: _builtins.str | None = ...,
+        schema_auto_update_compatibility: _builtins.str | None = ...,
+        schema_validation_enforced: _builtins.bool | None = ...,
+        subscription_auth_mode: _builtins.str | None = ...,
+        replicator_dispatch_rate: Global___Policies.Rate | None = ...,
+        replication_clusters: Global___Policies.Names | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_subscription_creation", b"_auto_subscription_creation", "_auto_topic_creation", b"_auto_topic_creation", "_deduplication", b"_deduplication", "_deduplication_snapshot_s", b"_deduplication_snapshot_s", "_delayed_delivery", b"_delayed_delivery", "_dispatch_rate", b"_dispatch_rate", "_encryption_required", b"_encryption_required", "_inactive_topics", b"_inactive_topics", "_max_consumers_per_subscription", b"_max_consumers_per_subscription", "_max_consumers_per_topic", b"_max_consumers_per_topic", "_max_message_bytes", b"_max_message_bytes", "_max_producers_per_topic", b"_max_producers_per_topic", "_max_subscriptions_per_topic", b"_max_subscriptions_per_topic", "_max_topics_per_namespace", b"_max_topics_per_namespace", "_max_unacked_per_consumer", b"_max_unacked_per_consumer", "_max_unacked_per_subscription", b"_max_unacked_per_subscription", "_message_ttl_s", b"_message_ttl_s", "_persistence", b"_persistence", "_publish_rate", b"_publish_rate", "_retention", b"_retention", "_size_quota", b"_size_quota", "_subscribe_rate", b"_subscribe_rate", "_subscription_dispatch_rate", b"_subscription_dispatch_rate", "_subscription_expiration_min", b"_subscription_expiration_min", "_subscription_types", b"_subscription_types", "_time_quota", b"_time_quota", "auto_subscription_creation", b"auto_subscription_creation", "auto_topic_creation", b"auto_topic_creation", "deduplication", b"deduplication", "deduplication_snapshot_s", b"deduplication_snapshot_s", "delayed_delivery", b"delayed_delivery", "dispatch_rate", b"dispatch_rate", "encryption_required", b"encryption_required", "inactive_topics", b"inactive_topics", "max_consumers_per_subscription", b"max_consumers_per_subscription", "max_consumers_per_topic", b"max_consumers_per_topic", "max_message_bytes", b"max_message_bytes", "max_producers_per_topic", b"max_producers_per_topic", "max_subscriptions_per_topic", b"max_subscriptions_per_topic", "max_topics_per_namespace", b"max_topics_per_namespace", "max_unacked_per_consumer", b"max_unacked_per_consumer", "max_unacked_per_subscription", b"max_unacked_per_subscription", "message_ttl_s", b"message_ttl_s", "persistence", b"persistence", "publish_rate", b"publish_rate", "retention", b"retention", "size_quota", b"size_quota", "subscribe_rate", b"subscribe_rate", "subscription_dispatch_rate", b"subscription_dispatch_rate", "subscription_expiration_min", b"subscription_expiration_min", "subscription_types", b"subscription_types", "time_quota", b"time_quota"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_subscription_creation", b"_auto_subscription_creation", "_auto_topic_creation", b"_auto_topic_creation", "_compaction_threshold_bytes", b"_compaction_threshold_bytes", "_deduplication", b"_deduplication", "_deduplication_snapshot_s", b"_deduplication_snapshot_s", "_delayed_delivery", b"_delayed_delivery", "_dispatch_rate", b"_dispatch_rate", "_dispatcher_pause_on_ack_state", b"_dispatcher_pause_on_ack_state", "_encryption_required", b"_encryption_required", "_inactive_topics", b"_inactive_topics", "_max_consumers_per_subscription", b"_max_consumers_per_subscription", "_max_consumers_per_topic", b"_max_consumers_per_topic", "_max_message_bytes", b"_max_message_bytes", "_max_producers_per_topic", b"_max_producers_per_topic", "_max_subscriptions_per_topic", b"_max_subscriptions_per_topic", "_max_topics_per_namespace", b"_max_topics_per_namespace", "_max_unacked_per_consumer", b"_max_unacked_per_consumer", "_max_unacked_per_subscription", b"_max_unacked_per_subscription", "_message_ttl_s", b"_message_ttl_s", "_offload", b"_offload", "_persistence", b"_persistence", "_publish_rate", b"_publish_rate", "_replication_clusters", b"_replication_clusters", "_replicator_dispatch_rate", b"_replicator_dispatch_rate", "_retention", b"_retention", "_schema_auto_update", b"_schema_auto_update", "_schema_auto_update_compatibility", b"_schema_auto_update_compatibility", "_schema_compatibility", b"_schema_compatibility", "_schema_validation_enforced", b"_schema_validation_enforced", "_size_quota", b"_size_quota", "_subscribe_rate", b"_subscribe_rate", "_subscription_auth_mode", b"_subscription_auth_mode", "_subscription_dispatch_rate", b"_subscription_dispatch_rate", "_subscription_expiration_min", b"_subscription_expiration_min", "_subscription_types", b"_subscription_types", "_time_quota", b"_time_quota", "auto_subscription_creation", b"auto_subscription_creation", "auto_topic_creation", b"auto_topic_creation", "compaction_threshold_bytes", b"compaction_threshold_bytes", "deduplication", b"deduplication", "deduplication_snapshot_s", b"deduplication_snapshot_s", "delayed_delivery", b"delayed_delivery", "dispatch_rate", b"dispatch_rate", "dispatcher_pause_on_ack_state", b"dispatcher_pause_on_ack_state", "encryption_required", b"encryption_required", "inactive_topics", b"inactive_topics", "max_consumers_per_subscription", b"max_consumers_per_subscription", "max_consumers_per_topic", b"max_consumers_per_topic", "max_message_bytes", b"max_message_bytes", "max_producers_per_topic", b"max_producers_per_topic", "max_subscriptions_per_topic", b"max_subscriptions_per_topic", "max_topics_per_namespace", b"max_topics_per_namespace", "max_unacked_per_consumer", b"max_unacked_per_consumer", "max_unacked_per_subscription", b"max_unacked_per_subscription", "message_ttl_s", b"message_ttl_s", "offload", b"offload", "persistence", b"persistence", "publish_rate", b"publish_rate", "replication_clusters", b"replication_clusters", "replicator_dispatch_rate", b"replicator_dispatch_rate", "retention", b"retention", "schema_auto_update", b"schema_auto_update", "schema_auto_update_compatibility", b"schema_auto_update_compatibility", "schema_compatibility", b"schema_compatibility", "schema_validation_enforced", b"schema_validation_enforced", "size_quota", b"size_quota", "subscribe_rate", b"subscribe_rate", "subscription_auth_mode", b"subscription_auth_mode", "subscription_dispatch_rate", b"subscription_dispatch_rate", "subscription_expiration_min", b"subscription_expiration_min", "subscription_types", b"subscription_types", "time_quota", b"time_quota"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_subscription_creation", b"_auto_subscription_creation", "_auto_topic_creation", b"_auto_topic_creation", "_deduplication", b"_deduplication", "_deduplication_snapshot_s", b"_deduplication_snapshot_s", "_delayed_delivery", b"_delayed_delivery", "_dispatch_rate", b"_dispatch_rate", "_encryption_required", b"_encryption_required", "_inactive_topics", b"_inactive_topics", "_max_consumers_per_subscription", b"_max_consumers_per_subscription", "_max_consumers_per_topic", b"_max_consumers_per_topic", "_max_message_bytes", b"_max_message_bytes", "_max_producers_per_topic", b"_max_producers_per_topic", "_max_subscriptions_per_topic", b"_max_subscriptions_per_topic", "_max_topics_per_namespace", b"_max_topics_per_namespace", "_max_unacked_per_consumer", b"_max_unacked_per_consumer", "_max_unacked_per_subscription", b"_max_unacked_per_subscription", "_message_ttl_s", b"_message_ttl_s", "_persistence", b"_persistence", "_publish_rate", b"_publish_rate", "_retention", b"_retention", "_size_quota", b"_size_quota", "_subscribe_rate", b"_subscribe_rate", "_subscription_dispatch_rate", b"_subscription_dispatch_rate", "_subscription_expiration_min", b"_subscription_expiration_min", "_subscription_types", b"_subscription_types", "_time_quota", b"_time_quota", "auto_subscription_creation", b"auto_subscription_creation", "auto_topic_creation", b"auto_topic_creation", "deduplication", b"deduplication", "deduplication_snapshot_s", b"deduplication_snapshot_s", "delayed_delivery", b"delayed_delivery", "dispatch_rate", b"dispatch_rate", "dispatch_rate_of_subscription", b"dispatch_rate_of_subscription", "encryption_required", b"encryption_required", "inactive_topics", b"inactive_topics", "max_consumers_per_subscription", b"max_consumers_per_subscription", "max_consumers_per_topic", b"max_consumers_per_topic", "max_message_bytes", b"max_message_bytes", "max_producers_per_topic", b"max_producers_per_topic", "max_subscriptions_per_topic", b"max_subscriptions_per_topic", "max_topics_per_namespace", b"max_topics_per_namespace", "max_unacked_per_consumer", b"max_unacked_per_consumer", "max_unacked_per_subscription", b"max_unacked_per_subscription", "message_ttl_s", b"message_ttl_s", "persistence", b"persistence", "publish_rate", b"publish_rate", "retention", b"retention", "size_quota", b"size_quota", "subscribe_rate", b"subscribe_rate", "subscription_dispatch_rate", b"subscription_dispatch_rate", "subscription_expiration_min", b"subscription_expiration_min", "subscription_types", b"subscription_types", "time_quota", b"time_quota"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_subscription_creation", b"_auto_subscription_creation", "_auto_topic_creation", b"_auto_topic_creation", "_compaction_threshold_bytes", b"_compaction_threshold_bytes", "_deduplication", b"_deduplication", "_deduplication_snapshot_s", b"_deduplication_snapshot_s", "_delayed_delivery", b"_delayed_delivery", "_dispatch_rate", b"_dispatch_rate", "_dispatcher_pause_on_ack_state", b"_dispatcher_pause_on_ack_state", "_encryption_required", b"_encryption_required", "_inactive_topics", b"_inactive_topics", "_max_consumers_per_subscription", b"_max_consumers_per_subscription", "_max_consumers_per_topic", b"_max_consumers_per_topic", "_max_message_bytes", b"_max_message_bytes", "_max_producers_per_topic", b"_max_producers_per_topic", "_max_subscriptions_per_topic", b"_max_subscriptions_per_topic", "_max_topics_per_namespace", b"_max_topics_per_namespace", "_max_unacked_per_consumer", b"_max_unacked_per_consumer", "_max_unacked_per_subscription", b"_max_unacked_per_subscription", "_message_ttl_s", b"_message_ttl_s", "_offload", b"_offload", "_persistence", b"_persistence", "_publish_rate", b"_publish_rate", "_replication_clusters", b"_replication_clusters", "_replicator_dispatch_rate", b"_replicator_dispatch_rate", "_retention", b"_retention", "_schema_auto_update", b"_schema_auto_update", "_schema_auto_update_compatibility", b"_schema_auto_update_compatibility", "_schema_compatibility", b"_schema_compatibility", "_schema_validation_enforced", b"_schema_validation_enforced", "_size_quota", b"_size_quota", "_subscribe_rate", b"_subscribe_rate", "_subscription_auth_mode", b"_subscription_auth_mode", "_subscription_dispatch_rate", b"_subscription_dispatch_rate", "_subscription_expiration_min", b"_subscription_expiration_min", "_subscription_types", b"_subscription_types", "_time_quota", b"_time_quota", "auto_subscription_creation", b"auto_subscription_creation", "auto_topic_creation", b"auto_topic_creation", "compaction_threshold_bytes", b"compaction_threshold_bytes", "deduplication", b"deduplication", "deduplication_snapshot_s", b"deduplication_snapshot_s", "delayed_delivery", b"delayed_delivery", "dispatch_rate", b"dispatch_rate", "dispatch_rate_of_subscription", b"dispatch_rate_of_subscription", "dispatcher_pause_on_ack_state", b"dispatcher_pause_on_ack_state", "encryption_required", b"encryption_required", "inactive_topics", b"inactive_topics", "max_consumers_per_subscription", b"max_consumers_per_subscription", "max_consumers_per_topic", b"max_consumers_per_topic", "max_message_bytes", b"max_message_bytes", "max_producers_per_topic", b"max_producers_per_topic", "max_subscriptions_per_topic", b"max_subscriptions_per_topic", "max_topics_per_namespace", b"max_topics_per_namespace", "max_unacked_per_consumer", b"max_unacked_per_consumer", "max_unacked_per_subscription", b"max_unacked_per_subscription", "message_ttl_s", b"message_ttl_s", "offload", b"offload", "permissions", b"permissions", "persistence", b"persistence", "publish_rate", b"publish_rate", "replication_clusters", b"replication_clusters", "replicator_dispatch_rate", b"replicator_dispatch_rate", "retention", b"retention", "schema_auto_update", b"schema_auto_update", "schema_auto_update_compatibility", b"schema_auto_update_compatibility", "schema_compatibility", b"schema_compatibility", "schema_validation_enforced", b"schema_validation_enforced", "size_quota", b"size_quota", "subscribe_rate", b"subscribe_rate", "subscription_auth_mode", b"subscription_auth_mode", "subscription_dispatch_rate", b"subscription_dispatch_rate", "subscription_expiration_min", b"subscription_expiration_min", "subscription_roles", b"subscription_roles", "subscription_types", b"subscription_types", "time_quota", b"time_quota"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__auto_subscription_creation: _TypeAlias = _typing.Literal["auto_subscription_creation"]  # noqa: Y015
     _WhichOneofArgType__auto_subscription_creation: _TypeAlias = _typing.Literal["_auto_subscription_creation", b"_auto_subscription_creation"]  # noqa: Y015
     _WhichOneofReturnType__auto_topic_creation: _TypeAlias = _typing.Literal["auto_topic_creation"]  # noqa: Y015
     _WhichOneofArgType__auto_topic_creation: _TypeAlias = _typing.Literal["_auto_topic_creation", b"_auto_topic_creation"]  # noqa: Y015
+    _WhichOneofReturnType__compaction_threshold_bytes: _TypeAlias = _typing.Literal["compaction_threshold_bytes"]  # noqa: Y015
+    _WhichOneofArgType__compaction_threshold_bytes: _TypeAlias = _typing.Literal["_compaction_threshold_bytes", b"_compaction_threshold_bytes"]  # noqa: Y015
     _WhichOneofReturnType__deduplication: _TypeAlias = _typing.Literal["deduplication"]  # noqa: Y015
     _WhichOneofArgType__deduplication: _TypeAlias = _typing.Literal["_deduplication", b"_deduplication"]  # noqa: Y015
     _WhichOneofReturnType__deduplication_snapshot_s: _TypeAlias = _typing.Literal["deduplication_snapshot_s"]  # noqa: Y015
@@ -626,6 +1091,8 @@ class Policies(_message.Message):
     _WhichOneofArgType__delayed_delivery: _TypeAlias = _typing.Literal["_delayed_delivery", b"_delayed_delivery"]  # noqa: Y015
     _WhichOneofReturnType__dispatch_rate: _TypeAlias = _typing.Literal["dispatch_rate"]  # noqa: Y015
     _WhichOneofArgType__dispatch_rate: _TypeAlias = _typing.Literal["_dispatch_rate", b"_dispatch_rate"]  # noqa: Y015
+    _WhichOneofReturnType__dispatcher_pause_on_ack_state: _TypeAlias = _typing.Literal["dispatcher_pause_on_ack_state"]  # noqa: Y015
+    _WhichOneofArgType__dispatcher_pause_on_ack_state: _TypeAlias = _typing.Literal["_dispatcher_pause_on_ack_state", b"_dispatcher_pause_on_ack_state"]  # noqa: Y015
     _WhichOneofReturnType__encryption_required: _TypeAlias = _typing.Literal["encryption_required"]  # noqa: Y015
     _WhichOneofArgType__encryption_required: _TypeAlias = _typing.Literal["_encryption_required", b"_encryption_required"]  # noqa: Y015
     _WhichOneofReturnType__inactive_topics: _TypeAlias = _typing.Literal["inactive_topics"]  # noqa: Y015
@@ -648,16 +1115,32 @@ class Policies(_message.Message):
     _WhichOneofArgType__max_unacked_per_subscription: _TypeAlias = _typing.Literal["_max_unacked_per_subscription", b"_max_unacked_per_subscription"]  # noqa: Y015
     _WhichOneofReturnType__message_ttl_s: _TypeAlias = _typing.Literal["message_ttl_s"]  # noqa: Y015
     _WhichOneofArgType__message_ttl_s: _TypeAlias = _typing.Literal["_message_ttl_s", b"_message_ttl_s"]  # noqa: Y015
+    _WhichOneofReturnType__offload: _TypeAlias = _typing.Literal["offload"]  # noqa: Y015
+    _WhichOneofArgType__offload: _TypeAlias = _typing.Literal["_offload", b"_offload"]  # noqa: Y015
     _WhichOneofReturnType__persistence: _TypeAlias = _typing.Literal["persistence"]  # noqa: Y015
     _WhichOneofArgType__persistence: _TypeAlias = _typing.Literal["_persistence", b"_persistence"]  # noqa: Y015
     _WhichOneofReturnType__publish_rate: _TypeAlias = _typing.Literal["publish_rate"]  # noqa: Y015
     _WhichOneofArgType__publish_rate: _TypeAlias = _typing.Literal["_publish_rate", b"_publish_rate"]  # noqa: Y015
+    _WhichOneofReturnType__replication_clusters: _TypeAlias = _typing.Literal["replication_clusters"]  # noqa: Y015
+    _WhichOneofArgType__replication_clusters: _TypeAlias = _typing.Literal["_replication_clusters", b"_replication_clusters"]  # noqa: Y015
+    _WhichOneofReturnType__replicator_dispatch_rate: _TypeAlias = _typing.Literal["replicator_dispatch_rate"]  # noqa: Y015
+    _WhichOneofArgType__replicator_dispatch_rate: _TypeAlias = _typing.Literal["_replicator_dispatch_rate", b"_replicator_dispatch_rate"]  # noqa: Y015
     _WhichOneofReturnType__retention: _TypeAlias = _typing.Literal["retention"]  # noqa: Y015
     _WhichOneofArgType__retention: _TypeAlias = _typing.Literal["_retention", b"_retention"]  # noqa: Y015
+    _WhichOneofReturnType__schema_auto_update: _TypeAlias = _typing.Literal["schema_auto_update"]  # noqa: Y015
+    _WhichOneofArgType__schema_auto_update: _TypeAlias = _typing.Literal["_schema_auto_update", b"_schema_auto_update"]  # noqa: Y015
+    _WhichOneofReturnType__schema_auto_update_compatibility: _TypeAlias = _typing.Literal["schema_auto_update_compatibility"]  # noqa: Y015
+    _WhichOneofArgType__schema_auto_update_compatibility: _TypeAlias = _typing.Literal["_schema_auto_update_compatibility", b"_schema_auto_update_compatibility"]  # noqa: Y015
+    _WhichOneofReturnType__schema_compatibility: _TypeAlias = _typing.Literal["schema_compatibility"]  # noqa: Y015
+    _WhichOneofArgType__schema_compatibility: _TypeAlias = _typing.Literal["_schema_compatibility", b"_schema_compatibility"]  # noqa: Y015
+    _WhichOneofReturnType__schema_validation_enforced: _TypeAlias = _typing.Literal["schema_validation_enforced"]  # noqa: Y015
+    _WhichOneofArgType__schema_validation_enforced: _TypeAlias = _typing.Literal["_schema_validation_enforced", b"_schema_validation_enforced"]  # noqa: Y015
     _WhichOneofReturnType__size_quota: _TypeAlias = _typing.Literal["size_quota"]  # noqa: Y015
     _WhichOneofArgType__size_quota: _TypeAlias = _typing.Literal["_size_quota", b"_size_quota"]  # noqa: Y015
     _WhichOneofReturnType__subscribe_rate: _TypeAlias = _typing.Literal["subscribe_rate"]  # noqa: Y015
     _WhichOneofArgType__subscribe_rate: _TypeAlias = _typing.Literal["_subscribe_rate", b"_subscribe_rate"]  # noqa: Y015
+    _WhichOneofReturnType__subscription_auth_mode: _TypeAlias = _typing.Literal["subscription_auth_mode"]  # noqa: Y015
+    _WhichOneofArgType__subscription_auth_mode: _TypeAlias = _typing.Literal["_subscription_auth_mode", b"_subscription_auth_mode"]  # noqa: Y015
     _WhichOneofReturnType__subscription_dispatch_rate: _TypeAlias = _typing.Literal["subscription_dispatch_rate"]  # noqa: Y015
     _WhichOneofArgType__subscription_dispatch_rate: _TypeAlias = _typing.Literal["_subscription_dispatch_rate", b"_subscription_dispatch_rate"]  # noqa: Y015
     _WhichOneofReturnType__subscription_expiration_min: _TypeAlias = _typing.Literal["subscription_expiration_min"]  # noqa: Y015
@@ -671,6 +1154,8 @@ class Policies(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_topic_creation) -> _WhichOneofReturnType__auto_topic_creation | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compaction_threshold_bytes) -> _WhichOneofReturnType__compaction_threshold_bytes | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__deduplication) -> _WhichOneofReturnType__deduplication | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__deduplication_snapshot_s) -> _WhichOneofReturnType__deduplication_snapshot_s | None: ...
@@ -678,6 +1163,8 @@ class Policies(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__delayed_delivery) -> _WhichOneofReturnType__delayed_delivery | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__dispatch_rate) -> _WhichOneofReturnType__dispatch_rate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dispatcher_pause_on_ack_state) -> _WhichOneofReturnType__dispatcher_pause_on_ack_state | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__encryption_required) -> _WhichOneofReturnType__encryption_required | None: ...
     @_typing.overload
@@ -701,15 +1188,31 @@ class Policies(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__message_ttl_s) -> _WhichOneofReturnType__message_ttl_s | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offload) -> _WhichOneofReturnType__offload | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__persistence) -> _WhichOneofReturnType__persistence | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__publish_rate) -> _WhichOneofReturnType__publish_rate | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__replication_clusters) -> _WhichOneofReturnType__replication_clusters | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__replicator_dispatch_rate) -> _WhichOneofReturnType__replicator_dispatch_rate | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retention) -> _WhichOneofReturnType__retention | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schema_auto_update) -> _WhichOneofReturnType__schema_auto_update | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schema_auto_update_compatibility) -> _WhichOneofReturnType__schema_auto_update_compatibility | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schema_compatibility) -> _WhichOneofReturnType__schema_compatibility | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schema_validation_enforced) -> _WhichOneofReturnType__schema_validation_enforced | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__size_quota) -> _WhichOneofReturnType__size_quota | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__subscribe_rate) -> _WhichOneofReturnType__subscribe_rate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__subscription_auth_mode) -> _WhichOneofReturnType__subscription_auth_mode | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__subscription_dispatch_rate) -> _WhichOneofReturnType__subscription_dispatch_rate | None: ...
     @_typing.overload
@@ -797,6 +1300,511 @@ class PartitionedTopic(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PartitionedTopic: _TypeAlias = PartitionedTopic  # noqa: Y015
+
+@_typing.final
+class Cluster(_message.Message):
+    """A cluster that is known here, this one or another."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Data(_message.Message):
+        """Names are those of ClusterData of Pulsar's admin API."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SERVICE_URL_FIELD_NUMBER: _builtins.int
+        SERVICE_URL_TLS_FIELD_NUMBER: _builtins.int
+        BROKER_SERVICE_URL_FIELD_NUMBER: _builtins.int
+        BROKER_SERVICE_URL_TLS_FIELD_NUMBER: _builtins.int
+        PROXY_SERVICE_URL_FIELD_NUMBER: _builtins.int
+        AUTHENTICATION_PLUGIN_FIELD_NUMBER: _builtins.int
+        AUTHENTICATION_PARAMETERS_FIELD_NUMBER: _builtins.int
+        PROXY_PROTOCOL_FIELD_NUMBER: _builtins.int
+        PEER_CLUSTER_NAMES_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_TLS_ENABLED_FIELD_NUMBER: _builtins.int
+        TLS_ALLOW_INSECURE_CONNECTION_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_TLS_ENABLED_WITH_KEY_STORE_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_TLS_TRUST_STORE_TYPE_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_TLS_TRUST_STORE_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_TLS_TRUST_STORE_PASSWORD_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_TLS_KEY_STORE_TYPE_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_TLS_KEY_STORE_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_TLS_KEY_STORE_PASSWORD_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_TRUST_CERTS_FILE_PATH_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_KEY_FILE_PATH_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_CERTIFICATE_FILE_PATH_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_SSL_FACTORY_PLUGIN_FIELD_NUMBER: _builtins.int
+        BROKER_CLIENT_SSL_FACTORY_PLUGIN_PARAMS_FIELD_NUMBER: _builtins.int
+        LISTENER_NAME_FIELD_NUMBER: _builtins.int
+        service_url: _builtins.str
+        service_url_tls: _builtins.str
+        broker_service_url: _builtins.str
+        broker_service_url_tls: _builtins.str
+        proxy_service_url: _builtins.str
+        authentication_plugin: _builtins.str
+        authentication_parameters: _builtins.str
+        proxy_protocol: _builtins.str
+        broker_client_tls_enabled: _builtins.bool
+        tls_allow_insecure_connection: _builtins.bool
+        broker_client_tls_enabled_with_key_store: _builtins.bool
+        broker_client_tls_trust_store_type: _builtins.str
+        broker_client_tls_trust_store: _builtins.str
+        broker_client_tls_trust_store_password: _builtins.str
+        broker_client_tls_key_store_type: _builtins.str
+        broker_client_tls_key_store: _builtins.str
+        broker_client_tls_key_store_password: _builtins.str
+        broker_client_trust_certs_file_path: _builtins.str
+        broker_client_key_file_path: _builtins.str
+        broker_client_certificate_file_path: _builtins.str
+        broker_client_ssl_factory_plugin: _builtins.str
+        broker_client_ssl_factory_plugin_params: _builtins.str
+        listener_name: _builtins.str
+        @_builtins.property
+        def peer_cluster_names(self) -> Global___Namespace.Clusters: ...
+        def __init__(
+            self,
+            *,
+            service_url: _builtins.str | None = ...,
+            service_url_tls: _builtins.str | None = ...,
+            broker_service_url: _builtins.str | None = ...,
+            broker_service_url_tls: _builtins.str | None = ...,
+            proxy_service_url: _builtins.str | None = ...,
+            authentication_plugin: _builtins.str | None = ...,
+            authentication_parameters: _builtins.str | None = ...,
+            proxy_protocol: _builtins.str | None = ...,
+            peer_cluster_names: Global___Namespace.Clusters | None = ...,
+            broker_client_tls_enabled: _builtins.bool = ...,
+            tls_allow_insecure_connection: _builtins.bool = ...,
+            broker_client_tls_enabled_with_key_store: _builtins.bool = ...,
+            broker_client_tls_trust_store_type: _builtins.str | None = ...,
+            broker_client_tls_trust_store: _builtins.str | None = ...,
+            broker_client_tls_trust_store_password: _builtins.str | None = ...,
+            broker_client_tls_key_store_type: _builtins.str | None = ...,
+            broker_client_tls_key_store: _builtins.str | None = ...,
+            broker_client_tls_key_store_password: _builtins.str | None = ...,
+            broker_client_trust_certs_file_path: _builtins.str | None = ...,
+            broker_client_key_file_path: _builtins.str | None = ...,
+            broker_client_certificate_file_path: _builtins.str | None = ...,
+            broker_client_ssl_factory_plugin: _builtins.str | None = ...,
+            broker_client_ssl_factory_plugin_params: _builtins.str | None = ...,
+            listener_name: _builtins.str | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_authentication_parameters", b"_authentication_parameters", "_authentication_plugin", b"_authentication_plugin", "_broker_client_certificate_file_path", b"_broker_client_certificate_file_path", "_broker_client_key_file_path", b"_broker_client_key_file_path", "_broker_client_ssl_factory_plugin", b"_broker_client_ssl_factory_plugin", "_broker_client_ssl_factory_plugin_params", b"_broker_client_ssl_factory_plugin_params", "_broker_client_tls_key_store", b"_broker_client_tls_key_store", "_broker_client_tls_key_store_password", b"_broker_client_tls_key_store_password", "_broker_client_tls_key_store_type", b"_broker_client_tls_key_store_type", "_broker_client_tls_trust_store", b"_broker_client_tls_trust_store", "_broker_client_tls_trust_store_password", b"_broker_client_tls_trust_store_password", "_broker_client_tls_trust_store_type", b"_broker_client_tls_trust_store_type", "_broker_client_trust_certs_file_path", b"_broker_client_trust_certs_file_path", "_broker_service_url", b"_broker_service_url", "_broker_service_url_tls", b"_broker_service_url_tls", "_listener_name", b"_listener_name", "_proxy_protocol", b"_proxy_protocol", "_proxy_service_url", b"_proxy_service_url", "_service_url", b"_service_url", "_service_url_tls", b"_service_url_tls", "authentication_parameters", b"authentication_parameters", "authentication_plugin", b"authentication_plugin", "broker_client_certificate_file_path", b"broker_client_certificate_file_path", "broker_client_key_file_path", b"broker_client_key_file_path", "broker_client_ssl_factory_plugin", b"broker_client_ssl_factory_plugin", "broker_client_ssl_factory_plugin_params", b"broker_client_ssl_factory_plugin_params", "broker_client_tls_key_store", b"broker_client_tls_key_store", "broker_client_tls_key_store_password", b"broker_client_tls_key_store_password", "broker_client_tls_key_store_type", b"broker_client_tls_key_store_type", "broker_client_tls_trust_store", b"broker_client_tls_trust_store", "broker_client_tls_trust_store_password", b"broker_client_tls_trust_store_password", "broker_client_tls_trust_store_type", b"broker_client_tls_trust_store_type", "broker_client_trust_certs_file_path", b"broker_client_trust_certs_file_path", "broker_service_url", b"broker_service_url", "broker_service_url_tls", b"broker_service_url_tls", "listener_name", b"listener_name", "peer_cluster_names", b"peer_cluster_names", "proxy_protocol", b"proxy_protocol", "proxy_service_url", b"proxy_service_url", "service_url", b"service_url", "service_url_tls", b"service_url_tls"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_authentication_parameters", b"_authentication_parameters", "_authentication_plugin", b"_authentication_plugin", "_broker_client_certificate_file_path", b"_broker_client_certificate_file_path", "_broker_client_key_file_path", b"_broker_client_key_file_path", "_broker_client_ssl_factory_plugin", b"_broker_client_ssl_factory_plugin", "_broker_client_ssl_factory_plugin_params", b"_broker_client_ssl_factory_plugin_params", "_broker_client_tls_key_store", b"_broker_client_tls_key_store", "_broker_client_tls_key_store_password", b"_broker_client_tls_key_store_password", "_broker_client_tls_key_store_type", b"_broker_client_tls_key_store_type", "_broker_client_tls_trust_store", b"_broker_client_tls_trust_store", "_broker_client_tls_trust_store_password", b"_broker_client_tls_trust_store_password", "_broker_client_tls_trust_store_type", b"_broker_client_tls_trust_store_type", "_broker_client_trust_certs_file_path", b"_broker_client_trust_certs_file_path", "_broker_service_url", b"_broker_service_url", "_broker_service_url_tls", b"_broker_service_url_tls", "_listener_name", b"_listener_name", "_proxy_protocol", b"_proxy_protocol", "_proxy_service_url", b"_proxy_service_url", "_service_url", b"_service_url", "_service_url_tls", b"_service_url_tls", "authentication_parameters", b"authentication_parameters", "authentication_plugin", b"authentication_plugin", "broker_client_certificate_file_path", b"broker_client_certificate_file_path", "broker_client_key_file_path", b"broker_client_key_file_path", "broker_client_ssl_factory_plugin", b"broker_client_ssl_factory_plugin", "broker_client_ssl_factory_plugin_params", b"broker_client_ssl_factory_plugin_params", "broker_client_tls_enabled", b"broker_client_tls_enabled", "broker_client_tls_enabled_with_key_store", b"broker_client_tls_enabled_with_key_store", "broker_client_tls_key_store", b"broker_client_tls_key_store", "broker_client_tls_key_store_password", b"broker_client_tls_key_store_password", "broker_client_tls_key_store_type", b"broker_client_tls_key_store_type", "broker_client_tls_trust_store", b"broker_client_tls_trust_store", "broker_client_tls_trust_store_password", b"broker_client_tls_trust_store_password", "broker_client_tls_trust_store_type", b"broker_client_tls_trust_store_type", "broker_client_trust_certs_file_path", b"broker_client_trust_certs_file_path", "broker_service_url", b"broker_service_url", "broker_service_url_tls", b"broker_service_url_tls", "listener_name", b"listener_name", "peer_cluster_names", b"peer_cluster_names", "proxy_protocol", b"proxy_protocol", "proxy_service_url", b"proxy_service_url", "service_url", b"service_url", "service_url_tls", b"service_url_tls", "tls_allow_insecure_connection", b"tls_allow_insecure_connection"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__authentication_parameters: _TypeAlias = _typing.Literal["authentication_parameters"]  # noqa: Y015
+        _WhichOneofArgType__authentication_parameters: _TypeAlias = _typing.Literal["_authentication_parameters", b"_authentication_parameters"]  # noqa: Y015
+        _WhichOneofReturnType__authentication_plugin: _TypeAlias = _typing.Literal["authentication_plugin"]  # noqa: Y015
+        _WhichOneofArgType__authentication_plugin: _TypeAlias = _typing.Literal["_authentication_plugin", b"_authentication_plugin"]  # noqa: Y015
+        _WhichOneofReturnType__broker_client_certificate_file_path: _TypeAlias = _typing.Literal["broker_client_certificate_file_path"]  # noqa: Y015
+        _WhichOneofArgType__broker_client_certificate_file_path: _TypeAlias = _typing.Literal["_broker_client_certificate_file_path", b"_broker_client_certificate_file_path"]  # noqa: Y015
+        _WhichOneofReturnType__broker_client_key_file_path: _TypeAlias = _typing.Literal["broker_client_key_file_path"]  # noqa: Y015
+        _WhichOneofArgType__broker_client_key_file_path: _TypeAlias = _typing.Literal["_broker_client_key_file_path", b"_broker_client_key_file_path"]  # noqa: Y015
+        _WhichOneofReturnType__broker_client_ssl_factory_plugin: _TypeAlias = _typing.Literal["broker_client_ssl_factory_plugin"]  # noqa: Y015
+        _WhichOneofArgType__broker_client_ssl_factory_plugin: _TypeAlias = _typing.Literal["_broker_client_ssl_factory_plugin", b"_broker_client_ssl_factory_plugin"]  # noqa: Y015
+        _WhichOneofReturnType__broker_client_ssl_factory_plugin_params: _TypeAlias = _typing.Literal["broker_client_ssl_factory_plugin_params"]  # noqa: Y015
+        _WhichOneofArgType__broker_client_ssl_factory_plugin_params: _TypeAlias = _typing.Literal["_broker_client_ssl_factory_plugin_params", b"_broker_client_ssl_factory_plugin_params"]  # noqa: Y015
+        _WhichOneofReturnType__broker_client_tls_key_store: _TypeAlias = _typing.Literal["broker_client_tls_key_store"]  # noqa: Y015
+        _WhichOneofArgType__broker_client_tls_key_store: _TypeAlias = _typing.Literal["_broker_client_tls_key_store", b"_broker_client_tls_key_store"]  # noqa: Y015
+        _WhichOneofReturnType__broker_client_tls_key_store_password: _TypeAlias = _typing.Literal["broker_client_tls_key_store_password"]  # noqa: Y015
+        _WhichOneofArgType__broker_client_tls_key_store_password: _TypeAlias = _typing.Literal["_broker_client_tls_key_store_password", b"_broker_client_tls_key_store_password"]  # noqa: Y015
+        _WhichOneofReturnType__broker_client_tls_key_store_type: _TypeAlias = _typing.Literal["broker_client_tls_key_store_type"]  # noqa: Y015
+        _WhichOneofArgType__broker_client_tls_key_store_type: _TypeAlias = _typing.Literal["_broker_client_tls_key_store_type", b"_broker_client_tls_key_store_type"]  # noqa: Y015
+        _WhichOneofReturnType__broker_client_tls_trust_store: _TypeAlias = _typing.Literal["broker_client_tls_trust_store"]  # noqa: Y015
+        _WhichOneofArgType__broker_client_tls_trust_store: _TypeAlias = _typing.Literal["_broker_client_tls_trust_store", b"_broker_client_tls_trust_store"]  # noqa: Y015
+        _WhichOneofReturnType__broker_client_tls_trust_store_password: _TypeAlias = _typing.Literal["broker_client_tls_trust_store_password"]  # noqa: Y015
+        _WhichOneofArgType__broker_client_tls_trust_store_password: _TypeAlias = _typing.Literal["_broker_client_tls_trust_store_password", b"_broker_client_tls_trust_store_password"]  # noqa: Y015
+        _WhichOneofReturnType__broker_client_tls_trust_store_type: _TypeAlias = _typing.Literal["broker_client_tls_trust_store_type"]  # noqa: Y015
+        _WhichOneofArgType__broker_client_tls_trust_store_type: _TypeAlias = _typing.Literal["_broker_client_tls_trust_store_type", b"_broker_client_tls_trust_store_type"]  # noqa: Y015
+        _WhichOneofReturnType__broker_client_trust_certs_file_path: _TypeAlias = _typing.Literal["broker_client_trust_certs_file_path"]  # noqa: Y015
+        _WhichOneofArgType__broker_client_trust_certs_file_path: _TypeAlias = _typing.Literal["_broker_client_trust_certs_file_path", b"_broker_client_trust_certs_file_path"]  # noqa: Y015
+        _WhichOneofReturnType__broker_service_url: _TypeAlias = _typing.Literal["broker_service_url"]  # noqa: Y015
+        _WhichOneofArgType__broker_service_url: _TypeAlias = _typing.Literal["_broker_service_url", b"_broker_service_url"]  # noqa: Y015
+        _WhichOneofReturnType__broker_service_url_tls: _TypeAlias = _typing.Literal["broker_service_url_tls"]  # noqa: Y015
+        _WhichOneofArgType__broker_service_url_tls: _TypeAlias = _typing.Literal["_broker_service_url_tls", b"_broker_service_url_tls"]  # noqa: Y015
+        _WhichOneofReturnType__listener_name: _TypeAlias = _typing.Literal["listener_name"]  # noqa: Y015
+        _WhichOneofArgType__listener_name: _TypeAlias = _typing.Literal["_listener_name", b"_listener_name"]  # noqa: Y015
+        _WhichOneofReturnType__proxy_protocol: _TypeAlias = _typing.Literal["proxy_protocol"]  # noqa: Y015
+        _WhichOneofArgType__proxy_protocol: _TypeAlias = _typing.Literal["_proxy_protocol", b"_proxy_protocol"]  # noqa: Y015
+        _WhichOneofReturnType__proxy_service_url: _TypeAlias = _typing.Literal["proxy_service_url"]  # noqa: Y015
+        _WhichOneofArgType__proxy_service_url: _TypeAlias = _typing.Literal["_proxy_service_url", b"_proxy_service_url"]  # noqa: Y015
+        _WhichOneofReturnType__service_url: _TypeAlias = _typing.Literal["service_url"]  # noqa: Y015
+        _WhichOneofArgType__service_url: _TypeAlias = _typing.Literal["_service_url", b"_service_url"]  # noqa: Y015
+        _WhichOneofReturnType__service_url_tls: _TypeAlias = _typing.Literal["service_url_tls"]  # noqa: Y015
+        _WhichOneofArgType__service_url_tls: _TypeAlias = _typing.Literal["_service_url_tls", b"_service_url_tls"]  # noqa: Y015
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__authentication_parameters) -> _WhichOneofReturnType__authentication_parameters | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__authentication_plugin) -> _WhichOneofReturnType__authentication_plugin | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_client_certificate_file_path) -> _WhichOneofReturnType__broker_client_certificate_file_path | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_client_key_file_path) -> _WhichOneofReturnType__broker_client_key_file_path | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_client_ssl_factory_plugin) -> _WhichOneofReturnType__broker_client_ssl_factory_plugin | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_client_ssl_factory_plugin_params) -> _WhichOneofReturnType__broker_client_ssl_factory_plugin_params | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_client_tls_key_store) -> _WhichOneofReturnType__broker_client_tls_key_store | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_client_tls_key_store_password) -> _WhichOneofReturnType__broker_client_tls_key_store_password | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_client_tls_key_store_type) -> _WhichOneofReturnType__broker_client_tls_key_store_type | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_client_tls_trust_store) -> _WhichOneofReturnType__broker_client_tls_trust_store | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_client_tls_trust_store_password) -> _WhichOneofReturnType__broker_client_tls_trust_store_password | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_client_tls_trust_store_type) -> _WhichOneofReturnType__broker_client_tls_trust_store_type | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_client_trust_certs_file_path) -> _WhichOneofReturnType__broker_client_trust_certs_file_path | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_service_url) -> _WhichOneofReturnType__broker_service_url | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_service_url_tls) -> _WhichOneofReturnType__broker_service_url_tls | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__listener_name) -> _WhichOneofReturnType__listener_name | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__proxy_protocol) -> _WhichOneofReturnType__proxy_protocol | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__proxy_service_url) -> _WhichOneofReturnType__proxy_service_url | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__service_url) -> _WhichOneofReturnType__service_url | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__service_url_tls) -> _WhichOneofReturnType__service_url_tls | None: ...
+
+    @_typing.final
+    class FailureDomain(_message.Message):
+        """Brokers that fail together."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        BROKERS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def brokers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """host:port of their HTTP"""
+
+        def __init__(
+            self,
+            *,
+            brokers: _abc.Iterable[_builtins.str] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class IsolationPolicy(_message.Message):
+        """Which brokers may serve which namespaces; all are regular expressions."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        @_typing.final
+        class ParametersEntry(_message.Message):
+            DESCRIPTOR: _descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: _builtins.int
+            VALUE_FIELD_NUMBER: _builtins.int
+            key: _builtins.str
+            value: _builtins.str
+            def __init__(
+                self,
+                *,
+                key: _builtins.str = ...,
+                value: _builtins.str = ...,
+            ) -> None: ...
+            _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+            def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+            _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+            def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+        NAMESPACES_FIELD_NUMBER: _builtins.int
+        PRIMARY_FIELD_NUMBER: _builtins.int
+        SECONDARY_FIELD_NUMBER: _builtins.int
+        PARAMETERS_FIELD_NUMBER: _builtins.int
+        UNLOAD_SCOPE_FIELD_NUMBER: _builtins.int
+        unload_scope: _builtins.str
+        """empty: not given"""
+        @_builtins.property
+        def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        @_builtins.property
+        def primary(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        @_builtins.property
+        def secondary(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        @_builtins.property
+        def parameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+            """of min_available: min_limit, usage_threshold"""
+
+        def __init__(
+            self,
+            *,
+            namespaces: _abc.Iterable[_builtins.str] | None = ...,
+            primary: _abc.Iterable[_builtins.str] | None = ...,
+            secondary: _abc.Iterable[_builtins.str] | None = ...,
+            parameters: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+            unload_scope: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["namespaces", b"namespaces", "parameters", b"parameters", "primary", b"primary", "secondary", b"secondary", "unload_scope", b"unload_scope"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Migration(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SERVICE_URL_FIELD_NUMBER: _builtins.int
+        SERVICE_URL_TLS_FIELD_NUMBER: _builtins.int
+        BROKER_SERVICE_URL_FIELD_NUMBER: _builtins.int
+        BROKER_SERVICE_URL_TLS_FIELD_NUMBER: _builtins.int
+        service_url: _builtins.str
+        service_url_tls: _builtins.str
+        broker_service_url: _builtins.str
+        broker_service_url_tls: _builtins.str
+        def __init__(
+            self,
+            *,
+            service_url: _builtins.str | None = ...,
+            service_url_tls: _builtins.str | None = ...,
+            broker_service_url: _builtins.str | None = ...,
+            broker_service_url_tls: _builtins.str | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_service_url", b"_broker_service_url", "_broker_service_url_tls", b"_broker_service_url_tls", "_service_url", b"_service_url", "_service_url_tls", b"_service_url_tls", "broker_service_url", b"broker_service_url", "broker_service_url_tls", b"broker_service_url_tls", "service_url", b"service_url", "service_url_tls", b"service_url_tls"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_service_url", b"_broker_service_url", "_broker_service_url_tls", b"_broker_service_url_tls", "_service_url", b"_service_url", "_service_url_tls", b"_service_url_tls", "broker_service_url", b"broker_service_url", "broker_service_url_tls", b"broker_service_url_tls", "service_url", b"service_url", "service_url_tls", b"service_url_tls"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__broker_service_url: _TypeAlias = _typing.Literal["broker_service_url"]  # noqa: Y015
+        _WhichOneofArgType__broker_service_url: _TypeAlias = _typing.Literal["_broker_service_url", b"_broker_service_url"]  # noqa: Y015
+        _WhichOneofReturnType__broker_service_url_tls: _TypeAlias = _typing.Literal["broker_service_url_tls"]  # noqa: Y015
+        _WhichOneofArgType__broker_service_url_tls: _TypeAlias = _typing.Literal["_broker_service_url_tls", b"_broker_service_url_tls"]  # noqa: Y015
+        _WhichOneofReturnType__service_url: _TypeAlias = _typing.Literal["service_url"]  # noqa: Y015
+        _WhichOneofArgType__service_url: _TypeAlias = _typing.Literal["_service_url", b"_service_url"]  # noqa: Y015
+        _WhichOneofReturnType__service_url_tls: _TypeAlias = _typing.Literal["service_url_tls"]  # noqa: Y015
+        _WhichOneofArgType__service_url_tls: _TypeAlias = _typing.Literal["_service_url_tls", b"_service_url_tls"]  # noqa: Y015
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_service_url) -> _WhichOneofReturnType__broker_service_url | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_service_url_tls) -> _WhichOneofReturnType__broker_service_url_tls | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__service_url) -> _WhichOneofReturnType__service_url | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__service_url_tls) -> _WhichOneofReturnType__service_url_tls | None: ...
+
+    @_typing.final
+    class FailureDomainsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Cluster.FailureDomain: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Cluster.FailureDomain | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class IsolationPoliciesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Cluster.IsolationPolicy: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Cluster.IsolationPolicy | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    FAILURE_DOMAINS_FIELD_NUMBER: _builtins.int
+    ISOLATION_POLICIES_FIELD_NUMBER: _builtins.int
+    MIGRATION_FIELD_NUMBER: _builtins.int
+    created_ms: _builtins.int
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    @_builtins.property
+    def data(self) -> Global___Cluster.Data:
+        """absent: what its broker says of itself"""
+
+    @_builtins.property
+    def failure_domains(self) -> _containers.MessageMap[_builtins.str, Global___Cluster.FailureDomain]: ...
+    @_builtins.property
+    def isolation_policies(self) -> _containers.MessageMap[_builtins.str, Global___Cluster.IsolationPolicy]: ...
+    @_builtins.property
+    def migration(self) -> Global___Cluster.Migration:
+        """where it would move to; absent: nobody said"""
+
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        data: Global___Cluster.Data | None = ...,
+        created_ms: _builtins.int = ...,
+        failure_domains: _abc.Mapping[_builtins.str, Global___Cluster.FailureDomain] | None = ...,
+        isolation_policies: _abc.Mapping[_builtins.str, Global___Cluster.IsolationPolicy] | None = ...,
+        migration: Global___Cluster.Migration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "format", b"format", "migration", b"migration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "data", b"data", "failure_domains", b"failure_domains", "format", b"format", "isolation_policies", b"isolation_policies", "migration", b"migration"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Cluster: _TypeAlias = Cluster  # noqa: Y015
+
+@_typing.final
+class DynamicConfiguration(_message.Message):
+    """Settings that were changed for every broker while they run, by configuration key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ValuesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    @_builtins.property
+    def values(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """as in a configuration file"""
+
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        values: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DynamicConfiguration: _TypeAlias = DynamicConfiguration  # noqa: Y015
+
+@_typing.final
+class BookieRack(_message.Message):
+    """Where a bookie stands, as an operator says; comes before what it says itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    BOOKIE_ID_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
+    HOSTNAME_FIELD_NUMBER: _builtins.int
+    bookie_id: _builtins.str
+    group: _builtins.str
+    rack: _builtins.str
+    """/region/zone or any label; bookies of one rack fail together"""
+    hostname: _builtins.str
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        bookie_id: _builtins.str = ...,
+        group: _builtins.str = ...,
+        rack: _builtins.str = ...,
+        hostname: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "format", b"format", "group", b"group", "hostname", b"hostname", "rack", b"rack"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BookieRack: _TypeAlias = BookieRack  # noqa: Y015
+
+@_typing.final
+class ResourceQuota(_message.Message):
+    """How much load a bundle is expected to be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    MESSAGE_RATE_IN_FIELD_NUMBER: _builtins.int
+    MESSAGE_RATE_OUT_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_IN_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_OUT_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    DYNAMIC_FIELD_NUMBER: _builtins.int
+    message_rate_in: _builtins.float
+    """a second"""
+    message_rate_out: _builtins.float
+    bandwidth_in: _builtins.float
+    """bytes a second"""
+    bandwidth_out: _builtins.float
+    memory: _builtins.float
+    """megabytes"""
+    dynamic: _builtins.bool
+    """to be adjusted to what is measured"""
+    @_builtins.property
+    def format(self) -> Global___Format:
+        """only where it is a value of its own"""
+
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        message_rate_in: _builtins.float = ...,
+        message_rate_out: _builtins.float = ...,
+        bandwidth_in: _builtins.float = ...,
+        bandwidth_out: _builtins.float = ...,
+        memory: _builtins.float = ...,
+        dynamic: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth_in", b"bandwidth_in", "bandwidth_out", b"bandwidth_out", "dynamic", b"dynamic", "format", b"format", "memory", b"memory", "message_rate_in", b"message_rate_in", "message_rate_out", b"message_rate_out"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResourceQuota: _TypeAlias = ResourceQuota  # noqa: Y015
 
 @_typing.final
 class Counter(_message.Message):
@@ -1329,8 +2337,150 @@ class Decommission(_message.Message):
 Global___Decommission: _TypeAlias = Decommission  # noqa: Y015
 
 @_typing.final
+class BrokerRegistration(_message.Message):
+    """A broker that is up; lives as long as its session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Addresses(_message.Message):
+        """Where clients of one advertised listener reach it; empty: not at all."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        BROKER_URL_FIELD_NUMBER: _builtins.int
+        BROKER_URL_TLS_FIELD_NUMBER: _builtins.int
+        HTTP_URL_FIELD_NUMBER: _builtins.int
+        HTTP_URL_TLS_FIELD_NUMBER: _builtins.int
+        broker_url: _builtins.str
+        """pulsar://host:port"""
+        broker_url_tls: _builtins.str
+        """pulsar+ssl://host:port"""
+        http_url: _builtins.str
+        http_url_tls: _builtins.str
+        def __init__(
+            self,
+            *,
+            broker_url: _builtins.str = ...,
+            broker_url_tls: _builtins.str = ...,
+            http_url: _builtins.str = ...,
+            http_url_tls: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_url", b"broker_url", "broker_url_tls", b"broker_url_tls", "http_url", b"http_url", "http_url_tls", b"http_url_tls"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ListenersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___BrokerRegistration.Addresses: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___BrokerRegistration.Addresses | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    LISTENERS_FIELD_NUMBER: _builtins.int
+    CONTROL_ADDRESS_FIELD_NUMBER: _builtins.int
+    CONTROL_VERSION_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.str
+    """<advertised host>:<HTTP port>, as Pulsar names brokers"""
+    run: _builtins.int
+    """random, of this start: what an earlier one owned is nobody's"""
+    control_address: _builtins.str
+    """host:port of its gRPC server"""
+    control_version: _builtins.int
+    """the newest of proto/control that it speaks"""
+    version: _builtins.str
+    """of the release"""
+    started_ms: _builtins.int
+    draining: _builtins.bool
+    """takes no more bundles"""
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    @_builtins.property
+    def addresses(self) -> Global___BrokerRegistration.Addresses:
+        """for who does not name a listener"""
+
+    @_builtins.property
+    def listeners(self) -> _containers.MessageMap[_builtins.str, Global___BrokerRegistration.Addresses]: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        broker_id: _builtins.str = ...,
+        run: _builtins.int = ...,
+        addresses: Global___BrokerRegistration.Addresses | None = ...,
+        listeners: _abc.Mapping[_builtins.str, Global___BrokerRegistration.Addresses] | None = ...,
+        control_address: _builtins.str = ...,
+        control_version: _builtins.int = ...,
+        version: _builtins.str = ...,
+        started_ms: _builtins.int = ...,
+        draining: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "broker_id", b"broker_id", "control_address", b"control_address", "control_version", b"control_version", "draining", b"draining", "format", b"format", "listeners", b"listeners", "run", b"run", "started_ms", b"started_ms", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BrokerRegistration: _TypeAlias = BrokerRegistration  # noqa: Y015
+
+@_typing.final
+class BundleOwner(_message.Message):
+    """Which broker serves the topics of a bundle; lives as long as the broker's session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.str
+    run: _builtins.int
+    """of that broker; with another one the bundle is nobody's"""
+    since_ms: _builtins.int
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        broker_id: _builtins.str = ...,
+        run: _builtins.int = ...,
+        since_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "format", b"format", "run", b"run", "since_ms", b"since_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BundleOwner: _TypeAlias = BundleOwner  # noqa: Y015
+
+@_typing.final
 class Leader(_message.Message):
-    """Who leads in something (the auditor, the owner of all topics) or works on something (the copying of a
+    """Who leads in something (the auditor, the leader of the brokers) or works on something (the copying of a
     ledger); lives as long as its session.
     """
 
@@ -1341,12 +2491,15 @@ class Leader(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     SINCE_MS_FIELD_NUMBER: _builtins.int
+    HTTP_URL_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """bookie or broker id"""
     epoch: _builtins.int
     """goes up with each leader"""
     address: _builtins.str
     since_ms: _builtins.int
+    http_url: _builtins.str
+    """of a broker; empty where it is not known"""
     @_builtins.property
     def format(self) -> Global___Format: ...
     def __init__(
@@ -1357,10 +2510,11 @@ class Leader(_message.Message):
         epoch: _builtins.int = ...,
         address: _builtins.str = ...,
         since_ms: _builtins.int = ...,
+        http_url: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "epoch", b"epoch", "format", b"format", "id", b"id", "since_ms", b"since_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "epoch", b"epoch", "format", b"format", "http_url", b"http_url", "id", b"id", "since_ms", b"since_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1402,7 +2556,7 @@ class SchemaRecord(_message.Message):
     version: _builtins.int
     name: _builtins.str
     type: _builtins.int
-    """Schema.Type of the wire protocol"""
+    """Schema.Type of the wire protocol; 0: the versions before were deleted"""
     data: _builtins.bytes
     created_ms: _builtins.int
     @_builtins.property
@@ -1483,10 +2637,59 @@ class Intent(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class DeleteNamespace(_message.Message):
+        """The namespace's key went in the transaction that wrote this: from then on nothing is made in it."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        FORCE_FIELD_NUMBER: _builtins.int
+        NAMESPACE_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        """tenant/namespace"""
+        force: _builtins.bool
+        """with its topics, whoever uses them"""
+        namespace: _builtins.bytes
+        """without force: the value to be put back when it has topics after all"""
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            force: _builtins.bool = ...,
+            namespace: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "name", b"name", "namespace", b"namespace"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class DeleteTenant(_message.Message):
+        """with its namespaces; without them it takes no intent"""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     FORMAT_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
     DELETE_LEDGER_FIELD_NUMBER: _builtins.int
     DELETE_TOPIC_FIELD_NUMBER: _builtins.int
+    DELETE_NAMESPACE_FIELD_NUMBER: _builtins.int
+    DELETE_TENANT_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     created_ms: _builtins.int
@@ -1496,6 +2699,10 @@ class Intent(_message.Message):
     def delete_ledger(self) -> Global___Intent.DeleteLedger: ...
     @_builtins.property
     def delete_topic(self) -> Global___Intent.DeleteTopic: ...
+    @_builtins.property
+    def delete_namespace(self) -> Global___Intent.DeleteNamespace: ...
+    @_builtins.property
+    def delete_tenant(self) -> Global___Intent.DeleteTenant: ...
     def __init__(
         self,
         *,
@@ -1503,13 +2710,15 @@ class Intent(_message.Message):
         id: _builtins.str = ...,
         delete_ledger: Global___Intent.DeleteLedger | None = ...,
         delete_topic: Global___Intent.DeleteTopic | None = ...,
+        delete_namespace: Global___Intent.DeleteNamespace | None = ...,
+        delete_tenant: Global___Intent.DeleteTenant | None = ...,
         created_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delete_ledger", b"delete_ledger", "delete_topic", b"delete_topic", "format", b"format", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delete_ledger", b"delete_ledger", "delete_namespace", b"delete_namespace", "delete_tenant", b"delete_tenant", "delete_topic", b"delete_topic", "format", b"format", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "delete_ledger", b"delete_ledger", "delete_topic", b"delete_topic", "format", b"format", "id", b"id", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "delete_ledger", b"delete_ledger", "delete_namespace", b"delete_namespace", "delete_tenant", b"delete_tenant", "delete_topic", b"delete_topic", "format", b"format", "id", b"id", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["delete_ledger", "delete_topic"]  # noqa: Y015
+    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["delete_ledger", "delete_topic", "delete_namespace", "delete_tenant"]  # noqa: Y015
     _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
 

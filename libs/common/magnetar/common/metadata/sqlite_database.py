@@ -60,7 +60,7 @@ class Children:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A transaction; its puts belong to `lease`, None for keys that stay."""
+    """A transaction; its ephemeral puts belong to `lease`."""
 
     ops: Sequence[Op]
     lease: int | None = None
@@ -170,7 +170,7 @@ class SqliteDatabase:
                 case Put(key, value):
                     self._execute(
                         "INSERT OR REPLACE INTO keys (key, value, version, lease) VALUES (?, ?, ?, ?)",
-                        (key, value, self._revision, lease),
+                        (key, value, self._revision, lease if op.ephemeral else None),
                     )
                     events.append(WatchEvent(key, value, self._revision))
                 case Delete(key):

@@ -8,6 +8,7 @@ write made before them.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -125,7 +126,7 @@ class SqliteMetadataStore:
         self._thread.shutdown(wait=True)
 
     async def _commit(self, ops: Sequence[Op], lease: int | None) -> int:
-        check_ops(ops)
+        check_ops(ops, has_session=lease is not None)
         return cast(int, await self._ask(Commit(tuple(ops), lease)))
 
     async def _end(self, session: SqliteSession, lease: int) -> None:
@@ -190,12 +191,23 @@ class SqliteSession:
         self._ended = asyncio.Event()
 
     async def put_ephemeral(self, key: str, value: bytes, expected_version: int = ANY_VERSION) -> int:
+        return await self.commit([Put(key, value, expected_version, ephemeral=True)])
+
+    async def commit(self, ops: Sequence[Op]) -> int:
         if self._ended.is_set():
             raise MetadataError("the metadata session has ended")
-        return await self._store._commit([Put(key, value, expected_version)], self._lease)
+        return await self._store._commit(ops, self._lease)
 
     async def expired(self) -> None:
         await self._ended.wait()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
+
+    @property
+    def alive_until_s(self) -> float:
+        return -math.inf if self._ended.is_set() else math.inf
 
     async def close(self) -> None:
         if not self._ended.is_set():

@@ -45,11 +45,15 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write `value`, provided the key is at `expected_version`."""
+    """Write `value`, provided the key is at `expected_version`.
+
+    An `ephemeral` key goes when the session ends through which it was put last; written without, it stays.
+    """
 
     key: str
     value: bytes
     expected_version: int = ANY_VERSION
+    ephemeral: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +107,29 @@ class Session(Protocol):
     """A lease. Its ephemeral keys go when it ends. A hint, never a lock: ledger fencing is the lock."""
 
     async def put_ephemeral(self, key: str, value: bytes, expected_version: int = ANY_VERSION) -> int:
-        """Write a key that lives as long as the session; returns its version."""
+        """Write a key that lives as long as the session, whosever it was; returns its version."""
+        ...
+
+    async def commit(self, ops: Sequence[Op]) -> int:
+        """As MetadataStore.commit; what is put as ephemeral lives as long as the session.
+
+        Raises MetadataError, with nothing written, once the session has ended.
+        """
         ...
 
     async def expired(self) -> None:
         """Return once the store has said that the session ended."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether `expired` returns at once."""
+        ...
+
+    @property
+    def alive_until_s(self) -> float:
+        """Until then (Clock.monotonic) it certainly lives: its time, from when a sign of life was sent that
+        the store has answered. Later it may live, or have ended and nobody has said so."""
         ...
 
     async def close(self) -> None:
@@ -152,9 +174,9 @@ class MetadataStore(Protocol):
     async def close(self) -> None: ...
 
 
-def check_ops(ops: Sequence[Op]) -> None:
+def check_ops(ops: Sequence[Op], *, has_session: bool) -> None:
     """Refuse with ValueError what no store accepts: too many operations, a key written twice, a value that is
-    too long.
+    too long, an ephemeral key without a session that it could go with.
     """
     if len(ops) > TXN_OPS_MAX:
         raise ValueError(
@@ -168,6 +190,8 @@ def check_ops(ops: Sequence[Op]) -> None:
         if op.key in written:
             raise ValueError(f"metadata key {op.key!r} is written twice in one transaction")
         written.add(op.key)
+        if isinstance(op, Put) and op.ephemeral and not has_session:
+            raise ValueError(f"metadata key {op.key!r} is to be ephemeral, and there is no session")
         if isinstance(op, Put) and len(op.value) > VALUE_BYTES_MAX:
             raise ValueError(
                 f"the value of metadata key {op.key!r} has {len(op.value)} bytes, "

@@ -12,15 +12,21 @@ from google.protobuf.message import DecodeError, Message
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.common.metadata.metadata_pb2 import (
     BOOKIE_COOKIE,
+    BOOKIE_RACK,
     BOOKIE_REGISTRATION,
+    BROKER_REGISTRATION,
+    BUNDLE_OWNER,
+    CLUSTER,
     COUNTER,
     DECOMMISSION,
+    DYNAMIC_CONFIGURATION,
     INSTANCE_ID,
     INTENT,
     LEADER,
     LEDGER_METADATA,
     NAMESPACE,
     PARTITIONED_TOPIC,
+    RESOURCE_QUOTA,
     SCHEMA_RECORD,
     TENANT,
     TOPIC_HEAD,
@@ -28,9 +34,14 @@ from magnetar.common.metadata.metadata_pb2 import (
     TOPIC_POLICIES,
     UNDER_REPLICATED,
     BookieCookie,
+    BookieRack,
     BookieRegistration,
+    BrokerRegistration,
+    BundleOwner,
+    Cluster,
     Counter,
     Decommission,
+    DynamicConfiguration,
     Envelope,
     Format,
     InstanceId,
@@ -41,6 +52,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     Namespace,
     PartitionedTopic,
     Policies,
+    ResourceQuota,
     SchemaRecord,
     Tenant,
     TopicHead,
@@ -54,9 +66,14 @@ __all__ = [
     "FORMAT_VERSION",
     "TERMINATED",
     "BookieCookie",
+    "BookieRack",
     "BookieRegistration",
+    "BrokerRegistration",
+    "BundleOwner",
+    "Cluster",
     "Counter",
     "Decommission",
+    "DynamicConfiguration",
     "InstanceId",
     "Intent",
     "Leader",
@@ -65,6 +82,7 @@ __all__ = [
     "Namespace",
     "PartitionedTopic",
     "Policies",
+    "ResourceQuota",
     "SchemaRecord",
     "Tenant",
     "TopicHead",
@@ -99,6 +117,12 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     Leader: LEADER,
     Decommission: DECOMMISSION,
     TopicPolicies: TOPIC_POLICIES,
+    Cluster: CLUSTER,
+    DynamicConfiguration: DYNAMIC_CONFIGURATION,
+    BookieRack: BOOKIE_RACK,
+    ResourceQuota: RESOURCE_QUOTA,
+    BrokerRegistration: BROKER_REGISTRATION,
+    BundleOwner: BUNDLE_OWNER,
 }
 
 Value: TypeAlias = (
@@ -114,10 +138,16 @@ Value: TypeAlias = (
     | Intent
     | BookieCookie
     | BookieRegistration
+    | BrokerRegistration
+    | BundleOwner
     | UnderReplicated
     | Leader
     | Decommission
     | TopicPolicies
+    | Cluster
+    | DynamicConfiguration
+    | BookieRack
+    | ResourceQuota
 )
 
 V = TypeVar(
@@ -134,10 +164,16 @@ V = TypeVar(
     Intent,
     BookieCookie,
     BookieRegistration,
+    BrokerRegistration,
+    BundleOwner,
     UnderReplicated,
     Leader,
     Decommission,
     TopicPolicies,
+    Cluster,
+    DynamicConfiguration,
+    BookieRack,
+    ResourceQuota,
 )
 
 

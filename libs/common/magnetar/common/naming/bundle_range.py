@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -41,6 +42,10 @@ class BundleRange:
     def __contains__(self, ring_hash: int) -> bool:
         return self.lower <= ring_hash < self.upper or ring_hash == self.upper == RING_END
 
+    def overlaps(self, other: BundleRange) -> bool:
+        """Whether they share a hash."""
+        return self.lower < other.upper and other.lower < self.upper
+
     def __str__(self) -> str:
         return f"0x{self.lower:08x}_0x{self.upper:08x}"
 
@@ -52,3 +57,13 @@ def split_ring(count: int = DEFAULT_BUNDLES) -> list[BundleRange]:
     size = 2**32 // count
     ends = [index * size for index in range(count)] + [RING_END]
     return [BundleRange(lower, upper) for lower, upper in pairwise(ends)]
+
+
+def cut_ring(boundaries: Sequence[int]) -> list[BundleRange]:
+    """The whole ring, cut at `boundaries`: in ascending order, and strictly within the ring."""
+    edges = [0, *boundaries, RING_END]
+    if len(edges) > BUNDLES_MAX + 1:
+        raise InvalidName(f"a namespace has 1 to {BUNDLES_MAX} bundles, not {len(edges) - 1}")
+    if any(lower >= upper for lower, upper in pairwise(edges)):
+        raise InvalidName("the boundaries of bundles go up, each within 0x00000000 and 0xffffffff")
+    return [BundleRange(lower, upper) for lower, upper in pairwise(edges)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
@@ -31,8 +31,14 @@ def get_logger(name: str) -> Any:
     return structlog.get_logger(**{_NAME_KEY: name})
 
 
-def configure(format: LogFormat = "auto", level: str = "info", stream: TextIO | None = None) -> None:
-    """Set up logging for the process; `stream` is standard error unless given.
+def configure(
+    format: LogFormat = "auto",
+    level: str = "info",
+    stream: TextIO | None = None,
+    *,
+    fields: Mapping[str, object] | None = None,
+) -> None:
+    """Set up logging for the process; `stream` is standard error unless given. `fields` are in every event.
 
     'auto' is 'console' (key=value, colored) on a terminal and 'json' elsewhere; 'console' elsewhere has no
     colors. Events below `level` cost one comparison. May be called again; the last call holds.
@@ -45,6 +51,8 @@ def configure(format: LogFormat = "auto", level: str = "info", stream: TextIO | 
         format = "console" if terminal else "json"
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [structlog.processors.add_log_level, _timestamp, _rename_logger]
+    if fields:
+        shared.append(_adding(fields))
     rendering: list[Processor] = [
         structlog.processors.format_exc_info,
         structlog.processors.JSONRenderer(default=str),
@@ -70,6 +78,17 @@ def configure(format: LogFormat = "auto", level: str = "info", stream: TextIO | 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(threshold, logging.WARNING))
+
+
+def _adding(fields: Mapping[str, object]) -> Processor:
+    def add(
+        _logger: WrappedLogger, _method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        for name, value in fields.items():
+            event.setdefault(name, value)
+        return event
+
+    return add
 
 
 def _timestamp(

@@ -1,0 +1,21 @@
+"""What a broker can be told of the control plane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magnetar.common.config.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlConfig:
+    """Where other brokers and discovery call this one."""
+
+    port: int = setting(
+        6750,
+        "Port of gRPC, where other brokers and discovery call this one, at bindAddress; 0 picks a free one. "
+        "Not for clients: keep it within the cluster's network.",
+        key="magnetarControlPort",
+        minimum=0,
+        maximum=65_535,
+    )

@@ -1,0 +1,257 @@
+"""A broker's side of the control plane: gRPC in front of a `BrokerControl`, health and reflection beside it.
+
+Requests come as bytes and are parsed here, so that garbage is refused with a reason of ours. A call that
+names another run or a version that this broker does not speak is refused before anybody else sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import grpc
+from google.protobuf.message import Message
+from magnetar.common.control.control_errors import (
+    REASON_CHARS_MAX,
+    AnotherRun,
+    NotInteroperable,
+    to_wire,
+)
+from magnetar.common.control.control_pb2 import (
+    AssignRequest,
+    AssignResponse,
+    HelloRequest,
+    HelloResponse,
+    LoadsRequest,
+    LoadsResponse,
+    MergeRequest,
+    MergeResponse,
+    NonPersistentTopicsRequest,
+    NonPersistentTopicsResponse,
+    ReportRequest,
+    ReportResponse,
+    SplitRequest,
+    SplitResponse,
+    TakeRequest,
+    TakeResponse,
+    UnloadRequest,
+    UnloadResponse,
+)
+from magnetar.common.control.methods import (
+    ASSIGN,
+    ERROR_KEY,
+    HELLO,
+    LOADS,
+    MERGE,
+    MESSAGE_BYTES_MAX,
+    NON_PERSISTENT_TOPICS,
+    REPORT,
+    RUN_KEY,
+    SERVICE,
+    SPLIT,
+    TAKE,
+    UNLOAD,
+    VERSION_KEY,
+    Method,
+)
+from magnetar.common.control.versions import OURS, Versions
+from magnetar.common.errors import ServiceNotReady
+from magnetar.common.obs.log_limit import LogLimit
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.rpc.options import server_options
+from magnetar.common.rpc.refusals import BadCall, Stopping, TooManyCalls, parse
+from magnetar.common.rpc.server import GrpcServer
+from prometheus_client import Counter
+
+log = get_logger(__name__)
+
+REFUSED: Final = Counter(
+    "magnetar_control_refused_calls",
+    "Calls of the control plane that this broker answered with an error, by method and gRPC status.",
+    ["method", "status"],
+    registry=REGISTRY,
+)
+
+CALLS_MAX: Final = 1_000
+"""Calls under way at once; more are refused."""
+
+
+class BrokerControl(Protocol):
+    """What a broker does when it is called; see proto/control for what each call means.
+
+    Raises what magnetar.common.control.control_errors knows by name; anything else is this broker's failure.
+    A call whose caller stopped waiting is canceled.
+    """
+
+    async def assign(self, request: AssignRequest, /) -> AssignResponse: ...
+
+    async def take(self, request: TakeRequest, /) -> TakeResponse: ...
+
+    async def unload(self, request: UnloadRequest, /) -> UnloadResponse: ...
+
+    async def split(self, request: SplitRequest, /) -> SplitResponse: ...
+
+    async def merge(self, request: MergeRequest, /) -> MergeResponse: ...
+
+    async def report(self, request: ReportRequest, /) -> ReportResponse: ...
+
+    async def loads(self, request: LoadsRequest, /) -> LoadsResponse: ...
+
+    async def non_persistent_topics(
+        self, request: NonPersistentTopicsRequest, /
+    ) -> NonPersistentTopicsResponse: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who answers."""
+
+    broker_id: str
+    run: int
+    release: str
+    versions: Versions = OURS
+
+
+class ControlServer:
+    """Listens from `start` to `close`; takes calls while it is serving (`set_serving`)."""
+
+    def __init__(
+        self,
+        control: BrokerControl,
+        identity: Identity,
+        *,
+        message_bytes_max: int = MESSAGE_BYTES_MAX,
+        calls_max: int = CALLS_MAX,
+    ) -> None:
+        self._control = control
+        self._identity = identity
+        self._calls_max = calls_max
+        self._calls = 0
+        self._serving = False
+        self._refusals: dict[str, LogLimit] = {}
+        self._server = GrpcServer(SERVICE, self._methods(), self._refuse, server_options(message_bytes_max))
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port, a free one when `port` is 0. Raises OSError when that cannot be."""
+        await self.set_serving(serving=False)
+        return await self._server.start(host, port, "magnetarControlPort")
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """What the health service says, and whether calls are taken."""
+        self._serving = serving
+        for name in ("", SERVICE):
+            await self._server.set_health(name, serving=serving)
+
+    async def close(self, grace_s: float) -> None:
+        """Take no more calls, end those that are not done within `grace_s`; idempotent."""
+        self._serving = False
+        await self._server.shut_down_health()
+        await self._server.stop(grace_s)
+
+    # --- inside ---
+
+    def _methods(self) -> Mapping[str, Any]:
+        control = self._control
+        calls: tuple[tuple[Method[Any, Any], Callable[[Any], Awaitable[Message]]], ...] = (
+            (HELLO, self._hello),
+            (ASSIGN, control.assign),
+            (TAKE, control.take),
+            (UNLOAD, control.unload),
+            (SPLIT, control.split),
+            (MERGE, control.merge),
+            (REPORT, control.report),
+            (LOADS, control.loads),
+            (NON_PERSISTENT_TOPICS, control.non_persistent_topics),
+        )
+        return {
+            method.name: grpc.unary_unary_rpc_method_handler(self._unary(method, call))
+            for method, call in calls
+        }
+
+    async def _hello(self, request: HelloRequest) -> HelloResponse:
+        us = self._identity
+        theirs = Versions(request.oldest_version, request.newest_version)
+        if not 1 <= theirs.oldest <= theirs.newest:
+            raise BadCall("a Hello says which versions of the protocol the caller speaks")
+        us.versions.agree(theirs, f"{request.caller or 'the caller'} (release {request.release})")
+        return HelloResponse(
+            broker_id=us.broker_id,
+            run=us.run,
+            release=us.release,
+            oldest_version=us.versions.oldest,
+            newest_version=us.versions.newest,
+        )
+
+    def _unary(self, method: Method[Any, Any], call: Callable[[Any], Awaitable[Message]]) -> Any:
+        async def handle(data: bytes, context: Any) -> bytes:
+            try:
+                self._admit(context)
+                self._calls += 1
+                try:
+                    return (await call(parse(method.request, data))).SerializeToString()
+                except AnotherRun as error:
+                    # Of a broker that was called meanwhile: to who called us it would mean ourselves.
+                    raise ServiceNotReady(str(error)) from error
+                finally:
+                    self._calls -= 1
+            except Exception as error:
+                await self._refuse(context, method.name, error)
+                raise AssertionError("abort raises") from error
+
+        return handle
+
+    def _admit(self, context: Any) -> None:
+        if not self._serving:
+            raise Stopping("the broker is starting or stopping")
+        if self._calls >= self._calls_max:
+            raise TooManyCalls(f"{self._calls} calls are under way")
+        said = dict(context.invocation_metadata() or ())
+        us = self._identity
+        run, version = _number(said, RUN_KEY), _number(said, VERSION_KEY)
+        if run and run != us.run:
+            raise AnotherRun(f"broker {us.broker_id} has started again since: look it up")
+        if version and not us.versions.oldest <= version <= us.versions.newest:
+            raise NotInteroperable(
+                f"broker {us.broker_id} speaks versions {us.versions.oldest} to {us.versions.newest} of the "
+                f"control protocol, not {version}"
+            )
+
+    async def _refuse(self, context: Any, method: str, error: Exception) -> None:
+        """End a call with the status of `error`; always raises, as `context.abort` does."""
+        status, name = to_wire(error)
+        known = method.removeprefix("/")
+        REFUSED.labels(known if known in _NAMES else "unknown", status.name).inc()
+        if status is grpc.StatusCode.INTERNAL:
+            log.error("call failed", method=method, peer=context.peer(), exc_info=error)
+        else:
+            limit = self._refusals.setdefault(status.name, LogLimit())
+            times = limit.note(asyncio.get_running_loop().time())
+            if times:
+                log.warning(
+                    "call refused",
+                    method=method[:REASON_CHARS_MAX],
+                    peer=context.peer(),
+                    status=status.name,
+                    reason=str(error),
+                    times=times,
+                )
+        trailing = ((ERROR_KEY, name),) if name else ()
+        reason = str(error) or type(error).__name__
+        await context.abort(status, reason[:REASON_CHARS_MAX], trailing)
+
+
+_NAMES: Final = frozenset(
+    each.name for each in (HELLO, ASSIGN, TAKE, UNLOAD, SPLIT, MERGE, REPORT, LOADS, NON_PERSISTENT_TOPICS)
+)
+
+
+def _number(said: Mapping[str, str | bytes], key: str) -> int:
+    """A number of a call's metadata; 0 where it is absent. Raises BadCall."""
+    value = said.get(key, "0")
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    if not (text.isascii() and text.isdecimal() and len(text) <= 20):
+        raise BadCall(f"{key} is {text[:100]!r}, not a number")
+    return int(text)

@@ -1,0 +1,1 @@
+"""What every gRPC service of Magnetar and its clients have in common."""

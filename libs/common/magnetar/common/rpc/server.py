@@ -1,0 +1,78 @@
+"""A gRPC server with one service, the standard health service and reflection."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+from magnetar.common.rpc.options import ChannelOptions
+from magnetar.common.rpc.refusals import UnknownMethod
+
+Refuse: TypeAlias = Callable[[Any, str, Exception], Awaitable[None]]
+"""Ends a call because of an error: the call's context, the method's name, the error. Always raises."""
+
+
+class GrpcServer:
+    """Listens from `start` to `close`. Methods take and give bytes; unknown ones are refused by `refuse`."""
+
+    def __init__(
+        self,
+        service: str,
+        methods: Mapping[str, Any],
+        refuse: Refuse,
+        options: ChannelOptions,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        self._credentials = credentials
+        self._health = HealthServicer()
+        self._server = server = grpc.aio.server(options=options)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, dict(methods)),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = (service, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        server.add_generic_rpc_handlers((_UnknownMethods(refuse),))
+
+    async def start(self, host: str, port: int, key: str) -> int:
+        """Listen; returns the port. Raises OSError, naming the setting `key`, when that cannot be."""
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if self._credentials is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, self._credentials)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address} ({key}): {error}") from error
+        await self._server.start()
+        return int(bound)
+
+    async def set_health(self, name: str, *, serving: bool) -> None:
+        """What the health service says of `name`; the empty name is the whole process."""
+        status = health_pb2.HealthCheckResponse
+        await self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
+
+    async def shut_down_health(self) -> None:
+        """Say from now on that nothing is served."""
+        await self._health.enter_graceful_shutdown()
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls, end what is not done within `grace_s`; idempotent."""
+        await self._server.stop(grace_s)
+
+
+class _UnknownMethods(grpc.GenericRpcHandler):
+    """Comes last: what nobody else handles is refused, counted and logged."""
+
+    def __init__(self, refuse: Refuse) -> None:
+        self._refuse = refuse
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        name = handler_call_details.method
+
+        async def handle(_requests: Any, context: Any) -> None:
+            await self._refuse(context, name, UnknownMethod(f"there is no method {name} here"))
+
+        return grpc.stream_stream_rpc_method_handler(handle)

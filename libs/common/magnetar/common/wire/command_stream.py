@@ -1,0 +1,50 @@
+"""Commands one at a time, without I/O: for who carries connections on instead of serving topics on them.
+
+What follows a command can be taken as it is, so that the rest of a connection can be passed on unparsed.
+Payloads are skipped and their checksums not looked at.
+"""
+
+from __future__ import annotations
+
+from magnetar.common.wire.chunk_buffer import ChunkBuffer
+from magnetar.common.wire.command_parser import parse_command
+from magnetar.common.wire.frame import SIZES, check_sizes
+from magnetar.common.wire.pulsar_pb2 import BaseCommand
+
+
+class CommandStream:
+    """Either side's bytes in, commands out. Ask for commands until there is none, then give more bytes."""
+
+    __slots__ = ("_buffer", "_data", "_frame_bytes_max", "_position")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = ChunkBuffer()
+        self._data = b""
+        self._position = 0
+
+    def receive_data(self, data: bytes) -> None:
+        """Take what arrived; every command before it must have been asked for."""
+        assert not self._data, "commands are left from the bytes before"
+        self._data = self._buffer.add(data)
+
+    def next_command(self) -> BaseCommand | None:
+        """The next command, None when it has not wholly arrived. Of no use any more after a ProtocolError."""
+        data, position, needed = self._data, self._position, SIZES.size
+        if len(data) - position >= SIZES.size:
+            total_size, command_size = SIZES.unpack_from(data, position)
+            check_sizes(total_size, command_size, self._frame_bytes_max)
+            frame_end = position + 4 + total_size
+            if frame_end <= len(data):
+                start = position + SIZES.size
+                self._position = frame_end
+                return parse_command(data[start : start + command_size])
+            needed = 4 + total_size
+        self._buffer.keep(data[position:], needed)
+        self._data, self._position = b"", 0
+        return None
+
+    def rest(self) -> bytes:
+        """What arrived behind the last command; the stream is of no use after that."""
+        data, self._data = self._data[self._position :], b""
+        return data

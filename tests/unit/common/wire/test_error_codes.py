@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from magnetar.common import errors
+from magnetar.common.wire.error_codes import _CODES, code_of
+from magnetar.common.wire.pulsar_pb2 import ServerError
+
+
+def descendants(kind: type[errors.MagnetarError]) -> list[type[errors.MagnetarError]]:
+    return [kind, *(each for child in kind.__subclasses__() for each in descendants(child))]
+
+
+def test_every_error_class_has_a_code_of_its_own_or_of_an_ancestor_below_the_root() -> None:
+    for kind in descendants(errors.MagnetarError):
+        if kind in (errors.MagnetarError, errors.BrokerError, errors.ConfigError):
+            continue
+        if kind.__module__.startswith(
+            ("magnetar.standalone", "magnetar.bookie", "magnetar.client", "magnetar.common.rpc")
+        ):
+            continue  # none of their errors reaches a client: those of rpc end at the edge of gRPC
+        nearest = next(each for each in kind.__mro__ if each in _CODES)
+        if issubclass(kind, errors.BrokerError) and kind.__module__ == errors.__name__:
+            assert nearest is not errors.BrokerError, f"{kind.__name__} has no code"
+        assert nearest is not errors.MagnetarError, f"{kind.__name__} has no code"
+
+
+def test_the_nearest_ancestor_wins_and_a_bug_reads_unknown() -> None:
+    assert code_of(errors.NamespaceNotFound("x")) == ServerError.TopicNotFound
+    assert code_of(errors.NotSupportedYet("x")) == ServerError.NotAllowedError
+    assert code_of(errors.LogFull("x")) == ServerError.PersistenceError
+    assert code_of(KeyError("x")) == ServerError.UnknownError
+
+
+def test_who_meets_a_topic_as_it_closes_is_told_to_look_it_up_again() -> None:
+    assert code_of(errors.LedgerClosed("t is closing")) == ServerError.ServiceNotReady
+    assert code_of(errors.OwnershipLost("t has another owner")) == ServerError.ServiceNotReady
