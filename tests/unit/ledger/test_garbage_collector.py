@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.store import Delete, Listing
+from magnetar.common.obs.metrics import REGISTRY
 from magnetar.ledger.garbage_collector import ALARMS, PAUSED, SMALL_NUMBER
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.local_store import LocalLedgerStore
@@ -198,7 +199,7 @@ async def readers_finish_before_their_file_goes(bench: Bench) -> None:
     while not collecting.done():
         ref = refs[len(reads) % 2]
         reads.append((ref, asyncio.ensure_future(bench.entries(ref))))
-        await asyncio.sleep(0.0003)
+        await asyncio.sleep(0.0001)
     for ref, found in reads:
         assert await found == [payload(ref, number) for number in range(4)]
     await collecting
@@ -313,6 +314,27 @@ def test_ledgers_deleted_by_somebody_else_go_while_they_are_few() -> None:
         assert [stored(bench.store, ref) for ref in refs] == [True] + [False] * SMALL_NUMBER
 
     simulate(act)
+
+
+def test_bytes_that_metadata_no_longer_names_are_counted_until_their_space_is_back() -> None:
+    def counted() -> float:
+        return REGISTRY.get_sample_value("magnetar_orphan_bytes", {"where": "log"}) or 0.0
+
+    async def act(bench: Bench) -> None:
+        refs = await bench.ledgers(6)
+        await bench.restart()
+        await bench.store.garbage.collect()
+        assert counted() == 0
+        for ref in refs[:2]:
+            await bench.process.metadata.delete(KEYS.ledger(ref.id))
+        bench.store.garbage.hint()
+        await bench.store.garbage.collect()
+        assert 2 * 4 * ENTRY <= counted() < 3 * 4 * ENTRY
+        await bench.collect()
+        assert counted() == 0
+        await bench.intact(refs[2:])
+
+    simulate(act, EAGER)
 
 
 def test_the_last_ledger_missing_is_always_suspicious() -> None:

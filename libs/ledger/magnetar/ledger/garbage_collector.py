@@ -34,6 +34,7 @@ from magnetar.ledger.condemned import load_condemned, save_condemned
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.segment import Segment
+from magnetar.ledger.segment_log.space import line_bytes
 from prometheus_client import Counter, Gauge
 
 log = get_logger(__name__)
@@ -57,6 +58,14 @@ ALARMS = Counter(
     "magnetar_log_gc_alarms",
     "Garbage collections that were refused, by reason.",
     ["reason"],
+    registry=REGISTRY,
+)
+ORPHAN_BYTES = Gauge(
+    "magnetar_orphan_bytes",
+    "Bytes of messages that nothing names any more, at the last look. where=log: in this process's log, of "
+    "ledgers that metadata lacks, until their space is given back. where=metadata: of ledgers that metadata "
+    "has and no topic names.",
+    ["where"],
     registry=REGISTRY,
 )
 
@@ -167,6 +176,7 @@ class GarbageCollector:
             if news and not await self._judge(segments):
                 return
             await self._log.space.reclaim(self._dead)
+            await self._count_gone()
 
     async def _run(self) -> None:
         while not self._stop.is_set():
@@ -281,6 +291,11 @@ class GarbageCollector:
         # What was appended to meanwhile is not dead after all.
         return {ref for ref in confirmed if ref in self._gone_since or ref in self._moved_since}
 
+    async def _count_gone(self) -> None:
+        gone, segments = set(self._gone_since), self._log.finished_segments()
+        left = await self._pool.run(lambda: _bytes_of(gone, segments)) if gone else 0
+        ORPHAN_BYTES.labels(where="log").set(left)
+
     def _too_many(self, missing: int, present: int) -> bool:
         if missing <= self._config.gc_share_max * (missing + present):
             return False
@@ -320,6 +335,11 @@ class GarbageCollector:
 
 def _over(since: dict[LedgerRef, float], now: float, grace_s: float) -> set[LedgerRef]:
     return {ref for ref, start in since.items() if now - start >= grace_s}
+
+
+def _bytes_of(refs: Collection[LedgerRef], segments: list[Segment]) -> int:
+    """About how many bytes these ledgers take in these segments. Blocks."""
+    return sum(line_bytes(line) for segment in segments for ref, line in segment.lines.items() if ref in refs)
 
 
 def _is_of_one_revision(listing: Listing) -> bool:

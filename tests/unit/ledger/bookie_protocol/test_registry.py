@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.values import BookieRegistration, encode
+from magnetar.common.metadata.values import BookieRack, BookieRegistration, encode
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.sim.loop import SimLoop, run
 from magnetar.sim.metadata import MetadataFaults, SimMetadataServer, SimMetadataStore
@@ -56,6 +56,37 @@ def test_what_is_registered_before_and_after_the_start_is_known() -> None:
         await session.put_ephemeral(KEYS.bookie("b"), registration("b", 2))
         await eventually(lambda: len(registry.writable()) == 2)
         assert changes == [2, 2]
+        await session.close()
+
+    simulate(scenario)
+
+
+def test_the_rack_that_an_operator_names_comes_before_the_bookies_own() -> None:
+    async def scenario(store: SimMetadataStore, registry: BookieRegistry, _faults: MetadataFaults) -> None:
+        async def say(bookie_id: str, rack: str) -> None:
+            value = BookieRack(bookie_id=bookie_id, group="default", rack=rack)
+            await store.put(KEYS.bookie_rack(bookie_id), encode(value))
+
+        def racks() -> dict[str, str]:
+            return {bookie_id: info.rack for bookie_id, info in registry.bookies.items()}
+
+        session = await store.session(10_000)
+        await session.put_ephemeral(KEYS.bookie("a"), registration("a", 1, rack="/own"))
+        await say("a", "/r1")
+        await say("not-up", "/r2")
+        await registry.start()
+        assert racks() == {"a": "/r1"}
+        changes: list[dict[str, str]] = []
+        registry.on_change(lambda: changes.append(racks()))
+        await say("a", "/r3")
+        await eventually(lambda: racks() == {"a": "/r3"})
+        await session.put_ephemeral(KEYS.bookie("not-up"), registration("not-up", 2))
+        await eventually(lambda: racks() == {"a": "/r3", "not-up": "/r2"})
+        await store.put(KEYS.bookie_rack("not-up"), b"no value at all")
+        await eventually(lambda: racks() == {"a": "/r3", "not-up": "/r"})
+        await store.delete(KEYS.bookie_rack("a"))
+        await eventually(lambda: racks() == {"a": "/own", "not-up": "/r"})
+        assert len(changes) == 4
         await session.close()
 
     simulate(scenario)

@@ -154,6 +154,34 @@ def test_after_a_restart_what_was_written_is_known_and_what_is_due_is_left_to_be
     assert not disk.restored(NOW + 2 * HOUR, {1, 2})
 
 
+def test_an_entry_of_a_full_heap_with_which_a_chunk_begins_does_not_wait_for_that_chunk() -> None:
+    disk = Disk()
+    expected: list[tuple[int, int]] = []
+    records = HEAP_ENTRIES_MAX // CHUNK_ENTRIES + 1
+    for number in range(records):
+        index = DelayedIndex()
+        first = number * CHUNK_ENTRIES
+        expected.append((1, first))
+        index.add(NOW + SOON_MS + number, 1, first)
+        for entry_id in range(first + 1, first + CHUNK_ENTRIES):
+            index.add(NOW + HOUR, 1, entry_id)
+        disk.write(index.seal(NOW, everything=True))
+    # An owner that had loaded a record wrote the rest of it once more: the old record is still there.
+    again = DelayedIndex()
+    again.add(NOW + HOUR, 1, 1)
+    disk.write(again.seal(NOW, everything=True))
+    expected += [(1, entry_id) for entry_id in range(records * CHUNK_ENTRIES) if entry_id % CHUNK_ENTRIES]
+    index = disk.restored(NOW, {1})
+    taken: list[tuple[int, int]] = []
+    disk.load(index, NOW + HOUR)
+    while due := index.take_due(NOW + HOUR, 1_000):
+        taken += due
+        disk.load(index, NOW + HOUR)
+    assert taken == expected
+    assert not index
+    assert index.next_event_ms() is None
+
+
 def test_trimmed_ledgers_leave_nothing_behind() -> None:
     index, disk = DelayedIndex(), Disk()
     for entry_id in range(4):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from magnetar.common.errors import StorageError
+from magnetar.common.errors import LedgerClosed, NotEnoughBookies, StorageError
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.ledger.managed_ledger import EntryCache, ManagedLedgerContext
 
@@ -180,5 +180,134 @@ def test_what_a_failed_cursor_ledger_lost_is_confirmed_only_with_the_next_one() 
             False,
             True,
         ]
+
+    scripted(scenario)
+
+
+def test_who_waits_for_a_topic_that_cannot_be_closed_in_order_hears_that_it_is_closed() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        creating = asyncio.create_task(topic.ledger.create_cursor("s", EARLIEST, {}))
+        await until(lambda: 1 in ledgers.ledgers and ledgers.ledgers[1].runs)  # and never confirmed
+        raising = asyncio.create_task(topic.ledger.raise_topic_epoch())
+        told: list[StorageError | None] = []
+        topic.ledger.flush_cursors(told.append)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(topic.ledger.close(), 10)
+        await asyncio.wait((creating, raising), timeout=1)
+        assert isinstance(creating.exception(), LedgerClosed)
+        assert isinstance(raising.exception(), LedgerClosed)
+        assert isinstance(told[0], LedgerClosed)
+
+    scripted(scenario)
+
+
+def test_what_waits_for_room_goes_out_while_its_topic_is_closed() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        topic.publish(1)
+        await until(lambda: 1 in ledgers.ledgers and ledgers.ledgers[1].runs)
+        ledger = ledgers.ledgers[1]
+        ledger.confirm()
+        ledger.room = 0  # others have taken all there is
+        topic.publish(1)
+        closing = asyncio.create_task(topic.ledger.close())
+        await asyncio.sleep(0.1)
+        ledger.room = 1_000
+        await until(lambda: len(ledger.runs) == 2, 1)
+        ledger.confirm()
+        await asyncio.wait_for(closing, 1)
+        assert numbers(topic) == [0, 1]
+
+    scripted(scenario)
+
+
+def test_what_waits_for_storage_that_refuses_is_given_back_while_its_topic_is_closed() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        ledgers.refusal = NotEnoughBookies("as the test wants it")
+        topic.publish(3)
+        await asyncio.sleep(0.01)
+        await asyncio.wait_for(topic.ledger.close(), 5)
+        assert topic.listener.refused == [b"0", b"1", b"2"]
+
+    scripted(scenario)
+
+
+def test_a_topic_whose_next_ledger_cannot_be_made_is_closed_without_it() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        topic.publish(1)
+        await until(lambda: 1 in ledgers.ledgers and ledgers.ledgers[1].runs)
+        ledgers.refusal = NotEnoughBookies("as the test wants it")
+        for _ in range(11):
+            topic.publish(1)
+        ledgers.ledgers[1].confirm()
+        await asyncio.sleep(1)
+        await asyncio.wait_for(topic.ledger.close(), 6)
+        assert numbers(topic) == list(range(12))
+        assert not head_of(process.world).open_ledgers
+
+    scripted(scenario)
+
+
+async def full_without_a_next_ledger(ledgers: ScriptedLedgers, topic: Topic) -> None:
+    """Ledger 1 is wholly confirmed and full, ledger 2 is full as well, and no other can be made."""
+    await two_open_ledgers(ledgers, topic)
+    ledgers.refusal = NotEnoughBookies("as the test wants it")
+    for _ in range(11):
+        topic.publish(1)
+    ledgers.ledgers[1].confirm()
+
+
+def test_while_the_next_ledger_cannot_be_made_an_exclusive_producer_gets_its_epoch() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        await full_without_a_next_ledger(ledgers, topic)
+        await asyncio.sleep(30)  # the longest pause between two tries
+        epoch = await asyncio.wait_for(topic.ledger.raise_topic_epoch(), 6)
+        assert head_of(process.world).topic_epoch == topic.ledger.topic_epoch == epoch > 0
+        assert list(ledgers.ledgers) == [2]
+
+    scripted(scenario)
+
+
+def test_while_the_next_ledger_cannot_be_made_what_nobody_needs_is_trimmed() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        await full_without_a_next_ledger(ledgers, topic)
+        await until(lambda: 1 not in ledgers.ledgers, 6)
+        assert [ref.id for ref in head_of(process.world).open_ledgers] == [2]
+        assert not keys_of(process.world, "intents")
+
+    scripted(scenario)
+
+
+def test_while_the_next_ledger_cannot_be_made_a_topic_can_be_terminated() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        await full_without_a_next_ledger(ledgers, topic)
+        ledgers.ledgers[2].confirm()
+        topic.ledger.seal()
+        assert await asyncio.wait_for(topic.ledger.terminate(), 6) == Position(2, 10)
+        again = await load_again(topic.ctx)
+        assert again.ledger.terminated
+        assert again.ledger.last_confirmed == Position(2, 10)
+
+    scripted(scenario)
+
+
+def test_the_next_ledger_is_made_once_it_can_be_whatever_else_there_is_to_do() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        changes: list[asyncio.Task[None]] = []
+
+        def change(properties: dict[str, str]) -> dict[str, str]:
+            if 3 not in ledgers.ledgers:
+                another()  # while this one is being written
+            return properties
+
+        def another() -> None:
+            changes.append(asyncio.create_task(topic.ledger.change_properties(change)))
+
+        await full_without_a_next_ledger(ledgers, topic)
+        another()
+        await asyncio.sleep(1)
+        assert len(changes) > 100
+        ledgers.refusal = None
+        await until(lambda: 3 in ledgers.ledgers, 6)
+        await asyncio.gather(*changes)
 
     scripted(scenario)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from magnetar.common.errors import (
@@ -15,6 +16,7 @@ from magnetar.common.errors import (
 )
 from magnetar.common.metadata.values import TERMINATED
 from magnetar.common.naming.position import EARLIEST, LATEST, Position
+from magnetar.ledger.ledger_store import LedgerWriter
 from magnetar.ledger.managed_ledger import (
     finish_intents,
 )
@@ -354,3 +356,52 @@ def test_all_who_close_it_at_once_return() -> None:
         assert len(topic.listener.confirmed) == 4
 
     simulated(scenario)
+
+
+def test_it_closes_although_somebody_waits_for_acknowledgements_that_are_on_their_way() -> None:
+    """Their flush is confirmed, and there is nothing left to write for whoever came meanwhile."""
+
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        cursor = await topic.ledger.create_cursor("s", EARLIEST, {})
+        for turns in range(30):
+            [position] = await topic.publish_confirmed()
+            cursor.ack(*position)
+            first = asyncio.create_task(topic.flushed())
+            await asyncio.sleep(0)
+            second = asyncio.create_task(topic.flushed())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            async with asyncio.timeout(5):
+                await asyncio.gather(first, second, *(topic.ledger.close() for _ in range(3)))
+            topic = await load_again(topic.ctx)
+            cursor = topic.ledger.cursors["s"]
+
+    simulated(scenario)
+
+
+def test_who_closes_it_just_before_another_has_closed_it_returns() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        writer = _SlowToClose()
+        topic.ledger._cursor_ledger.writer = cast("LedgerWriter", writer)
+        first = asyncio.create_task(topic.ledger.close())
+        await until(lambda: writer.closing)
+        second = asyncio.create_task(topic.ledger.close())
+        writer.closed.set()
+        async with asyncio.timeout(5):
+            await asyncio.gather(first, second)
+
+    simulated(scenario)
+
+
+class _SlowToClose:
+    """A writer that is closed when the test says so."""
+
+    def __init__(self) -> None:
+        self.closing = False
+        self.closed = asyncio.Event()
+
+    async def close(self) -> None:
+        self.closing = True
+        await self.closed.wait()

@@ -158,3 +158,56 @@ def test_a_quiet_topic_rolls_at_its_maximum_age_so_that_its_last_ledger_can_grow
         assert not ledger_ids(topic)
 
     simulated(scenario)
+
+
+def test_what_is_truncated_goes_although_it_would_be_kept() -> None:
+    ledgers = closed_at(0, 0, 0)
+    forever = Retention(FOREVER, FOREVER, truncated=Position(11, 4))
+    assert trimmable(ledgers, NOBODY, forever) == 2
+    assert trimmable(ledgers, Position(10, 4), forever) == 1, "a durable cursor needs the rest"
+    assert trimmable(ledgers, NOBODY, Retention(FOREVER, FOREVER, truncated=Position(11, 3))) == 1
+    assert Retention(1, 2).after(forever) == Retention(1, 2, truncated=Position(11, 4))
+
+
+def test_truncated_and_rolled_a_topic_is_empty_and_goes_on() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        ledger = topic.ledger
+        cursor = await ledger.create_cursor("sub", EARLIEST, {})
+        ledger.retain(Retention(FOREVER, FOREVER))
+        await topic.publish_confirmed(3)
+        end = ledger.last_confirmed
+        ledger.retain(Retention(FOREVER, FOREVER, truncated=end))
+        ledger.roll()
+        await asyncio.sleep(1)
+        assert ledger.entries == 3, "the cursor has not passed it"
+        cursor.ack_cumulative(end)
+        await topic.flushed()
+        await until(lambda: not ledger_ids(topic))
+        ledger.retain(Retention(FOREVER, 10_000))
+        (position, *_) = await topic.publish_confirmed(2)
+        assert position > end
+        ledger.roll()
+        await asyncio.sleep(1)
+        assert ledger.entries == 2, "what came afterwards is kept"
+        await ledger.close()
+        again = await load_again(topic.ctx)
+        assert again.ledger.entries == cursor.backlog() == 2
+
+    simulated(scenario)
+
+
+def test_a_roll_of_what_nobody_writes_to_does_no_harm() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        for _ in range(2):
+            topic.ledger.roll()
+            await asyncio.sleep(1)
+        await topic.publish_confirmed(1)
+        topic.publish(2)
+        topic.ledger.roll()
+        topic.publish(3)
+        await topic.published_all()
+        assert topic.ledger.last_confirmed.entry_id == 2
+
+    simulated(scenario)

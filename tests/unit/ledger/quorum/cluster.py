@@ -62,6 +62,17 @@ class Cluster:
         return self.server.get(self.keys.under_replicated(ref.id)) is not None
 
 
+def replicated(cluster: Cluster, writer: QuorumLedgerWriter, last: int) -> bool:
+    """Every entry is on its whole write set by metadata, but for recorded gaps."""
+    layout, gaps = writer.layout, cluster.gaps(writer.ref)
+    return all(
+        entry_id in cluster.bookies[bookie_id].entry_ids(writer.ref)
+        or any(each == bookie_id and first <= entry_id <= end for each, first, end in gaps)
+        for entry_id in range(last + 1)
+        for bookie_id in layout.bookies_of(entry_id)
+    )
+
+
 def simulate(act: Callable[[Cluster], Coroutine[Any, Any, None]], *bookie_ids: str, **config: Any) -> None:
     """Run `act` on clusters of several seeds (which move delays and the choice of bookies)."""
     for seed in range(5):

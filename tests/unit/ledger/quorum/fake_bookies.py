@@ -69,6 +69,9 @@ class FakeBookie:
         """Every append that arrived, in order."""
         self.explicit_lacs: list[tuple[int, int]] = []
         self.hints: list[LedgerRef] = []
+        self.asked = 0
+        """How often it was asked for its last add confirmed."""
+        self.answers_after_s = 0.001
         self._held: list[tuple[AppendDone, Code.ValueType]] = []
 
     @property
@@ -159,6 +162,7 @@ class FakeBookie:
         return ReadAnswer(records, code, -1 if code == OK else entry_id, "")
 
     async def read_lac(self, ref: LedgerRef, *, above: int = -1, wait_ms: int = 0) -> LedgerState:
+        self.asked += 1
         await self._reach()
         return self._state(ref)
 
@@ -200,7 +204,7 @@ class FakeBookie:
         )
 
     async def _reach(self) -> None:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(self.answers_after_s)
         if not self.up:
             raise BookieUnreachable(f"{self.bookie_id} is down")
 

@@ -11,21 +11,9 @@ from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, dec
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LOG_FAILED, READ_ONLY
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.quorum.ledger_metadata import OPEN_GAP_END
-from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 
 from tests.unit.ledger.ledger_store_contract import Heard
-from tests.unit.ledger.quorum.cluster import Cluster, entries, others, simulate, until
-
-
-def replicated(cluster: Cluster, writer: QuorumLedgerWriter, last: int) -> bool:
-    """Every entry is on its whole write set by metadata, but for recorded gaps."""
-    layout, gaps = writer.layout, cluster.gaps(writer.ref)
-    return all(
-        entry_id in cluster.bookies[bookie_id].entry_ids(writer.ref)
-        or any(each == bookie_id and first <= entry_id <= end for each, first, end in gaps)
-        for entry_id in range(last + 1)
-        for bookie_id in layout.bookies_of(entry_id)
-    )
+from tests.unit.ledger.quorum.cluster import Cluster, entries, others, replicated, simulate, until
 
 
 def test_a_failed_bookie_is_replaced_from_lac_plus_one_and_the_newcomer_gets_what_followed() -> None:
@@ -246,39 +234,6 @@ def test_a_gap_ends_when_another_bookie_comes_up() -> None:
         await until(lambda: not writer.adds, "everything answered")
         assert cluster.bookies["b9"].entry_ids(writer.ref) == [4]
         assert replicated(cluster, writer, 4)
-
-    simulate(act)
-
-
-def test_a_bookie_that_comes_back_takes_its_place_again_and_its_gap_ends() -> None:
-    async def act(cluster: Cluster) -> None:
-        writer = await cluster.create()
-        writer.append(entries(0, 2))
-        await asyncio.sleep(0.1)
-        cluster.bookies.take_down("b1")
-        writer.append(entries(2, 4))
-        await until(lambda: not writer.adds, "the gap is recorded")
-        cluster.bookies.bring_up("b1")
-        await until(lambda: cluster.gaps(writer.ref) == [("b1", 2, 5)], "the gap has an end")
-        writer.append(entries(6, 2))
-        await until(lambda: not writer.adds, "everything answered")
-        assert cluster.bookies["b1"].entry_ids(writer.ref) == [0, 1, 6, 7]
-        assert len(cluster.fragments(writer.ref)) == 1, "the same bookies: no new fragment"
-        assert replicated(cluster, writer, 7)
-
-    simulate(act)
-
-
-def test_a_bookie_that_failed_alone_is_not_tried_again_at_once() -> None:
-    async def act(cluster: Cluster) -> None:
-        writer = await cluster.create()
-        cluster.bookies["b1"].up = False  # and still registered
-        for entry_id in range(60):
-            writer.append(entries(entry_id))
-            await asyncio.sleep(1)
-        assert cluster.gaps(writer.ref) == [("b1", 0, OPEN_GAP_END)], "one gap, however often it was tried"
-        assert cluster.server.revision < 12, "tried less and less often"
-        assert "b1" in cluster.store.placement.quarantine, "and then no more"
 
     simulate(act)
 

@@ -91,11 +91,13 @@ def must_stop(placement: Placement, trouble: Trouble) -> bool:
     return len(trouble.certain(placement, n)) < striping.write_quorum - striping.ack_quorum + 1
 
 
-def play(striping: Striping, scenario: Callable[[ReplicaWorld], Coroutine[None, None, None]]) -> None:
+def play(
+    striping: Striping, scenario: Callable[[ReplicaWorld], Coroutine[None, None, None]], spares: int = 0
+) -> None:
     loop = SimLoop(1)
 
     async def main() -> None:
-        await scenario(ReplicaWorld(loop, striping))
+        await scenario(ReplicaWorld(loop, striping, spares))
 
     run(loop, main())
 
@@ -178,6 +180,44 @@ def test_recovery_stops_when_it_must_and_only_then(placement: Placement, data: s
             assert must_stop(placement, trouble)
 
     play(striping, scenario)
+
+
+@given(placements(), st.data())
+@settings(max_examples=200)
+def test_recovery_waits_shortly_for_bookies_that_do_not_answer_though_enough_do(
+    placement: Placement, data: st.DataObject
+) -> None:
+    """Of the ensemble or of those that could take their places, from the beginning or from a moment on."""
+    striping = placement.striping
+    positions = st.integers(0, striping.ensemble_size - 1)
+    spare = striping.write_quorum - striping.ack_quorum
+    quiet = data.draw(st.frozensets(positions, max_size=spare))
+    spares = data.draw(st.lists(st.booleans(), max_size=3))
+    from_s = data.draw(st.floats(0, 0.02))
+
+    async def scenario(world: ReplicaWorld) -> None:
+        for n, having in enumerate(placement.copies):
+            world.put(range(n, n + 1), sorted(having))
+        for position, bookie_id in enumerate(world.ensemble):
+            world.bookies[bookie_id].lac = placement.lacs[position]
+        silent = [
+            *(world.ensemble[p] for p in quiet),
+            *(b for b, s in zip(world.spares, spares, strict=True) if s),
+        ]
+
+        def fall_silent() -> None:
+            for bookie_id in silent:
+                world.bookies[bookie_id].silent = True
+
+        world.loop.call_later(from_s, fall_silent)
+        try:
+            _, closed = await world.recovery(batch_bytes=16).recover(REF)
+        except NotEnoughBookies:
+            return  # they were needed
+        assert closed.last_entry_id >= placement.confirmed
+        assert world.loop.time() < 5
+
+    play(striping, scenario, len(spares))
 
 
 @given(placements())

@@ -47,6 +47,26 @@ def test_a_straggler_is_replaced_once_the_others_have_the_batch() -> None:
     in_world(scenario, spares=1)
 
 
+@pytest.mark.parametrize("spares", [1, 2])
+def test_a_replacement_that_does_not_answer_is_no_longer_waited_for_than_whom_it_replaces(
+    spares: int,
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        world.bookies["b"].silent = world.bookies["d"].silent = True
+        writing = rewriter(world)
+        await writing.write([a_run(2, 5)])
+        await writing.write([a_run(6, 7)])
+        assert world.loop.time() < 0.7
+        gaps = writing.gaps(7)
+        if spares == 1:
+            assert gaps == [Gap("d", 2, 7)]
+        else:
+            assert writing.layout.last_fragment == Fragment(2, ("a", "e", "c"))
+            assert not gaps
+
+    in_world(scenario, spares=spares)
+
+
 def test_a_replacement_that_fails_as_well_is_replaced() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         world.bookies["b"].takes_appends = world.bookies["d"].takes_appends = False

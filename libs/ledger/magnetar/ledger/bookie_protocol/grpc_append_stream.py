@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.rpc.options import status_line
 from magnetar.ledger.bookie_protocol.bookie_client import AppendDone, EncodedAppend
 from magnetar.ledger.bookie_protocol.bookie_pb2 import AppendResults
 from magnetar.ledger.bookie_protocol.grpc_methods import BATCH_BYTES_MAX, FIRST_BATCH
@@ -135,8 +136,3 @@ class AppendStream:
             self.lose(f"an append was not answered within {self._timeout_s:g} s")
             return
         self._timer = self._loop.call_later(self._timeout_s / 4, self._look_at_oldest)
-
-
-def status_line(code: grpc.StatusCode, details: str | None) -> str:
-    """A gRPC status as text."""
-    return f"{code.name}: {details}" if details else code.name

@@ -15,6 +15,7 @@ import grpc
 from google.protobuf.message import Message
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.rpc.options import ChannelOptions, channel_options, status_line
 from magnetar.ledger.bookie_protocol.bookie_client import (
     AppendDone,
     BookieUnreachable,
@@ -39,7 +40,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     Record,
 )
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerRef as WireRef
-from magnetar.ledger.bookie_protocol.grpc_append_stream import AppendStream, status_line
+from magnetar.ledger.bookie_protocol.grpc_append_stream import AppendStream
 from magnetar.ledger.bookie_protocol.grpc_methods import (
     APPEND,
     CLEAR_LIMBO,
@@ -51,9 +52,7 @@ from magnetar.ledger.bookie_protocol.grpc_methods import (
     READ,
     READ_LAC,
     VERSION_METADATA,
-    ChannelOptions,
     Method,
-    message_options,
     method_path,
 )
 from magnetar.ledger.bookie_protocol.records import encode_lac
@@ -92,19 +91,7 @@ class ClientOptions:
 
     def channel_options(self) -> ChannelOptions:
         """For channels: their own connection each, dead peers noticed, quick to connect again."""
-        return [
-            *message_options(self.message_bytes_max),
-            # Channels of equal options share a connection otherwise: appends would wait behind reads.
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.keepalive_time_ms", 10_000),
-            ("grpc.keepalive_timeout_ms", 5_000),
-            ("grpc.min_reconnect_backoff_ms", int(self.connect_timeout_s * 1000)),
-            ("grpc.initial_reconnect_backoff_ms", 50),
-            ("grpc.max_reconnect_backoff_ms", int(self.reopen_after_max_s * 1000)),
-            ("grpc.enable_retries", 0),
-            ("grpc.service_config_disable_resolution", 1),
-            ("grpc.enable_http_proxy", 0),
-        ]
+        return channel_options(self.message_bytes_max, self.connect_timeout_s, self.reopen_after_max_s)
 
 
 class GrpcBookieClient:
@@ -185,6 +172,9 @@ class GrpcBookieClient:
                     break
         except grpc.aio.AioRpcError as error:
             raise self._unreachable(READ, error) from None
+        except asyncio.CancelledError:
+            self._check_canceled(READ)
+            raise
         if part is None:
             raise BookieUnreachable(f"bookie {self._bookie_id} ended a read without an answer")
         return ReadAnswer(records, part.code, part.stopped_at, part.reason)
@@ -233,6 +223,9 @@ class GrpcBookieClient:
             )(request, timeout=timeout_s, metadata=VERSION_METADATA)
         except grpc.aio.AioRpcError as error:
             raise self._unreachable(method, error) from None
+        except asyncio.CancelledError:
+            self._check_canceled(method)
+            raise
         assert isinstance(answer, kind)
         return answer
 
@@ -247,6 +240,13 @@ class GrpcBookieClient:
     def _unreachable(self, method: Method, error: grpc.aio.AioRpcError) -> BookieUnreachable:
         line = status_line(error.code(), error.details())
         return BookieUnreachable(f"{method.name} of bookie {self._bookie_id}: {line}")
+
+    def _check_canceled(self, method: Method) -> None:
+        """Raises BookieUnreachable unless it is the caller that was canceled: then its channel was closed."""
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            what = f"{method.name} of bookie {self._bookie_id}"
+            raise BookieUnreachable(f"{what}: the connection was closed meanwhile") from None
 
     def _open_stream(self) -> AppendStream | None:
         if self._closed or self._loop.time() < self._reopen_at:

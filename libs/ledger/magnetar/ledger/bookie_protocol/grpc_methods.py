@@ -7,7 +7,7 @@ once, so nothing is gained by a message object in between.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from google.protobuf.message import Message
 from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
@@ -39,8 +39,6 @@ BATCH_BYTES_MAX: Final = 1 << 20
 
 MESSAGE_BYTES_MAX: Final = 6 << 20
 """Longest message either side takes: the largest entry (5 MiB), its header, and room for both to change."""
-
-ChannelOptions: TypeAlias = list[tuple[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +75,3 @@ VERSION_METADATA: Final = ((VERSION_KEY, str(PROTOCOL_VERSION)),)
 
 FIRST_BATCH: Final = AppendBatch(protocol_version=PROTOCOL_VERSION).SerializeToString()
 """What a stream's first message begins with."""
-
-
-def message_options(message_bytes_max: int) -> ChannelOptions:
-    """Limits for a channel or a server, and what makes streams of large messages quick."""
-    return [
-        ("grpc.max_receive_message_length", message_bytes_max),
-        ("grpc.max_send_message_length", message_bytes_max),
-        ("grpc.http2.max_frame_size", 1 << 20),
-        ("grpc.http2.lookahead_bytes", 1 << 20),
-    ]

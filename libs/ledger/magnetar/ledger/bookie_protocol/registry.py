@@ -3,20 +3,22 @@
 A registration is a hint. One that is gone means that its bookie lost its session, which may be metadata's
 trouble: its address stays known, so that what is on it can still be read. While metadata does not answer,
 everything stays as it was.
+
+In which rack a bookie is, an operator may say in metadata, too: that comes before what the bookie says.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from magnetar.common.errors import DataCorruption, MetadataError, UnsupportedFormat, WatchLost
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
-from magnetar.common.metadata.values import BookieRegistration, decode
+from magnetar.common.metadata.values import BookieRack, BookieRegistration, decode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.task_owner import TaskOwner
 
@@ -32,7 +34,7 @@ ADDRESSES_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class BookieInfo:
-    """A bookie as it registered itself."""
+    """A bookie as it registered itself, its rack as an operator says if one does."""
 
     bookie_id: str
     address: str
@@ -52,11 +54,14 @@ class BookieRegistry:
     def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
         self._metadata = metadata
         self._keys = keys
+        self._registered: dict[str, BookieInfo] = {}
+        self._racks: dict[str, str] = {}
         self._up: dict[str, BookieInfo] = {}
         self._addresses: dict[str, str] = {}
         self._listeners: list[Callable[[], None]] = []
         self._tasks = TaskOwner("bookie registry")
-        self._listed = asyncio.Event()
+        self._registrations_listed = asyncio.Event()
+        self._racks_listed = asyncio.Event()
 
     @property
     def bookies(self) -> Mapping[str, BookieInfo]:
@@ -77,18 +82,31 @@ class BookieRegistry:
 
     async def start(self) -> None:
         """Follow from now on; returns once the registrations are known. Waits while metadata is away."""
-        self._tasks.spawn(self._follow(), "follow")
-        await self._listed.wait()
+        keys = self._keys
+        racks = _Followed(
+            keys.bookie_racks_prefix, keys.bookie_of_rack, self._racks, _rack, self._racks_listed
+        )
+        registrations = _Followed(
+            keys.bookies_prefix,
+            keys.bookie_id_of,
+            self._registered,
+            _info,
+            self._registrations_listed,
+        )
+        self._tasks.spawn(self._follow(racks), "follow racks")
+        await self._racks_listed.wait()
+        self._tasks.spawn(self._follow(registrations), "follow")
+        await self._registrations_listed.wait()
 
     async def close(self) -> None:
         """Follow no more; what is known stays. Idempotent."""
         await self._tasks.close()
 
-    async def _follow(self) -> None:
+    async def _follow(self, what: _Followed) -> None:
         wait_s = RETRY_AFTER_S
         while True:
             try:
-                await self._follow_one_watch()
+                await self._follow_one_watch(what)
                 return  # the store is closed
             except WatchLost:
                 wait_s = RETRY_AFTER_S
@@ -97,39 +115,42 @@ class BookieRegistry:
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, RETRY_AFTER_MAX_S)
 
-    async def _follow_one_watch(self) -> None:
-        prefix = self._keys.bookies_prefix
-        watch = self._metadata.watch(prefix)
+    async def _follow_one_watch(self, what: _Followed) -> None:
+        watch = self._metadata.watch(what.prefix)
         try:
-            listing = await self._metadata.children(prefix)
+            listing = await self._metadata.children(what.prefix)
             before = dict(self._up)
-            self._up.clear()
+            what.known.clear()
             for item in listing.items:
-                self._apply(item.key, item.value)
-            self._listed.set()
+                what.apply(what.bookie_of(item.key), item.value)
+            for bookie_id in {*before, *self._registered}:
+                self._combine(bookie_id)
+            what.listed.set()
             if self._up != before:
                 self._changed()
             async for event in watch:
                 if event.version > listing.revision:
-                    before_event = self._up.get(self._keys.bookie_id_of(event.key))
-                    if self._apply(event.key, event.value) != before_event:
+                    bookie_id = what.bookie_of(event.key)
+                    before_event = self._up.get(bookie_id)
+                    what.apply(bookie_id, event.value)
+                    self._combine(bookie_id)
+                    if self._up.get(bookie_id) != before_event:
                         self._changed()
         finally:
             await watch.aclose()
 
-    def _apply(self, key: str, value: bytes | None) -> BookieInfo | None:
-        """Take over one registration, or its end; returns what is known of that bookie now."""
-        bookie_id = self._keys.bookie_id_of(key)
-        info = None if value is None else _info(bookie_id, value)
+    def _combine(self, bookie_id: str) -> None:
+        """What is known of one bookie now: its registration, and its rack as somebody else says."""
+        info = self._registered.get(bookie_id)
         if info is None:
             self._up.pop(bookie_id, None)
-            return None
-        self._up[bookie_id] = info
+            return
+        rack = self._racks.get(bookie_id)
+        self._up[bookie_id] = info if rack is None else replace(info, rack=rack)
         self._addresses.pop(bookie_id, None)  # the newest go last
         self._addresses[bookie_id] = info.address
         if len(self._addresses) > ADDRESSES_MAX:
             del self._addresses[next(iter(self._addresses))]
-        return info
 
     def _changed(self) -> None:
         for listener in self._listeners:
@@ -137,6 +158,34 @@ class BookieRegistry:
                 listener()
             except Exception:
                 log.exception("a change of bookies could not be handled")
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """Keys of metadata, each about one bookie, and what they say."""
+
+    prefix: str
+    bookie_of: Callable[[str], str]
+    known: dict[str, Any]
+    read: Callable[[str, bytes], Any]
+    """The value as it is kept; None when it cannot be read."""
+    listed: asyncio.Event
+
+    def apply(self, bookie_id: str, value: bytes | None) -> None:
+        """Take over one key, or its end."""
+        found = None if value is None else self.read(bookie_id, value)
+        if found is None:
+            self.known.pop(bookie_id, None)
+        else:
+            self.known[bookie_id] = found
+
+
+def _rack(bookie_id: str, value: bytes) -> str | None:
+    try:
+        return decode(BookieRack, value).rack
+    except (DataCorruption, UnsupportedFormat) as error:
+        log.error("the rack of a bookie cannot be read", bookie=bookie_id, reason=str(error))
+        return None
 
 
 def _info(bookie_id: str, value: bytes) -> BookieInfo | None:

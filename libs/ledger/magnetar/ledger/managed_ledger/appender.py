@@ -33,13 +33,13 @@ from magnetar.common.errors import (
 from magnetar.common.metadata.store import Op, Put
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
-from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Run
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerRef, Run
 from magnetar.ledger.managed_ledger import rollover
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import finish_quietly
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpans
-from magnetar.ledger.managed_ledger.open_ledger import OpenLedger, closing_ops
-from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, ref_value
+from magnetar.ledger.managed_ledger.open_ledger import OpenLedger, closing_ops, open_next
+from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
 
 log = get_logger(__name__)
 
@@ -175,8 +175,7 @@ class Appender:
             raise type(self.blocked)(*self.blocked.args)
         if self._queued_bytes and self._queued_bytes + run.byte_length > self.ctx.config.queued_bytes_max:
             raise Backpressure(f"{self._queued_bytes} bytes of {self._topic} wait for their ledger already")
-        if self._queue is None:
-            self._queue = deque()
+        self._queue = self._queue or deque()
         self._queue.append((run, context))
         self._queued_bytes += run.byte_length
         self._kick()
@@ -205,7 +204,7 @@ class Appender:
     def block(self, error: StorageError) -> None:
         """Nothing more may wait for a ledger, and what waits does so for a bounded time."""
         self.blocked = error
-        if self._hold_timer is None and self.refused is None:
+        if self._hold_timer is None:
             self._hold_timer = asyncio.get_running_loop().call_later(_HOLD_S, self._give_back)
 
     def _give_back(self) -> None:
@@ -228,6 +227,12 @@ class Appender:
         self._retry_timer = None
         self._drain_queue()
 
+    def prepare(self) -> None:
+        """Make a ledger already, for a publish that is expected at any moment."""
+        if self.refused is None and not self.ledgers:
+            self._roll_wanted = True
+            self._kick()
+
     @property
     def pending_entries(self) -> int:
         """Entries that were taken and are not confirmed."""
@@ -240,8 +245,15 @@ class Appender:
         """True when nothing waits or is on its way."""
         return not self._queue and not self._pending
 
+    def refuse(self, error: StorageError) -> None:
+        """Take nothing more; what was taken is still confirmed, or given back."""
+        self.refused = self.refused or error
+        if self._roll_timer is not None:
+            self._roll_timer.cancel()
+            self._roll_timer = None
+
     def stop(self, error: StorageError) -> None:
-        """Take nothing more, and no more timers."""
+        """Take nothing more, and no more timers: what was taken is never decided."""
         self.refused = error
         for timer in (self._roll_timer, self._retry_timer, self._backoff_timer, self._hold_timer):
             if timer is not None:
@@ -372,7 +384,9 @@ class Appender:
             return self._close_oldest
         if self._backoff_timer is not None:
             return None
-        if len(self.ledgers) < 2 and (self._roll_wanted or (self.current is None and self._queue)):
+        # Nothing more comes to a topic that refuses: what it has can end in the ledger that is open.
+        roll_wanted = self._roll_wanted and self.refused is None
+        if len(self.ledgers) < 2 and (roll_wanted or (self.current is None and self._queue)):
             return self._make_next
         return None
 
@@ -383,45 +397,9 @@ class Appender:
 
     async def _make_next(self) -> None:
         """Make a ledger that the head names, and go on with it."""
-        ctx, head = self.ctx, self._head
-        await head.sync()
-        opened: OpenLedger | None = None
-        early: list[tuple[StorageError, int]] = []
-        put: Put | None = None
-
-        def with_ops(ref: LedgerRef) -> Sequence[Op]:
-            nonlocal put
-            value = head.decode()
-            value.open_ledgers.append(ref_value(ref))
-            put = head.put(value)
-            return [put]
-
-        def on_confirmed(last_confirmed: int) -> None:
-            if opened is not None:
-                self._ledger_confirmed(opened, last_confirmed)
-
-        def on_failed(error: StorageError, last_confirmed: int) -> None:
-            if opened is None:
-                early.append((error, last_confirmed))
-            else:
-                self._failed(opened, error, last_confirmed)
-
-        try:
-            writer = await ctx.ledgers.create(
-                LedgerListener(on_confirmed=on_confirmed, on_failed=on_failed),
-                ensemble_size=ctx.config.ensemble_size,
-                write_quorum=ctx.config.write_quorum,
-                ack_quorum=ctx.config.ack_quorum,
-                properties={"topic": self._topic, "kind": "entries"},
-                with_ops=with_ops,
-            )
-        except VersionMismatch as error:
-            raise head.explain(error) from error
-        except UnknownOutcome as error:
-            raise await head.unknown() or error from error
-        assert put is not None, "the ledger was made together with the head"
-        head.written(put)
-        opened = OpenLedger(writer, ctx.clock.wall_ms())
+        opened, early = await open_next(
+            self.ctx, self._head, self._topic, self._ledger_confirmed, self._failed
+        )
         if all(ledger.error is None for ledger in self.ledgers):
             # Else the one before failed meanwhile: what it loses comes first.
             self.current = opened
@@ -489,8 +467,7 @@ class Appender:
             for run, context in self._pending or ()
         ]
         self._pending = deque()
-        if self._queue is None:
-            self._queue = deque()
+        self._queue = self._queue or deque()
         self._queue.extendleft(reversed(again))
         self._queued_bytes += sum(run.byte_length for run, _ in again)
         log.info("runs are written again", topic=self._topic, runs=len(again))

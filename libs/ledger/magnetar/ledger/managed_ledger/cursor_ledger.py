@@ -366,6 +366,8 @@ class CursorLedger:
         self._confirmed(flush.marks, flush.waiting)
         if not self._rolling and (self._waiting or self._records or self._flush_wanted or self._proofs):
             self._start()
+            if not self.busy:
+                self._on_flushed()  # nothing was left to write: nobody else says that all is quiet
 
     def _confirmed(self, marks: Sequence[_Mark], waiting: list[Done]) -> None:
         for marked, mark in marks:

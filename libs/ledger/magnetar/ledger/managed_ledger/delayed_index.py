@@ -154,11 +154,12 @@ class DelayedIndex:
     def take_due(self, now_ms: int, entries_max: int) -> list[tuple[int, int]]:
         """Remove and return entries that are due, (ledger id, entry id), by time and then by position.
 
-        None that would come after an entry of a chunk that is still to be loaded.
+        None that would come after an entry of a chunk that is still to be loaded. The first of that chunk may
+        be in the heap too, from a record that an earlier owner left: it goes, or neither would ever move.
         """
         end = pack(now_ms + 1, 0, 0)
         if self._chunks:
-            end = min(end, self._chunks[0].first_key)
+            end = min(end, self._chunks[0].first_key + 1)
         heap, bitmaps = self._heap, self._bitmaps
         due: list[tuple[int, int]] = []
         while heap and heap[0] < end and len(due) < entries_max:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import delete_topic_intent_id
-from magnetar.common.metadata.store import ABSENT, Delete, Op, Put
+from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, Delete, Op, Put
 from magnetar.common.metadata.values import Counter, Intent, TopicHead, decode, encode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName
@@ -18,6 +18,7 @@ log = get_logger(__name__)
 
 _ATTEMPTS_MAX = 5
 _CREATED_AT_ONCE = 100
+_OPS_OF_A_DELETION = 2
 
 
 async def create_managed_ledgers(
@@ -68,37 +69,67 @@ async def _create_some(
 
 
 async def delete_managed_ledger(ctx: ManagedLedgerContext, name: str, with_it: Sequence[Op] = ()) -> None:
-    """Delete a topic with its ledgers and cursors; close it first when it is loaded. Idempotent.
+    """Delete one topic; see `delete_managed_ledgers`."""
+    await delete_managed_ledgers(ctx, [name], with_it)
 
-    `with_it`: what else goes in the transaction that takes the topic away.
-    The intent is recorded in the transaction that removes the head, so a crash leaves the topic whole or a
-    deletion that the next `finish_intents` goes on with.
+
+def deleted_at_once(with_it: Sequence[Op] = ()) -> int:
+    """How many topics fit in one transaction with these operations."""
+    return (TXN_OPS_MAX - len(with_it)) // _OPS_OF_A_DELETION
+
+
+async def delete_managed_ledgers(
+    ctx: ManagedLedgerContext, names: Sequence[str], with_it: Sequence[Op] = ()
+) -> None:
+    """Delete topics, all or none, with their ledgers and cursors; close those that are loaded. Idempotent.
+
+    `with_it`: what else goes in the transaction that takes the topics away; there has to be room for them
+    (`deleted_at_once`), and without any topic there is no transaction. Raises VersionMismatch when a guard
+    among it fails, MetadataError. The topics that are there at first are deleted, and none of their names
+    that comes after them.
+    The intents are recorded in the transaction that removes the heads, so a crash leaves the topics whole or
+    deletions that the next `finish_intents` goes on with.
     """
-    key = ctx.keys.topic_head(TopicName.parse(name))
+    keys = [ctx.keys.topic_head(TopicName.parse(name)) for name in names]
+    meant: dict[str, int] | None = None
     for _ in range(_ATTEMPTS_MAX):
-        found = await ctx.metadata.get(key)
-        if found is None:
+        found = [item for key in keys if (item := await ctx.metadata.get(key)) is not None]
+        heads = {item.key: decode(TopicHead, item.value) for item in found}
+        if meant is None:
+            meant = {key: head.creation_id for key, head in heads.items()}
+        doomed = [item for item in found if meant.get(item.key) == heads[item.key].creation_id]
+        if not doomed:
             return
-        head = decode(TopicHead, found.value)
-        intent_id = delete_topic_intent_id(head.creation_id)
-        intent = Intent(id=intent_id, created_ms=ctx.clock.wall_ms())
-        intent.delete_topic.name = name
-        intent.delete_topic.creation_id = head.creation_id
-        intent.delete_topic.ledgers.extend(head.open_ledgers)
-        if head.HasField("cursor_ledger"):
-            intent.delete_topic.ledgers.append(head.cursor_ledger)
-        intent_key = ctx.keys.intent(intent_id)
+        intents = [_intent_to_delete(ctx, item.key, heads[item.key]) for item in doomed]
+        ops: list[Op] = [Put(ctx.keys.intent(intent.id), encode(intent)) for intent in intents]
+        ops += [Delete(item.key, item.version) for item in doomed]
         try:
-            await ctx.metadata.commit([Put(intent_key, encode(intent)), Delete(key, found.version), *with_it])
-        except (VersionMismatch, UnknownOutcome):
-            continue
+            await ctx.metadata.commit([*ops, *with_it])
+        except VersionMismatch as error:
+            if error.key not in heads:
+                raise
+        except UnknownOutcome:
+            pass
+        else:
+            break
+    else:
+        raise MetadataError(f"topic {names[0]}, or others with it, keeps changing while it is deleted")
+    for intent in intents:
         try:
-            await finish_delete_topic(ctx, intent_key, intent)
+            await finish_delete_topic(ctx, ctx.keys.intent(intent.id), intent)
         except MagnetarError as error:
             # The topic is gone for everybody; what is left of it is the next `finish_intents`' work.
-            log.warning("deleted topic has ledgers left", topic=name, error=str(error))
-        return
-    raise MetadataError(f"topic {name} keeps changing while it is deleted")
+            log.warning("deleted topic has ledgers left", topic=intent.delete_topic.name, error=str(error))
+
+
+def _intent_to_delete(ctx: ManagedLedgerContext, key: str, head: TopicHead) -> Intent:
+    intent = Intent(id=delete_topic_intent_id(head.creation_id), created_ms=ctx.clock.wall_ms())
+    intent.delete_topic.name = ctx.keys.topic_of_head(key).full
+    intent.delete_topic.creation_id = head.creation_id
+    intent.delete_topic.ledgers.extend(head.open_ledgers)
+    if head.HasField("cursor_ledger"):
+        intent.delete_topic.ledgers.append(head.cursor_ledger)
+    return intent
 
 
 async def managed_ledger_exists(ctx: ManagedLedgerContext, name: str) -> bool:

@@ -2,13 +2,16 @@
 
 A crash between the two leaves the intent, and whoever runs `finish_intents` next does the rest; nothing is
 orphaned (storage contract, section 4). Everything here may be done twice.
+
+A ledger in the making has an intent until something names it. So the transaction that deletes a ledger holds
+its intent at the version that was read: an intent that is gone by then says that the ledger is in use.
 """
 
 from __future__ import annotations
 
-from magnetar.common.errors import MagnetarError
+from magnetar.common.errors import MagnetarError, VersionMismatch
 from magnetar.common.metadata.keys import delete_ledger_intent_id
-from magnetar.common.metadata.store import ANY_VERSION, Delete, Put
+from magnetar.common.metadata.store import ANY_VERSION, Delete, Put, Versioned
 from magnetar.common.metadata.values import Intent, TopicLedger, decode, encode
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import LedgerRef
@@ -29,8 +32,10 @@ def delete_ledger_intent(
 
 
 async def finish_delete_ledger(ctx: ManagedLedgerContext, ref: LedgerRef) -> None:
-    """Do what a recorded intent says, and remove it in the same transaction."""
-    await ctx.ledgers.delete(ref, with_ops=[Delete(ctx.keys.intent(delete_ledger_intent_id(ref.id)))])
+    """Do what a recorded intent says, and remove it in the same transaction; nothing when there is none."""
+    found = await ctx.metadata.get(ctx.keys.intent(delete_ledger_intent_id(ref.id)))
+    if found is not None:
+        await _delete_ledger(ctx, ref, found)
 
 
 async def finish_quietly(ctx: ManagedLedgerContext, ref: LedgerRef) -> None:
@@ -53,14 +58,19 @@ async def finish_intents(ctx: ManagedLedgerContext, *, age_min_ms: int = 0) -> i
     for item in (await ctx.metadata.children(ctx.keys.intents_prefix)).items:
         try:
             intent = decode(Intent, item.value)
-            if now_ms - intent.created_ms < age_min_ms:
+            # Without a least age the clock does not matter, which may have been set back.
+            is_young = age_min_ms and now_ms - intent.created_ms < age_min_ms
+            if is_young or not _is_ours(intent):
                 continue
-            await _finish(ctx, item.key, intent)
+            finished += await _finish(ctx, item, intent)
         except MagnetarError as error:
             log.warning("intent not finished", intent=item.key, error=str(error))
-        else:
-            finished += 1
     return finished
+
+
+def _is_ours(intent: Intent) -> bool:
+    """Namespaces and tenants are deleted by brokers."""
+    return intent.WhichOneof("target") in ("delete_ledger", "delete_topic")
 
 
 async def finish_delete_topic(ctx: ManagedLedgerContext, key: str, intent: Intent) -> None:
@@ -75,10 +85,23 @@ async def finish_delete_topic(ctx: ManagedLedgerContext, key: str, intent: Inten
     log.info("topic deleted", topic=target.name)
 
 
-async def _finish(ctx: ManagedLedgerContext, key: str, intent: Intent) -> None:
+async def _finish(ctx: ManagedLedgerContext, item: Versioned, intent: Intent) -> bool:
     if intent.WhichOneof("target") == "delete_topic":
-        await finish_delete_topic(ctx, key, intent)
-        return
+        await finish_delete_topic(ctx, item.key, intent)
+        return True
     ref = read_ref(intent.delete_ledger.ref)
-    await ctx.ledgers.delete(ref, with_ops=[Delete(key)])
-    log.info("ledger deleted by its intent", ledger=ref.id)
+    done = await _delete_ledger(ctx, ref, item)
+    if done:
+        log.info("ledger deleted by its intent", ledger=ref.id)
+    return done
+
+
+async def _delete_ledger(ctx: ManagedLedgerContext, ref: LedgerRef, intent: Versioned) -> bool:
+    """False when the intent is not what it was: somebody finished it, or the ledger came to be of use."""
+    try:
+        await ctx.ledgers.delete(ref, with_ops=[Delete(intent.key, intent.version)])
+    except VersionMismatch as error:
+        if error.key != intent.key:
+            raise
+        return False
+    return True

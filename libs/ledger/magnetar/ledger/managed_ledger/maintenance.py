@@ -20,15 +20,26 @@ _BACKOFF_MAX_S: Final = 5.0
 
 
 async def maintain(
-    topic: str, appender: Appender, next_step: Callable[[], Step | None], lose: Callable[[StorageError], None]
+    topic: str, appender: Appender, steps: Callable[[], list[Step]], lose: Callable[[StorageError], None]
 ) -> None:
-    """Do steps until there is none; a lost owner, or a step that breaks, is the end of the managed ledger.
+    """Do what is due, in that order, until nothing is; a lost owner, or a step that breaks, is the end of the
+    managed ledger.
 
-    While steps fail and there is no ledger to write to, what waits for one is told why.
+    A step that failed keeps none of the others waiting: it is tried again after a while, with all that failed
+    meanwhile. While steps fail and there is no ledger to write to, what waits for one is told why.
     """
-    backoff_s = _BACKOFF_MIN_S
+    loop = asyncio.get_running_loop()
+    backoff_s, again_at = _BACKOFF_MIN_S, 0.0
+    failed: list[Step] = []
     try:
-        while (step := next_step()) is not None:
+        while due := steps():
+            step = next((step for step in due if step not in failed), None)
+            if step is None:
+                await asyncio.sleep(again_at - loop.time())
+            if step is None or (failed and loop.time() >= again_at):
+                failed.clear()
+                backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+                continue
             try:
                 await step()
             except OwnershipLost as error:
@@ -39,11 +50,12 @@ async def maintain(
                     if not isinstance(error, StorageError):
                         error = LogFailed(f"{topic} has no ledger to write to: {error}")
                     appender.block(error)
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+                failed.append(step)
+                again_at = loop.time() + backoff_s
             else:
-                backoff_s = _BACKOFF_MIN_S
-                appender.step_done()
+                if not failed:
+                    backoff_s = _BACKOFF_MIN_S
+                    appender.step_done()
     except Exception as error:
         log.exception("managed ledger maintenance broke", topic=topic)
         lose(LogFailed(f"{topic}: maintenance broke: {error!r}"))

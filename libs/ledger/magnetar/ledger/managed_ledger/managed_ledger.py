@@ -10,12 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from magnetar.common.errors import (
-    LedgerClosed,
-    MetadataError,
-    StorageError,
-    TopicTerminated,
-)
+from magnetar.common.errors import LedgerClosed, MetadataError, StorageError, TopicTerminated
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import Run
@@ -142,6 +137,10 @@ class ManagedLedger:
         or OwnershipLost at once; then the run was not taken.
         """
         self._appender.append(run, context)
+
+    def prepare(self) -> None:
+        """Make the ledger that the next run goes to, which is expected at any moment."""
+        self._appender.prepare()
 
     def _on_confirmed(self, publishes: list[Publish]) -> None:
         if self._lost is not None:
@@ -323,9 +322,14 @@ class ManagedLedger:
 
     def retain(self, retention: trimming.Retention) -> None:
         """Keep so much of what is acknowledged, from now on; what is beyond goes at once."""
-        if retention != self.retention:
+        if (retention := retention.after(self.retention)) != self.retention:
             self.retention = retention
             self.trim()
+
+    def roll(self) -> None:
+        """Write what follows to another ledger: the open one is closed, and can go."""
+        self._appender.retire()
+        self._kick()
 
     def trim(self) -> None:
         """Let closed ledgers go that no durable cursor needs and retention does not keep.
@@ -391,26 +395,25 @@ class ManagedLedger:
         if self._maintenance is None and self._lost is None:
             self._maintenance = asyncio.get_running_loop().create_task(self._maintain())
 
-    def _next_step(self) -> Step | None:
+    def _steps(self) -> list[Step]:
         if self._lost is not None:
-            return None
-        step = self._appender.next_step()
-        if step is not None:
-            return step
-        if self._cursor_ledger.roll_wanted:
-            return self._cursor_ledger.roll
-        if self._head.edits_wait:
-            return self._write_head
-        if self._doomed:
-            return self._trim
-        return None
+            return []
+        steps = (
+            self._appender.next_step(),
+            self._cursor_ledger.roll if self._cursor_ledger.roll_wanted else None,
+            self._write_head if self._head.edits_wait else None,
+            self._trim if self._doomed else None,
+        )
+        return [step for step in steps if step is not None]
 
     async def _maintain(self) -> None:
         try:
-            await maintain(self.name, self._appender, self._next_step, self.lose)
+            await maintain(self.name, self._appender, self._steps, self.lose)
         finally:
             self._maintenance = None
             self._appender.step_done()
+            if self._lost is not None:
+                self._end(self._lost)  # a step that was cut short has given back what waited for it
             self._check_drained()
 
     def lose(self, error: StorageError) -> None:
@@ -421,12 +424,7 @@ class ManagedLedger:
         if self._lost is not None:
             return
         log.warning("managed ledger lost", topic=self.name, error=str(error))
-        self._lost = error
-        self._appender.stop(error)
-        self._cursor_ledger.fail(error)
-        self._head.fail_edits(error)
-        self._drop_cache()
-        self._check_drained()
+        self._end(error)
         asyncio.get_running_loop().call_soon(self._listener.on_lost, error)
 
     def give_up(self) -> list[Publish]:
@@ -442,28 +440,33 @@ class ManagedLedger:
         ledgers stay open for the next owner to recover.
         """
         self._closing = True
-        self._appender.stop(self._appender.refused or LedgerClosed(f"{self.name} is closing"))
+        self._appender.refuse(LedgerClosed(f"{self.name} is closing"))
         try:
             await self._drained()
             self._appender.retire()
+            if self._lost is None:
+                self._cursor_ledger.leave()  # beside the closing of the ledger: somebody waits
             self._kick()
             await self._drained()
-            if self._lost is None:
-                self._cursor_ledger.leave()
-                self._kick()
-                await self._drained()
             writer, self._cursor_ledger.writer = self._cursor_ledger.writer, None
             if writer is not None and self._lost is None:
                 await writer.close()
         except (MetadataError, StorageError) as error:
             log.warning("a ledger was left open", topic=self.name, error=str(error))
         finally:
-            self._cursor_ledger.stop()
             if self._maintenance is not None:
                 self._maintenance.cancel()
-            self._drop_cache()
-            if self._lost is None:
-                self._lost = LedgerClosed(f"{self.name} is closed")
+            self._end(self._lost or LedgerClosed(f"{self.name} is closed"))
+
+    def _end(self, error: StorageError) -> None:
+        """Nothing more is written, and whoever still waits for something of it waits in vain. Idempotent."""
+        self._lost = error
+        self._appender.stop(error)
+        self._appender.retire()
+        self._cursor_ledger.fail(error)
+        self._head.fail_edits(error)
+        self._drop_cache()
+        self._check_drained()
 
     async def _drained(self) -> None:
         while not self._idle():

@@ -1,13 +1,13 @@
-"""A ledger of a topic that is not closed yet, and what is written to metadata when it is."""
+"""A ledger of a topic that is not closed yet, how it is made, and what is written to metadata when it is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from magnetar.common.errors import StorageError
+from magnetar.common.errors import StorageError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.store import ABSENT, Op, Put
 from magnetar.common.metadata.values import TopicLedger, encode
-from magnetar.ledger.ledger_store import ClosedLedger, LedgerRef, LedgerWriter
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, LedgerWriter
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import delete_ledger_intent
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
@@ -42,6 +42,59 @@ class OpenLedger:
     def settled(self) -> bool:
         """True when everything appended is confirmed."""
         return self.confirmed >= self.appended
+
+
+async def open_next(
+    ctx: ManagedLedgerContext,
+    head: TopicHeadKey,
+    topic: str,
+    on_confirmed: Callable[[OpenLedger, int], None],
+    on_failed: Callable[[OpenLedger, StorageError, int], None],
+) -> tuple[OpenLedger, list[tuple[StorageError, int]]]:
+    """Make a ledger that the head names; returns it with its failures so far. Later ones, and what is
+    confirmed, are told with the ledger.
+
+    Raises OwnershipLost, or a retriable error: then the head names no more than before.
+    """
+    await head.sync()
+    opened: OpenLedger | None = None
+    early: list[tuple[StorageError, int]] = []
+    put: Put | None = None
+
+    def with_ops(ref: LedgerRef) -> Sequence[Op]:
+        nonlocal put
+        value = head.decode()
+        value.open_ledgers.append(ref_value(ref))
+        put = head.put(value)
+        return [put]
+
+    def confirmed(last_confirmed: int) -> None:
+        if opened is not None:
+            on_confirmed(opened, last_confirmed)
+
+    def failed(error: StorageError, last_confirmed: int) -> None:
+        if opened is None:
+            early.append((error, last_confirmed))
+        else:
+            on_failed(opened, error, last_confirmed)
+
+    try:
+        writer = await ctx.ledgers.create(
+            LedgerListener(on_confirmed=confirmed, on_failed=failed),
+            ensemble_size=ctx.config.ensemble_size,
+            write_quorum=ctx.config.write_quorum,
+            ack_quorum=ctx.config.ack_quorum,
+            properties={"topic": topic, "kind": "entries"},
+            with_ops=with_ops,
+        )
+    except VersionMismatch as error:
+        raise head.explain(error) from error
+    except UnknownOutcome as error:
+        raise await head.unknown() or error from error
+    assert put is not None, "the ledger was made together with the head"
+    head.written(put)
+    opened = OpenLedger(writer, ctx.clock.wall_ms())
+    return opened, early
 
 
 def closing_ops(

@@ -7,12 +7,12 @@ intents, then the delete.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from magnetar.common.errors import MetadataError, VersionMismatch
 from magnetar.common.metadata.store import Delete, Op
-from magnetar.common.naming.position import Position
+from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.cursor import Cursor
@@ -31,10 +31,16 @@ class Retention:
     """What is kept that nobody needs any more: while younger than `time_ms` and within `size_bytes`.
 
     -1 for either: without that limit. A ledger's age counts from its closing. Messaging contract, section 19.
+    Of what is at or before `truncated` nothing is kept.
     """
 
     time_ms: int = 0
     size_bytes: int = 0
+    truncated: Position = EARLIEST
+
+    def after(self, before: Retention) -> Retention:
+        """This one, in the place of `before`: what was truncated stays so."""
+        return replace(self, truncated=max(self.truncated, before.truncated))
 
 
 NO_RETENTION: Final = Retention()
@@ -61,7 +67,7 @@ def trimmable(
         left -= span.byte_length
         too_much = size_bytes == 0 or 0 < size_bytes <= left
         too_old = 0 <= time_ms < now_ms - span.closed_ms
-        if not (too_much or too_old):
+        if not (too_much or too_old or span.last_position <= retention.truncated):
             break
         count += 1
     return count

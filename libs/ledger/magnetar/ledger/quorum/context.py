@@ -13,6 +13,7 @@ from magnetar.ledger.ledger_catalog import LedgerCatalog
 from magnetar.ledger.quorum.config import QuorumConfig
 from magnetar.ledger.quorum.pending_adds import AppendBudget
 from magnetar.ledger.quorum.placement import Placement
+from magnetar.ledger.quorum.revival import Revival
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,4 @@ class QuorumContext:
     config: QuorumConfig
     budget: AppendBudget
     tasks: TaskOwner
+    revival: Revival

@@ -4,7 +4,7 @@ One task per ledger, which lives while something is wrong. A change takes all bo
 begins. It is one compare-and-set of the ledger's metadata, from LAC + 1 on:
 
 - a bookie with a replacement leaves: the next fragment has another one in its place, or itself again when it
-  is well and nobody else can be had. Only when that is written, the newcomer gets what was sent since
+  answers again and nobody else can be had. Only when that is written, the newcomer gets what was sent since
   (its answers cannot count before). What the old one lacks up to the LAC is recorded as a gap.
 - a bookie without one stays in the ensemble with a gap that is open at its end, as long as each write set
   keeps Qa others; it is looked for a replacement again whenever bookies come or change, and periodically.
@@ -50,7 +50,8 @@ METADATA_RETRY_MAX_S: Final = 2.0
 """Between attempts while metadata does not answer; doubles."""
 
 RETRY_DOUBLINGS_MAX: Final = 4
-"""A bookie that fails again and again is tried less and less often, down to 2^4 times the first wait."""
+"""A bookie that answers, and fails again and again, is tried less and less often, down to 2^4 times the first
+wait."""
 
 CHANGES = Counter(
     "magnetar_ensemble_changes",
@@ -97,6 +98,9 @@ class EnsembleChange:
         self._attempt: Change | None = None
         self._absent: frozenset[int] = frozenset()
         self._failures: dict[str, tuple[int, float]] = {}
+        self._answering: set[str] = set()
+        """Of those that failed: they have answered since."""
+        self._asked: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._stir = asyncio.Event()
         self._stopping = False
@@ -105,6 +109,7 @@ class EnsembleChange:
         """A bookie of the ensemble is dead. A plain call."""
         count, _ = self._failures.get(bookie_id, (0, 0.0))
         self._failures[bookie_id] = count + 1, self._context.clock.monotonic()
+        self._answering.discard(bookie_id)
         self.start()
 
     def start(self) -> None:
@@ -221,16 +226,32 @@ class EnsembleChange:
         )
 
     def _replacement(self, ensemble: Sequence[str], position: int) -> str | None:
-        """A bookie that did not fail this ledger a short while ago."""
+        """A bookie that did not fail this ledger, or not a short while ago and answers again."""
         now, wait_s = self._context.clock.monotonic(), self._context.config.replace_retry_s
-        resting = {
-            bookie_id
-            for bookie_id, (count, at) in self._failures.items()
-            if now - at < wait_s * 2 ** min(count - 1, RETRY_DOUBLINGS_MAX)
-        }
+        excluded = set()
+        for bookie_id, (count, at) in self._failures.items():
+            if now - at < wait_s * 2 ** min(count - 1, RETRY_DOUBLINGS_MAX):
+                excluded.add(bookie_id)
+            elif bookie_id not in self._answering:
+                excluded.add(bookie_id)
+                self._ask(bookie_id)
         return self._context.placement.replacement(
-            ensemble, position, self._writer.layout.striping, excluded=resting
+            ensemble, position, self._writer.layout.striping, excluded=excluded
         )
+
+    def _ask(self, bookie_id: str) -> None:
+        """Whether it answers; others are seen to meanwhile."""
+        if bookie_id not in self._asked:
+            self._asked.add(bookie_id)
+            self._context.tasks.spawn(self._find_out(bookie_id), f"does {bookie_id} answer")
+
+    async def _find_out(self, bookie_id: str) -> None:
+        try:
+            if await self._context.revival.answers(bookie_id, self._writer.ref):
+                self._answering.add(bookie_id)
+                self.stir()
+        finally:
+            self._asked.discard(bookie_id)
 
     def _keep_quorum(self, without: set[int]) -> bool:
         """Whether each write set has Qa bookies besides these positions."""

@@ -28,6 +28,7 @@ from magnetar.ledger.quorum.quarantine import Quarantine
 from magnetar.ledger.quorum.reader import QuorumLedgerReader, ReadContext, ReadOptions
 from magnetar.ledger.quorum.recovery import LedgerRecovery, RecoveryOptions
 from magnetar.ledger.quorum.replica_order import ReplicaOrder
+from magnetar.ledger.quorum.revival import Revival
 from magnetar.ledger.quorum.striping import Fragment, LedgerLayout, Striping
 from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 
@@ -61,6 +62,7 @@ class QuorumLedgerStore:
         quarantine = Quarantine(clock, config)
         catalog = LedgerCatalog(metadata, keys, clock, rng)
         self.placement = Placement(registry, quarantine, rng, config)
+        tasks = TaskOwner("quorum ledgers")
         self._context = QuorumContext(
             clients=clients,
             metadata=metadata,
@@ -70,7 +72,8 @@ class QuorumLedgerStore:
             clock=clock,
             config=config,
             budget=AppendBudget(config.pending_bytes_max),
-            tasks=TaskOwner("quorum ledgers"),
+            tasks=tasks,
+            revival=Revival(clients, tasks),
         )
         self._reads = ReadContext(clients, order or ReplicaOrder(clock), read_options or ReadOptions())
         self._recovery = LedgerRecovery(

@@ -117,7 +117,8 @@ class Rewriter:
             for position in positions
         }
         failed: dict[int, str] = {}
-        deadline: float | None = None
+        # Who takes somebody's place is no more needed than that one was.
+        deadline = loop.time() + self.grace_s if self._enough(written, first, last) else None
         try:
             while pending := [t for p, t in tasks.items() if p not in written and p not in failed]:
                 timeout = None if deadline is None else max(deadline - loop.time(), 0)
