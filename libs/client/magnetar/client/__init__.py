@@ -1,0 +1,1 @@
+"""A small client of the Pulsar protocol."""

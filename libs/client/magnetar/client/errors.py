@@ -1,0 +1,66 @@
+"""What goes wrong between this client and a cluster. Messages say what to do next."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from magnetar.common.errors import MagnetarError
+from magnetar.common.wire.pulsar_pb2 import ServerError
+
+RETRIABLE_CODES: Final = frozenset(
+    {
+        ServerError.MetadataError,
+        ServerError.PersistenceError,
+        ServerError.ServiceNotReady,
+        ServerError.TooManyRequests,
+    }
+)
+"""What a broker answers when the same request may succeed a moment later."""
+
+_NEXT: Final = {
+    ServerError.AuthenticationError: "give a valid token with --token",
+    ServerError.AuthorizationError: "ask an administrator for the permission, or use another token",
+    ServerError.TopicNotFound: "create it: magnetar admin topics create",
+    ServerError.ConsumerBusy: "another consumer holds the subscription: use another --subscription-name, "
+    "or a type that several can share",
+    ServerError.ProducerBusy: "another producer holds the topic or this name",
+    ServerError.ProducerBlockedQuotaExceededError: "consumers have to catch up first",
+    ServerError.ProducerBlockedQuotaExceededException: "consumers have to catch up first",
+    ServerError.IncompatibleSchema: "the topic has a schema; only clients with that schema may use it",
+    ServerError.TopicTerminatedError: "the topic takes no more messages",
+}
+
+
+class ClientError(MagnetarError):
+    """What was asked for cannot be done."""
+
+
+class ConnectionLost(ClientError):
+    """No connection to a broker could be made, or the one that there was ended."""
+
+    retriable: ClassVar[bool] = True
+
+
+class OwnerUnreachable(ConnectionLost):
+    """The broker that a lookup named cannot be reached: another one serves the topic soon, or it is back."""
+
+
+class Unreadable(ClientError):
+    """The payload of a message cannot be decoded here; the message is fine otherwise."""
+
+
+class Refused(ClientError):
+    """A broker answered with an error."""
+
+    def __init__(self, code: ServerError.ValueType, message: str, subject: str = "") -> None:
+        name = ServerError.Name(code) if code in ServerError.values() else str(code)
+        known = code in _NEXT and "create it first" not in message  # The broker itself said what comes next.
+        following = f"; {_NEXT[code]}" if known else ""
+        super().__init__(f"{subject + ': ' if subject else ''}{message or name} ({name}){following}")
+        self.code = code
+        self.reason = message
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether trying again has a chance."""
+        return self.code in RETRIABLE_CODES

@@ -1,0 +1,95 @@
+"""Keeps a producer or a consumer of one topic open: the lookup, and the way back when a connection ended."""
+
+from __future__ import annotations
+
+import asyncio
+
+from magnetar.client.client import PAUSE_S, PAUSE_S_MAX, Client
+from magnetar.client.connection import Connection
+from magnetar.client.errors import ClientError, ConnectionLost, Refused
+
+REOPEN_S_MAX = 300.0
+"""For so long it is tried to come back."""
+
+
+class Link:
+    """Subclasses say what is to be opened (`_attach`) and what an end means (`_on_failed`)."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self.client = client
+        self.topic = topic
+        self.id = next(client.ids)
+        self.failed: ClientError | None = None
+        """Why it cannot be used any more."""
+
+        self.opened = 0
+        """How often it was opened."""
+
+        self._connection: Connection | None = None
+        self._reopening: asyncio.Task[None] | None = None
+        self._closing = False
+
+    async def open(self) -> None:
+        """Raises Refused, ConnectionLost."""
+        await self.client.patiently(self._open_once)
+
+    async def _attach(self, connection: Connection) -> None:
+        """Open it on that connection."""
+        raise NotImplementedError
+
+    def _detach(self, connection: Connection) -> None:
+        """Leave a connection."""
+        raise NotImplementedError
+
+    def _on_failed(self, error: ClientError) -> None:
+        """It cannot be used any more."""
+        raise NotImplementedError
+
+    def on_lost(self, error: ClientError) -> None:
+        """The connection ended, or the broker let go of the topic: come back."""
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.lost is None:
+            self._detach(connection)
+        if self._closing or self.failed is not None:
+            return
+        if self._reopening is None or self._reopening.done():
+            self._reopening = asyncio.ensure_future(self._reopen())
+
+    def fail(self, error: ClientError) -> None:
+        """Give up."""
+        if self.failed is None:
+            self.failed = error
+            self._on_failed(error)
+
+    async def _stop_reopening(self) -> None:
+        self._closing = True
+        if self._reopening is not None:
+            self._reopening.cancel()
+            await asyncio.gather(self._reopening, return_exceptions=True)
+
+    async def _open_once(self) -> None:
+        connection = await self.client.connection_of(self.topic)
+        try:
+            await self._attach(connection)
+        except BaseException:
+            self._detach(connection)
+            raise
+        if connection.lost is not None:
+            raise ConnectionLost(str(connection.lost))
+        self._connection = connection
+        self.opened += 1
+
+    async def _reopen(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + REOPEN_S_MAX, PAUSE_S
+        while True:
+            try:
+                await self._open_once()
+                return
+            except ClientError as error:
+                may_pass = error.retriable or (isinstance(error, Refused) and error.may_pass)
+                if not may_pass or loop.time() > deadline:
+                    self.fail(error)
+                    return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, PAUSE_S_MAX)

@@ -1,0 +1,242 @@
+"""The client against a broker that is made up: lookups, refusals, and what is on its way as a topic moves."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+from magnetar.client.client import Client, ClientOptions
+from magnetar.client.connection import connect
+from magnetar.client.errors import ClientError, ConnectionLost, Refused
+from magnetar.client.messages import MessageId, Outgoing
+from magnetar.client.partition_producer import ProducerOptions
+from magnetar.client.producer import Producer
+from magnetar.common.wire import commands
+from magnetar.common.wire.command_parser import command_field
+from magnetar.common.wire.frame import FrameDecoder, encode_command
+from magnetar.common.wire.pulsar_pb2 import (
+    BaseCommand,
+    CommandSendReceipt,
+    MessageIdData,
+    ServerError,
+)
+
+TOPIC = "persistent://public/default/t"
+
+
+class Broker:
+    """Answers by field of the command: bytes, or a list of which each call takes the first."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any]] = []
+        self.answers: dict[str, Callable[[Any], bytes]] = {
+            "connect": lambda _: commands.connected("test", 20, 5_000_000),
+            "partitionMetadata": lambda command: commands.partition_metadata(command.request_id, 0),
+            "producer": lambda command: commands.producer_success(command.request_id, "made-up"),
+            "lookupTopic": lambda command: commands.lookup_connect(command.request_id, self.url),
+            "close_producer": lambda command: commands.success(command.request_id),
+            "send": receipt,
+        }
+        self.url = ""
+        self._server: asyncio.Server | None = None
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"pulsar://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        for writer in self._writers:
+            writer.close()
+        self._server.close()
+        await self._server.wait_closed()
+
+    def of(self, field: str) -> list[Any]:
+        return [command for name, command in self.asked if name == field]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        decoder = FrameDecoder()
+        while data := await reader.read(65_536):
+            for frame in decoder.receive_data(data):
+                field = command_field(frame.command)
+                command = getattr(frame.command, field)
+                self.asked.append((field, command))
+                if field in self.answers:
+                    writer.write(self.answers[field](command))
+        writer.close()
+
+
+def receipt(command: Any) -> bytes:
+    at = MessageIdData(ledgerId=1, entryId=command.sequence_id)
+    sent = CommandSendReceipt(producer_id=command.producer_id, sequence_id=command.sequence_id, message_id=at)
+    return encode_command(BaseCommand(type=BaseCommand.SEND_RECEIPT, send_receipt=sent))
+
+
+def with_brokers(scenario: Callable[[Broker, Broker], Awaitable[None]]) -> None:
+    async def run() -> None:
+        first, second = Broker(), Broker()
+        await first.start()
+        await second.start()
+        try:
+            async with asyncio.timeout(30):
+                await scenario(first, second)
+        finally:
+            await first.stop()
+            await second.stop()
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+
+async def publish(client: Client, payloads: list[bytes]) -> list[MessageId]:
+    ids: list[MessageId] = []
+    producer = await Producer.open(
+        client, TOPIC, ProducerOptions(batching=False), lambda tags, at: ids.append(at)
+    )
+    try:
+        for payload in payloads:
+            await producer.send(Outgoing(payload))
+        await producer.flush()
+    finally:
+        await producer.close()
+    return ids
+
+
+def test_a_lookup_follows_redirects_and_says_what_the_broker_said() -> None:
+    async def scenario(first: Broker, second: Broker) -> None:
+        first.answers["lookupTopic"] = lambda command: commands.lookup_redirect(
+            command.request_id, second.url, authoritative=True
+        )
+        client = Client(ClientOptions(service_url=first.url, auth_method="token", auth_data=b"secret"))
+        try:
+            assert len(await publish(client, [b"x"])) == 1
+        finally:
+            await client.close()
+        assert [command.authoritative for command in second.of("lookupTopic")] == [True]
+        assert [command.auth_data for command in second.of("connect")] == [b"secret"]
+        assert len(second.of("send")) == 1
+        assert first.of("send") == []
+
+    with_brokers(scenario)
+
+
+def test_behind_a_proxy_the_broker_is_named_in_connect() -> None:
+    async def scenario(first: Broker, second: Broker) -> None:
+        first.answers["lookupTopic"] = lambda command: commands.lookup_connect(
+            command.request_id, "pulsar://inside:6650", proxy_through_service_url=True
+        )
+        client = Client(ClientOptions(service_url=first.url))
+        try:
+            await publish(client, [b"x"])
+        finally:
+            await client.close()
+        assert [command.proxy_to_broker_url for command in first.of("connect")] == ["", "inside:6650"]
+
+    with_brokers(scenario)
+
+
+def test_any_of_several_hosts_will_do_and_nobody_at_all_is_said() -> None:
+    async def scenario(first: Broker, second: Broker) -> None:
+        await second.stop()
+        both = f"{second.url},{first.url.removeprefix('pulsar://')}"
+        client = Client(ClientOptions(service_url=both))
+        try:
+            assert len(await publish(client, [b"x"])) == 1
+        finally:
+            await client.close()
+        await second.start()
+
+        alone = Client(ClientOptions(service_url="pulsar://127.0.0.1:1"))
+        with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1: .*start a broker"):
+            await publish(alone, [b"x"])
+        await alone.close()
+
+    with_brokers(scenario)
+
+
+def test_what_may_pass_is_tried_again_and_what_will_not_is_said() -> None:
+    async def scenario(first: Broker, second: Broker) -> None:
+        errors = [ServerError.ServiceNotReady, ServerError.TopicTerminatedError]
+        first.answers["producer"] = lambda command: commands.error(
+            command.request_id, errors[len(first.of("producer")) - 1], "no"
+        )
+        client = Client(ClientOptions(service_url=first.url))
+        with pytest.raises(Refused, match="takes no more messages"):
+            await publish(client, [b"x"])
+        await client.close()
+        assert len(first.of("producer")) == 2
+
+    with_brokers(scenario)
+
+
+def test_a_topic_whose_broker_has_died_is_looked_up_until_another_one_serves_it() -> None:
+    async def scenario(first: Broker, second: Broker) -> None:
+        with closing(socket.create_server(("127.0.0.1", 0))) as gone:
+            dead = f"pulsar://127.0.0.1:{gone.getsockname()[1]}"
+        first.answers["lookupTopic"] = lambda command: commands.lookup_connect(
+            command.request_id, dead if len(first.of("lookupTopic")) < 3 else second.url
+        )
+        client = Client(ClientOptions(service_url=first.url))
+        try:
+            assert len(await publish(client, [b"x"])) == 1
+        finally:
+            await client.close()
+        assert len(second.of("send")) == 1
+
+    with_brokers(scenario)
+
+
+def test_a_broker_that_wants_another_token_says_so() -> None:
+    async def scenario(first: Broker, second: Broker) -> None:
+        first.answers["connect"] = lambda _: commands.error(0, ServerError.AuthenticationError, "who are you")
+        client = Client(ClientOptions(service_url=first.url))
+        with pytest.raises(Refused, match=r"who are you \(AuthenticationError\); give a valid token"):
+            await publish(client, [b"x"])
+        await client.close()
+
+    with_brokers(scenario)
+
+
+def test_what_was_not_confirmed_is_sent_again_where_the_topic_went() -> None:
+    async def scenario(first: Broker, second: Broker) -> None:
+        def move(command: Any) -> bytes:
+            first.answers["lookupTopic"] = lambda asked: commands.lookup_connect(asked.request_id, second.url)
+            return commands.close_producer(command.producer_id)
+
+        first.answers["send"] = lambda command: receipt(command) if command.sequence_id < 2 else move(command)
+        client = Client(ClientOptions(service_url=first.url))
+        try:
+            ids = await publish(client, [b"a", b"b", b"c"])
+        finally:
+            await client.close()
+        assert [at.entry_id for at in ids] == [0, 1, 2]
+        assert [command.sequence_id for command in second.of("send")] == [2]
+        (reopened,) = second.of("producer")
+        assert (reopened.producer_name, reopened.epoch) == ("made-up", 1)
+        assert not reopened.user_provided_producer_name
+
+    with_brokers(scenario)
+
+
+def test_a_message_that_is_too_large_is_refused_here() -> None:
+    async def scenario(first: Broker, second: Broker) -> None:
+        first.answers["connect"] = lambda _: commands.connected("test", 20, 100)
+        client = Client(ClientOptions(service_url=first.url))
+        with pytest.raises(ClientError, match=r"101 bytes, .* at most 100"):
+            await publish(client, [b"x" * 101])
+        await client.close()
+        assert first.of("send") == []
+
+    with_brokers(scenario)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+def test_a_host_that_can_have_no_address_cannot_be_reached(host: str) -> None:
+    with pytest.raises(ConnectionLost, match="cannot connect to"):
+        asyncio.run(connect(host, 6650))
