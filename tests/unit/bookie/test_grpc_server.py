@@ -174,12 +174,12 @@ def test_the_largest_entry_passes_and_a_larger_one_is_refused_before_it_is_sent(
     with_bookie(tmp_path, scenario)
 
 
-@pytest.mark.parametrize("version", [2, 99])
-def test_a_client_of_a_newer_version_is_told_to_wait_for_the_bookies(tmp_path: Path, version: int) -> None:
+@pytest.mark.parametrize("version", [3, 99])
+def test_a_client_two_versions_ahead_is_told_to_upgrade_in_steps(tmp_path: Path, version: int) -> None:
     async def scenario(bookie: Bookie) -> None:
         before = refused("FAILED_PRECONDITION")
         batch = AppendBatch(appends=[Append(record=record(0))], protocol_version=version)
-        with pytest.raises(grpc.aio.AioRpcError, match=rf"version {version}.*upgrade bookies") as raised:
+        with pytest.raises(grpc.aio.AioRpcError, match=rf"version {version}.*release at a time") as raised:
             await first_answer(bookie, batch.SerializeToString())
         assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
         async with raw_channel(bookie) as channel:

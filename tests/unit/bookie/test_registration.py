@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from magnetar.bookie.registration import Registration
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import Delete
 from magnetar.common.metadata.values import BookieRegistration, decode
 from magnetar.sim.loop import SimLoop, run
 from magnetar.sim.metadata import MetadataFaults, SimMetadataServer, SimMetadataStore
@@ -22,6 +23,7 @@ class Bench:
     faults: MetadataFaults
     registration: Registration
     read_only: bool = False
+    disk_fails: bool = False
 
     def registered(self) -> BookieRegistration | None:
         found = self.server.get(KEY)
@@ -36,6 +38,8 @@ def simulate(scenario: Callable[[Bench], Awaitable[None]]) -> None:
         store = SimMetadataStore(server, loop.rng, faults=faults)
 
         def describe() -> BookieRegistration:
+            if bench.disk_fails:
+                raise OSError("no free bytes can be told")
             return BookieRegistration(bookie_id="b1", address="host:1", read_only=bench.read_only)
 
         bench = Bench(server, faults, Registration(store, KEYS, describe, 3_000))
@@ -88,6 +92,34 @@ def test_it_comes_back_after_its_session_ended() -> None:
         bench.read_only = True
         bench.registration.changed()
         bench.faults.unreachable = False
+        await eventually(lambda: bool((found := bench.registered()) and found.read_only))
+
+    simulate(scenario)
+
+
+def test_it_comes_back_when_it_is_gone_while_its_session_lives() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.registration.start()
+        bench.server.commit([Delete(KEY)])
+        await eventually(lambda: bench.registered() is not None)
+        bench.faults.unreachable = True
+        await asyncio.sleep(2.5)  # metadata that does not answer for less than the session's time is no loss
+        assert bench.registered() is not None
+        bench.faults.unreachable = False
+        await asyncio.sleep(60)
+        assert bench.registered() is not None
+
+    simulate(scenario)
+
+
+def test_it_comes_back_though_what_it_says_could_not_be_told_at_first() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.registration.start()
+        bench.disk_fails = True
+        bench.registration.changed()
+        await asyncio.sleep(10)
+        bench.disk_fails, bench.read_only = False, True
+        bench.registration.changed()
         await eventually(lambda: bool((found := bench.registered()) and found.read_only))
 
     simulate(scenario)

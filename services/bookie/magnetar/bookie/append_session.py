@@ -15,9 +15,10 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 from magnetar.bookie.bookie_core import BookieCore
-from magnetar.bookie.grpc_errors import BadCall, check_version
+from magnetar.bookie.grpc_errors import check_version
 from magnetar.bookie.metrics import BookieStats
 from magnetar.common.errors import DataCorruption
+from magnetar.common.rpc.refusals import BadCall
 from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, AppendBatch, AppendResult, AppendResults
 from magnetar.ledger.segment_log.codec_v1 import record_entry_count
 

@@ -6,13 +6,14 @@ What is wrong with a ledger or an entry is an answer's code instead; see proto/b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import grpc
 from magnetar.bookie.ledger_storage import BadRequest
 from magnetar.common.errors import Backpressure, LogFailed, LogFull, MagnetarError, UnsupportedFormat
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.rpc.refusals import BadCall, CallRefused
 from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
 from magnetar.ledger.bookie_protocol.grpc_methods import VERSION_KEY
 from prometheus_client import Counter
@@ -27,42 +28,10 @@ REFUSED: Final = Counter(
 )
 
 
-class CallRefused(MagnetarError):
-    """The call is ended with `status`; nobody else notices."""
-
-    status: ClassVar[grpc.StatusCode] = grpc.StatusCode.INTERNAL
-
-
-class BadCall(CallRefused):
-    """Bytes that are no message of the method, or a message that contradicts itself."""
-
-    status = grpc.StatusCode.INVALID_ARGUMENT
-
-
-class NewerClient(CallRefused):
-    """The client speaks a protocol version that this bookie does not know."""
+class OtherVersion(CallRefused):
+    """The client speaks a protocol version too far from this bookie's."""
 
     status = grpc.StatusCode.FAILED_PRECONDITION
-
-
-class UnknownMethod(CallRefused):
-    """No such method in this version."""
-
-    status = grpc.StatusCode.UNIMPLEMENTED
-
-
-class TooManyCalls(CallRefused):
-    """The bound on concurrent calls is reached."""
-
-    retriable = True
-    status = grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-class Stopping(CallRefused):
-    """The bookie is starting or stopping; ask another one."""
-
-    retriable = True
-    status = grpc.StatusCode.UNAVAILABLE
 
 
 _STATUS: Final[dict[type[MagnetarError], grpc.StatusCode]] = {
@@ -76,14 +45,14 @@ _STATUS: Final[dict[type[MagnetarError], grpc.StatusCode]] = {
 
 
 def check_version(version: int) -> None:
-    """Raises NewerClient, or BadCall for a client that does not say its version."""
-    if version > PROTOCOL_VERSION:
-        raise NewerClient(
-            f"the client speaks version {version} of the bookie protocol, this bookie up to "
-            f"{PROTOCOL_VERSION}: upgrade bookies before brokers"
-        )
+    """Neighboring versions understand each other. Raises OtherVersion, or BadCall where it is not said."""
     if version < 1:
         raise BadCall("the first message of an append stream says no protocol_version")
+    if abs(version - PROTOCOL_VERSION) > 1:
+        raise OtherVersion(
+            f"the client speaks version {version} of the bookie protocol, this bookie {PROTOCOL_VERSION}: "
+            "only neighboring versions understand each other, upgrade one release at a time"
+        )
 
 
 def check_metadata(metadata: Sequence[tuple[str, str | bytes]] | None) -> None:

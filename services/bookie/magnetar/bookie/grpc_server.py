@@ -7,26 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import grpc
-from google.protobuf.message import DecodeError, Message
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection
+from google.protobuf.message import Message
 from magnetar.bookie.append_session import AppendSession
 from magnetar.bookie.bookie_core import BookieCore
-from magnetar.bookie.grpc_errors import (
-    BadCall,
-    Stopping,
-    TooManyCalls,
-    UnknownMethod,
-    check_metadata,
-    refuse,
-)
+from magnetar.bookie.grpc_errors import check_metadata, refuse
 from magnetar.bookie.metrics import BookieStats
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.rpc.options import server_options
+from magnetar.common.rpc.refusals import Stopping, TooManyCalls, parse
+from magnetar.common.rpc.server import GrpcServer
 from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, ReadRequest
 from magnetar.ledger.bookie_protocol.grpc_methods import (
     APPEND,
@@ -40,21 +33,12 @@ from magnetar.ledger.bookie_protocol.grpc_methods import (
     SERVICE,
     WRITABLE_SERVICE,
     Method,
-    message_options,
 )
 from prometheus_client import Gauge
 
 CLIENTS: Final = Gauge("magnetar_bookie_append_streams", "Clients with an append stream.", registry=REGISTRY)
 
-KEEPALIVE_MS: Final = 30_000
-"""A client that answers no ping for so long is gone."""
-
-PING_INTERVAL_MIN_MS: Final = 5_000
-"""How often clients may ask whether the bookie is there."""
-
 Handler: TypeAlias = Callable[[Any, Any], Any]
-
-Request = TypeVar("Request", bound=Message)
 
 
 class BookieGrpcServer:
@@ -75,52 +59,34 @@ class BookieGrpcServer:
         self._unconfirmed_bytes_max = unconfirmed_bytes_max
         self._calls_max = calls_max
         self._calls = 0
-        self._credentials = credentials
         self._serving = False
         self._sessions: set[AppendSession] = set()
-        self._health = HealthServicer()
-        options = [
-            *message_options(message_bytes_max),
-            ("grpc.so_reuseport", 0),  # two processes on one port would share its clients
-            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_INTERVAL_MIN_MS),
-            ("grpc.http2.max_ping_strikes", 0),
-        ]
-        self._server = grpc.aio.server(options=options)
-        self._register()
+        self._server = GrpcServer(
+            SERVICE, self._methods(), refuse, server_options(message_bytes_max), credentials
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError when that cannot be."""
         await self.set_serving(serving=False, writable=False)
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            if self._credentials is None:
-                bound = self._server.add_insecure_port(address)
-            else:
-                bound = self._server.add_secure_port(address, self._credentials)
-        except RuntimeError as error:
-            raise OSError(f"cannot listen on {address} (bookiePort): {error}") from error
-        await self._server.start()
-        return int(bound)
+        return await self._server.start(host, port, "bookiePort")
 
     async def set_serving(self, *, serving: bool, writable: bool) -> None:
         """What the health service says, and whether calls are taken."""
         self._serving = serving
         for name, good in (("", serving), (SERVICE, serving), (WRITABLE_SERVICE, serving and writable)):
-            status = health_pb2.HealthCheckResponse
-            await self._health.set(name, status.SERVING if good else status.NOT_SERVING)
+            await self._server.set_health(name, serving=good)
 
     async def close(self, grace_s: float) -> None:
         """Take no more calls, confirm what was taken, end what is not done within `grace_s`; idempotent."""
         self._serving = False
-        await self._health.enter_graceful_shutdown()
+        await self._server.shut_down_health()
         for session in self._sessions:
             session.finish()
         await self._server.stop(grace_s)
 
     # --- inside ---
 
-    def _register(self) -> None:
+    def _methods(self) -> dict[str, Any]:
         core = self._core
         calls: dict[Method, Callable[[Any], Awaitable[Message]]] = {
             READ_LAC: core.read_lac,
@@ -136,12 +102,7 @@ class BookieGrpcServer:
         }
         for method, call in calls.items():
             handlers[method.name] = grpc.unary_unary_rpc_method_handler(self._unary(method, call))
-        server = self._server
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
-        server.add_generic_rpc_handlers((_UnknownMethods(),))
+        return handlers
 
     def _admit(self, context: Any) -> None:
         if not self._serving:
@@ -159,7 +120,7 @@ class BookieGrpcServer:
                 self._admit_call(context)
                 self._calls += 1
                 try:
-                    return (await call(_parse(method.request, data))).SerializeToString()
+                    return (await call(parse(method.request, data))).SerializeToString()
                 finally:
                     self._calls -= 1
             except (MagnetarError, OSError, ValueError) as error:
@@ -175,7 +136,7 @@ class BookieGrpcServer:
             self._admit_call(context)
             self._calls += 1
             try:
-                async for part in self._core.read(_parse(ReadRequest, data)):
+                async for part in self._core.read(parse(ReadRequest, data)):
                     code = part.code
                     message = part.SerializeToString()
                     stats.read_bytes += len(message)
@@ -201,22 +162,3 @@ class BookieGrpcServer:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the bookie stops")
         except MagnetarError as error:
             await refuse(context, APPEND, error)
-
-
-class _UnknownMethods(grpc.GenericRpcHandler):
-    """Comes last: what nobody else handles is refused, counted and logged."""
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        name = handler_call_details.method
-
-        async def handle(_requests: Any, context: Any) -> None:
-            await refuse(context, name, UnknownMethod(f"there is no method {name} here"))
-
-        return grpc.stream_stream_rpc_method_handler(handle)
-
-
-def _parse(kind: type[Request], data: bytes) -> Request:
-    try:
-        return kind.FromString(data)
-    except DecodeError as error:
-        raise BadCall(f"the request is no {kind.__name__}: {error}") from None

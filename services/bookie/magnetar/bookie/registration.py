@@ -48,6 +48,7 @@ class Registration:
         self._describe = describe
         self._session_timeout_ms = session_timeout_ms
         self._session: Session | None = None
+        self._key = ""
         self._news = asyncio.Event()
         self._first = asyncio.Event()
         self._tasks = TaskOwner("registration")
@@ -81,7 +82,7 @@ class Registration:
                 wait_s = RETRY_AFTER_S
                 await self._follow(self._session)
                 log.warning("the session with metadata ended; registering again")
-            except MetadataError as error:
+            except (MetadataError, OSError) as error:  # OSError: of a disk that does not say what is free
                 log.warning("the bookie cannot register", reason=str(error), retry_after_s=wait_s)
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, RETRY_AFTER_MAX_S)
@@ -91,24 +92,40 @@ class Registration:
     async def _put(self, session: Session) -> None:
         self._news.clear()
         value = self._describe()
-        await session.put_ephemeral(self._keys.bookie(value.bookie_id), encode(value))
+        self._key = self._keys.bookie(value.bookie_id)
+        await session.put_ephemeral(self._key, encode(value))
         REGISTERED.set(1)
         log.info("registered", bookie=value.bookie_id, address=value.address, read_only=value.read_only)
 
     async def _follow(self, session: Session) -> None:
-        """Until the session ends: write what changes."""
+        """Until the session ends: write what changes, and again what is gone.
+
+        It may go although the session lives: a write of an earlier session, whose answer never came, may have
+        arrived late and tied it to that one.
+        """
         ended = asyncio.ensure_future(session.expired())
         try:
             while not ended.done():
                 news = asyncio.ensure_future(self._news.wait())
                 try:
-                    await asyncio.wait({ended, news}, return_when=asyncio.FIRST_COMPLETED)
+                    done, _ = await asyncio.wait(
+                        {ended, news},
+                        timeout=self._session_timeout_ms / 1000,
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
                 finally:
                     news.cancel()
-                if self._news.is_set() and not ended.done():
+                if not ended.done() and (self._news.is_set() or (not done and await self._is_gone())):
                     await self._put(session)
         finally:
             ended.cancel()
+
+    async def _is_gone(self) -> bool:
+        """As far as metadata answers."""
+        try:
+            return await self._metadata.get(self._key) is None
+        except MetadataError:
+            return False
 
     async def _give_up_session(self) -> None:
         session, self._session = self._session, None

@@ -57,6 +57,28 @@ def test_a_gap_is_filled_on_its_own_bookie_and_struck_out() -> None:
     on_a_cluster(act)
 
 
+@pytest.mark.parametrize("lacking", [range(0), range(24, 30), range(8, 16)])
+def test_of_a_gap_only_what_is_behind_the_first_missing_entry_is_copied(lacking: range) -> None:
+    """A recovery that did not hear a bookie in time says that it lacks everything."""
+
+    async def act(cluster: Cluster) -> None:
+        gaps = [("b3", lacking[0], lacking[-1])] if lacking else []
+        value = await cluster.ledger(1, [(0, ABC)], 30, gaps=gaps)
+        del value.gaps[:]
+        value.gaps.add(bookie_id="b3", first_entry_id=0, last_entry_id=29)
+        await cluster.metadata.put(KEYS.ledger(1), encode(value))
+        await cluster.mark(1)
+        await cluster.until(lambda: not cluster.marks())
+        await cluster.fully_replicated(1)
+        assert not (await cluster.metadata_of(1)).gaps
+        assert await cluster.entries_at("b3", 1, 0, 29) == list(range(30))
+        assert all(bookie == "b3" for bookie, _, _ in cluster.appends)
+        first = min((first for _, _, first in cluster.appends), default=None)
+        assert first == (lacking[0] if lacking else None)
+
+    on_a_cluster(act)
+
+
 def test_a_gap_with_an_end_is_filled_while_the_ledger_is_open() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.ledger(1, [(0, ABC)], 30, gaps=[("b3", 8, 15)], state=LedgerMetadata.OPEN)

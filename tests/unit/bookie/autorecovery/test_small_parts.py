@@ -12,6 +12,7 @@ from magnetar.bookie.autorecovery.lost_bookies import LostBookies
 from magnetar.bookie.autorecovery.marks import merge_mark, remove_mark
 from magnetar.bookie.autorecovery.prefix_view import PrefixView
 from magnetar.bookie.autorecovery.repair_queue import REST_MAX_S, RepairQueue
+from magnetar.bookie.autorecovery.session_holder import SessionHolder
 from magnetar.bookie.autorecovery.throttle import Throttle
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import Delete, Put
@@ -24,9 +25,33 @@ from magnetar.common.metadata.values import (
     encode,
 )
 from magnetar.sim.loop import SimLoop, run
-from magnetar.sim.metadata import SimMetadataServer, SimMetadataStore
+from magnetar.sim.metadata import SimMetadataServer, SimMetadataStore, SimSession
 
 KEYS = Keys("test")
+
+
+# --- whose session ---
+
+
+def test_who_asks_right_after_a_session_has_ended_gets_the_next_one() -> None:
+    """A worker whose lock is refused asks again for its next ledger, and nothing else runs in between."""
+
+    async def main() -> None:
+        metadata = SimMetadataStore(SimMetadataServer(), random.Random(1))
+        holder = SessionHolder(metadata, 2_000)
+        first = await holder.get()
+        assert isinstance(first, SimSession)
+        assert await holder.get() is first
+        first.expire()
+        await first.expired()  # returns in the very step in which all who wait for the end are woken
+        second = await holder.get()
+        assert second is not first
+        await second.put_ephemeral("/a", b"mine")
+        await holder.close()
+        assert await metadata.get("/a") is None
+        await metadata.close()
+
+    run(SimLoop(1), main())
 
 
 # --- who is lost ---

@@ -10,10 +10,10 @@ from magnetar.bookie.autorecovery.auditor import Auditor
 from magnetar.bookie.autorecovery.cluster_view import ClusterView
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
 from magnetar.bookie.autorecovery.decommission import DecommissionFollower
-from magnetar.bookie.autorecovery.election import Candidate, Leadership
 from magnetar.bookie.autorecovery.entry_copier import EntryCopier
 from magnetar.bookie.autorecovery.ledger_locks import LedgerLocks
 from magnetar.bookie.autorecovery.limbo_repair import LimboRepair
+from magnetar.bookie.autorecovery.metrics import IS_AUDITOR
 from magnetar.bookie.autorecovery.open_tail import OpenTails
 from magnetar.bookie.autorecovery.own_copies import OwnCopies
 from magnetar.bookie.autorecovery.replication_worker import ReplicationWorker
@@ -22,8 +22,10 @@ from magnetar.bookie.autorecovery.session_holder import SessionHolder
 from magnetar.bookie.autorecovery.throttle import Throttle
 from magnetar.bookie.data_check import DataCheck
 from magnetar.common.errors import MetadataError
+from magnetar.common.metadata.election import Candidate, Leadership
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import Leader
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.bookie_protocol.bookie_client import BookieClients
@@ -86,7 +88,9 @@ class AutoRecovery:
         self._tasks = TaskOwner("auto-recovery")
         self.view = ClusterView(metadata, keys, registry)
         self._sessions = SessionHolder(metadata, config.session_timeout_ms)
-        self._candidate = Candidate(metadata, keys.auditor, self._sessions, clock, bookie_id, self._audit)
+        self._candidate = Candidate(
+            metadata, keys.auditor, self._sessions.get, clock, Leader(id=bookie_id), self._audit
+        )
         copier = EntryCopier(clients, rng, Throttle(config.copy_bytes_per_s), self.view.is_up)
         tails = OpenTails(self.view, clients, config.open_ledger_grace_ms / 1000)
         self._worker = ReplicationWorker(
@@ -132,4 +136,8 @@ class AutoRecovery:
 
     async def _audit(self, leadership: Leadership) -> None:
         auditor = Auditor(self._metadata, self._keys, self.view, self._clock, self._config, leadership)
-        await auditor.run()
+        IS_AUDITOR.set(1)
+        try:
+            await auditor.run()
+        finally:
+            IS_AUDITOR.set(0)

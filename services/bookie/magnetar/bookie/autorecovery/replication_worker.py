@@ -2,8 +2,9 @@
 
 For each lost bookie in a fragment whose end is known its share is copied to a replacement, durably, and then
 the ledger's metadata names the replacement, by compare-and-set with the version that was read. A gap is
-filled on its own bookie, and struck out. When nothing is wrong any more the mark goes. A crash at any point
-leaves copies that nobody reads, and the mark; whoever comes next begins where the metadata stands.
+filled on its own bookie, from the first entry on that this one lacks, and struck out. When nothing is wrong
+any more the mark goes. A crash at any point leaves copies that nobody reads, and the mark; whoever comes next
+begins where the metadata stands.
 
 What cannot be mended now (no replica answers, no replacement is to be had) rests and is tried again later, or
 as soon as something changes among the bookies. Nothing here ever removes an entry, or names a bookie that
@@ -308,7 +309,11 @@ class ReplicationWorker:
             raise TargetFailed(f"bookie {target} has no identity: it was decommissioned")
         ensemble = fragment.bookie_ids
         position = ensemble.index(bookie)
-        await self._copier.copy_share(ref, striping_of(ledger), ensemble, position, first, last, target)
+        striping = striping_of(ledger)
+        if bookie == target and not striping.striped:
+            # A recovery counts a bookie that it did not hear in time as lacking all of a fragment.
+            first = await self._copier.there_until(ref, first, last, target)
+        await self._copier.copy_share(ref, striping, ensemble, position, first, last, target)
         return Check(cookie.key, cookie.version)
 
     async def _write(

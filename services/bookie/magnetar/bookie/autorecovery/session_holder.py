@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from magnetar.common.metadata.store import MetadataStore, Session
-from magnetar.common.runtime.task_owner import TaskOwner
 
 
 class SessionHolder:
@@ -16,25 +15,18 @@ class SessionHolder:
         self._ttl_ms = ttl_ms
         self._session: Session | None = None
         self._making = asyncio.Lock()
-        self._tasks = TaskOwner("auto-recovery's session")
 
     async def get(self) -> Session:
         """The session, made now if there is none. Raises MetadataError."""
         async with self._making:
-            if self._session is None:
-                session = await self._metadata.session(self._ttl_ms)
-                self._session = session
-                self._tasks.spawn(self._await_end(session), "end")
+            # Looked at here: a task that waits for the end would hear of it only when everybody else rests,
+            # and a worker that is refused goes to its next ledger at once.
+            if self._session is None or self._session.has_ended:
+                self._session = await self._metadata.session(self._ttl_ms)
             return self._session
 
     async def close(self) -> None:
         """End the session and with it its keys; idempotent. Raises MetadataError when that can't be known."""
-        await self._tasks.close()
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-
-    async def _await_end(self, session: Session) -> None:
-        await session.expired()
-        if self._session is session:
-            self._session = None
