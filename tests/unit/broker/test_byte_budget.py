@@ -47,6 +47,20 @@ def test_a_connection_that_waits_to_publish_goes_on_at_half_and_only_once() -> N
     assert resumed == ["one"]
 
 
+def test_how_much_may_be_pending_can_change() -> None:
+    config = MemoryConfig(budget_megabytes=100, pending_publish_megabytes_max=10)
+    budget = ByteBudget(config, EntryCache(0))
+    budget.add_publishes(12 * MB)
+    assert budget.publishes_spent
+    object.__setattr__(config, "pending_publish_megabytes_max", 20)  # as the dynamic configuration does
+    budget.limit_publishes()
+    assert not budget.publishes_spent
+    object.__setattr__(config, "pending_publish_megabytes_max", 1_000)
+    budget.limit_publishes()
+    budget.add_publishes(88 * MB)
+    assert budget.publishes_spent, "never more than all of the memory"
+
+
 def test_whoever_is_gone_is_not_resumed() -> None:
     budget = budget_of(10, publishes=10)
     resumed: list[int] = []

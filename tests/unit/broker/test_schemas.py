@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 from magnetar.broker.schemas import NO_VERSION, SchemaStore
-from magnetar.common.errors import MetadataError, NotAllowed, UnknownOutcome, VersionMismatch
+from magnetar.common.errors import (
+    MetadataError,
+    NamespaceNotFound,
+    NotAllowed,
+    UnknownOutcome,
+    VersionMismatch,
+)
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
-from magnetar.common.metadata.store import Delete
+from magnetar.common.metadata.store import Delete, Op
+from magnetar.common.metadata.values import Namespace, encode
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.pulsar_pb2 import Schema
 
@@ -35,6 +42,7 @@ def with_store(tmp_path: Path, body: Callable[[SqliteMetadataStore, SchemaStore]
     async def run() -> None:
         store = await SqliteMetadataStore.open(tmp_path / "metadata.sqlite")
         try:
+            await store.put(KEYS.namespace(TOPIC.namespace), encode(Namespace()))
             await body(store, SchemaStore(store, KEYS))
         finally:
             await store.close()
@@ -118,17 +126,17 @@ def test_different_schemas_put_at_once_get_versions_without_gaps(tmp_path: Path)
 
 def test_a_put_whose_answer_was_lost_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(store: SqliteMetadataStore, schemas: SchemaStore) -> None:
-        put = store.put
+        commit = store.commit
         lost: list[str] = []
 
-        async def losing_put(key: str, value: bytes, expected_version: int) -> int:
-            revision = await put(key, value, expected_version)
+        async def losing(ops: Sequence[Op]) -> int:
+            revision = await commit(ops)
             if not lost:
-                lost.append(key)
+                lost.append(ops[0].key)
                 raise UnknownOutcome("the answer was lost")
             return revision
 
-        monkeypatch.setattr(store, "put", losing_put)
+        monkeypatch.setattr(store, "commit", losing)
         assert await schemas.put(TOPIC, schema(b"one")) == version(0)
         assert await schemas.put(TOPIC, schema(b"two")) == version(1)
         assert lost
@@ -138,12 +146,22 @@ def test_a_put_whose_answer_was_lost_is_found_again(tmp_path: Path, monkeypatch:
 
 def test_a_put_that_others_always_win_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(store: SqliteMetadataStore, schemas: SchemaStore) -> None:
-        async def losing_put(key: str, value: bytes, expected_version: int) -> int:
-            raise VersionMismatch(key, expected_version, 7)
+        async def losing(ops: Sequence[Op]) -> int:
+            raise VersionMismatch(ops[0].key, 0, 7)
 
-        monkeypatch.setattr(store, "put", losing_put)
+        monkeypatch.setattr(store, "commit", losing)
         with pytest.raises(MetadataError, match="try again"):
             await schemas.put(TOPIC, schema(b"one"))
+
+    with_store(tmp_path, body)
+
+
+def test_a_schema_given_too_late_stays_not_behind_its_namespace(tmp_path: Path) -> None:
+    async def body(store: SqliteMetadataStore, schemas: SchemaStore) -> None:
+        await store.delete(KEYS.namespace(TOPIC.namespace))
+        with pytest.raises(NamespaceNotFound):
+            await schemas.put(TOPIC, schema(b"one"))
+        assert (await store.children(KEYS.schemas_prefix(TOPIC))).items == []
 
     with_store(tmp_path, body)
 

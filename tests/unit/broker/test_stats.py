@@ -14,6 +14,7 @@ from magnetar.broker.stats import (
     TopicStats,
 )
 from magnetar.ledger.ledger_store import RUN_CHUNK, Run
+from magnetar.sim.loop import SimClock, SimLoop, run
 
 
 @dataclass
@@ -162,3 +163,20 @@ def test_topics_of_many_slices_are_all_sampled() -> None:
     clock.now += 10
     asyncio.run(sampler.sample())
     assert {topic.stats.byte_rate_in for topic in topics} == {2.0}
+
+
+def test_samples_are_taken_as_often_as_is_said() -> None:
+    loop = SimLoop(1)
+    topic = FakeTopic()
+
+    async def main() -> None:
+        sampling = asyncio.create_task(RateSampler(lambda: [topic], SimClock(loop), 2).run())
+        await asyncio.sleep(0.5)
+        topic.stats.messages_in = 20
+        await asyncio.sleep(2)
+        assert topic.stats.message_rate_in == 10
+        await asyncio.sleep(2)
+        assert topic.stats.message_rate_in == 0
+        sampling.cancel()
+
+    run(loop, main())

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
 
+from magnetar.broker.advertised_listeners import internal_name, parse_listeners
+from magnetar.broker.bookie_racks import BookieRacks
 from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.clusters import Clusters
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.deletions import Deletions
+from magnetar.broker.dynamic_config import DynamicConfig
 from magnetar.broker.handlers.client import Services
 from magnetar.broker.housekeeping import Housekeeping
+from magnetar.broker.lookups import counted_lookup
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.orphans.reconciler import Reconciler
+from magnetar.broker.ownership.everything import Everything
+from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import PolicyWriter
+from magnetar.broker.resource_quotas import ResourceQuotas
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import RateSampler
@@ -27,6 +38,8 @@ from magnetar.broker.transport.listener import Listener
 from magnetar.common.errors import MagnetarError, OwnershipLost, ServiceNotReady
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
@@ -34,6 +47,13 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import finish_intents
+
+if TYPE_CHECKING:  # a standalone has no use for it
+    from magnetar.broker.control.bundle_moves import BundleMoves
+    from magnetar.broker.control.control_plane import ControlPlane
+    from magnetar.broker.control.topics_elsewhere import TopicsElsewhere
+    from magnetar.broker.ownership.cluster import Cluster
+    from magnetar.broker.ownership.lease import Lease
 
 log = get_logger(__name__)
 
@@ -51,10 +71,32 @@ class Broker:
         metadata: MetadataStore,
         keys: Keys,
         clock: Clock,
+        cluster: Cluster | None = None,
     ) -> None:
-        self.config = config
+        """`cluster` says which topics this broker serves; without it there is no other broker, and it serves
+        all. Whoever gives it begins and closes it.
+        """
+        self.dynamic_config = DynamicConfig(config, metadata, keys)
+        self.config = config = self.dynamic_config.current
         self.urls = ServiceUrls()
+        self.started_ms = clock.wall_ms()
+        self.metadata_url = ""
+        """Where the cluster's metadata is, as operators know it; whoever opened it says so."""
+        self.stop_process: Callable[[], None] | None = None
+        """Has the process stop in good order; None when it is not ours to stop."""
         self.namespaces = Namespaces(metadata, keys)
+        self.cluster = cluster
+        self.bundle_moves: BundleMoves | None = None
+        """Moves and splits bundles; None where there is no other broker to have them."""
+        self.topics_elsewhere: TopicsElsewhere | None = None
+        """Knows what other brokers have loaded; None where there are none."""
+        self._leads: Callable[[], bool] = lambda: True
+        self.ownership: Ownership
+        if cluster is None:
+            self.ownership = Everything(self.namespaces, self.urls)
+        else:
+            self.ownership = cluster.ownership
+            cluster.ownership.on_lost = self._bundle_lost
         self.schemas = SchemaStore(metadata, keys)
         self._ledgers = ledgers
         self._metadata = metadata
@@ -65,6 +107,9 @@ class Broker:
         self.policies = PolicyStore(config, metadata, keys)
         self.policy_writer = PolicyWriter(metadata, keys)
         self.tenancy = Tenancy(metadata, keys, clock)
+        self.clusters = Clusters(metadata, keys, config.cluster_name, clock)
+        self.bookie_racks = BookieRacks(metadata, keys)
+        self.resource_quotas = ResourceQuotas(metadata, keys)
         self._registry = TopicRegistry(
             config,
             self._budget,
@@ -75,12 +120,20 @@ class Broker:
             self.policies,
             self.schemas,
             self._tasks.spawn,
+            self.ownership,
         )
         self.partitioned = PartitionedTopics(config, ledgers, metadata, keys, self.policies, self._registry)
+        self.deletions = Deletions(ledgers, self._registry, self.namespaces, self.policies)
+        self.orphans = Reconciler(ledgers, self._registry, config.orphans)
+        self._housekeeping = Housekeeping(self._registry, self.partitioned, config, clock)
         self._topic_lists = TopicLists(metadata, keys, self._registry)
         self.listener: Listener | None = None
+        self.port = 0
+        """Of the binary protocol, once it listens."""
         self.not_ready: str | None = "the broker is starting"
         """Why nobody is served now; None while clients are."""
+        self.leaving: str | None = None
+        """Why nobody new is to be sent here, although clients are served until their topics have gone."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -110,10 +163,12 @@ class Broker:
         config = self.config
         await self.namespaces.ensure_defaults(config.cluster_name)
         await self.namespaces.start()
+        await self.dynamic_config.start(self._settings_changed)
         self.policies.start(self._registry.policies_changed)
         # Before anybody is served: what a former run recorded to delete and did not finish.
         await finish_intents(self._ledgers)
         self._tasks.spawn(self._finish_intents_for_ever(), "finish intents")
+        self._tasks.spawn(self.orphans.run(), "orphans")
         names = await ProducerNames.open(config.cluster_name, self._metadata, self._keys)
         services = Services(
             config=config,
@@ -123,45 +178,92 @@ class Broker:
             schemas=self.schemas,
             producer_names=names,
             clock=self._clock,
-            urls=self.urls,
+            ownership=self.ownership,
             spawn=self._tasks.spawn,
             budget=self._budget,
         )
         self.listener = Listener(services)
         host = config.listener.bind_address
-        port = await self.listener.start(host, config.listener.broker_service_port)
-        advertised = config.listener.advertised_address or host
-        self.urls.broker_url = f"pulsar://{advertised}:{port}"
-        self._tasks.spawn(RateSampler(lambda: list(self.topics.values()), self._clock).run(), "rate sampler")
-        Housekeeping(self._registry, self.partitioned, config, self._clock).start(self._tasks.spawn)
+        self.port = await self.listener.start(host, config.listener.broker_service_port)
+        self._advertise(f"{config.listener.advertised_address or host}:{self.port}")
+        sampler = RateSampler(
+            lambda: list(self.topics.values()), self._clock, self.config.metrics.rates_period_s
+        )
+        self._tasks.spawn(sampler.run(), "rate sampler")
+        self._housekeeping.start(self._tasks.spawn)
         self.not_ready = None
 
+    def _advertise(self, address: str) -> None:
+        """Where clients are sent to: where we listen, or what the configuration says of it."""
+        listener = self.config.listener
+        self.urls.broker_url = f"pulsar://{address}"
+        self.urls.listeners = parse_listeners(listener.advertised_listeners)
+        internal = self.urls.listeners.get(internal_name(listener))
+        if internal is not None:
+            self.urls.broker_url, self.urls.broker_url_tls = internal.broker_url, internal.broker_url_tls
+
     async def _finish_intents_for_ever(self) -> None:
-        """Deletions that failed between their steps are tried again; young intents are still at work."""
+        """Deletions that failed between their steps are tried again; young intents are still at work.
+
+        Those of namespaces that a former run of a standalone left are gone on with at once, and nobody waits
+        for it: whatever was in them is gone for everybody. Of several brokers the one that leads does it, and
+        young ones may be another's work. Two that do it for a moment do no harm: each step checks the intent.
+        """
+        age_min_ms = 0 if self.cluster is None else int(INTENTS_INTERVAL_S * 1000)
         while True:
-            await asyncio.sleep(INTENTS_INTERVAL_S)
             try:
-                await finish_intents(self._ledgers, age_min_ms=int(INTENTS_INTERVAL_S * 1000))
+                if self._leads():
+                    await self.deletions.finish(age_min_ms=age_min_ms)
+                    await finish_intents(self._ledgers, age_min_ms=int(INTENTS_INTERVAL_S * 1000))
             except MagnetarError as error:
                 log.warning("deletions not finished, trying again", error=str(error))
+            age_min_ms = int(INTENTS_INTERVAL_S * 1000)
+            await asyncio.sleep(INTENTS_INTERVAL_S)
 
-    def prove_ownership(self, heard_s: Callable[[], float], patience_s: float) -> None:
-        """From now on, when metadata was not heard for `patience_s`, have topics prove that they are ours."""
-        proof = OwnershipProof(self._registry, self._clock, heard_s, patience_s)
+    def _settings_changed(self) -> None:
+        """What was worked out from settings is worked out anew."""
+        self._budget.limit_publishes()
+        self._registry.rates_changed()
+        self.policies.configuration_changed()
+
+    def prove_ownership(self, lease: Lease) -> None:
+        """From now on, while it is not certain that this broker's session lives, topics prove to be ours."""
+        proof = OwnershipProof(self._registry, lease)
         self._tasks.spawn(proof.run(), "ownership proof")
 
+    def fill_registration(self, registration: BrokerRegistration) -> None:
+        """Write down where clients reach this broker, once it listens."""
+        self.urls.fill(registration.addresses)
+        for name, urls in self.urls.listeners.items():
+            urls.fill(registration.listeners[name])
+        registration.version = version("magnetar-broker")
+
+    def join(self, others: ControlPlane) -> None:
+        """There are other brokers from now on: they have topics, and one of them leads."""
+        self.bundle_moves = others.moves
+        self._topic_lists.elsewhere = self.partitioned.elsewhere = self.deletions.elsewhere = others.topics
+        self.topics_elsewhere = others.topics
+        self.orphans.leads = self._leads = lambda: others.leads
+
     def abandon(self, reason: str) -> None:
-        """Stop serving at once: another broker owns the topics. Nothing more is confirmed or delivered.
+        """Stop serving at once: others own the topics. Nothing more is confirmed or delivered.
 
         Clients are disconnected and look their topics up again. `close` remains to be called.
         """
         self.not_ready = reason
+        if self.cluster is not None:
+            self.cluster.drop(reason)
         if self.listener is not None:
             self.listener.stop_accepting()
         self._registry.abandon(OwnershipLost(reason))
         if self.listener is not None:
             for connection in self.listener:
                 connection.close(reason)
+
+    def _bundle_lost(self, namespace: NamespaceName, bundle: BundleRange) -> None:
+        """A bundle is another broker's: its topics are served no more from this moment on."""
+        reason = f"bundle {bundle} of {namespace} is not owned by this broker any more"
+        self._registry.abandon_bundle(namespace, bundle, OwnershipLost(reason))
 
     async def close(self) -> None:
         """Tell clients, confirm what was taken, flush cursors, then close the connections."""
@@ -172,24 +274,41 @@ class Broker:
         if self.listener is not None:
             await self.listener.close()
         await self._topic_lists.close()
+        await self.dynamic_config.close()
         await self.policies.close()
         await self.namespaces.close()
         await self._tasks.close()
 
     # -- what HTTP asks
 
+    async def check_backlog_quotas(self) -> None:
+        """Look at the backlog of every loaded topic now."""
+        await self._housekeeping.check_quotas()
+
+    def shut_down(self) -> bool:
+        """Have the process stop in good order, once what runs now is answered; False when it cannot."""
+        if self.stop_process is None:
+            return False
+        asyncio.get_running_loop().call_soon(self.stop_process)
+        return True
+
     async def list_topics(self, namespace: NamespaceName, persistent: bool) -> list[str]:
-        """Full names of a namespace's topics. Raises NamespaceNotFound."""
+        """Full names of a namespace's topics, the system's among them. Raises NamespaceNotFound."""
         await self._registry.check_namespace(namespace)
-        return await self._registry.list(namespace, persistent=persistent)
+        if persistent:
+            return await self._registry.list(namespace, persistent=True, system_too=True)
+        return await self._topic_lists.non_persistent(namespace, system_too=True)
 
     async def partitions(self, name: TopicName) -> int:
         """How many partitions a topic has; 0 when it is not partitioned."""
         return await self._registry.partitions(name)
 
-    async def lookup(self, name: TopicName) -> ServiceUrls:
-        """Where the topic is served. Raises NamespaceNotFound, ServiceNotReady."""
-        if self.not_ready is not None:
-            raise ServiceNotReady(f"this broker serves nobody now: {self.not_ready}")
-        await self._registry.check_namespace(name.namespace)
-        return self.urls
+    async def lookup(self, name: TopicName, listener: str = "") -> ServiceUrls:
+        """Where the topic is served, for clients of that advertised listener.
+
+        Raises NamespaceNotFound, ServiceNotReady, TooManyRequests, MetadataError.
+        """
+        with counted_lookup(self.config.cluster_name):
+            if self.not_ready is not None:
+                raise ServiceNotReady(f"this broker serves nobody now: {self.not_ready}")
+            return await self.ownership.where(name, listener)

@@ -38,6 +38,7 @@ class ByteBudget:
         "_bytes_max",
         "_cache",
         "_cache_bytes_max",
+        "_config",
         "_holders",
         "_publish_bytes_max",
         "_publishers",
@@ -49,7 +50,9 @@ class ByteBudget:
 
     def __init__(self, config: MemoryConfig, cache: EntryCache) -> None:
         self._bytes_max = config.budget_megabytes * 1024 * 1024
-        self._publish_bytes_max = min(self._bytes_max, config.pending_publish_megabytes_max * 1024 * 1024)
+        self._config = config
+        self._publish_bytes_max = 0
+        self.limit_publishes()
         self._cache = cache
         self._cache_bytes_max = cache.bytes_max
         self._publishers: dict[int, Callable[[], None]] = {}
@@ -68,6 +71,11 @@ class ByteBudget:
             ("cache", lambda: cache.bytes),
         ):
             BUDGET_BYTES.labels(holder).set_function(held)
+
+    def limit_publishes(self) -> None:
+        """Read from the configuration how much may be pending; connections notice at their next publish."""
+        megabytes = self._config.pending_publish_megabytes_max
+        self._publish_bytes_max = min(self._bytes_max, megabytes * 1024 * 1024)
 
     @property
     def used(self) -> int:

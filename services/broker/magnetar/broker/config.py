@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from magnetar.broker.policies.config import PolicyConfig
+from magnetar.common.cluster.bundles import ALGORITHMS, EQUAL_RANGES
 from magnetar.common.config.settings import setting
 
 
@@ -19,6 +20,17 @@ class ListenerConfig:
     )
     advertised_address: str = setting(
         "", "Host name that lookups tell clients; empty means the bind address.", key="advertisedAddress"
+    )
+    advertised_listeners: str = setting(
+        "",
+        "Where clients that name a listener are sent: NAME:pulsar://HOST:PORT,... and NAME:pulsar+ssl://..., "
+        "NAME:http://... likewise. In place of advertisedAddress.",
+        key="advertisedListeners",
+    )
+    internal_listener_name: str = setting(
+        "",
+        "The advertised listener for clients that name none, and for other brokers; empty means the first.",
+        key="internalListenerName",
     )
     broker_service_port: int = setting(
         6650, "Port of the binary protocol; 0 picks a free one.", key="brokerServicePort", minimum=0
@@ -186,6 +198,78 @@ class DispatchConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogScanConfig:
+    """How long a look at every entry of a backlog may be."""
+
+    entries_max: int = setting(
+        10_000,
+        "Entries that one analysis of a backlog looks at.",
+        key="subscriptionBacklogScanMaxEntries",
+        minimum=1,
+    )
+    time_max_ms: int = setting(
+        120_000,
+        "Milliseconds that one analysis of a backlog may take.",
+        key="subscriptionBacklogScanMaxTimeMs",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionConfig:
+    """What may be deleted with everything in it."""
+
+    force_namespaces: bool = setting(
+        False,
+        "Namespaces may be deleted with their topics, whoever uses these.",
+        key="forceDeleteNamespaceAllowed",
+    )
+    force_tenants: bool = setting(
+        False, "Tenants may be deleted with their namespaces.", key="forceDeleteTenantAllowed"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanConfig:
+    """What is left in metadata although nothing names it any more."""
+
+    check_interval_s: int = setting(
+        3_600,
+        "Seconds between two looks through metadata for orphans.",
+        key="magnetarOrphanCheckIntervalSeconds",
+        minimum=1,
+    )
+    age_min_s: int = setting(
+        1_800,
+        "Seconds for which something must have been an orphan, at two looks at least, before it is cleared.",
+        key="magnetarOrphanAgeMinSeconds",
+        minimum=0,
+    )
+    clear: bool = setting(
+        True,
+        "Clear orphans after each look; else only when an operator says so.",
+        key="magnetarOrphanClearingEnabled",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsConfig:
+    """What the metrics page shows."""
+
+    topic_level: bool = setting(
+        True,
+        "Show figures of each topic and subscription; else of each namespace.",
+        key="exposeTopicLevelMetricsInPrometheus",
+    )
+    rates_period_s: int = setting(
+        60,
+        "Seconds over which rates are averages: of messages and bytes a second, in statistics and as load.",
+        key="statsUpdateFrequencyInSecs",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
     """Which topics exist and how they come to be."""
 
@@ -271,6 +355,24 @@ class DeduplicationConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BundleConfig:
+    """How bundles are split for who asks; those with too much are split where it balances."""
+
+    split_algorithm: str = setting(
+        EQUAL_RANGES,
+        "Where a bundle is cut when who asks for it does not say.",
+        key="defaultNamespaceBundleSplitAlgorithm",
+        choices=ALGORITHMS,
+    )
+    split_algorithms: tuple[str, ...] = setting(
+        ALGORITHMS,
+        "Ways to say where a bundle is cut that may be asked for.",
+        key="supportedNamespaceBundleSplitAlgorithms",
+        choices=ALGORITHMS,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """Everything a broker can be told."""
 
@@ -287,6 +389,11 @@ class BrokerConfig:
     publish: PublishConfig = field(default_factory=PublishConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     dispatch: DispatchConfig = field(default_factory=DispatchConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
     topics: TopicConfig = field(default_factory=TopicConfig)
+    bundles: BundleConfig = field(default_factory=BundleConfig)
     deduplication: DeduplicationConfig = field(default_factory=DeduplicationConfig)
     policies: PolicyConfig = field(default_factory=PolicyConfig)
+    backlog_scan: BacklogScanConfig = field(default_factory=BacklogScanConfig)
+    deletion: DeletionConfig = field(default_factory=DeletionConfig)
+    orphans: OrphanConfig = field(default_factory=OrphanConfig)

@@ -44,6 +44,7 @@ class Housekeeping:
         self._partitioned = partitioned
         self._config = config.policies
         self._clock = clock
+        self._checking_quotas = asyncio.Lock()
 
     def looks(self) -> list[tuple[str, float, Look]]:
         """(name, seconds between two passes, look)."""
@@ -83,13 +84,22 @@ class Housekeeping:
 
     def start(self, spawn: Spawn) -> None:
         """Look for ever, in tasks of their owner."""
-        for name, interval_s, look in self.looks():
-            spawn(self._run(name, interval_s, look), f"housekeeping: {name}")
+        for name, _, look in self.looks():
+            spawn(self._run(name, look), f"housekeeping: {name}")
 
-    async def _run(self, name: str, interval_s: float, look: Look) -> None:
+    async def check_quotas(self) -> None:
+        """Look at the backlog of every topic now, one caller after the other."""
+        async with self._checking_quotas:
+            await self._look("backlog quotas", self._check_quota)
+
+    async def _run(self, name: str, look: Look) -> None:
         while True:
-            await asyncio.sleep(interval_s)
-            await look_at_all(name, list(self._registry.loaded.values()), look, self._clock)
+            # Asked for each time: some intervals can be changed while the broker runs.
+            await asyncio.sleep(next(interval_s for each, interval_s, _ in self.looks() if each == name))
+            await self._look(name, look)
+
+    async def _look(self, name: str, look: Look) -> None:
+        await look_at_all(name, list(self._registry.loaded.values()), look, self._clock)
 
 
 async def look_at_all(name: str, topics: Iterable[Topic], look: Look, clock: Clock) -> None:

@@ -11,6 +11,9 @@ from typing import Protocol
 class Peer(Protocol):
     """One connected client process."""
 
+    listener: str | None
+    """The advertised listener that its lookups name, "" for none; None when it has looked nothing up."""
+
     @property
     def address(self) -> str:
         """`host:port` of the client, for logs and statistics."""

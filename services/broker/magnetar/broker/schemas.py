@@ -4,17 +4,36 @@ A schema given by a producer, a consumer or GetOrCreateSchema is looked for amon
 exact match (type, definition and properties; the name is a label) and becomes the next version when it is
 new. There are no compatibility rules yet. Partitions share the schemas of their partitioned topic.
 
+A deletion is a version as well, without a schema: numbers go on after it and none is given twice, so what was
+published before stays readable with the schema of its version, and an equal schema that comes later is new.
+
 A version on the wire is a signed 64-bit number, big-endian, counted from 0.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final, cast
 
-from magnetar.common.errors import MetadataError, NotAllowed, UnknownOutcome, VersionMismatch
+from magnetar.common.errors import (
+    MetadataError,
+    NamespaceNotFound,
+    NotAllowed,
+    UnknownOutcome,
+    VersionMismatch,
+)
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, VALUE_BYTES_MAX, Delete, MetadataStore, Op
+from magnetar.common.metadata.store import (
+    ABSENT,
+    TXN_OPS_MAX,
+    VALUE_BYTES_MAX,
+    Check,
+    Delete,
+    MetadataStore,
+    Op,
+    Put,
+)
 from magnetar.common.metadata.values import SchemaRecord, decode, encode
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock, SystemClock
@@ -27,6 +46,9 @@ _VERSION: Final = struct.Struct(">q")
 
 _STORED_TYPES: Final = range(1, 21)
 """Schema.Type from String to ProtobufNative: None is plain bytes, and auto types describe no data."""
+
+_DELETED: Final = Schema.Type.Value("None")
+"""The type of a version that stands for the deletion of those before it."""
 
 _PUT_ATTEMPTS_MAX: Final = 16
 
@@ -46,29 +68,65 @@ class SchemaStore:
         """The version of `schema` at `topic`, made when it is new; NO_VERSION when there is nothing to keep.
 
         The same schema put by many at once gives all of them one version. Raises NotAllowed when it is too
-        large, MetadataError when the store does not answer or others keep winning.
+        large, NamespaceNotFound, MetadataError when the store does not answer or others keep winning.
         """
         if schema.type not in _STORED_TYPES:
             return NO_VERSION
+        return _VERSION.pack(await self._next(topic, lambda version: self._record(version, schema)))
+
+    async def retire(self, topic: TopicName) -> int:
+        """Delete the schemas that the topic has, and leave them to what was published with them.
+
+        Returns the version that stands for it; the one that is there when nothing came since. 0 when there
+        never was a schema. Raises MetadataError.
+        """
+        if not await self.history(topic):
+            return 0
+        return await self._next(topic, lambda version: SchemaRecord(version=version, type=_DELETED))
+
+    async def erase(self, topic: TopicName) -> None:
+        """Delete every version: what was published has no schema any more, and numbers begin again."""
+        items = (await self._metadata.children(self._keys.schemas_prefix(topic))).items
+        for first in range(0, len(items), TXN_OPS_MAX):
+            await self._metadata.commit([Delete(item.key) for item in items[first : first + TXN_OPS_MAX]])
+
+    async def history(self, topic: TopicName) -> list[SchemaRecord]:
+        """Every version, in order, deletions among them."""
+        listing = await self._metadata.children(self._keys.schemas_prefix(topic))
+        return [decode(SchemaRecord, item.value) for item in listing.items]
+
+    async def current(self, topic: TopicName) -> list[SchemaRecord]:
+        """The versions that are not deleted, in order."""
+        return _since_deletion(await self.history(topic))
+
+    async def _next(self, topic: TopicName, make: Callable[[int], SchemaRecord]) -> int:
+        """The version of the record that `make` makes of a number: the one that is there, or the next."""
         for _ in range(_PUT_ATTEMPTS_MAX):
-            listing = await self._metadata.children(self._keys.schemas_prefix(topic))
-            version = 0
-            for item in listing.items:
-                stored = decode(SchemaRecord, item.value)
-                if _same(stored, schema):
-                    return _VERSION.pack(stored.version)
-                version = stored.version + 1
-            record = encode(self._record(version, schema))
+            history = await self.history(topic)
+            version = history[-1].version + 1 if history else 0
+            made = make(version)
+            for stored in _since_deletion(history) if made.type != _DELETED else history[-1:]:
+                if same_schema(stored, made):
+                    return stored.version
+            record = encode(made)
             if len(record) > VALUE_BYTES_MAX:
                 raise NotAllowed(
                     f"the schema of {topic} has {len(record):,} bytes, at most {VALUE_BYTES_MAX:,} fit"
                 )
+            namespace = await self._metadata.get(self._keys.namespace(topic.namespace))
+            if namespace is None:
+                raise NamespaceNotFound(f"namespace {topic.namespace} does not exist; create it first")
+            ops: list[Op] = [
+                Put(self._keys.schema(topic, version), record, ABSENT),
+                Check(namespace.key, namespace.version),
+            ]
             try:
-                await self._metadata.put(self._keys.schema(topic, version), record, ABSENT)
+                await self._metadata.commit(ops)
             except (VersionMismatch, UnknownOutcome):
-                # Somebody took the number, or our own write may have: the listing says which.
+                # Somebody took the number, or our own write may have: the listing says which. Or the
+                # namespace was changed.
                 continue
-            return _VERSION.pack(version)
+            return version
         raise MetadataError(
             f"a schema of {topic} found no free version in {_PUT_ATTEMPTS_MAX} attempts: "
             "many schemas are being added at once; try again"
@@ -92,6 +150,8 @@ class SchemaStore:
         if found is None:
             return None
         record = decode(SchemaRecord, found.value)
+        if record.type == _DELETED:
+            return None
         kind = cast("Schema.Type.ValueType", record.type)
         schema = Schema(name=record.name, schema_data=record.data, type=kind)
         for key, value in sorted(record.properties.items()):
@@ -121,12 +181,23 @@ class SchemaStore:
         )
 
 
-def _same(stored: SchemaRecord, schema: Schema) -> bool:
+def version_number(version: bytes) -> int:
+    """A version as it travels, as a number."""
+    return int(_VERSION.unpack(version)[0])
+
+
+def same_schema(one: SchemaRecord, other: SchemaRecord) -> bool:
+    """By type, definition and properties."""
     return (
-        stored.type == schema.type
-        and stored.data == schema.schema_data
-        and dict(stored.properties) == _properties(schema)
+        one.type == other.type and one.data == other.data and dict(one.properties) == dict(other.properties)
     )
+
+
+def _since_deletion(history: list[SchemaRecord]) -> list[SchemaRecord]:
+    for index in range(len(history) - 1, -1, -1):
+        if history[index].type == _DELETED:
+            return history[index + 1 :]
+    return history
 
 
 def _properties(schema: Schema) -> dict[str, str]:

@@ -27,7 +27,7 @@ ENTRY_SIZE_BOUNDS_BYTES: Final = (128, 512, 1024, 2048, 4096, 16384, 102400, 104
 """Upper bounds of `pulsar_entry_size_le_*`, bytes; one more bucket holds what is above."""
 
 SAMPLE_PERIOD_S: Final = 60.0
-"""Between two samples of the counters, and so the time that rates are averages over."""
+"""Between two samples of the counters, unless told otherwise: the time that rates are averages over."""
 
 _SLICE_TOPICS: Final = 200
 
@@ -280,15 +280,18 @@ class _Topic(Protocol):
 class RateSampler:
     """Turns counters into rates, once a period, a slice of topics per turn of the event loop."""
 
-    def __init__(self, topics: Callable[[], Sequence[_Topic]], clock: Clock) -> None:
+    def __init__(
+        self, topics: Callable[[], Sequence[_Topic]], clock: Clock, period_s: float = SAMPLE_PERIOD_S
+    ) -> None:
         self._topics = topics
         self._clock = clock
+        self._period_s = period_s
         self._sampled_at = clock.monotonic()
 
     async def run(self) -> None:
         """Sample for ever; ends by cancellation."""
         while True:
-            await asyncio.sleep(SAMPLE_PERIOD_S)
+            await asyncio.sleep(self._period_s)
             await self.sample()
 
     async def sample(self) -> None:

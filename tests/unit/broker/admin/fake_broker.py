@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -10,17 +11,27 @@ from typing import Any
 
 import aiohttp
 from magnetar.broker.admin.http_edge import HttpEdge
+from magnetar.broker.bookie_racks import BookieRacks
+from magnetar.broker.clusters import Clusters
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.dynamic_config import DynamicConfig
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.effective import NamespacePolicies
 from magnetar.broker.policies.policy_store import PolicyStore
+from magnetar.broker.policies.policy_writer import PolicyWriter
+from magnetar.broker.resource_quotas import ResourceQuotas
+from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
+from magnetar.broker.tenancy import Tenancy
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.values import Namespace, PartitionedTopic, Tenant, encode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.runtime.clock import SystemClock
+from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
+from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from yarl import URL
 
 KEYS = Keys("standalone")
@@ -67,17 +78,41 @@ class FakeBroker:
     connections: int = 0
     connections_accepted: int = 0
     not_ready: str | None = None
+    leaving: str | None = None
     registry: Any = None
     partitioned: Any = None
     policies: Any = None
     policy_writer: Any = None
     tenancy: Any = None
+    deletions: Any = None
+    orphans: Any = None
     ledgers: Any = None
+    schemas: Any = None
+    clusters: Any = None
+    bookie_racks: Any = None
+    resource_quotas: Any = None
+    dynamic_config: Any = None
+    cluster: Any = None
+    bundle_moves: Any = None
+    topics_elsewhere: Any = None
+    metadata_url: str = "sqlite:data/metadata.sqlite"
+    started_ms: int = 1_600_000_000_000
+    quota_checks: int = 0
+    stops: int | None = 0
     urls: ServiceUrls = field(default_factory=lambda: ServiceUrls(BROKER_URL, HTTP_URL))
 
     def load(self, name: str) -> FakeTopic:
         topic = self.topics[TopicName.parse(name).full] = FakeTopic(TopicName.parse(name))
         return topic
+
+    async def check_backlog_quotas(self) -> None:
+        self.quota_checks += 1
+
+    def shut_down(self) -> bool:
+        if self.stops is None:
+            return False
+        self.stops += 1
+        return True
 
     async def list_topics(self, namespace: NamespaceName, persistent: bool) -> list[str]:
         names = [TopicName.parse(name) for name in [*self.topics, *self.unloaded]]
@@ -86,8 +121,8 @@ class FakeBroker:
     async def partitions(self, topic: TopicName) -> int:
         return self.partition_counts.get(topic.full, 0)
 
-    async def lookup(self, topic: TopicName) -> ServiceUrls:
-        return self.urls
+    async def lookup(self, topic: TopicName, listener: str = "") -> ServiceUrls:
+        return self.urls.of_listener(listener)
 
 
 @dataclass
@@ -96,6 +131,9 @@ class Policies:
 
     broker: FakeBroker
     store: SqliteMetadataStore
+
+    def wrote(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
+        """Nothing is kept that could be stale."""
 
     async def of_namespace(self, namespace: NamespaceName) -> NamespacePolicies:
         return await PolicyStore(self.broker.config, self.store, KEYS).of_namespace(namespace)
@@ -112,6 +150,24 @@ class Partitions:
         return PartitionedTopic(partitions=count) if count else None
 
 
+class Registry:
+    """No loaded topic has policies that could be stale."""
+
+    async def policies_applied(self, seconds_max: float) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Ledgers:
+    """The storage, as far as metadata."""
+
+    metadata: SqliteMetadataStore
+    keys: Keys = KEYS
+    cache: EntryCache = field(default_factory=lambda: EntryCache(0))
+    clock: SystemClock = field(default_factory=SystemClock)
+    config: ManagedLedgerConfig = field(default_factory=ManagedLedgerConfig)
+
+
 @dataclass
 class Http:
     """Asks a served `FakeBroker`; paths go out as they are written, percent signs and all."""
@@ -124,6 +180,27 @@ class Http:
     async def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         async with self.client.request(method, URL(f"{self.base}{path}", encoded=True)) as response:
             return response.status, await response.text()
+
+    async def send(self, method: str, path: str, body: object = None) -> tuple[int, str]:
+        """Status and text of a call with a JSON body; bytes go out as they are."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        url = URL(f"{self.base}/admin/v2{path}", encoded=True)
+        headers = {"Content-Type": "application/json"}
+        request = self.client.request(method, url, data=data, headers=headers, allow_redirects=False)
+        async with request as response:
+            return response.status, await response.text()
+
+    async def ask(self, path: str) -> Any:
+        """The JSON of an answer with status 200."""
+        status, text = await self.send("GET", path)
+        assert status == 200, (path, status, text)
+        return json.loads(text)
+
+    async def reason(self, status: int, method: str, path: str, body: object = None) -> str:
+        """Why a call was refused, with this status."""
+        found, text = await self.send(method, path, body)
+        assert found == status, (method, path, found, text)
+        return str(json.loads(text)["reason"])
 
     async def json(self, path: str) -> object:
         async with self.client.get(URL(f"{self.base}{path}", encoded=True)) as response:
@@ -144,6 +221,15 @@ async def serve(tmp_path: Path, body: Callable[[Http], Awaitable[None]]) -> None
     broker = FakeBroker(namespaces)
     broker.policies = Policies(broker, store)
     broker.partitioned = Partitions(broker)
+    broker.policy_writer = PolicyWriter(store, KEYS)
+    broker.tenancy = Tenancy(store, KEYS, SystemClock())
+    broker.schemas = SchemaStore(store, KEYS)
+    broker.clusters = Clusters(store, KEYS, "standalone", SystemClock())
+    broker.bookie_racks = BookieRacks(store, KEYS)
+    broker.resource_quotas = ResourceQuotas(store, KEYS)
+    broker.dynamic_config = DynamicConfig(broker.config, store, KEYS)
+    broker.registry = Registry()
+    broker.ledgers = Ledgers(store)
     edge = HttpEdge(broker)
     listening = socket.create_server(("127.0.0.1", 0))
     await edge.start(listening)

@@ -50,7 +50,7 @@ def test_a_broker_that_serves_nobody_loads_no_topic_and_changes_nothing(serving:
     async def body(http: Http) -> None:
         http.broker.not_ready = "another broker is the owner"
         for route in routes(http.broker):
-            if route.method == "GET" and "{topic}" not in route.path:
+            if not route.needs_owner:
                 continue
             path = route.path.replace("{domain}", "persistent").replace("{", "").replace("}", "")
             status, text = await http.get(path, route.method)
@@ -269,7 +269,9 @@ def test_the_table_has_each_verb_of_a_path_once_and_says_what_it_answers(serving
         assert len({(route.method, route.path) for route in table}) == len(table)
         for route in table:
             assert route.summary.endswith("."), route.path
-            assert bool(route.answer) == (route.status == 200), route.path
+            assert not route.answer or route.status in (200, 202), route.path
+            # Pulsar answers a few writes with 200 and nothing else.
+            assert route.answer or route.status != 200 or route.method != "GET", route.path
             assert 412 in route.errors or "{tenant}" not in route.path, route.path
 
     serving(body)
@@ -279,10 +281,10 @@ def test_what_the_broker_raises_becomes_a_reason_and_surprises_do_not_leak(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(http: Http) -> None:
-        async def refuse(topic: TopicName) -> ServiceUrls:
+        async def refuse(topic: TopicName, listener: str) -> ServiceUrls:
             raise TopicNotFound(f"Topic not found {topic}")
 
-        async def explode(topic: TopicName) -> ServiceUrls:
+        async def explode(topic: TopicName, listener: str) -> ServiceUrls:
             raise ValueError("secret detail")
 
         monkeypatch.setattr(http.broker, "lookup", refuse)
@@ -305,7 +307,7 @@ def test_more_requests_than_the_bound_are_answered_503(
     async def body(http: Http) -> None:
         release, entered = asyncio.Event(), asyncio.Semaphore(0)
 
-        async def slow(topic: TopicName) -> ServiceUrls:
+        async def slow(topic: TopicName, listener: str) -> ServiceUrls:
             entered.release()
             await release.wait()
             return ServiceUrls("pulsar://localhost:6650")

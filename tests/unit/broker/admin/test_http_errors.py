@@ -35,3 +35,8 @@ def test_an_error_without_a_status_of_its_own_has_that_of_its_parent() -> None:
 
 def test_who_meets_a_topic_as_it_closes_is_told_to_try_again() -> None:
     assert status_of(errors.LedgerClosed("t is closing")) == 503
+
+
+def test_what_somebody_else_makes_or_deletes_at_the_moment_is_a_conflict() -> None:
+    assert status_of(errors.BeingChanged("t is being changed")) == 409
+    assert status_of(errors.BeingDeleted("t is being deleted")) == 409

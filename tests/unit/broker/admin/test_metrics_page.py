@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from magnetar.broker.admin.metrics_page import SLICE_S, MetricsPage
+from magnetar.broker.admin.metrics_page import MetricsPage
+from magnetar.broker.admin.slices import SLICE_S
+from magnetar.broker.config import MetricsConfig
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.subscriptions.dispatch_rate import MESSAGES, OF_BROKER, OF_TOPIC
 from magnetar.common.obs.metrics import REGISTRY
@@ -13,6 +16,7 @@ from prometheus_client import Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from .fake_broker import FakeBroker, FakeSubscription
+from .ticking_clock import TickingClock
 
 if TYPE_CHECKING:
     from .conftest import Serving
@@ -21,18 +25,6 @@ if TYPE_CHECKING:
 Labels = dict[str, str]
 NO_NAMESPACES = cast(Namespaces, None)
 TOPIC = {"cluster": "standalone", "namespace": "public/default", "topic": "persistent://public/default/t"}
-
-
-class TickingClock:
-    """Each look at it takes some time."""
-
-    def __init__(self, tick_s: float) -> None:
-        self.now = 0.0
-        self._tick_s = tick_s
-
-    def __call__(self) -> float:
-        self.now += self._tick_s
-        return self.now
 
 
 def broker() -> FakeBroker:
@@ -262,3 +254,32 @@ def test_what_is_seldom_is_on_the_page_only_where_it_happened() -> None:
     assert value(text, "pulsar_publish_rate_limit_times", TOPIC) == 3
     shown = [labels for sample, labels in samples(text) if sample == name]
     assert len(shown) == 2
+
+
+def test_without_topic_level_figures_there_are_those_of_namespaces() -> None:
+    made = broker()
+    made.config = replace(made.config, metrics=MetricsConfig(topic_level=False))
+    for number, name in enumerate(("t", "u", "persistent://acme/demo/t")):
+        topic = made.load(name)
+        topic.stats.messages_in, topic.storage_bytes, topic.oldest_backlog_age_s = 10 + number, 100, 5
+        topic.subscriptions["s"] = FakeSubscription()
+        topic.subscriptions["s"].consumer_count = 2
+    text = page(made)
+    namespace = {"cluster": "standalone", "namespace": "public/default"}
+    assert value(text, "pulsar_in_messages_total", namespace) == 21
+    assert value(text, "pulsar_in_messages_total", {**namespace, "namespace": "acme/demo"}) == 12
+    assert value(text, "pulsar_storage_size", namespace) == 200
+    assert value(text, "pulsar_subscription_consumers_count", namespace) == 4
+    assert value(text, "pulsar_topics_count", namespace) == 2
+    assert value(text, "pulsar_broker_storage_size", {"cluster": "standalone"}) == 300
+    assert ",topic=" not in text
+    assert ",subscription=" not in text
+    assert "pulsar_storage_backlog_age_seconds" not in text, "ages do not add up"
+
+
+def test_pages_of_namespaces_come_in_slices_too() -> None:
+    made = broker()
+    made.config = replace(made.config, metrics=MetricsConfig(topic_level=False))
+    for number in range(300):
+        made.load(f"t{number}")
+    assert len(list(MetricsPage(made, TickingClock(SLICE_S)).render())) > 100

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from magnetar.broker.admin.offload_policies import OffloadPolicies
 from magnetar.broker.admin.policy_dump import namespace_json, policies_of
 from magnetar.broker.admin.policy_fields import FIELDS, PolicyField
 from magnetar.broker.admin.policy_json import (
+    PERSISTENCE,
     RATE,
     BadPolicy,
     Flag,
     Number,
+    OneOf,
     Record,
     TypeNames,
     WrappedFlag,
@@ -21,8 +24,34 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import resolve
 from magnetar.common.metadata.values import Namespace, Policies
 
-ELSEWHERE = {"size_quota", "time_quota", "dispatch_rate_of_subscription"}
+ELSEWHERE = {
+    "size_quota",
+    "time_quota",
+    "dispatch_rate_of_subscription",
+    "permissions",
+    "subscription_roles",
+    "replication_clusters",
+}
 """They have routes of their own."""
+
+
+OFFLOAD = {
+    "offloadersDirectory": "./offloaders",
+    "managedLedgerOffloadDriver": "filesystem",
+    "managedLedgerOffloadMaxThreads": 2,
+    "managedLedgerOffloadPrefetchRounds": 1,
+    "managedLedgerOffloadThresholdInBytes": 1000,
+    "managedLedgerExtraConfigurations": {},
+    "s3ManagedLedgerOffloadMaxBlockSizeInBytes": 67108864,
+    "s3ManagedLedgerOffloadReadBufferSizeInBytes": 1048576,
+    "s3ManagedLedgerOffloadRoleSessionName": "pulsar-s3-offload",
+    "gcsManagedLedgerOffloadMaxBlockSizeInBytes": 134217728,
+    "gcsManagedLedgerOffloadReadBufferSizeInBytes": 1048576,
+    "s3Driver": False,
+    "gcsDriver": False,
+    "fileSystemDriver": True,
+}
+"""As a recorded broker shows it."""
 
 
 def example(field: PolicyField) -> Any:
@@ -31,13 +60,17 @@ def example(field: PolicyField) -> Any:
     if isinstance(kind, Number):
         return 7
     if isinstance(kind, Flag):
-        return True
+        return not field.unset
     if isinstance(kind, WrappedFlag):
         return {kind.key: True}
     if isinstance(kind, TypeNames):
         return ["Shared", "Key_Shared"]
     if isinstance(kind, AutoTopicCreation):
         return {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 4}
+    if isinstance(kind, OneOf):
+        return kind.choices[-1]
+    if isinstance(kind, OffloadPolicies):
+        return OFFLOAD
     assert isinstance(kind, Record)
     return {part.key: part.show(_other(part.default)) for part in kind.parts}
 
@@ -97,6 +130,15 @@ def test_members_that_are_missing_or_null_have_their_defaults_and_unknown_ones_a
     }
 
 
+def test_a_number_that_no_decimal_can_be_is_refused() -> None:
+    value = {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1}
+    for rate in (10**400, -(10**400)):
+        with pytest.raises(BadPolicy, match="managedLedgerMaxMarkDeleteRate"):
+            PERSISTENCE.put(
+                Policies(), "persistence", {**value, "managedLedgerMaxMarkDeleteRate": rate}, "persistence"
+            )
+
+
 def test_no_subscription_types_in_particular_means_all_of_them() -> None:
     policies = Policies(subscription_types=Policies.SubscriptionTypes(names=["Shared"]))
     TypeNames().put(policies, "subscription_types", [], "subscriptionTypesEnabled")
@@ -131,8 +173,10 @@ def test_all_policies_of_a_namespace_can_be_given_as_they_are_shown() -> None:
     for field in FIELDS:
         if field.namespace:
             field.kind.put(policies, field.proto, example(field), field.namespace)
+    policies.permissions["role1"].names.extend(["consume", "produce"])
+    policies.subscription_roles["sub1"].names.append("role1")
     put_quota(policies, "message_age", {"limitTime": 9, "policy": "consumer_backlog_eviction"})
-    shown = namespace_json(Namespace(bundle_count=4, policies=policies), "here", ["here"])
+    shown = namespace_json(Namespace(bundle_count=4, policies=policies), "here", ["here"], {})
     assert policies_of(shown, "here") == policies
 
 
@@ -143,8 +187,25 @@ def test_all_policies_of_a_namespace_can_be_given_as_they_are_shown() -> None:
         {"backlog_quota_map": {"other": {}}},
         {"backlog_quota_map": ["message_age"]},
         {"retention_policies": {"retentionTimeInMinutes": 0, "retentionSizeInMB": 5}},
+        {"auth_policies": []},
+        {"auth_policies": {"namespace_auth": {"r": ["fly"]}}},
+        {"auth_policies": {"namespace_auth": {" ": ["produce"]}}},
+        {"auth_policies": {"subscription_auth_roles": {"s": [1]}}},
+        {"auth_policies": {"destination_auth": {"persistent://a/b/c": {"r": ["produce"]}}}},
+        {"offload_policies": {"managedLedgerOffloadDriver": "tape"}},
+        {"offload_threshold": "much"},
+        {"schema_compatibility_strategy": "SIDEWAYS"},
     ],
 )
 def test_a_namespace_with_policies_that_cannot_be_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(BadPolicy):
         policies_of(given, "here")
+
+
+def test_what_was_said_of_offloading_in_the_old_way_is_read() -> None:
+    given = {"offload_threshold": 5, "offload_threshold_in_seconds": -1, "offload_deletion_lag_ms": 7}
+    assert policies_of(given, "here") == Policies(
+        offload=Policies.Offload(threshold_bytes=5, deletion_lag_ms=7)
+    )
+    newer = {"offload_policies": {**OFFLOAD, "managedLedgerOffloadThresholdInBytes": 9}}
+    assert policies_of({**given, **newer}, "here").offload.threshold_bytes == 9

@@ -19,7 +19,7 @@ def bare_services(clock: Any, *, spawn: Any = None, budget: Any = None) -> Servi
         schemas=nothing,
         producer_names=nothing,
         clock=clock,
-        urls=nothing,
+        ownership=nothing,
         spawn=spawn,
         budget=budget,
     )

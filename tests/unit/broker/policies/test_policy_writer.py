@@ -78,6 +78,22 @@ def of_namespace(edit: Callable[[Policies], None]) -> Callable[[Namespace], None
     return lambda namespace: edit(namespace.policies)
 
 
+def test_however_many_change_one_at_a_broker_at_once_all_have_their_way(tmp_path: Path) -> None:
+    count = 5 * TRIES_MAX
+
+    async def body(store: Store, writer: PolicyWriter) -> None:
+        def grant(role: int) -> Callable[[Policies], None]:
+            return lambda policies: policies.permissions[str(role)].names.append("consume")
+
+        namespace = [writer.change_namespace(DEMO, of_namespace(grant(role))) for role in range(count)]
+        topic = [writer.change_topic(TOPIC, grant(role)) for role in range(count)]
+        await asyncio.gather(*namespace, *topic)
+        for policies in ((await writer.namespace(DEMO)).policies, await writer.topic(TOPIC)):
+            assert set(policies.permissions) == {str(role) for role in range(count)}
+
+    with_writer(tmp_path, body)
+
+
 def test_a_change_is_written_and_one_that_changes_nothing_is_not(tmp_path: Path) -> None:
     async def body(store: Store, writer: PolicyWriter) -> None:
         await writer.change_namespace(DEMO, of_namespace(most(3)))
@@ -210,5 +226,22 @@ def test_the_policies_of_a_topic_are_bounded(tmp_path: Path) -> None:
             await writer.change_topic(TOPIC, rates_of(range(20)))
         assert len((await writer.topic(TOPIC)).dispatch_rate_of_subscription) == 10
         await writer.change_topic(TOPIC, lambda policies: policies.Clear())
+
+    with_writer(tmp_path, body)
+
+
+def test_policies_of_a_non_persistent_topic_need_its_namespace(tmp_path: Path) -> None:
+    name = TopicName.parse("non-persistent://acme/demo/n")
+
+    async def body(store: Store, writer: PolicyWriter) -> None:
+        async def gone() -> None:
+            store.others = None
+            await store.delete(KEYS.namespace(DEMO))
+
+        await writer.change_topic(name, lambda own: setattr(own, "message_ttl_s", 5))
+        store.others = gone
+        with pytest.raises(NamespaceNotFound):
+            await writer.change_topic(name, lambda own: setattr(own, "message_ttl_s", 6))
+        assert (await writer.topic(name)).message_ttl_s == 5
 
     with_writer(tmp_path, body)

@@ -57,6 +57,7 @@ class Client:
     on_message: Callable[[Client, Message], None] | None = None
     writable: bool = True
     connected: bool = True
+    listener: str | None = None
     address: str = "client:1"
 
     @property

@@ -114,6 +114,33 @@ def test_a_rate_of_the_broker_holds_for_all_topics_together() -> None:
     simulated(scenario, config_of(rates=RateConfig(broker_dispatch_messages=10)))
 
 
+def test_a_rate_of_the_broker_may_change_while_messages_go_out() -> None:
+    rates = RateConfig(broker_dispatch_messages=10)
+
+    async def scenario(broker: SimBroker) -> None:
+        async def change(messages: int) -> None:
+            # As the dynamic configuration does.
+            object.__setattr__(rates, "broker_dispatch_messages", messages)
+            broker.registry.rates_changed()
+            broker.registry.policies_changed(None, None)
+            await broker.registry.policies_applied(10)
+
+        topic = await broker.topic()
+        await broker.subscription(topic)
+        await broker.publish(topic, 10, runs=100)
+        peer = (await broker.consumer(topic, permits=10_000))[2]
+        await asyncio.sleep(2)
+        slow = peer.messages
+        assert 20 <= slow <= 40
+        await change(100)
+        await asyncio.sleep(2)
+        assert 150 <= peer.messages - slow <= 320
+        await change(0)
+        await until(lambda: peer.messages == 1_000)
+
+    simulated(scenario, config_of(rates=rates))
+
+
 @pytest.mark.parametrize(("without_backlog", "sent"), [(True, 11), (False, 30)])
 def test_consumers_that_have_caught_up_may_be_left_out(without_backlog: bool, sent: int) -> None:
     async def scenario(broker: SimBroker) -> None:

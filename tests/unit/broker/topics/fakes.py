@@ -35,6 +35,7 @@ class FakePeer:
     """`answers`: (sequence id, "stored", "duplicate" or "refused"), in the order of the wire."""
 
     connected: bool = True
+    listener: str | None = None
     pending_bytes: int = 0
     answers: list[tuple[int, str]] = field(default_factory=list)
     address: str = "client"

@@ -10,6 +10,7 @@ from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.housekeeping import Housekeeping, look_at_all
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.ownership.everything import Everything
 from magnetar.broker.policies.config import (
     InactiveTopicConfig,
     PolicyConfig,
@@ -19,6 +20,7 @@ from magnetar.broker.policies.config import (
 )
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.subscriptions.subscription import Subscription
@@ -49,6 +51,7 @@ class ListPeer:
     address: str = "10.0.0.1:40000"
     commands: list[pb.BaseCommand] = field(default_factory=list)
     connected: bool = True
+    listener: str | None = None
     writable: bool = True
 
     def write(self, data: bytes) -> None:
@@ -205,6 +208,7 @@ async def _main(
         policies,
         SchemaStore(metadata, KEYS),
         tasks.spawn,
+        Everything(namespaces, ServiceUrls()),
     )
     partitioned = PartitionedTopics(config, ledgers, metadata, KEYS, policies, registry)
     housekeeping = Housekeeping(registry, partitioned, config, process.clock)

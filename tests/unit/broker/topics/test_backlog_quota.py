@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from magnetar.broker.error_codes import code_of
 from magnetar.broker.policies.config import QuotaConfig
 from magnetar.broker.policies.effective import EVICT, EXCEPTION, HOLD, Quota
 from magnetar.broker.topics.persistent_topic import PersistentTopic
@@ -15,6 +14,7 @@ from magnetar.broker.topics.topic_backlog import oldest_age_s
 from magnetar.common.errors import ProducerBlocked, ProducerQuotaExceeded
 from magnetar.common.naming.position import Position
 from magnetar.common.wire import pulsar_pb2 as pb
+from magnetar.common.wire.error_codes import code_of
 
 from tests.unit.broker.topics.simulated_broker import ListPeer, SimBroker, config_of, counted, simulated
 from tests.unit.ledger.managed_ledger.harness import until

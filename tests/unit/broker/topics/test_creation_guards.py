@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import pytest
-from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.creation_guards import guards_of
 from magnetar.common.errors import (
+    BeingChanged,
     NamespaceNotEmpty,
     NamespaceNotFound,
     ServiceNotReady,
@@ -92,7 +92,6 @@ def test_no_topic_is_made_beside_a_partitioned_one_of_its_name(load: bool) -> No
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_no_namespace_is_deleted_while_a_topic_is_made_in_it(partitioned: bool) -> None:
     async def scenario(made: Topics) -> None:
-        tenancy = Tenancy(made.process.metadata, KEYS, made.process.clock)
         making, going_on = asyncio.Event(), asyncio.Event()
         metadata = made.process.metadata
         commit = metadata.commit
@@ -107,19 +106,32 @@ def test_no_namespace_is_deleted_while_a_topic_is_made_in_it(partitioned: bool) 
             if partitioned:
                 await made.partitioned.create_partitioned(NAME, 1, {})
                 return
-            with made.registry.creating(NAME):
+            with made.registry.exclusions.creating(NAME):
                 await create(made, NAME)
 
         metadata.commit = slow  # type: ignore[method-assign]
         creation = asyncio.create_task(make())
         await making.wait()
-        with pytest.raises(NamespaceNotEmpty), made.registry.deleting_namespace(NAME.namespace):
-            await tenancy.delete_namespace(NAME.namespace)
+        with pytest.raises(NamespaceNotEmpty):
+            await made.deletions.delete_namespace(NAME.namespace)
         with pytest.raises(ServiceNotReady):
             await made.registry.delete(NAME, force=True)
         going_on.set()
         await creation
         assert await metadata.get(NAMESPACE) is not None
+
+    in_a_broker(scenario)
+
+
+def test_a_topic_is_made_by_one_at_a_time() -> None:
+    async def scenario(made: Topics) -> None:
+        with made.registry.exclusions.creating(NAME):
+            with pytest.raises(BeingChanged), made.registry.exclusions.creating(NAME):
+                pass
+            with made.registry.exclusions.creating(NAME.partition(0)):
+                pass
+        with made.registry.exclusions.creating(NAME):
+            pass
 
     in_a_broker(scenario)
 

@@ -39,11 +39,11 @@ class DyingPeer(ListeningPeer):
         return False
 
 
-def request(peer: ListeningPeer) -> SubscribeRequest:
+def request(peer: ListeningPeer, *, durable: bool = True) -> SubscribeRequest:
     return SubscribeRequest(
         subscription="s",
-        type=pb.CommandSubscribe.Exclusive,
-        durable=True,
+        type=pb.CommandSubscribe.Exclusive if durable else pb.CommandSubscribe.Shared,
+        durable=durable,
         from_earliest=False,
         start=None,
         rollback_s=0,
@@ -63,6 +63,21 @@ def opened(in_process: int = 1_000) -> NonPersistentTopic:
         FakeClock(),
         InProcess(in_process),
     )
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_only_a_durable_subscription_outlives_its_last_consumer(durable: bool) -> None:
+    async def scenario() -> None:
+        topic = opened()
+        came = [await topic.subscribe(request(ListeningPeer(), durable=durable))]
+        if not durable:
+            came.append(await topic.subscribe(request(ListeningPeer(), durable=False)))
+        for subscription, consumer in came:
+            assert list(topic.subscriptions) == ["s"]
+            topic.remove_consumer(subscription, consumer)
+        assert list(topic.subscriptions) == (["s"] if durable else [])
+
+    asyncio.run(scenario())
 
 
 def test_nobody_subscribes_to_a_topic_that_closed_while_a_holder_was_probed() -> None:

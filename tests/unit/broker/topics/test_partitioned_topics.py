@@ -192,29 +192,6 @@ def test_no_partition_comes_back_while_the_topic_is_deleted() -> None:
     in_a_broker(scenario)
 
 
-def test_a_deletion_that_failed_halfway_goes_on_when_it_is_asked_for_again() -> None:
-    async def scenario(made: Topics) -> None:
-        nothing = made.keys()
-        await made.partitioned.create_partitioned(NAME, 3, {})
-        delete = made.registry.delete
-        seen: list[str] = []
-
-        async def failing(name: TopicName, *, force: bool, unless_subscribed: bool = False) -> None:
-            seen.append(name.full)
-            if len(seen) == 2:
-                raise MetadataError("not now")
-            await delete(name, force=force, unless_subscribed=unless_subscribed)
-
-        made.registry.delete = failing  # type: ignore[method-assign]
-        with pytest.raises(MetadataError):
-            await made.partitioned.delete_partitioned(NAME, force=False)
-        assert await made.registry.partitions(NAME) == 3
-        await made.partitioned.delete_partitioned(NAME, force=False)
-        assert made.keys() == nothing
-
-    in_a_broker(scenario)
-
-
 def test_a_missing_topic_is_made_partitioned_only_where_that_is_the_policy() -> None:
     async def plain(made: Topics) -> None:
         assert await made.partitioned.ask(NAME, create=True) == 0

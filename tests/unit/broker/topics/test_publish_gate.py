@@ -143,6 +143,28 @@ def test_the_rate_of_the_broker_holds_for_all_topics_together() -> None:
     assert len(peer.paused_s) == 1
 
 
+def test_a_rate_of_the_broker_that_changes_holds_with_the_next_gates() -> None:
+    clock = SteppedClock()
+    rates = RateConfig()
+    limits = PublishLimits(BrokerConfig(policies=PolicyConfig(rates=rates)), clock)
+
+    def change(messages: int) -> PublishGate | None:
+        object.__setattr__(rates, "broker_publish_messages", messages)  # as the dynamic configuration does
+        limits.rates_changed()
+        return limits.gate("t", policies())
+
+    who, peer = producer()
+    assert limits.gate("t", policies()) is None
+    gate = change(10)
+    assert gate is not None
+    gate.admit(who, run(entry(), counts=[30]))
+    gate = change(20)
+    assert gate is not None
+    gate.admit(who, run(entry()))
+    assert abs(peer.paused_s[-1] - 22 / 20) < 1e-6, "what was owed is owed"
+    assert change(0) is None
+
+
 def test_a_new_policy_does_not_forgive_what_a_rate_is_owed() -> None:
     clock = SteppedClock()
     limits = PublishLimits(BrokerConfig(), clock)

@@ -40,6 +40,7 @@ class Peer:
     """`dies` when it is asked for a sign of life."""
 
     connected: bool = True
+    listener: str | None = None
     dies: bool = False
     told: list[str] = field(default_factory=list)
     address: str = "client"

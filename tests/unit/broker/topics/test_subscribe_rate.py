@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from magnetar.broker.error_codes import code_of
 from magnetar.broker.topics.subscribe_rate import IDENTITIES_MAX, SubscribeRate
 from magnetar.common.errors import NotAllowed
+from magnetar.common.wire.error_codes import code_of
 from magnetar.common.wire.pulsar_pb2 import ServerError
 
 from tests.unit.broker.topics.simulated_broker import ListPeer, SimBroker, simulated

@@ -10,7 +10,8 @@ from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.subscriptions.consumer import ConsumerOptions
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.topic import SubscribeRequest
+from magnetar.broker.topics.topic import SubscribeRequest, Topic
+from magnetar.broker.topics.topic_registry import LOADS_BEFORE_CLOSE_S, TopicRegistry
 from magnetar.common.errors import (
     ConsumerAssignFailed,
     LogFull,
@@ -21,7 +22,7 @@ from magnetar.common.errors import (
     TopicNotFound,
 )
 from magnetar.common.metadata.store import ABSENT
-from magnetar.common.metadata.values import Namespace, Policies
+from magnetar.common.metadata.values import Namespace, Policies, TopicHead, encode
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
@@ -124,6 +125,36 @@ def test_who_asks_while_a_topic_is_deleted_is_told_to_come_back() -> None:
         await deletion
         assert answers
         assert await made.load("orders") is not topic
+
+    in_a_broker(scenario)
+
+
+@pytest.mark.parametrize("name", [NAME, VOLATILE], ids=str)
+def test_who_may_create_a_topic_gets_it_in_the_moment_in_which_another_asked_in_vain(
+    name: TopicName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other's load has ended, and nobody was told yet: it is not to be waited for again and again."""
+
+    async def scenario(made: Topics) -> None:
+        missing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def not_there(_: TopicName) -> None:
+            await missing
+            raise TopicNotFound("it is not there")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(made.registry, "check_allowed", not_there)
+            in_vain = asyncio.create_task(made.registry.get(name, create=False))
+            while name.full not in made.registry._loading:  # noqa: ASYNC110 -- a turn of the loop is meant
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            missing.set_result(None)
+            await asyncio.sleep(0)
+        assert made.registry._loading[name.full].task.done(), "the moment that is meant"
+        assert (await made.registry.get(name, create=True)).name == name
+        with pytest.raises(TopicNotFound):
+            await in_vain
+        assert not made.registry._loading
 
     in_a_broker(scenario)
 
@@ -259,14 +290,10 @@ def test_no_topic_is_left_without_its_namespace(name: str, steps: int) -> None:
         tenancy = Tenancy(metadata, KEYS, made.process.clock)
         await tenancy.create_namespace(namespace, Namespace(bundle_count=4))
 
-        async def delete() -> None:
-            with made.registry.deleting_namespace(namespace):
-                await tenancy.delete_namespace(namespace)
-
         loading = asyncio.create_task(made.load(name))
         for _ in range(steps):
             await asyncio.sleep(0)
-        deletion = asyncio.create_task(delete())
+        deletion = asyncio.create_task(made.deletions.delete_namespace(namespace))
         for _ in range(steps):
             await asyncio.sleep(0)
         late = asyncio.create_task(made.load(name + "2"))
@@ -326,5 +353,39 @@ def test_a_subscription_that_goes_while_it_seeks_within_a_batch_is_no_error_of_o
         monkeypatch.setattr(PersistentTopic, "messages_of", messages_of)
         await topic.seek(subscription, EARLIEST, [0b110])
         assert not topic.subscriptions
+
+    in_a_broker(scenario)
+
+
+def test_topics_of_the_system_are_listed_only_when_asked_for() -> None:
+    async def scenario(made: Topics) -> None:
+        await made.load("orders")
+        system = TopicName.parse("persistent://public/default/__change_events")
+        await made.process.metadata.put(KEYS.topic_head(system), encode(TopicHead(creation_id=99)))
+        namespace = system.namespace
+        assert await made.registry.list(namespace, persistent=True) == [TopicName.parse("orders").full]
+        every = await made.registry.list(namespace, persistent=True, system_too=True)
+        assert every == [system.full, TopicName.parse("orders").full]
+        with pytest.raises(NotAllowed):
+            await made.load(system.full)
+
+    in_a_broker(scenario)
+
+
+def test_a_load_that_does_not_end_keeps_no_broker_from_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(self: TopicRegistry, name: TopicName, create: bool) -> Topic:
+        await asyncio.Event().wait()
+        raise AssertionError("it waits for ever")
+
+    async def scenario(made: Topics) -> None:
+        await made.load("orders")
+        with monkeypatch.context() as patch:
+            patch.setattr(TopicRegistry, "_load", hang)
+            loading = asyncio.create_task(made.load("stuck"))
+            await asyncio.sleep(1)
+            await asyncio.wait_for(made.registry.close(), 2 * LOADS_BEFORE_CLOSE_S)
+        with pytest.raises(ServiceNotReady):
+            await loading
+        assert not made.registry.loaded
 
     in_a_broker(scenario)

@@ -8,9 +8,12 @@ from typing import Any
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.deletions import Deletions
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.ownership.everything import Everything
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.subscriptions.consumer import ConsumerOptions
 from magnetar.broker.topics.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.producer import Producer
@@ -33,6 +36,7 @@ class ListeningPeer:
     """A client that writes down which commands it was sent."""
 
     connected: bool = True
+    listener: str | None = None
     writable: bool = True
     address: str = "client"
     commands: list[Any] = field(default_factory=list)
@@ -74,6 +78,7 @@ class Topics:
     partitioned: PartitionedTopics
     lists: TopicLists
     schemas: SchemaStore
+    deletions: Deletions
     tasks: TaskOwner
 
     async def load(self, name: str, *, create: bool = True) -> Topic:
@@ -150,8 +155,18 @@ async def open_topics(process: Process, config: BrokerConfig) -> Topics:
     tasks = TaskOwner("test")
     budget = ByteBudget(config.memory, ledgers.cache)
     registry = TopicRegistry(
-        config, budget, ledgers, metadata, KEYS, namespaces, policies, schemas, tasks.spawn
+        config,
+        budget,
+        ledgers,
+        metadata,
+        KEYS,
+        namespaces,
+        policies,
+        schemas,
+        tasks.spawn,
+        Everything(namespaces, ServiceUrls()),
     )
     partitioned = PartitionedTopics(config, ledgers, metadata, KEYS, policies, registry)
     lists = TopicLists(metadata, KEYS, registry)
-    return Topics(process, ledgers, registry, partitioned, lists, schemas, tasks)
+    deletions = Deletions(ledgers, registry, namespaces, policies)
+    return Topics(process, ledgers, registry, partitioned, lists, schemas, deletions, tasks)

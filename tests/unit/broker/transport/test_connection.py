@@ -7,8 +7,10 @@ from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from magnetar.broker.handlers.client import OpenConsumer
 from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.transport import connection
 from magnetar.broker.transport.connection import REQUESTS_MAX, UNANSWERED_MAX, Connection
 from magnetar.common.naming.position import Position
 from magnetar.common.wire import pulsar_pb2 as pb
@@ -33,6 +35,8 @@ class Transport:
     """A socket without a far end."""
 
     reading = True
+    unsent = 0
+    aborted = False
 
     def set_write_buffer_limits(self, high: int) -> None:
         """Nothing is written."""
@@ -41,7 +45,7 @@ class Transport:
         return "client", 1
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unsent
 
     def is_closing(self) -> bool:
         return False
@@ -57,6 +61,9 @@ class Transport:
 
     def close(self) -> None:
         """Nothing to end."""
+
+    def abort(self) -> None:
+        self.aborted = True
 
 
 class Topic:
@@ -123,6 +130,23 @@ def test_acknowledgements_that_wait_for_storage_are_bounded_and_all_count() -> N
         assert served.transport.reading
         assert served.subscription.acks == sent + 1
         served.connection.close("done")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("unsent", "aborted"), [(1, True), (0, False)])
+def test_a_client_that_reads_nothing_does_not_keep_its_closed_connection(
+    monkeypatch: pytest.MonkeyPatch, unsent: int, *, aborted: bool
+) -> None:
+    monkeypatch.setattr(connection, "LAST_BYTES_S", 0.0)
+
+    async def main() -> None:
+        served = Served()
+        served.transport.unsent = unsent
+        served.connection.close("a reason")
+        assert not served.transport.aborted, "it may still take what is on its way"
+        await asyncio.sleep(0.05)
+        assert served.transport.aborted == aborted
 
     asyncio.run(main())
 

@@ -8,27 +8,36 @@ from typing import Final
 from aiohttp import web
 from magnetar.broker.admin.call import Call, done
 from magnetar.broker.admin.http_errors import Refused
-from magnetar.broker.admin.subscription_calls import LATEST, reset_data, stored_parts, subscription_routes
+from magnetar.broker.admin.part_calls import on_topic, same
+from magnetar.broker.admin.subscription_calls import (
+    LATEST,
+    on_stored_subscription,
+    reset_data,
+    subscription_routes,
+)
 from magnetar.broker.admin.topic_calls import (
-    all_parts,
+    load,
     partitions_of,
     persistent,
     stored,
     stored_subscription,
 )
-from magnetar.broker.admin.topics import topic_routes
+from magnetar.broker.admin.topics import owned_topic_routes
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
+from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 _SLICE_ENTRIES: Final = 1_000
 
 
 async def _skip_all(call: Call) -> web.Response:
-    for topic, subscription in await stored_parts(call, "Clearing a backlog"):
-        await _skip(subscription, topic.ledger.last_position)
+    async def clear(topic: PersistentTopic, subscription: Subscription) -> None:
+        await skip(subscription, topic.ledger.last_position)
+
+    await on_stored_subscription(call, "Clearing a backlog", clear)
     return done()
 
 
@@ -40,7 +49,7 @@ async def _skip_some(call: Call) -> web.Response:
     subscription = stored_subscription(topic, call.subscription)
     position = await nth_unacked(topic.ledger, subscription, count) if count else None
     if count:
-        await _skip(subscription, topic.ledger.last_position if position is None else position)
+        await skip(subscription, topic.ledger.last_position if position is None else position)
     return done()
 
 
@@ -65,41 +74,72 @@ async def nth_unacked(ledger: ManagedLedger, subscription: Subscription, count: 
 
 async def _reset_to_time(call: Call) -> web.Response:
     time_ms = call.number("timestamp")
-    for topic, subscription in await stored_parts(call, "Resetting a cursor"):
+
+    async def seek(topic: PersistentTopic, subscription: Subscription) -> None:
         await topic.seek_time(subscription, time_ms)
+
+    await on_stored_subscription(call, "Resetting a cursor", seek)
     return done()
 
 
 async def _reset_to_id(call: Call) -> web.Response:
-    position, excluded, _ = reset_data(await call.json())
+    body = await call.json()
+    position, excluded, _ = reset_data(body)
     if await partitions_of(call) and 0 <= position.ledger_id < LATEST:
         raise Refused(405, "Reset-cursor at position is not allowed for partitioned-topic")
     if excluded and 0 <= position.ledger_id < LATEST:
         position = Position(position.ledger_id, position.entry_id + 1)
-    for topic, subscription in await stored_parts(call, "Resetting a cursor"):
+
+    async def seek(topic: PersistentTopic, subscription: Subscription) -> None:
         await topic.seek(subscription, position, None)
+
+    await on_stored_subscription(call, "Resetting a cursor", seek, body)
     return done()
 
 
 async def _expire(call: Call) -> web.Response:
-    await _expire_on(call, await stored_parts(call, "Expiring messages"))
+    seconds = _age(call)
+
+    async def expire(topic: PersistentTopic, subscription: Subscription) -> None:
+        await _expire_on(call, topic, [subscription], seconds)
+
+    await on_stored_subscription(call, "Expiring messages", expire)
     return done()
 
 
 async def _expire_everywhere(call: Call) -> web.Response:
-    for topic in await all_parts(call):
-        found = stored(topic, "Expiring messages")
-        await _expire_on(call, [(found, each) for each in found.subscriptions.values()])
+    seconds = _age(call)
+
+    async def here(name: TopicName) -> None:
+        topic = stored(await load(call.broker, name), "Expiring messages")
+        await _expire_on(call, topic, list(topic.subscriptions.values()), seconds)
+
+    await on_topic(call, here, same(call))
     return done()
 
 
-async def _expire_on(call: Call, parts: list[tuple[PersistentTopic, Subscription]]) -> None:
+def _age(call: Call) -> int:
+    """Raises Refused."""
     seconds = call.number("seconds")
     if seconds < 0:
         raise Refused(400, "the age must be 0 or more seconds")
-    before_ms = call.broker.ledgers.clock.wall_ms() - seconds * 1000
-    for topic, subscription in parts:
-        await _skip(subscription, await topic.ledger.find_before_publish_time(before_ms))
+    return seconds
+
+
+async def _expire_on(
+    call: Call, topic: PersistentTopic, subscriptions: list[Subscription], seconds: int
+) -> None:
+    now_ms = call.broker.ledgers.clock.wall_ms()
+    for subscription in subscriptions:
+        position = await topic.ledger.find_before_publish_time(now_ms - seconds * 1000)
+        await _expire_through(subscription, position, now_ms)
+
+
+async def _expire_through(subscription: Subscription, position: Position, now_ms: int) -> None:
+    """As if their time to live was over: statistics count them as expired."""
+    if position > subscription.cursor.mark_delete:
+        subscription.expire_to(position, now_ms)
+    await skip(subscription, position)
 
 
 async def _expire_to_id(call: Call) -> web.Response:
@@ -108,11 +148,12 @@ async def _expire_to_id(call: Call) -> web.Response:
     subscription = stored_subscription(topic, call.subscription)
     if excluded:
         position = Position(position.ledger_id, position.entry_id - 1)
-    await _skip(subscription, min(position, topic.ledger.last_position))
+    now_ms = call.broker.ledgers.clock.wall_ms()
+    await _expire_through(subscription, min(position, topic.ledger.last_position), now_ms)
     return done()
 
 
-async def _skip(subscription: Subscription, position: Position) -> None:
+async def skip(subscription: Subscription, position: Position) -> None:
     """Acknowledge everything up to `position`; durable on return."""
     if position > subscription.cursor.mark_delete:
         subscription.skip_to(position)
@@ -163,7 +204,7 @@ ROUTES: Final = [
         body="ResetCursorData",
         status=204,
     ),
-    *topic_routes(
+    *owned_topic_routes(
         "POST",
         "all_subscription/expireMessages/{seconds}",
         _expire_everywhere,

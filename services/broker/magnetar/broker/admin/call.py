@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote
@@ -19,6 +22,9 @@ BROKER: Final = web.AppKey("broker", BrokerView)
 
 NAME_CHARS_MAX: Final = 1024
 """Longest name of a subscription, and longest key or value of a property that is named in a path."""
+
+BODY_S: Final = 30.0
+"""For a body to arrive."""
 
 
 class Call:
@@ -91,12 +97,30 @@ class Call:
         value = await self.json_if_any()
         return default if value is _NOTHING or value is None else value
 
+    async def body(self) -> bytes:
+        """All of the body. Raises Refused when it does not arrive (408), or is not said to be JSON (415).
+
+        What a page of another site can make a browser send without being asked is never of a JSON type.
+        """
+        try:
+            async with asyncio.timeout(BODY_S):
+                raw = await self.request.read()
+        except TimeoutError as error:
+            raise Refused(408, f"the body did not arrive in {BODY_S:g} s") from error
+        content_type = self.request.headers.get("Content-Type")
+        if raw.strip() and content_type is not None and not _JSON_TYPE.match(content_type):
+            raise Refused(
+                415, f"a body must have the content type application/json, not {content_type!r:.80}"
+            )
+        return raw
+
     async def json_if_any(self) -> Any:
-        raw = await self.request.read()
+        """The body; _NOTHING when it is empty. Of members with one name the last one counts."""
+        raw = await self.body()
         if not raw.strip():
             return _NOTHING
         try:
-            value = json.loads(raw, parse_constant=_no_constant)
+            value = json.loads(raw, parse_constant=_no_constant, parse_float=_finite)
             if b"\\u" in raw:
                 # Half a surrogate pair is no text: nothing that keeps it could be written.
                 json.dumps(value, ensure_ascii=False).encode()
@@ -111,6 +135,9 @@ class Call:
 
 
 _NOTHING: Final = object()
+
+_JSON_TYPE: Final = re.compile(r"\s*application/([\w.+-]+\+)?json\s*(;|$)", re.IGNORECASE)
+"""Types such as application/vnd.partitioned-topic-metadata+json are JSON, too."""
 
 
 def _entity(kind: str, name: str) -> str:
@@ -147,6 +174,13 @@ def _number(name: str, text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
         raise Refused(400, f"{name} must be a whole number, not {text!r}")
     return int(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:40]} is out of range")
+    return number
 
 
 def _no_constant(name: str) -> object:

@@ -6,6 +6,7 @@ bounded: HTTP shares the event loop with the messages, and messages come first.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -13,14 +14,15 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 from magnetar.broker.admin.call import BROKER
-from magnetar.broker.admin.http_errors import Refused, reason_response, status_of
+from magnetar.broker.admin.http_connections import listen
+from magnetar.broker.admin.http_errors import Refused, failed, status_of
+from magnetar.broker.admin.peers import PEERS, Peers
 from magnetar.broker.admin.routing import serve
+from magnetar.broker.admin.slices import TURN
 from magnetar.broker.admin.table import routes
 from magnetar.broker.admin.view import BrokerView
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
-from prometheus_client import Counter
 
 _log = get_logger("magnetar.broker.http")
 
@@ -29,20 +31,22 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 REQUESTS_MAX: Final = 256
 """Requests in process at once; more are answered 503."""
 
-_SHUTDOWN_TIMEOUT_S: Final = 2.0
+BODY_BYTES_MAX: Final = 1024 * 1024
+"""Longest body of a request, decompressed; longer ones are answered 413 and not read."""
 
-_FAILED: Final = Counter(
-    "magnetar_http_requests_failed",
-    "HTTP requests answered with an error, by status.",
-    ["status"],
-    registry=REGISTRY,
-)
+_SHUTDOWN_TIMEOUT_S: Final = 2.0
 
 
 def create_app(broker: BrokerView) -> web.Application:
     """The application over `broker`; it keeps nothing but the label texts of the metrics page."""
-    app = web.Application(middlewares=[_bounded(REQUESTS_MAX), _errors])
+    app = web.Application(
+        middlewares=[_bounded(REQUESTS_MAX), _errors, _whole], client_max_size=BODY_BYTES_MAX
+    )
     app[BROKER] = broker
+    app[TURN] = asyncio.Lock()
+    if broker.cluster is not None:
+        app[PEERS] = peers = Peers(broker.cluster.directory.is_current)
+        app.on_cleanup.append(lambda _: peers.close())
     serve(app, routes(broker))
     return app
 
@@ -51,17 +55,19 @@ class HttpEdge:
     """Serves a broker over HTTP."""
 
     def __init__(self, broker: BrokerView) -> None:
-        self._runner = web.AppRunner(
-            create_app(broker), access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_TIMEOUT_S
-        )
+        self._runner = web.AppRunner(create_app(broker), shutdown_timeout=_SHUTDOWN_TIMEOUT_S)
+        self._listener: asyncio.Server | None = None
 
     async def start(self, listening: socket.socket) -> None:
         """Serve connections of a socket that listens already; it stays the caller's to close."""
         await self._runner.setup()
-        await web.SockSite(self._runner, listening).start()
+        assert self._runner.server is not None, "setup makes it"
+        self._listener = await listen(self._runner.server, listening)
 
     async def close(self) -> None:
         """Stop accepting, give requests in process a moment, end; idempotent."""
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
 
 
@@ -70,13 +76,18 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except Refused as error:
-        return _failed(error.status, error.reason)
+        response = failed(error.status, error.reason)
+        return _without_its_body(request, response) if error.status == 408 else response
     except MagnetarError as error:
-        return _failed(status_of(error), str(error))
+        return failed(status_of(error), str(error))
+    except web.RequestPayloadError as error:
+        return _without_its_body(request, failed(400, f"the body cannot be read: {error}"))
+    except web.HTTPRequestEntityTooLarge:
+        return failed(413, f"the body has more than {BODY_BYTES_MAX} bytes")
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        response = _failed(error.status, f"{error.reason}: {request.method} {request.path}")
+        response = failed(error.status, f"{error.reason}: {request.method} {request.path}")
         if "Allow" in error.headers:
             response.headers["Allow"] = error.headers["Allow"]
         return response
@@ -84,12 +95,28 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         raise  # the client left; aiohttp knows what to do
     except Exception:
         _log.exception("http request failed", method=request.method, path=request.path)
-        return _failed(500, "internal error; the broker's log has the details")
+        return failed(500, "internal error; the broker's log has the details")
 
 
-def _failed(status: int, reason: str) -> web.Response:
-    _FAILED.labels(status=str(status)).inc()
-    return reason_response(status, reason)
+@web.middleware
+async def _whole(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """An answer that breaks off ends with its connection: a reason within it would be read as data."""
+    try:
+        return await handler(request)
+    except ConnectionError:
+        raise
+    except Exception as error:
+        if request.writer.output_size == 0:
+            raise
+        _log.exception("http answer broke off", method=request.method, path=request.path)
+        raise ConnectionResetError("half an answer is sent") from error
+
+
+def _without_its_body(request: web.Request, response: web.Response) -> web.Response:
+    """The answer to a request whose body nobody waits for: it ends here, and so does the connection."""
+    request.content.feed_eof()
+    response.force_close()
+    return response
 
 
 def _bounded(requests_max: int) -> Middleware:
@@ -99,7 +126,7 @@ def _bounded(requests_max: int) -> Middleware:
     async def bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
         nonlocal in_process
         if in_process >= requests_max:
-            return _failed(503, f"{requests_max} requests are in process already; try again")
+            return failed(503, f"{requests_max} requests are in process already; try again")
         in_process += 1
         try:
             return await handler(request)

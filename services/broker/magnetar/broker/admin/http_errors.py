@@ -10,6 +10,15 @@ from typing import Final
 
 from aiohttp import web
 from magnetar.common import errors
+from magnetar.common.obs.metrics import REGISTRY
+from prometheus_client import Counter
+
+_FAILED: Final = Counter(
+    "magnetar_http_requests_failed",
+    "HTTP requests answered with an error, by status.",
+    ["status"],
+    registry=REGISTRY,
+)
 
 
 class Refused(Exception):
@@ -45,6 +54,8 @@ HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
     errors.Unauthorized: 403,
     errors.TooManyRequests: 503,
     errors.ServiceNotReady: 503,
+    errors.BeingChanged: 409,
+    errors.BeingDeleted: 409,
 }
 """The status of an error class and of those below it that are not named themselves."""
 
@@ -58,6 +69,7 @@ def status_of(error: errors.MagnetarError) -> int:
     raise AssertionError("MagnetarError itself has a status")
 
 
-def reason_response(status: int, reason: str) -> web.Response:
-    """An error as pulsar-admin shows it."""
+def failed(status: int, reason: str) -> web.Response:
+    """An error as pulsar-admin shows it; counted."""
+    _FAILED.labels(status=str(status)).inc()
     return web.json_response({"reason": reason}, status=status)

@@ -8,8 +8,8 @@ from aiohttp import web
 from magnetar.broker.admin.call import Call, answer, plain
 from magnetar.broker.admin.routing import Route
 from magnetar.broker.admin.topic_calls import require_namespace, require_topic
+from magnetar.common.cluster.bundles import bundle_at, bundles_of
 from magnetar.common.errors import NamespaceNotFound
-from magnetar.common.naming.bundle_range import split_ring
 from magnetar.common.naming.topic_name import TopicName
 
 
@@ -18,7 +18,9 @@ async def _lookup(call: Call) -> web.Response:
     broker = call.broker
     policies = await broker.policies.of_namespace(topic.namespace)
     await require_topic(broker, topic, may_be_created=policies.auto_topic_creation)
-    urls = await broker.lookup(topic)
+    request = call.request
+    listener = request.query.get("listenerName") or request.headers.get(LISTENER_HEADER) or ""
+    urls = await broker.lookup(topic, listener)
     http_url = urls.http_url or f"{call.request.url.scheme}://{call.request.host}"
     return answer(
         {
@@ -35,7 +37,8 @@ async def _bundle(call: Call) -> web.Response:
     namespace = await call.broker.namespaces.get(topic.namespace)
     if namespace is None:
         raise NamespaceNotFound("Namespace not found")
-    return plain(str(next(each for each in split_ring(namespace.bundle_count) if topic.hash in each)))
+    bundles = bundles_of(namespace)
+    return plain(str(bundles[bundle_at(bundles, topic.hash)]))
 
 
 async def _topic(call: Call) -> TopicName:
@@ -43,6 +46,9 @@ async def _topic(call: Call) -> TopicName:
     await require_namespace(call.broker, topic.namespace, "Namespace not found")
     return topic
 
+
+LISTENER_HEADER: Final = "X-Pulsar-ListenerName"
+"""Where Java clients put the advertised listener that they want."""
 
 _PATH: Final = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 _ERRORS: Final = {404: "Namespace not found; Topic not found", 412: "the name of the topic cannot be"}
@@ -65,6 +71,7 @@ ROUTES: Final = [
         handler=_lookup,
         summary="Which broker serves a topic.",
         action="lookup",
+        query=("listenerName:String",),
         answer="LookupData",
         errors=_ERRORS,
     ),

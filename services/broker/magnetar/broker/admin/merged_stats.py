@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from magnetar.broker.admin.topic_stats import average_size
 
 
-def merged_stats(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The partitions of a topic as one."""
-    total: dict[str, Any] = {"publishers": [], "subscriptions": {}, "replication": {}}
-    for part in parts:
-        _add(total, part)
+def nothing_yet() -> dict[str, Any]:
+    """What parts are added to, one by one where there are so many that others have to run in between."""
+    return {
+        **dict.fromkeys(_RATES, 0.0),
+        **dict.fromkeys(_COUNTS, 0),
+        "msgChunkPublished": False,
+        "publishers": [],
+        "subscriptions": {},
+        "replication": {},
+        "compaction": dict.fromkeys(_COMPACTION, 0),
+    }
+
+
+def summed(total: dict[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of all parts, which were added to `total`."""
     for key in _NOT_ADDED:
         total[key] = parts[0][key] if parts else -1
     total["oldestBacklogMessageAgeSeconds"] = max(
@@ -25,6 +35,36 @@ def merged_stats(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return total
 
 
+_RATES: Final = ("msgRateIn", "msgThroughputIn", "msgRateOut", "msgThroughputOut")
+_COUNTS: Final = (
+    "bytesInCounter",
+    "msgInCounter",
+    "systemTopicBytesInCounter",
+    "bytesOutCounter",
+    "msgOutCounter",
+    "bytesOutInternalCounter",
+    "storageSize",
+    "backlogSize",
+    "publishRateLimitedTimes",
+    "earliestMsgPublishTimeInBacklogs",
+    "offloadedStorageSize",
+    "lastOffloadLedgerId",
+    "lastOffloadSuccessTimeStamp",
+    "lastOffloadFailureTimeStamp",
+    "ongoingTxnCount",
+    "abortedTxnCount",
+    "committedTxnCount",
+    "waitingPublishers",
+    "nonContiguousDeletedMessagesRanges",
+    "nonContiguousDeletedMessagesRangesSerializedSize",
+    "delayedMessageIndexSizeInBytes",
+)
+_COMPACTION: Final = (
+    "lastCompactionRemovedEventCount",
+    "lastCompactionSucceedTimestamp",
+    "lastCompactionFailedTimestamp",
+    "lastCompactionDurationTimeInMills",
+)
 _NOT_ADDED: Final = ("backlogQuotaLimitSize", "backlogQuotaLimitTime")
 _EARLIEST: Final = frozenset({"earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"})
 _LATEST: Final = frozenset(
@@ -59,7 +99,8 @@ _OF_ONE_PART: Final = frozenset(
 )
 
 
-def _add(total: dict[str, Any], part: Mapping[str, Any]) -> None:
+def add_part(total: dict[str, Any], part: Mapping[str, Any]) -> None:
+    """Add the figures of one part, or of one of its subscriptions or clients, to those of all."""
     for key, value in part.items():
         have = total.get(key)
         if key in _OF_ONE_PART:
@@ -69,13 +110,13 @@ def _add(total: dict[str, Any], part: Mapping[str, Any]) -> None:
         elif key in _EARLIEST:
             total[key] = min(filter(None, (have, value)), default=0)
         elif isinstance(value, dict):
-            _add(total.setdefault(key, {}), value)
+            add_part(total.setdefault(key, {}), value)
         elif isinstance(value, list):
             merged = total.setdefault(key, [])
             for index, item in enumerate(value):
                 if index == len(merged):
                     merged.append({})
-                _add(merged[index], item)
+                add_part(merged[index], item)
         elif isinstance(value, bool):
             total[key] = bool(have) or value
         elif isinstance(value, int | float):

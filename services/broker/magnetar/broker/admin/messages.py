@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from datetime import UTC, datetime
+import asyncio
 from typing import Final
 
 from aiohttp import web
 from magnetar.broker.admin.backlogs import nth_unacked
 from magnetar.broker.admin.call import Call
+from magnetar.broker.admin.decompression import decompress
 from magnetar.broker.admin.http_errors import Refused
+from magnetar.broker.admin.message_headers import message_headers
 from magnetar.broker.admin.topic_calls import persistent, stored_subscription
-from magnetar.broker.admin.topics import topic_routes
+from magnetar.broker.admin.topics import owned_topic_routes
 from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.common.errors import DataCorruption
 from magnetar.common.naming.position import Position
 from magnetar.common.wire.batch import parse_metadata, payload_of
-from magnetar.common.wire.pulsar_pb2 import CompressionType, MessageMetadata
+from magnetar.common.wire.pulsar_pb2 import MessageMetadata
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 _READ_BYTES_MAX: Final = 1
@@ -71,70 +72,37 @@ async def _entry(topic: PersistentTopic, position: Position) -> web.Response:
     run = result.runs[0] if result.runs else None
     if run is None or (run.ledger_id, run.first_entry_id) != position:
         raise Refused(404, "Message not found")
+    run = run.slice(position.entry_id, position.entry_id)
     entry = run.entries[0]
+    try:
+        metadata = parse_metadata(entry)
+        payload = await asyncio.to_thread(_payload, entry, metadata, topic.policies.max_message_bytes)
+    except DataCorruption as error:
+        raise Refused(422, f"the producer of this message wrote what cannot be read: {error}") from error
     return web.Response(
-        body=bytes(payload_of(entry)),
+        body=payload,
         content_type="application/json",
-        headers=_headers(position, parse_metadata(entry), len(entry)),
+        headers=message_headers(position, metadata, run),
     )
 
 
-def _headers(position: Position, metadata: MessageMetadata, entry_bytes: int) -> dict[str, str]:
-    properties = {each.key: each.value for each in metadata.properties}
-    headers = {
-        "X-Pulsar-Message-ID": f"{position.ledger_id}:{position.entry_id}",
-        "X-Pulsar-PROPERTY": json.dumps(properties, separators=(",", ":")),
-        "X-Pulsar-publish-time": _time(metadata.publish_time),
-        "X-Pulsar-Is-Encrypted": str(bool(metadata.encryption_keys)).lower(),
-        "X-Pulsar-producer-name": metadata.producer_name,
-        "X-Pulsar-sequence-id": str(metadata.sequence_id),
-        "X-Pulsar-txn-uncommitted": "false",
-    }
-    if metadata.event_time:
-        headers["X-Pulsar-event-time"] = _time(metadata.event_time)
-    if metadata.HasField("deliver_at_time"):
-        headers["X-Pulsar-deliver-at-time"] = _time(metadata.deliver_at_time)
-    if metadata.HasField("num_messages_in_batch"):
-        headers["X-Pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
-        headers["X-Pulsar-batch-size"] = str(entry_bytes)
-    if metadata.HasField("partition_key"):
-        headers["X-Pulsar-partition-key"] = metadata.partition_key
-        if metadata.partition_key_b64_encoded:
-            headers["X-Pulsar-partition-key-b64-encoded"] = "true"
-    if metadata.HasField("ordering_key"):
-        headers["X-Pulsar-Base64-ordering-key"] = base64.b64encode(metadata.ordering_key).decode()
-    if metadata.HasField("schema_version"):
-        headers["X-Pulsar-Base64-schema-version"] = base64.b64encode(metadata.schema_version).decode()
-    if metadata.compression:
-        headers["X-Pulsar-compression"] = CompressionType.Name(metadata.compression)
-        headers["X-Pulsar-uncompressed-size"] = str(metadata.uncompressed_size)
-    if metadata.HasField("chunk_id"):
-        headers["X-Pulsar-chunk-id"] = str(metadata.chunk_id)
-        headers["X-Pulsar-num-chunks-from-msg"] = str(metadata.num_chunks_from_msg)
-        headers["X-Pulsar-total-chunk-msg-size"] = str(metadata.total_chunk_msg_size)
-        headers["X-Pulsar-uuid"] = metadata.uuid
-    return {name: _clean(value) for name, value in headers.items()}
-
-
-def _clean(value: str) -> str:
-    """Without what would end a header."""
-    return value.replace("\r", " ").replace("\n", " ").replace("\0", " ")
-
-
-def _time(time_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")[:23] + "Z"
-    except (OverflowError, ValueError, OSError):
-        return str(time_ms)  # a producer may say what it likes
+def _payload(entry: bytes, metadata: MessageMetadata, bytes_max: int) -> bytes:
+    """As the application gave it, if it is not encrypted, nor a piece of something that was compressed."""
+    payload = bytes(payload_of(entry))
+    if not metadata.compression or metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
+        return payload
+    size = min(metadata.uncompressed_size, max(len(entry), bytes_max))
+    return decompress(payload, metadata.compression, size)
 
 
 _ERRORS: Final = {
     404: "Topic not found; Subscription not found; Message not found",
-    405: "not on a partitioned or non-persistent topic",
+    405: "not on a partitioned or non-persistent topic; not of a compression that is not read here",
+    422: "what its producer wrote cannot be read",
 }
 
 ROUTES: Final = [
-    *topic_routes(
+    *owned_topic_routes(
         "GET",
         "subscription/{subscription}/position/{position}",
         _peek,
@@ -142,7 +110,7 @@ ROUTES: Final = [
         answer="bytes",
         errors=_ERRORS,
     ),
-    *topic_routes(
+    *owned_topic_routes(
         "GET",
         "ledger/{ledger}/entry/{entry}",
         _by_id,
@@ -150,7 +118,7 @@ ROUTES: Final = [
         answer="bytes",
         errors=_ERRORS,
     ),
-    *topic_routes(
+    *owned_topic_routes(
         "GET",
         "examinemessage",
         _examine,

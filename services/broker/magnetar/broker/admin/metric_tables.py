@@ -34,6 +34,8 @@ class Metric(Generic[T]):
     """One more label, as text; what differs in it alone stands together, and only the first has a head."""
     follows: bool = False
     """It is one of these, and not the first."""
+    adds_up: bool = True
+    """The sum over a namespace says something: an average's or an age's does not."""
 
     @property
     def head(self) -> str:
@@ -82,7 +84,8 @@ def _throttled(unit: str, kind: str) -> list[Metric[SubscriptionView]]:
 
 def _moment(name: str, what: str, value: Callable[[SubscriptionView], Number]) -> Metric[SubscriptionView]:
     help_text = f"When {what} for the last time, ms since 1970 UTC."
-    return Metric(f"pulsar_subscription_last_{name}_timestamp", "gauge", help_text, value, seldom=True)
+    metric = f"pulsar_subscription_last_{name}_timestamp"
+    return Metric(metric, "gauge", help_text, value, seldom=True, adds_up=False)
 
 
 def _latest(subscription: SubscriptionView, moment: str) -> int:
@@ -107,7 +110,9 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
     Metric("pulsar_rate_out", "gauge", "Messages out, per second.", lambda t: t.stats.message_rate_out),
     Metric("pulsar_throughput_in", "gauge", "Bytes in, per second.", lambda t: t.stats.byte_rate_in),
     Metric("pulsar_throughput_out", "gauge", "Bytes out, per second.", lambda t: t.stats.byte_rate_out),
-    Metric("pulsar_average_msg_size", "gauge", "Average bytes of a message in.", _average_size),
+    Metric(
+        "pulsar_average_msg_size", "gauge", "Average bytes of a message in.", _average_size, adds_up=False
+    ),
     Metric(
         "pulsar_in_messages_total", "counter", "Messages in since the load.", lambda t: t.stats.messages_in
     ),
@@ -125,6 +130,7 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
         "gauge",
         "Age of the oldest message not acknowledged, as last looked at; -1 without one.",
         lambda t: t.oldest_backlog_age_s,
+        adds_up=False,
     ),
     Metric(
         "pulsar_storage_write_rate", "gauge", "Entries stored, per second.", lambda t: t.stats.entry_rate_in

@@ -3,7 +3,7 @@
 A client-library child per topic and metric would cost several times the CPU and memory. Here label texts are
 made once per topic and kept, and the page comes in pieces, each of about a millisecond of work, so that the
 event loop serves messages in between and the page is never whole in memory. What is shown is in
-`metric_tables`.
+`metric_tables`: of each topic, or of namespaces where exposeTopicLevelMetricsInPrometheus=false.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Final
+from itertools import chain
 
+from magnetar.broker.admin.metric_lines import AT_ONCE, Rows
 from magnetar.broker.admin.metric_tables import BROKER_SUMS, SUBSCRIPTION_METRICS, TOPIC_METRICS, Number
-from magnetar.broker.admin.view import BrokerView, TopicView
-
-SLICE_S: Final = 0.001
-"""Work between two turns of the event loop."""
-
-_STEPS_PER_LOOK: Final = 64
+from magnetar.broker.admin.slices import Slices
+from magnetar.broker.admin.view import BrokerView, SubscriptionView, TopicView
 
 
 @dataclass(slots=True)
@@ -30,29 +27,6 @@ class _TopicLabels:
     namespace: str
     topic: str
     subscriptions: dict[str, str] = field(default_factory=dict)
-
-
-class _Slices:
-    """Says when a slice of work is over, looking at the clock only now and then."""
-
-    __slots__ = ("_clock", "_ends", "_steps")
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._steps = 0
-        self._ends = clock() + SLICE_S
-
-    def over(self) -> bool:
-        """To be called once a step; the caller lets others run when it is True."""
-        self._steps += 1
-        if self._steps % _STEPS_PER_LOOK:
-            return False
-        now = self._clock()
-        if now < self._ends:
-            return False
-        # What others do before the next step counts too: the busier the loop, the shorter our slices.
-        self._ends = now + SLICE_S
-        return True
 
 
 class MetricsPage:
@@ -66,56 +40,43 @@ class MetricsPage:
         self._labels: dict[str, _TopicLabels] = {}
 
     def render(self) -> Iterator[str]:
-        """The page in pieces of about `SLICE_S` of work; the caller lets the event loop turn between them.
+        """The page in pieces of about a millisecond of work; the caller lets the event loop turn in between.
 
-        Shows the topics that are loaded when it begins. Figures of one topic may be from different turns.
+        Shows the topics and subscriptions that are there when it begins. Figures of one topic may be from
+        different turns.
         """
-        topics = list(self._broker.topics.values())
-        slices = _Slices(self._work_clock)
-        rows: list[tuple[TopicView, _TopicLabels]] = []
-        for topic in topics:
-            rows.append((topic, self._labels.get(topic.name.full) or self._topic_labels(topic)))
+        slices = Slices(self._work_clock, AT_ONCE)
+        topics, subscriptions = Rows[TopicView](), Rows[SubscriptionView]()
+        labels: dict[str, _TopicLabels] = {}
+        for topic in list(self._broker.topics.values()):
+            full = topic.name.full
+            texts = labels[full] = self._labels.get(full) or self._topic_labels(topic)
+            topics.add(topic, texts.topic, texts.namespace)
+            # A copy, because subscriptions come and go while the loop turns.
+            for key, subscription in list(topic.subscriptions.items()):
+                text = self._subscription_labels(texts, key)
+                subscriptions.add(subscription, text, texts.namespace)
+                if slices.over():
+                    yield ""
             if slices.over():
                 yield ""
-        self._labels = {topic.name.full: texts for topic, texts in rows}
+        self._labels = labels
 
+        slices = Slices(self._work_clock, 1)
+        each = self._broker.config.metrics.topic_level
         sums: dict[str, Number] = {}
         lines: list[str] = []
-        for metric in TOPIC_METRICS:
-            lines.append(metric.head)
-            name, value_of, total = metric.name, metric.value, 0.0
-            for topic, texts in rows:
-                value = value_of(topic)
-                total += value
-                if value or not metric.seldom:
-                    lines.append(f"{name}{{{texts.topic}}} {value}\n")
-                if slices.over():
-                    yield "".join(lines)
-                    lines.clear()
-            sums[name] = total
+        for name, (some, total) in chain(
+            topics.pieces(TOPIC_METRICS, each=each), subscriptions.pieces(SUBSCRIPTION_METRICS, each=each)
+        ):
+            lines += some
+            sums[name] = sums.get(name, 0) + total
+            if slices.over():
+                yield "".join(lines)
+                lines.clear()
 
-        for of_subscription in SUBSCRIPTION_METRICS:
-            lines.append(of_subscription.head)
-            name, value_of_subscription, total = of_subscription.name, of_subscription.value, 0.0
-            seldom = of_subscription.seldom
-            more = f",{of_subscription.label}" if of_subscription.label else ""
-            for topic, texts in rows:
-                # A copy, because subscriptions come and go while the loop turns.
-                for key, subscription in list(topic.subscriptions.items()):
-                    value = value_of_subscription(subscription)
-                    total += value
-                    if value or not seldom:
-                        lines.append(f"{name}{{{self._subscription_labels(texts, key)}{more}}} {value}\n")
-                    if slices.over():
-                        yield "".join(lines)
-                        lines.clear()
-                if slices.over():
-                    yield "".join(lines)
-                    lines.clear()
-            sums[name] = total
-
-        lines.append(self._namespaces(texts for _, texts in rows))
-        lines.append(self._whole_broker(len(rows), sums))
+        lines.append(self._namespaces(labels.values()))
+        lines.append(self._whole_broker(len(labels), sums))
         yield "".join(lines)
 
     def _topic_labels(self, topic: TopicView) -> _TopicLabels:

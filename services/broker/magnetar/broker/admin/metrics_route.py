@@ -74,6 +74,8 @@ class _MetricsRoute:
 
     async def _stream(self, request: web.Request, response: web.StreamResponse) -> None:
         await response.prepare(request)
+        if request.method == "HEAD":
+            return
         for piece in self._page.render():
             if piece:
                 await response.write(piece.encode())

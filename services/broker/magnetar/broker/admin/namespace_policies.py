@@ -18,7 +18,9 @@ from magnetar.broker.admin.policy_kinds import (
     put_quota,
     quota_map,
 )
+from magnetar.broker.admin.policy_limits import check_within_broker
 from magnetar.broker.admin.routing import Route
+from magnetar.broker.config import BrokerConfig
 from magnetar.common.metadata.values import Namespace, Policies
 
 APPLY_SECONDS_MAX: Final = 2.0
@@ -31,12 +33,32 @@ async def _get(field: PolicyField, call: Call) -> web.Response:
     policies = (await call.broker.policy_writer.namespace(call.namespace)).policies
     if policies.HasField(field.proto):  # type: ignore[arg-type]
         return answer(field.kind.get(policies, field.proto))
-    return nothing() if field.unset is None else answer(field.unset)
+    if field.unset is not None:
+        return answer(field.unset)
+    return done() if field.namespace_unset_is_204 else nothing()
 
 
 async def _set(field: PolicyField, call: Call) -> web.Response:
-    value = await (call.json_or(None) if field.never_removed else call.json())
-    return await _change(call, lambda policies: field.write(policies, value, field.namespace))
+    value = await value_of(field, call, may_be_null=field.never_removed)
+    return await _change(call, setting(field, value, field.namespace, call.broker.config))
+
+
+def setting(field: PolicyField, value: Any, name: str, config: BrokerConfig) -> Callable[[Policies], None]:
+    """Sets a field, which a refusal calls `name`, unless this broker would not do what it says."""
+
+    def edit(policies: Policies) -> None:
+        field.write(policies, value, name)
+        check_within_broker(field.proto, policies, config)
+
+    return edit
+
+
+async def value_of(field: PolicyField, call: Call, *, may_be_null: bool) -> Any:
+    """The body; what is meant without one, if anything is."""
+    if field.without_body is not None:
+        value = await call.json_or(field.without_body)
+        return field.without_body if value == "" else value
+    return await (call.json_or(None) if may_be_null else call.json())
 
 
 async def _remove(field: PolicyField, call: Call) -> web.Response:
@@ -91,6 +113,9 @@ _SET_ERRORS: Final = {
 }
 
 
+_TOO_MANY: Final = {406: "more partitions than a topic may have"}
+
+
 def _route(method: str, name: str, handler: Any, summary: str, **more: Any) -> Route:
     return Route(
         object="namespaces",
@@ -98,7 +123,7 @@ def _route(method: str, name: str, handler: Any, summary: str, **more: Any) -> R
         path=f"{NAMESPACE_PATH}/{name}",
         handler=handler,
         summary=summary,
-        errors=NAMESPACE_ERRORS if method == "GET" else _SET_ERRORS,
+        errors=more.pop("errors", NAMESPACE_ERRORS if method == "GET" else _SET_ERRORS),
         **more,
     )
 
@@ -106,11 +131,27 @@ def _route(method: str, name: str, handler: Any, summary: str, **more: Any) -> R
 def _routes_of(field: PolicyField) -> list[Route]:
     name, type_name = field.namespace, field.kind.type_name
     routes = [
-        _route("GET", name, partial(_get, field), f"The namespace's {name}.", answer=type_name),
-        _route("POST", name, partial(_set, field), f"Set {name}.", body=type_name, status=204),
+        _route(
+            "GET",
+            name,
+            partial(_get, field),
+            f"The namespace's {name}.",
+            answer=type_name,
+            also={204: "it is not set"} if field.namespace_unset_is_204 else {},
+        ),
+        _route(
+            field.set_with,
+            name,
+            partial(_set, field),
+            f"Set {name}.{field.kept}",
+            body=type_name,
+            status=204,
+            errors={**_SET_ERRORS, **_TOO_MANY} if field.proto == "auto_topic_creation" else _SET_ERRORS,
+        ),
     ]
     if not field.never_removed:
-        routes.append(_route("DELETE", name, partial(_remove, field), f"Remove {name}.", status=204))
+        removed_at = field.removed_at or name
+        routes.append(_route("DELETE", removed_at, partial(_remove, field), f"Remove {name}.", status=204))
     return routes
 
 

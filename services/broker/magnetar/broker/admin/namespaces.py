@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Final
 
 from aiohttp import web
+from magnetar.broker.admin.bundle_calls import bundle_range
 from magnetar.broker.admin.call import NAME_CHARS_MAX, Call, answer, bounded, done, nothing, plain, text_map
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.policy_dump import bundles_json, namespace_json, policies_of
 from magnetar.broker.admin.policy_json import BadPolicy, whole_number
+from magnetar.broker.admin.policy_limits import check_within_broker
+from magnetar.broker.admin.replication_clusters import check_clusters, check_local, clusters_of
 from magnetar.broker.admin.routing import Route
 from magnetar.broker.admin.tenants import names
 from magnetar.broker.admin.topic_calls import require_namespace, visible_topics
+from magnetar.common.cluster.bundles import bundles_of, cut
 from magnetar.common.errors import InvalidName, NamespaceNotFound
-from magnetar.common.metadata.values import Namespace
-from magnetar.common.naming.bundle_range import DEFAULT_BUNDLES, split_ring
+from magnetar.common.metadata.values import Namespace, Tenant
+from magnetar.common.naming.bundle_range import DEFAULT_BUNDLES, RING_END, BundleRange, split_ring
 from magnetar.common.naming.namespace_name import NamespaceName
 
 _MODES: Final = {"PERSISTENT": (True,), "NON_PERSISTENT": (False,), "ALL": (True, False)}
@@ -49,9 +54,8 @@ async def _topics(call: Call) -> web.Response:
 async def _get(call: Call) -> web.Response:
     namespace = await call.broker.policy_writer.namespace(call.namespace)
     cluster = call.broker.config.cluster_name
-    tenant = await call.broker.tenancy.tenant(call.tenant)
-    clusters = list(tenant.allowed_clusters) if tenant is not None else []
-    return answer(namespace_json(namespace, cluster, clusters or [cluster]))
+    of_topics = await call.broker.policy_writer.permissions_of_topics(call.namespace)
+    return answer(namespace_json(namespace, cluster, clusters_of(namespace, cluster), of_topics))
 
 
 async def _put(call: Call) -> web.Response:
@@ -65,61 +69,83 @@ async def _put(call: Call) -> web.Response:
     tenant = await call.broker.tenancy.tenant(name.tenant)
     if tenant is None:
         raise Refused(404, "Tenant does not exist")
-    for cluster in names(given.get("replication_clusters"), "replication_clusters"):
-        if cluster not in tenant.allowed_clusters:
-            raise Refused(
-                403,
-                f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{name.tenant}]",
-            )
+    replication, allowed = await _clusters(call, given, tenant)
     try:
         policies = policies_of(given, call.broker.config.cluster_name)
-        bundle_count = _bundle_count(given.get("bundles"))
+        check_within_broker("auto_topic_creation", policies, call.broker.config)
     except BadPolicy as error:
         raise Refused(error.status, error.reason) from error
-    value = Namespace(bundle_count=bundle_count, policies=policies)
+    value = Namespace(policies=policies)
+    cut(value, [each.upper for each in _bundles_wanted(given.get("bundles"))[:-1]])
+    if replication:
+        value.replication_clusters.names.extend(replication)
+    value.allowed_clusters.extend(allowed)
     value.properties.update(bounded("namespace", text_map(given.get("properties") or {})))
     await call.broker.tenancy.create_namespace(name, value)
     return done()
 
 
-def _bundle_count(bundles: Any) -> int:
+async def _clusters(call: Call, given: dict[str, Any], tenant: Tenant) -> tuple[list[str], list[str]]:
+    """Where the namespace is and may be, checked. Raises Refused."""
+    found = []
+    for key in ("replication_clusters", "allowed_clusters"):
+        wanted = names(given.get(key), key)
+        for cluster in wanted:
+            if cluster not in tenant.allowed_clusters:
+                raise Refused(
+                    403,
+                    f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant "
+                    f"[{call.tenant}]",
+                )
+        await check_clusters(call.broker.clusters, wanted, call.tenant, tenant)
+        found.append(wanted)
+    replication, allowed = found
+    if replication:
+        check_local(call.broker.clusters, replication)
+    if allowed and call.broker.clusters.local not in allowed:
+        raise Refused(400, "The list of allowed clusters should include all replication clusters")
+    return replication, allowed
+
+
+def _bundles_wanted(bundles: Any) -> list[BundleRange]:
+    """Equal parts, or those between the boundaries. Raises Refused, InvalidName (412)."""
     if bundles is None:
-        return DEFAULT_BUNDLES
+        return split_ring()
     if not isinstance(bundles, dict):
         raise Refused(400, "bundles must be an object with numBundles")
     boundaries = bundles.get("boundaries")
     if boundaries is not None and boundaries != []:
-        count = len(names(boundaries, "boundaries")) - 1
-        if count < 1 or [each.lower() for each in boundaries] != bundles_json(count)["boundaries"]:
-            raise Refused(412, "boundaries must cut the ring into equal parts; give numBundles alone")
-        return count
+        edges = names(boundaries, "boundaries")
+        if len(edges) < 2:
+            raise Refused(412, "boundaries begin with 0x00000000 and end with 0xffffffff")
+        found = [bundle_range(f"{lower}_{upper}") for lower, upper in pairwise(edges)]
+        if found[0].lower != 0 or found[-1].upper != RING_END:
+            raise Refused(412, "boundaries begin with 0x00000000 and end with 0xffffffff")
+        return found
     given = bundles.get("numBundles")
-    count = DEFAULT_BUNDLES if given is None else whole_number("numBundles", given)
-    if count <= 0:
-        return DEFAULT_BUNDLES
-    split_ring(count)
-    return count
+    try:
+        count = DEFAULT_BUNDLES if given is None else whole_number("numBundles", given)
+    except BadPolicy as error:
+        raise Refused(error.status, error.reason) from error
+    return split_ring(count if count > 0 else DEFAULT_BUNDLES)
 
 
 async def _delete(call: Call) -> web.Response:
     name = call.namespace
-    if call.flag("force"):
-        raise Refused(405, "Broker doesn't allow forced deletion of namespaces")
-    with call.broker.registry.deleting_namespace(name):
-        await call.broker.tenancy.delete_namespace(name)
-        call.broker.namespaces.forget(name)
-    call.broker.policies.wrote(name, None)
+    force = call.flag("force")
+    if force and not call.broker.config.deletion.force_namespaces:
+        raise Refused(
+            405,
+            "Broker doesn't allow forced deletion of namespaces: delete its topics first, or set "
+            "forceDeleteNamespaceAllowed=true",
+        )
+    await call.broker.deletions.delete_namespace(name, force=force)
     return done()
 
 
 async def _bundles(call: Call) -> web.Response:
     namespace = await call.broker.policy_writer.namespace(call.namespace)
-    return answer(bundles_json(namespace.bundle_count))
-
-
-async def _replication(call: Call) -> web.Response:
-    await call.broker.policy_writer.namespace(call.namespace)
-    return answer([call.broker.config.cluster_name])
+    return answer(bundles_json(bundles_of(namespace)))
 
 
 # -- properties
@@ -213,8 +239,10 @@ ROUTES: Final = [
         status=204,
         errors={
             403: "the tenant may not use the cluster",
+            405: "messages are not replicated between clusters yet",
             404: "Tenant does not exist",
-            409: "Namespace already exists",
+            406: "more partitions than a topic may have",
+            409: "Namespace already exists; of two peer clusters only one may be in the list",
             412: "Namespace name is not valid; a policy cannot have that value",
         },
     ),
@@ -222,12 +250,12 @@ ROUTES: Final = [
         "DELETE",
         NAMESPACE_PATH,
         _delete,
-        "Delete a namespace that has no topics.",
+        "Delete a namespace that has no topics; with force, where the broker allows it, with its topics.",
         query=("force:boolean=false",),
         status=204,
         errors={
             405: "Broker doesn't allow forced deletion of namespaces; the cluster's own namespace",
-            409: "Cannot delete non empty namespace",
+            409: "Cannot delete non empty namespace; it is being deleted already",
         },
     ),
     _route(
@@ -239,7 +267,6 @@ ROUTES: Final = [
         answer="List<String>",
     ),
     _route("GET", f"{NAMESPACE_PATH}/bundles", _bundles, "How the hash ring is cut.", answer="BundlesData"),
-    _route("GET", f"{NAMESPACE_PATH}/replication", _replication, "Where it is.", answer="List<String>"),
     _route(
         "GET", f"{NAMESPACE_PATH}/properties", _properties, "All properties.", answer="Map<String, String>"
     ),

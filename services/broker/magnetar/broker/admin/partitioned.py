@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 from magnetar.broker.admin.call import Call, answer, bounded, done, text_map
 from magnetar.broker.admin.http_errors import Refused
+from magnetar.broker.admin.partitions_elsewhere import delete_elsewhere, subscribe_alike
 from magnetar.broker.admin.routing import Route
 from magnetar.broker.admin.topic_calls import partitions_of, require_namespace, require_topic
 from magnetar.broker.admin.topics import topic_routes
@@ -71,13 +73,16 @@ async def _grow(call: Call) -> web.Response:
     if count < now:
         raise Refused(422, f"Desired partitions {count} can't be less than the current partitions {now}.")
     if count > now:
-        await broker.partitioned.grow(topic, count)
+        subscribe = None if broker.cluster is None else partial(subscribe_alike, call)
+        await broker.partitioned.grow(topic, count, subscribe)
     return done()
 
 
 async def _delete(call: Call) -> web.Response:
     topic = call.topic
     await require_namespace(call.broker, topic.namespace, "Namespace not found")
+    if call.broker.cluster is not None:
+        await delete_elsewhere(call)
     try:
         await call.broker.partitioned.delete_partitioned(topic, force=call.flag("force"))
     except TopicNotFound as error:

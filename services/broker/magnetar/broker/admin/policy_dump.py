@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from magnetar.broker.admin.auth_policies import auth_policies_json, put_auth_policies
+from magnetar.broker.admin.offload_policies import limit
 from magnetar.broker.admin.policy_fields import FIELDS
 from magnetar.broker.admin.policy_json import BadPolicy, json_object
 from magnetar.broker.admin.policy_kinds import (
@@ -12,24 +15,30 @@ from magnetar.broker.admin.policy_kinds import (
     put_quota,
     quota_map,
 )
+from magnetar.common.cluster.bundles import bundles_of
 from magnetar.common.metadata.values import Namespace, Policies
-from magnetar.common.naming.bundle_range import split_ring
+from magnetar.common.naming.bundle_range import BundleRange
 
 
-def bundles_json(bundle_count: int) -> dict[str, Any]:
+def bundles_json(bundles: Sequence[BundleRange]) -> dict[str, Any]:
     """The hash ring of a namespace."""
-    edges = [0, *(each.upper for each in split_ring(bundle_count))]
-    return {"boundaries": [f"0x{edge:08x}" for edge in edges], "numBundles": bundle_count}
+    edges = [0, *(each.upper for each in bundles)]
+    return {"boundaries": [f"0x{edge:08x}" for edge in edges], "numBundles": len(bundles)}
 
 
-def namespace_json(namespace: Namespace, cluster: str, clusters: list[str]) -> dict[str, Any]:
+def namespace_json(
+    namespace: Namespace,
+    cluster: str,
+    clusters: list[str],
+    permissions_of_topics: Mapping[str, Mapping[str, list[str]]],
+) -> dict[str, Any]:
     """Everything that is said of a namespace; what is never said of one yet has the value that means so."""
     policies = namespace.policies
     shown: dict[str, Any] = {
-        "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+        "auth_policies": auth_policies_json(policies, permissions_of_topics),
         "replication_clusters": clusters,
-        "allowed_clusters": [],
-        "bundles": bundles_json(namespace.bundle_count),
+        "allowed_clusters": list(namespace.allowed_clusters),
+        "bundles": bundles_json(bundles_of(namespace)),
         "backlog_quota_map": quota_map(policies),
         "clusterDispatchRate": {},
         "topicDispatchRate": {},
@@ -73,5 +82,20 @@ def policies_of(given: dict[str, Any], cluster: str) -> Policies:
         if quota_type not in QUOTA_FIELDS:
             raise BadPolicy(f"{quota_type!r} is not one of {', '.join(QUOTA_FIELDS)}")
         put_quota(policies, quota_type, value)
+    _put_offload_limits(policies, given)
+    auth = given.get("auth_policies")
+    put_auth_policies(policies, {} if auth is None else auth)
     check_quota_within_retention(policies)
     return policies
+
+
+def _put_offload_limits(policies: Policies, given: dict[str, Any]) -> None:
+    """What was said of offloading before there were offload policies; these come first."""
+    for key, member in (
+        ("offload_threshold", "threshold_bytes"),
+        ("offload_threshold_in_seconds", "threshold_s"),
+        ("offload_deletion_lag_ms", "deletion_lag_ms"),
+    ):
+        number = -1 if given.get(key) is None else limit(key, given[key])
+        if number >= 0 and not policies.offload.HasField(member):  # type: ignore[arg-type]
+            setattr(policies.offload, member, number)

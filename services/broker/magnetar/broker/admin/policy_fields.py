@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from magnetar.broker.admin.offload_policies import OffloadPolicies
 from magnetar.broker.admin.policy_json import (
     DELAYED_DELIVERY,
     INACTIVE_TOPICS,
+    INT64_MAX,
     PERSISTENCE,
     PUBLISH_RATE,
     RATE,
@@ -22,15 +24,39 @@ from magnetar.broker.admin.policy_json import (
     Flag,
     Kind,
     Number,
+    OneOf,
     TypeNames,
     WrappedFlag,
 )
 from magnetar.broker.admin.policy_kinds import AutoTopicCreation
 from magnetar.broker.policies.effective import MB, EffectivePolicies, Rate
 from magnetar.common.metadata.values import Policies
+from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 
 NUMBER: Final = Number()
 FLAG: Final = Flag()
+
+SCHEMA_COMPATIBILITIES: Final = (
+    "UNDEFINED",
+    "ALWAYS_INCOMPATIBLE",
+    "ALWAYS_COMPATIBLE",
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
+)
+AUTO_UPDATE_COMPATIBILITIES: Final = (
+    "AutoUpdateDisabled",
+    "Backward",
+    "Forward",
+    "Full",
+    "AlwaysCompatible",
+    "BackwardTransitive",
+    "ForwardTransitive",
+    "FullTransitive",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +80,26 @@ class PolicyField:
     """On a topic, 204 and not 200 says that it is not set."""
     unset: Any = None
     """What a namespace answers that does not set it; None is an empty body."""
+    topic_unset: Any = None
+    """The same of a topic."""
+    otherwise: Any = None
+    """What holds where nobody says anything; for those without `applied`."""
+    configured: Callable[[ManagedLedgerConfig], Any] | None = None
+    """The same, where the configuration says it."""
     never_removed: bool = False
     """A namespace has no DELETE for it; null takes it away."""
+    removed_at: str = ""
+    """Where a namespace's DELETE is, if elsewhere."""
+    set_with: str = "POST"
+    """The method that sets it on a namespace."""
+    topic_set_with: str = "POST"
+    namespace_unset_is_204: bool = False
+    without_body: Any = None
+    """What is meant when it is set without a body."""
     value_in_query: bool = False
     """On a topic the value is the parameter of that name, not the body."""
+    kept: str = ""
+    """What is to be known of a policy that is kept and shown, and changes nothing yet."""
     verb: str = ""
     """In the commands `set-<verb>`, `get-<verb>`, `remove-<verb>` of a namespace."""
     topic_verb: str = ""
@@ -84,6 +126,23 @@ def rate_json(rate: Rate) -> dict[str, Any]:
         "ratePeriodInSecond": rate.period_s,
     }
 
+
+def persistence_json(config: ManagedLedgerConfig) -> dict[str, Any]:
+    """How ledgers are made where no policy says it."""
+    return {
+        "bookkeeperEnsemble": config.ensemble_size,
+        "bookkeeperWriteQuorum": config.write_quorum,
+        "bookkeeperAckQuorum": config.ack_quorum,
+        "managedLedgerMaxMarkDeleteRate": 1 / config.cursor_flush_interval_s,
+    }
+
+
+_NO_COMPACTION: Final = " Kept and shown: nothing is compacted yet."
+_NO_OFFLOADING: Final = " Kept and shown: nothing is offloaded yet."
+_NO_SCHEMA_CHECKS: Final = " Kept and shown: schemas are not compared yet."
+_NO_REPLICATION: Final = " Kept and shown: messages are not replicated between clusters yet."
+_NO_AUTHORIZATION: Final = " Kept and shown: nobody is refused yet."
+_NO_PAUSE: Final = " Kept and shown: the state of acknowledgements is always kept whole, so nothing pauses."
 
 FIELDS: Final = (
     PolicyField(
@@ -244,6 +303,7 @@ FIELDS: Final = (
     PolicyField(
         proto="max_topics_per_namespace",
         kind=NUMBER,
+        unset=0,
         namespace="maxTopicsPerNamespace",
         dump="max_topics_per_namespace",
         verb="max-topics-per-namespace",
@@ -316,5 +376,109 @@ FIELDS: Final = (
         topic="persistence",
         dump="persistence",
         verb="persistence",
+        configured=persistence_json,
+    ),
+    PolicyField(
+        proto="compaction_threshold_bytes",
+        kept=_NO_COMPACTION,
+        kind=Number(below="{name} must be 0 (never) or more bytes", type_name="long", maximum=INT64_MAX),
+        namespace="compactionThreshold",
+        topic="compactionThreshold",
+        dump="compaction_threshold",
+        set_with="PUT",
+        otherwise=0,
+        verb="compaction-threshold",
+    ),
+    PolicyField(
+        proto="offload",
+        kept=_NO_OFFLOADING,
+        kind=OffloadPolicies(),
+        namespace="offloadPolicies",
+        topic="offloadPolicies",
+        dump="offload_policies",
+        removed_at="removeOffloadPolicies",
+        verb="offload-policies",
+    ),
+    PolicyField(
+        proto="dispatcher_pause_on_ack_state",
+        kept=_NO_PAUSE,
+        kind=FLAG,
+        namespace="dispatcherPauseOnAckStatePersistent",
+        topic="dispatcherPauseOnAckStatePersistent",
+        dump="dispatcherPauseOnAckStatePersistentEnabled",
+        unset=False,
+        topic_unset=False,
+        otherwise=False,
+        without_body=True,
+        verb="dispatcher-pause-on-ack-state-persistent",
+    ),
+    PolicyField(
+        proto="schema_auto_update",
+        kept=_NO_SCHEMA_CHECKS,
+        kind=FLAG,
+        namespace="isAllowAutoUpdateSchema",
+        dump="is_allow_auto_update_schema",
+        unset=True,
+        never_removed=True,
+        verb="is-allow-auto-update-schema",
+    ),
+    PolicyField(
+        proto="schema_compatibility",
+        kept=_NO_SCHEMA_CHECKS,
+        kind=OneOf(SCHEMA_COMPATIBILITIES, "SchemaCompatibilityStrategy", nothing="UNDEFINED"),
+        namespace="schemaCompatibilityStrategy",
+        topic="schemaCompatibilityStrategy",
+        dump="schema_compatibility_strategy",
+        unset="UNDEFINED",
+        otherwise="FULL",
+        never_removed=True,
+        set_with="PUT",
+        topic_set_with="PUT",
+        verb="schema-compatibility-strategy",
+    ),
+    PolicyField(
+        proto="schema_auto_update_compatibility",
+        kept=_NO_SCHEMA_CHECKS,
+        kind=OneOf(AUTO_UPDATE_COMPATIBILITIES, "SchemaAutoUpdateCompatibilityStrategy"),
+        namespace="schemaAutoUpdateCompatibilityStrategy",
+        dump="schema_auto_update_compatibility_strategy",
+        never_removed=True,
+        set_with="PUT",
+        namespace_unset_is_204=True,
+        verb="schema-autoupdate-strategy",
+    ),
+    PolicyField(
+        proto="schema_validation_enforced",
+        kept=_NO_SCHEMA_CHECKS,
+        kind=FLAG,
+        namespace="schemaValidationEnforced",
+        topic="schemaValidationEnforced",
+        dump="schema_validation_enforced",
+        unset=False,
+        topic_unset=False,
+        otherwise=False,
+        never_removed=True,
+        verb="schema-validation-enforce",
+    ),
+    PolicyField(
+        proto="subscription_auth_mode",
+        kept=_NO_AUTHORIZATION,
+        kind=OneOf(("None", "Prefix"), "SubscriptionAuthMode", nothing="None"),
+        namespace="subscriptionAuthMode",
+        dump="subscription_auth_mode",
+        unset="None",
+        never_removed=True,
+        verb="subscription-auth-mode",
+    ),
+    PolicyField(
+        proto="replicator_dispatch_rate",
+        kept=_NO_REPLICATION,
+        kind=RATE,
+        namespace="replicatorDispatchRate",
+        topic="replicatorDispatchRate",
+        dump="replicatorDispatchRate",
+        by_cluster=True,
+        otherwise=rate_json(Rate()),
+        verb="replicator-dispatch-rate",
     ),
 )

@@ -104,7 +104,8 @@ class AutoTopicCreation:
 
     def put(self, policies: Policies, field: str, value: Any, rest_name: str) -> None:
         given = json_object(rest_name, value)
-        allowed = boolean("allowAutoTopicCreation", given.get("allowAutoTopicCreation") or False)
+        allow = given.get("allowAutoTopicCreation")
+        allowed = allow is not None and boolean("allowAutoTopicCreation", allow)
         topic_type = given.get("topicType")
         partitions = given.get("defaultNumPartitions")
         if allowed and topic_type not in _TOPIC_TYPES:

@@ -15,10 +15,14 @@ from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 from magnetar.broker.admin.call import BROKER, Call
+from magnetar.broker.admin.owners import require_topic_here
 from magnetar.broker.authorization import authorize
 from magnetar.common.errors import InvalidName, ServiceNotReady
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+
+TABLE: Final = web.AppKey("table", list["Route"])
+"""The routes of an application, for what describes them."""
 
 PRINCIPAL: Final = None
 """Who asks, until there is authentication."""
@@ -27,11 +31,22 @@ COMMON_ERRORS: Final[Mapping[int, str]] = {
     307: "the broker that owns the topic is another one",
     400: "the body or a parameter is malformed",
     403: "the caller may not do this",
+    408: "the body did not arrive in time",
     413: "the body is too long",
+    415: "the body is not said to be JSON",
     500: "an error of this broker",
     503: "it may work later",
 }
 """What every route may answer, besides its own errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a query."""
+
+    name: str
+    type: str
+    default: bool | int | str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,20 +62,33 @@ class Route:
     summary: str
     action: str = "admin"
     query: tuple[str, ...] = ()
-    """Parameters as `name:type=default`."""
+    """Parameters as `name:type` or `name:type=default`."""
     body: str = ""
     """The type of the request's body; empty for none."""
     status: int = 200
     """Of success."""
+    also: Mapping[int, str] = field(default_factory=dict)
+    """Other statuses of success, and when they are answered."""
     answer: str = ""
     """The type of the answer's body; empty for none."""
     errors: Mapping[int, str] = field(default_factory=dict)
     """What it refuses, by status, besides COMMON_ERRORS."""
+    anywhere: bool = False
+    """It is about the broker that is asked: one that serves nobody now does it, too."""
+    at_owner: bool = False
+    """Done by the broker that serves the topic: others send who asks on to it, before they read the body.
+    Calls on topics with partitions are taken by any broker, and asked of the owner of each partition.
+    """
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """Those of its query."""
+        return [_parameter(text) for text in self.query]
 
     @property
     def needs_owner(self) -> bool:
         """Only a broker that serves clients may do it: it loads topics, or changes what is kept of them."""
-        return self.method != "GET" or "{topic}" in self.path
+        return not self.anywhere and (self.method != "GET" or "{topic}" in self.path)
 
     def names_in(self, parts: list[str]) -> dict[str, str]:
         """The names in the segments of a path that matched."""
@@ -68,9 +96,20 @@ class Route:
         return {key[1:-1]: value for key, value in zip(template, parts, strict=True) if key.startswith("{")}
 
 
+def _parameter(text: str) -> Parameter:
+    name, _, rest = text.partition(":")
+    type_name, has_default, default = rest.partition("=")
+    if not has_default:
+        return Parameter(name, type_name)
+    if type_name == "boolean":
+        return Parameter(name, type_name, default == "true")
+    return Parameter(name, type_name, int(default) if type_name in ("int", "long") else default)
+
+
 def serve(app: web.Application, routes: Iterable[Route]) -> None:
     """Answer these routes; HEAD is answered where GET is."""
-    for route in routes:
+    app[TABLE] = table = list(routes)
+    for route in table:
         handler = _authorized(route)
         if route.method == "GET":
             app.router.add_get(route.path, handler)
@@ -85,7 +124,10 @@ def _authorized(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRes
         broker = request.app[BROKER]
         if broker.not_ready is not None and route.needs_owner:
             raise ServiceNotReady(f"this broker serves nobody now: {broker.not_ready}")
-        return await route.handler(Call(request, broker, parts, route.names_in(parts)))
+        call = Call(request, broker, parts, route.names_in(parts))
+        if route.at_owner:
+            await require_topic_here(call)
+        return await route.handler(call)
 
     return authorized
 

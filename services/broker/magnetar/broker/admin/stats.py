@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import web
 from magnetar.broker.admin.call import Call, answer
 from magnetar.broker.admin.internal_stats import internal_stats
-from magnetar.broker.admin.merged_stats import merged_stats
+from magnetar.broker.admin.merged_stats import add_part, nothing_yet, summed
+from magnetar.broker.admin.part_calls import Ask, on_topic
 from magnetar.broker.admin.partitioned import metadata_json
+from magnetar.broker.admin.slices import stream_json, with_members
 from magnetar.broker.admin.subscription_stats import Wanted
-from magnetar.broker.admin.topic_calls import all_parts, loaded, partitions_of
+from magnetar.broker.admin.topic_calls import load, loaded, partitions_of
 from magnetar.broker.admin.topic_stats import topic_stats
-from magnetar.broker.admin.topics import topic_routes
+from magnetar.broker.admin.topics import owned_topic_routes
 from magnetar.broker.topics import topic_backlog
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import TopicNotFound
+from magnetar.common.naming.topic_name import TopicName
 
 
 async def _figures(call: Call, topic: Topic) -> dict[str, Any]:
@@ -25,16 +29,20 @@ async def _figures(call: Call, topic: Topic) -> dict[str, Any]:
     earliest_ms = {}
     if call.flag("getEarliestTimeInBacklog") and isinstance(topic, PersistentTopic):
         earliest_ms = await topic_backlog.earliest_by_subscription(topic)
-    wanted = Wanted(
+    return topic_stats(topic, replace(plain_wanted(call), earliest_ms=earliest_ms), owner_of(call))
+
+
+def plain_wanted(call: Call) -> Wanted:
+    """What the call asks for, as far as it takes no reading."""
+    return Wanted(
         publishers=not call.flag("excludePublishers"),
         consumers=not call.flag("excludeConsumers"),
         reason=call.flag("whyNotDispatching"),
-        earliest_ms=earliest_ms,
     )
-    return topic_stats(topic, wanted, _owner(call))
 
 
-def _owner(call: Call) -> str:
+def owner_of(call: Call) -> str:
+    """This broker, as statistics name it."""
     url = call.broker.urls.http_url
     return url.partition("://")[2] or call.request.host
 
@@ -43,31 +51,39 @@ async def _stats(call: Call) -> web.Response:
     return answer(await _figures(call, await loaded(call)))
 
 
-async def _partitioned_stats(call: Call) -> web.Response:
+async def _partitioned_stats(call: Call) -> web.StreamResponse:
     metadata = await _metadata(call)
-    per_partition: dict[str, Any] = {}
-    for topic in await all_parts(call):
-        per_partition[topic.name.full] = await _figures(call, topic)
+
+    async def figures(name: TopicName) -> dict[str, Any]:
+        return await _figures(call, await load(call.broker, name))
+
+    found = (await on_topic(call, figures, Ask("GET", "stats"))).done
+    parts: dict[str, dict[str, Any]] = {}
+    total = nothing_yet()
+    for name, part in found.items():
+        parts[name.full] = part
+        add_part(total, part)
         await asyncio.sleep(0)
-    return answer(
-        {
-            **merged_stats(list(per_partition.values())),
-            "metadata": metadata,
-            "partitions": per_partition if call.flag("perPartition", True) else {},
-        }
-    )
+    total = {**summed(total, list(parts.values())), "metadata": metadata}
+    shown = parts if call.flag("perPartition", True) else {}
+    return await stream_json(call.request, with_members(total, "partitions", shown.items()))
 
 
 async def _internal_stats(call: Call) -> web.Response:
     return answer(internal_stats(await loaded(call)))
 
 
-async def _partitioned_internal_stats(call: Call) -> web.Response:
+async def _partitioned_internal_stats(call: Call) -> web.StreamResponse:
     metadata = await _metadata(call)
-    parts = await all_parts(call)
-    return answer(
-        {"metadata": metadata, "partitions": {topic.name.full: internal_stats(topic) for topic in parts}}
+
+    async def here(name: TopicName) -> Topic:
+        return await load(call.broker, name)
+
+    found = (await on_topic(call, here, Ask("GET", "internalStats"))).done
+    shown = (
+        (name.full, internal_stats(each) if isinstance(each, Topic) else each) for name, each in found.items()
     )
+    return await stream_json(call.request, with_members({"metadata": metadata}, "partitions", shown))
 
 
 async def _metadata(call: Call) -> dict[str, object]:
@@ -87,10 +103,10 @@ _QUERY: Final = (
 )
 
 ROUTES: Final = [
-    *topic_routes(
+    *owned_topic_routes(
         "GET", "stats", _stats, "Figures of a topic, its clients too.", query=_QUERY, answer="TopicStats"
     ),
-    *topic_routes(
+    *owned_topic_routes(
         "GET",
         "partitioned-stats",
         _partitioned_stats,
@@ -98,14 +114,14 @@ ROUTES: Final = [
         query=("perPartition:boolean=true", *_QUERY),
         answer="PartitionedTopicStats",
     ),
-    *topic_routes(
+    *owned_topic_routes(
         "GET",
         "internalStats",
         _internal_stats,
         "The ledgers and cursors of a topic.",
         answer="PersistentTopicInternalStats",
     ),
-    *topic_routes(
+    *owned_topic_routes(
         "GET",
         "partitioned-internalStats",
         _partitioned_internal_stats,

@@ -2,45 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
 
 from magnetar.broker.admin.call import Call
 from magnetar.broker.admin.http_errors import Refused
+from magnetar.broker.admin.part_calls import Parts, not_created, on_topic, same
+from magnetar.broker.admin.peers import NOTHING
 from magnetar.broker.admin.routing import Route
-from magnetar.broker.admin.topic_calls import all_parts, stored, stored_subscription
-from magnetar.broker.admin.topics import topic_routes
+from magnetar.broker.admin.topic_calls import NOT_CREATED, load, stored, subscription_of
+from magnetar.broker.admin.topics import owned_topic_routes
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import TopicNotFound
 from magnetar.common.naming.position import Position
+from magnetar.common.naming.topic_name import TopicName
 
 LATEST: Final = 2**63 - 1
 """The ledger and entry ids that mean the end of a topic."""
 
 
-async def parts_with(call: Call, name: str) -> list[tuple[Topic, Any]]:
-    """The topic, or its partitions, that have the subscription. Raises Refused (404) when none has."""
-    parts = await all_parts(call)
-    found = [(topic, topic.subscriptions[name]) for topic in parts if name in topic.subscriptions]
-    if not found:
-        if not parts:
-            raise TopicNotFound("Topic partitions were not yet created")
-        raise Refused(404, f"Subscription {name} not found for topic {call.topic}")
-    return found
+Act: TypeAlias = Callable[[Topic, Any], Awaitable[Any]]
 
 
-async def stored_parts(call: Call, what: str) -> list[tuple[PersistentTopic, Subscription]]:
+async def on_subscription(call: Call, act: Act, body: Any = NOTHING) -> Parts:
+    """Do `act` with the call's subscription of its topic, or of each partition that has it.
+
+    `body` is that of the call, for the owners of partitions elsewhere. Raises Refused (404) when none has it,
+    and as `on_parts`.
+    """
+    name = call.subscription
+
+    async def here(topic_name: TopicName) -> Any:
+        topic = await load(call.broker, topic_name)
+        return await act(topic, subscription_of(topic, name))
+
+    parts = await on_topic(call, here, same(call, body))
+    if parts.done:
+        return parts
+    if all(map(not_created, parts.missing.values())):
+        raise TopicNotFound(NOT_CREATED)
+    raise Refused(404, f"Subscription {name} not found for topic {call.topic}")
+
+
+StoredAct: TypeAlias = Callable[[PersistentTopic, Subscription], Awaitable[Any]]
+
+
+async def on_stored_subscription(call: Call, what: str, act: StoredAct, body: Any = NOTHING) -> Parts:
     """The same of persistent topics. Raises Refused (405 for others)."""
-    return [
-        (topic, stored_subscription(topic, call.subscription))
-        for each, _ in await parts_with(call, call.subscription)
-        for topic in [stored(each, what)]
-    ]
+
+    async def persistent(topic: Topic, subscription: Any) -> Any:
+        return await act(stored(topic, what), subscription)
+
+    return await on_subscription(call, persistent, body)
 
 
 def reset_data(value: Any) -> tuple[Position, bool, dict[str, Any]]:
     """A message id with `excluded`, as clients send it, and all of the body. Raises Refused."""
+    if value in ("earliest", "latest"):
+        return (Position(-1, -1) if value == "earliest" else Position(LATEST, LATEST)), False, {}
     if not isinstance(value, dict):
         raise Refused(400, "the position must be an object with ledgerId and entryId, latest or earliest")
     ids = []
@@ -64,4 +85,4 @@ def subscription_routes(method: str, name: str, handler: Any, summary: str, **mo
     """The route of a verb on a subscription in both domains."""
     errors = {**_NO_SUCH, **more.pop("errors", {})}
     path = f"{_SUBSCRIPTION}/{name}" if name else _SUBSCRIPTION
-    return topic_routes(method, path, handler, summary, errors=errors, **more)
+    return owned_topic_routes(method, path, handler, summary, errors=errors, **more)

@@ -47,9 +47,14 @@ async def _post(call: Call) -> web.Response:
 
 async def _delete(call: Call) -> web.Response:
     tenant = call.tenant
-    if call.flag("force"):
-        raise Refused(405, "Broker doesn't allow forced deletion of tenants")
-    await call.broker.tenancy.delete_tenant(tenant)
+    force = call.flag("force")
+    if force and not call.broker.config.deletion.force_tenants:
+        raise Refused(
+            405,
+            "Broker doesn't allow forced deletion of tenants: delete its namespaces first, or set "
+            "forceDeleteTenantAllowed=true",
+        )
+    await call.broker.deletions.delete_tenant(tenant, force=force)
     return done()
 
 
@@ -61,7 +66,7 @@ async def _info(call: Call) -> tuple[list[str], list[str]]:
     clusters = names(value.get("allowedClusters"), "allowedClusters")
     if not clusters:
         raise Refused(412, "Clusters cannot be null")
-    if any(each != call.broker.config.cluster_name for each in clusters):
+    if not set(clusters) <= set(await call.broker.clusters.names()):
         raise Refused(412, "Clusters do not exist")
     roles = names(value.get("adminRoles"), "adminRoles")
     if any(role != role.strip() for role in roles):
@@ -107,7 +112,7 @@ ROUTES: Final = [
         body="TenantInfo",
         status=204,
         errors={
-            409: "Tenant already exist",
+            409: "Tenant already exist; one of its name is being deleted",
             412: "Tenant name is not valid; Clusters cannot be null; Clusters do not exist",
         },
     ),
@@ -130,13 +135,13 @@ ROUTES: Final = [
         method="DELETE",
         path=_PATH,
         handler=_delete,
-        summary="Delete a tenant that has no namespaces.",
+        summary="Delete a tenant that has no namespaces; with force, where the broker allows it, with them.",
         query=("force:boolean=false",),
         status=204,
         errors={
             404: "Tenant doesn't exist",
             405: "Broker doesn't allow forced deletion of tenants",
-            409: "The tenant still has active namespaces",
+            409: "The tenant still has active namespaces; it is being deleted already",
             412: "Tenant name is not valid",
         },
     ),

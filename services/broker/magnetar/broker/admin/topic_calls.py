@@ -1,7 +1,6 @@
 """What the calls about topics have in common: which topic is meant, whether it is there, and loading it.
 
-The one place where a call could be sent on to the broker that owns the topic (307): whoever needs a loaded
-topic gets it from `loaded`.
+Whoever needs a loaded topic gets it from `loaded`, in a route that is done by the topic's owner (`at_owner`).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from magnetar.broker.admin.view import BrokerView
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import AnySubscription, Topic
+from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import NamespaceNotFound, TopicNotFound
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import DOMAINS, TopicName, is_system_topic
@@ -27,6 +27,9 @@ TOPIC_ERRORS: Final = {
 PATHS: Final = tuple((domain, f"/admin/v2/{domain}{TOPIC_PATH}") for domain in DOMAINS)
 """Both domains with the path of a topic in them."""
 
+NOT_CREATED: Final = "Topic partitions were not yet created"
+"""What brokers say of a partition that is not there."""
+
 
 async def require_namespace(broker: BrokerView, namespace: NamespaceName, reason: str) -> None:
     """Raises NamespaceNotFound with `reason`: Pulsar's routes each have their own words for it."""
@@ -38,8 +41,8 @@ async def visible_topics(
     broker: BrokerView, namespace: NamespaceName, persistent: bool, *, system_too: bool
 ) -> list[str]:
     """Names of the namespace's topics, sorted; those kept for the system only when asked for."""
-    names = await broker.list_topics(namespace, persistent)
-    return sorted(name for name in names if system_too or not is_system_topic(TopicName.parse(name)))
+    names = unhurried(await broker.list_topics(namespace, persistent))
+    return sorted([name async for name in names if system_too or not is_system_topic(TopicName.parse(name))])
 
 
 async def require_topic(broker: BrokerView, topic: TopicName, *, may_be_created: bool) -> int:
@@ -79,12 +82,12 @@ async def loaded(call: Call) -> Topic:
 async def load(broker: BrokerView, topic: TopicName) -> Topic:
     """The topic, if it is there. Raises TopicNotFound, ServiceNotReady."""
     try:
-        return await broker.registry.get(topic, create=False)
+        return await broker.registry.get(topic, create=False, claim=True)
     except NamespaceNotFound:
         raise
     except TopicNotFound as error:
         if topic.partition_index >= 0:
-            raise TopicNotFound("Topic partitions were not yet created") from error
+            raise TopicNotFound(NOT_CREATED) from error
         raise TopicNotFound(f"Topic {topic} not found") from error
 
 
@@ -100,23 +103,6 @@ def stored(topic: Topic, what: str) -> PersistentTopic:
     if not isinstance(topic, PersistentTopic):
         raise Refused(405, f"{what} on a non-persistent topic is not allowed")
     return topic
-
-
-async def all_parts(call: Call, *, create: bool = False) -> list[Topic]:
-    """The call's topic, or the partitions of it that are there; all of them with `create`.
-
-    Raises TopicNotFound, NamespaceNotFound.
-    """
-    count = await partitions_of(call)
-    if not count:
-        return [await loaded(call)]
-    found = []
-    for index in range(count):
-        try:
-            found.append(await call.broker.registry.get(call.topic.partition(index), create=create))
-        except TopicNotFound:
-            continue
-    return found
 
 
 def subscription_of(topic: Topic, name: str) -> AnySubscription:

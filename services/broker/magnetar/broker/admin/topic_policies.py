@@ -11,7 +11,13 @@ from typing import Any, Final
 from aiohttp import web
 from magnetar.broker.admin.call import Call, answer, done, nothing
 from magnetar.broker.admin.http_errors import Refused
-from magnetar.broker.admin.namespace_policies import APPLY_SECONDS_MAX, QUOTA_QUERY, quota_type_of
+from magnetar.broker.admin.namespace_policies import (
+    APPLY_SECONDS_MAX,
+    QUOTA_QUERY,
+    quota_type_of,
+    setting,
+    value_of,
+)
 from magnetar.broker.admin.policy_fields import FIELDS, PolicyField, rate_json
 from magnetar.broker.admin.policy_json import RATE, BadPolicy
 from magnetar.broker.admin.policy_kinds import (
@@ -50,8 +56,8 @@ async def _effective(call: Call) -> EffectivePolicies:
 
 
 async def _get(field: PolicyField, call: Call) -> web.Response:
-    unset = done() if field.unset_is_204 else nothing()
-    if call.flag("applied") and not field.unset_is_204:
+    applied = call.flag("applied") and not field.unset_is_204
+    if applied:
         if field.applied is not None:
             return answer(field.applied(await _effective(call)))
         levels = await _levels(call)
@@ -60,15 +66,20 @@ async def _get(field: PolicyField, call: Call) -> web.Response:
     for level in levels:
         if level.HasField(field.proto):  # type: ignore[arg-type]
             return answer(field.kind.get(level, field.proto))
-    return unset
+    if applied and field.configured is not None:
+        return answer(field.configured(call.broker.ledgers.config))
+    unset = field.otherwise if applied else field.topic_unset
+    if unset is not None:
+        return answer(unset)
+    return done() if field.unset_is_204 else nothing()
 
 
 async def _set(field: PolicyField, call: Call) -> web.Response:
     if field.value_in_query and field.topic in call.request.query:
         value: Any = call.query_number(field.topic, 0)
     else:
-        value = await call.json_or(None)
-    return await _change(call, lambda policies: field.write(policies, value, field.topic))
+        value = await value_of(field, call, may_be_null=True)
+    return await _change(call, setting(field, value, field.topic, call.broker.config))
 
 
 async def _remove(field: PolicyField, call: Call) -> web.Response:
@@ -76,7 +87,13 @@ async def _remove(field: PolicyField, call: Call) -> web.Response:
 
 
 async def _remove_all(call: Call) -> web.Response:
-    return await _change(call, lambda policies: policies.Clear())
+    """But for permissions, which are none."""
+
+    def edit(policies: Policies) -> None:
+        kept = Policies(permissions=policies.permissions)
+        policies.CopyFrom(kept)
+
+    return await _change(call, edit)
 
 
 async def _quotas(call: Call) -> web.Response:
@@ -185,9 +202,25 @@ def _routes(method: str, name: str, handler: Any, summary: str, **more: Any) -> 
 def _routes_of(field: PolicyField) -> list[Route]:
     name, type_name = field.topic, field.kind.type_name
     in_query = {"query": (f"{name}:{type_name}",)} if field.value_in_query else {"body": type_name}
+    reads = _routes(
+        "GET",
+        name,
+        partial(_get, field),
+        f"The topic's {name}.",
+        query=_APPLIED,
+        answer=type_name,
+        also={204: "it is not set"} if field.unset_is_204 else {},
+    )
     return [
-        *_routes("GET", name, partial(_get, field), f"The topic's {name}.", query=_APPLIED, answer=type_name),
-        *_routes("POST", name, partial(_set, field), f"Set {name}.", status=204, **in_query),
+        *reads,
+        *_routes(
+            field.topic_set_with,
+            name,
+            partial(_set, field),
+            f"Set {name}.{field.kept}",
+            status=204,
+            **in_query,
+        ),
         *_routes("DELETE", name, partial(_remove, field), f"Remove {name}.", status=204),
     ]
 

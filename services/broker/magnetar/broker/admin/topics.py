@@ -6,13 +6,14 @@ from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
+from magnetar.broker.admin.bundle_calls import bundle_in, bundle_range
 from magnetar.broker.admin.call import Call, answer, bounded, done
 from magnetar.broker.admin.http_errors import Refused
+from magnetar.broker.admin.part_calls import Ask, on_parts, on_topic, same
 from magnetar.broker.admin.routing import Route
 from magnetar.broker.admin.topic_calls import (
     PATHS,
     TOPIC_ERRORS,
-    all_parts,
     loaded,
     partitions_of,
     persistent,
@@ -24,7 +25,6 @@ from magnetar.broker.admin.topic_calls import (
 from magnetar.broker.handlers.names import check_properties
 from magnetar.broker.topics.creation_guards import guards_of
 from magnetar.common.errors import NotAllowed, TopicNotFound
-from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName
 from magnetar.ledger.managed_ledger.directory import create_managed_ledgers
@@ -34,7 +34,7 @@ from magnetar.ledger.managed_ledger.topic_head import PropertiesChange
 async def _list(call: Call) -> web.Response:
     namespace = call.namespace
     bundle = call.request.query.get("bundle")
-    within = None if bundle is None else BundleRange.parse(bundle)
+    within = None if bundle is None else bundle_range(bundle)
     await require_namespace(call.broker, namespace, "Namespace does not exist")
     names = await visible_topics(
         call.broker, namespace, call.domain == PERSISTENT, system_too=call.flag("includeSystemTopic")
@@ -42,6 +42,15 @@ async def _list(call: Call) -> web.Response:
     if within is not None:
         names = [name for name in names if TopicName.parse(name).hash in within]
     return answer(names)
+
+
+async def _list_in_bundle(call: Call) -> web.Response:
+    """Topics that are not persistent, as far as they are loaded: others are not there."""
+    namespace = call.namespace
+    await require_namespace(call.broker, namespace, "Namespace does not exist")
+    bundle = bundle_in(call, await call.broker.policy_writer.namespace(namespace))
+    names = await visible_topics(call.broker, namespace, False, system_too=True)
+    return answer([name for name in names if TopicName.parse(name).hash in bundle])
 
 
 async def _create(call: Call) -> web.Response:
@@ -59,9 +68,9 @@ async def _create(call: Call) -> web.Response:
             )
     if await broker.partitions(topic) or await broker.registry.exists(topic):
         raise Refused(409, "This topic already exists")
-    broker.registry.check_not_deleted(topic)
+    broker.registry.exclusions.check_not_deleted(topic)
     if not topic.persistent:
-        await broker.registry.get(topic, create=True)
+        await broker.registry.get(topic, create=True, claim=True)
         return done()
     try:
         await broker.registry.check_room(topic)
@@ -70,7 +79,9 @@ async def _create(call: Call) -> web.Response:
     ledgers = broker.ledgers
     is_partition = topic.partition_index >= 0
     guards = partial(guards_of, ledgers.metadata, ledgers.keys, topic, partition=is_partition)
-    with broker.registry.creating(topic):
+    with broker.registry.exclusions.creating(topic):
+        if await broker.registry.exists(topic):  # somebody else was faster
+            raise Refused(409, "This topic already exists")
         await create_managed_ledgers(ledgers, [topic.full], properties=properties, guards=guards)
     return done()
 
@@ -94,8 +105,8 @@ async def _unload(call: Call) -> web.Response:
     topic, broker = call.topic, call.broker
     await require_namespace(broker, topic.namespace, "Namespace not found")
     count = await require_topic(broker, topic, may_be_created=False)
-    for name in [topic.partition(index) for index in range(count)] or [topic]:
-        await broker.registry.unload(name)
+    names = [topic.partition(index) for index in range(count)] or [topic]
+    await on_parts(call, names, broker.registry.unload, same(call))
     return done()
 
 
@@ -112,8 +123,15 @@ async def _terminate_partitions(call: Call) -> web.Response:
     if not await partitions_of(call):
         await loaded(call)
         raise Refused(405, "Termination of a topic that is not partitioned: use terminate")
-    parts = await all_parts(call, create=True)
-    return answer({str(part.name.partition_index): message_id(await part.terminate()) for part in parts})
+
+    async def terminate(name: TopicName) -> dict[str, int]:
+        part = await call.broker.registry.get(name, create=True, claim=True)
+        return message_id(await part.terminate())
+
+    if call.broker.cluster is not None and call.topic.persistent:
+        await call.broker.partitioned.create_missing(call.topic)
+    found = (await on_topic(call, terminate, Ask("POST", "terminate"))).done
+    return answer({str(name.partition_index): last for name, last in found.items()})
 
 
 async def _properties(call: Call) -> web.Response:
@@ -154,24 +172,29 @@ async def _change_properties(call: Call, change: PropertiesChange) -> None:
 
 
 async def _last_message_id(call: Call) -> web.Response:
-    position, batch_index = await (await loaded(call)).last_message_id()
+    topic = await loaded(call)
+    position, batch_index = await topic.last_message_id()
     batch = {"outstandingAcksInSameBatch": 0, "originalBatchSize": 0} if batch_index >= 0 else {}
-    return answer({**message_id(position, batch_index), **batch})
+    return answer({**message_id(position, batch_index, topic.name.partition_index), **batch})
 
 
 async def _message_id_at(call: Call) -> web.Response:
-    """The first message at or after a time; the end of the topic when there is none."""
-    ledger = (await persistent(call, "Get message ID by timestamp")).ledger
-    before = await ledger.find_before_publish_time(call.number("timestamp"))
-    return answer(message_id(ledger.next_position(before) or before))
+    """The first message at or after a time; the place of the next one when there is none."""
+    topic = await persistent(call, "Get message ID by timestamp")
+    before = await topic.ledger.find_before_publish_time(call.number("timestamp"))
+    found = topic.ledger.next_position(before)
+    if found is None:
+        last = topic.ledger.last_confirmed
+        found = Position(last.ledger_id, last.entry_id + 1) if last.ledger_id >= 0 else last
+    return answer(message_id(found, partition=topic.name.partition_index))
 
 
-def message_id(position: Position, batch_index: int = -1) -> dict[str, int]:
+def message_id(position: Position, batch_index: int = -1, partition: int = -1) -> dict[str, int]:
     """A message id as JSON."""
     return {
         "ledgerId": position.ledger_id,
         "entryId": position.entry_id,
-        "partitionIndex": -1,
+        "partitionIndex": partition,
         "batchIndex": batch_index,
         "batchSize": 0,
     }
@@ -194,8 +217,15 @@ def topic_routes(method: str, name: str, handler: Any, summary: str, **more: Any
     ]
 
 
+def owned_topic_routes(method: str, name: str, handler: Any, summary: str, **more: Any) -> list[Route]:
+    """The same of a verb that takes the topic itself, not what metadata says of it: its owner does it."""
+    return topic_routes(method, name, handler, summary, at_owner=True, **more)
+
+
 _NOT_HERE: Final = {405: "not on a partitioned or non-persistent topic"}
 _NOT_VOLATILE: Final = {405: "not on a non-persistent topic", 412: "they are too large together"}
+
+_CHANGED: Final = {**_NOT_VOLATILE, 409: "it is changed at the same time"}
 
 ROUTES: Final = [
     *(
@@ -211,7 +241,7 @@ ROUTES: Final = [
         )
         for domain in DOMAINS
     ),
-    *topic_routes(
+    *owned_topic_routes(
         "PUT",
         "",
         _create,
@@ -224,7 +254,7 @@ ROUTES: Final = [
             412: "a name cannot be; there is no such partition; the namespace has no room",
         },
     ),
-    *topic_routes(
+    *owned_topic_routes(
         "DELETE",
         "",
         _delete,
@@ -233,8 +263,10 @@ ROUTES: Final = [
         status=204,
         errors={409: "it is a partitioned topic", 412: "producers or consumers are connected"},
     ),
-    *topic_routes("PUT", "unload", _unload, "Close a topic; it is loaded when it is asked for.", status=204),
-    *topic_routes(
+    *owned_topic_routes(
+        "PUT", "unload", _unload, "Close a topic; it is loaded when it is asked for.", status=204
+    ),
+    *owned_topic_routes(
         "POST",
         "terminate",
         _terminate,
@@ -242,7 +274,7 @@ ROUTES: Final = [
         answer="MessageId",
         errors={405: "it is a partitioned topic", 406: "it is not persistent"},
     ),
-    *topic_routes(
+    *owned_topic_routes(
         "POST",
         "terminate/partitions",
         _terminate_partitions,
@@ -250,26 +282,28 @@ ROUTES: Final = [
         answer="Map<partition, MessageId>",
         errors={405: "it is not a partitioned topic; it is not persistent"},
     ),
-    *topic_routes("GET", "properties", _properties, "The topic's properties.", answer="Map<String, String>"),
-    *topic_routes(
+    *owned_topic_routes(
+        "GET", "properties", _properties, "The topic's properties.", answer="Map<String, String>"
+    ),
+    *owned_topic_routes(
         "PUT",
         "properties",
         _put_properties,
         "Set properties; others stay.",
         body="Map<String, String>",
         status=204,
-        errors=_NOT_VOLATILE,
+        errors=_CHANGED,
     ),
-    *topic_routes(
+    *owned_topic_routes(
         "DELETE",
         "properties",
         _delete_property,
         "Remove a property.",
         query=("key:String",),
         status=204,
-        errors=_NOT_VOLATILE,
+        errors=_CHANGED,
     ),
-    *topic_routes(
+    *owned_topic_routes(
         "GET",
         "lastMessageId",
         _last_message_id,
@@ -277,7 +311,7 @@ ROUTES: Final = [
         answer="MessageId",
         errors=_NOT_HERE,
     ),
-    *topic_routes(
+    *owned_topic_routes(
         "GET",
         "messageid/{timestamp}",
         _message_id_at,
@@ -286,3 +320,16 @@ ROUTES: Final = [
         errors=_NOT_HERE,
     ),
 ]
+
+LAST: Final = [
+    Route(
+        object="non-persistent",
+        method="GET",
+        path="/admin/v2/non-persistent/{tenant}/{namespace}/{bundle}",
+        handler=_list_in_bundle,
+        summary="The topics of one bundle.",
+        answer="List<String>",
+        errors={404: "Namespace does not exist", 412: "a name cannot be; there is no such bundle"},
+    )
+]
+"""To be tried after everything else that may stand behind a namespace."""

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from magnetar.broker.bookie_racks import BookieRacks
+from magnetar.broker.clusters import Clusters
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.deletions import Deletions
+from magnetar.broker.dynamic_config import DynamicConfig
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.orphans.reconciler import Reconciler
+from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import PolicyWriter
+from magnetar.broker.resource_quotas import ResourceQuotas
+from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer
@@ -18,6 +26,10 @@ from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+
+if TYPE_CHECKING:  # a standalone has no use for it
+    from magnetar.broker.control.bundle_moves import BundleMoves
+    from magnetar.broker.control.topics_elsewhere import TopicsElsewhere
 
 
 class SubscriptionView(Protocol):
@@ -123,6 +135,37 @@ class BrokerView(Protocol):
     def tenancy(self) -> Tenancy: ...
 
     @property
+    def schemas(self) -> SchemaStore: ...
+
+    @property
+    def deletions(self) -> Deletions: ...
+
+    @property
+    def orphans(self) -> Reconciler: ...
+
+    @property
+    def clusters(self) -> Clusters: ...
+
+    @property
+    def bookie_racks(self) -> BookieRacks: ...
+
+    @property
+    def resource_quotas(self) -> ResourceQuotas: ...
+
+    @property
+    def dynamic_config(self) -> DynamicConfig: ...
+
+    @property
+    def started_ms(self) -> int:
+        """When it began, by the wall clock."""
+        ...
+
+    @property
+    def metadata_url(self) -> str:
+        """Where the cluster's metadata is, as operators know it."""
+        ...
+
+    @property
     def urls(self) -> ServiceUrls:
         """Where this broker is."""
         ...
@@ -145,14 +188,46 @@ class BrokerView(Protocol):
         """Why nobody is served now; None while clients are."""
         ...
 
+    @property
+    def leaving(self) -> str | None:
+        """Why nobody new is to be sent here, although clients are served; None otherwise."""
+        ...
+
+    async def check_backlog_quotas(self) -> None:
+        """Look at the backlog of every loaded topic now."""
+        ...
+
+    def shut_down(self) -> bool:
+        """Have the process stop in good order; False when it cannot."""
+        ...
+
     async def list_topics(self, namespace: NamespaceName, persistent: bool) -> list[str]:
-        """Full names of the namespace's topics in one domain: partitions each by its own name."""
+        """Full names of the namespace's topics in one domain, the system's among them: partitions each by
+        its own name.
+        """
         ...
 
     async def partitions(self, topic: TopicName) -> int:
         """How many partitions the topic has; 0 when it is not partitioned, or does not exist."""
         ...
 
-    async def lookup(self, topic: TopicName) -> ServiceUrls:
-        """Where the topic is served. Raises NamespaceNotFound, ServiceNotReady."""
+    @property
+    def topics_elsewhere(self) -> TopicsElsewhere | None:
+        """Knows what other brokers have loaded; None where there are none."""
+        ...
+
+    @property
+    def bundle_moves(self) -> BundleMoves | None:
+        """Moves and splits bundles; None where there is no other broker to have them."""
+        ...
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The other brokers, and what is whose; None in a standalone."""
+        ...
+
+    async def lookup(self, topic: TopicName, listener: str = "") -> ServiceUrls:
+        """Where the topic is served, for clients of that advertised listener. Raises NamespaceNotFound,
+        ServiceNotReady, TooManyRequests, MetadataError.
+        """
         ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from magnetar.broker.error_codes import code_of
 from magnetar.broker.handlers.client import Client, OpenConsumer
 from magnetar.broker.handlers.message_ids import position_of
 from magnetar.broker.subscriptions.membership import SubType
@@ -15,6 +14,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
 from magnetar.common.wire.ack_set import words_to_acked_bits
+from magnetar.common.wire.error_codes import code_of
 from magnetar.common.wire.events import AckGroup, AckRun
 from magnetar.common.wire.pulsar_pb2 import (
     CommandAck,

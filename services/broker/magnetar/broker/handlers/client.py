@@ -10,9 +10,9 @@ from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.peer import Peer
 from magnetar.broker.schemas import SchemaStore
-from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.topics.partitioned_topics import PartitionedTopics
@@ -42,7 +42,7 @@ class Services:
     schemas: SchemaStore
     producer_names: ProducerNames
     clock: Clock
-    urls: ServiceUrls
+    ownership: Ownership
     spawn: Spawn
     budget: ByteBudget
     lookups_in_process: int = 0

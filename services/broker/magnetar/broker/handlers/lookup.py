@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client
+from magnetar.broker.lookups import counted_lookup
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import commands
 from magnetar.common.wire.pulsar_pb2 import CommandLookupTopic, CommandPartitionedTopicMetadata
 
 
 async def handle_lookup(client: Client, command: CommandLookupTopic) -> None:
-    """One broker serves everything: the answer is always 'connect here', if the namespace exists."""
+    """The broker that owns the topic's bundle, which is assigned now when nobody does: 'connect there'.
+
+    Every broker knows that, so no lookup is sent on, and the client's `authoritative` changes nothing: it
+    asks for an answer instead of a redirect, and gets one in any case (messaging contract, lookup).
+    """
     services = client.services
     name = TopicName.parse(command.topic)
     authorize(client.principal, "lookup", name.full)
-    with services.lookup():
-        await services.topics.check_namespace(name.namespace)
-    client.peer.write(commands.lookup_connect(command.request_id, services.urls.broker_url))
+    client.peer.listener = command.advertised_listener_name
+    with counted_lookup(services.config.cluster_name), services.lookup():
+        urls = await services.ownership.where(name, command.advertised_listener_name)
+    client.peer.write(
+        commands.lookup_connect(
+            command.request_id, urls.broker_url, broker_url_tls=urls.broker_url_tls or None
+        )
+    )
 
 
 async def handle_partitioned_metadata(client: Client, command: CommandPartitionedTopicMetadata) -> None:

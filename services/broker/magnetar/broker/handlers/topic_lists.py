@@ -40,7 +40,7 @@ async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace
         if command.mode in (mode.PERSISTENT, mode.ALL):
             topics += await services.topics.list(namespace, persistent=True)
         if command.mode in (mode.NON_PERSISTENT, mode.ALL):
-            topics += await services.topics.list(namespace, persistent=False)
+            topics += await services.topic_lists.non_persistent(namespace)
     if pattern is not None:
         topics = [topic for topic in topics if pattern.matches(TopicName.parse(topic))]
     hash_now = topics_hash(topics)

@@ -94,6 +94,10 @@ class PolicyStore:
             self._namespaces.pop(namespace, None)
         self._tell(namespace, topic)
 
+    def configuration_changed(self) -> None:
+        """What holds where neither topic nor namespace says anything is something else now."""
+        self._everything_changed()
+
     def _namespace_changed(self, key: str) -> None:
         namespace = self._keys.namespace_of(key)
         self._namespaces.pop(namespace, None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from magnetar.common.errors import (
@@ -16,10 +18,13 @@ from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, Check, Delete, MetadataStore, Op, Put
 from magnetar.common.metadata.values import Namespace, Policies, TopicPolicies, decode, encode
 from magnetar.common.naming.namespace_name import NamespaceName
-from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.naming.topic_name import DOMAINS, TopicName
 
 TRIES_MAX: Final = 10
 """Of one change; beyond that somebody writes all the time, and the caller hears of the conflict."""
+
+NAMESPACE_BYTES_MAX: Final = 524_288
+"""Of all that is said of one namespace: etcd takes values of 1.5 MB, and it is read for each change."""
 
 TOPIC_POLICIES_BYTES_MAX: Final = 65_536
 """Of one topic's own policies: they may name any number of subscriptions, and are kept while it is loaded."""
@@ -31,6 +36,8 @@ class PolicyWriter:
     def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
         self._metadata = metadata
         self._keys = keys
+        self._again = asyncio.Lock()
+        # Held by whoever tries again: of many at this broker each loses once, and then they go one by one.
 
     async def namespace(self, name: NamespaceName) -> Namespace:
         """What a namespace says now, read from the store. Raises NamespaceNotFound, MetadataError."""
@@ -41,25 +48,39 @@ class PolicyWriter:
         found = await self._metadata.get(self._keys.topic_policies(name))
         return Policies() if found is None else decode(TopicPolicies, found.value).policies
 
+    async def permissions_of_topics(self, name: NamespaceName) -> dict[str, dict[str, list[str]]]:
+        """What each role may do on the namespace's topics that have permissions. Raises MetadataError."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for domain in DOMAINS:
+            listing = await self._metadata.children(self._keys.topic_policies_prefix(domain, name))
+            for item in listing.items:
+                permissions = decode(TopicPolicies, item.value).policies.permissions
+                if permissions:
+                    topic = self._keys.topic_of_policies(item.key).full
+                    found[topic] = {role: list(each.names) for role, each in sorted(permissions.items())}
+        return found
+
     async def change_namespace(self, name: NamespaceName, edit: Callable[[Namespace], None]) -> None:
         """Apply `edit` to the namespace as it is; done again on what others made of it meanwhile.
 
-        What `edit` raises is raised, and nothing is written. Raises NamespaceNotFound, VersionMismatch when
-        others are always faster, MetadataError.
+        What `edit` raises is raised, and nothing is written. Raises NamespaceNotFound, NotAllowed when it
+        became too large, VersionMismatch when others are always faster, MetadataError.
         """
-        for last in _tries():
-            value, version = await self._read_namespace(name)
-            before = encode(value)
-            edit(value)
-            if encode(value) == before:
-                return
-            try:
-                await self._metadata.put(self._keys.namespace(name), encode(value), version)
-                return
-            except (VersionMismatch, UnknownOutcome):
-                # After an unknown outcome the next look finds it done, or does it.
-                if last:
-                    raise
+        await self._until_written(partial(self._try_namespace, name, edit))
+
+    async def _try_namespace(self, name: NamespaceName, edit: Callable[[Namespace], None]) -> None:
+        value, version = await self._read_namespace(name)
+        before = encode(value)
+        edit(value)
+        after = encode(value)
+        if after == before:
+            return
+        if len(after) > max(len(before), NAMESPACE_BYTES_MAX):
+            raise NotAllowed(
+                f"what is said of {name} would have {len(after)} bytes, at most {NAMESPACE_BYTES_MAX} "
+                "are allowed: remove permissions or properties that nobody needs"
+            )
+        await self._metadata.put(self._keys.namespace(name), after, version)
 
     async def change_topic(self, name: TopicName, edit: Callable[[Policies], None]) -> None:
         """Apply `edit` to the policies of a topic, which must not be a partition; see `change_namespace`.
@@ -67,29 +88,42 @@ class PolicyWriter:
         The topic (or its partitions' metadata) is there when they are written: policies never outlive it.
         Raises TopicNotFound, NotAllowed when they became too large.
         """
+        await self._until_written(partial(self._try_topic, name, edit))
+
+    async def _try_topic(self, name: TopicName, edit: Callable[[Policies], None]) -> None:
         key = self._keys.topic_policies(name)
-        for last in _tries():
-            guards = await self._guards(name)
-            found = await self._metadata.get(key)
-            value = TopicPolicies() if found is None else decode(TopicPolicies, found.value)
-            before = value.policies.SerializeToString(deterministic=True)
-            edit(value.policies)
-            after = value.policies.SerializeToString(deterministic=True)
-            if after == before:
-                return
-            if len(after) > max(len(before), TOPIC_POLICIES_BYTES_MAX):
-                raise NotAllowed(
-                    f"the policies of {name} would have {len(after)} bytes, at most "
-                    f"{TOPIC_POLICIES_BYTES_MAX} are allowed: remove those of subscriptions that are gone"
-                )
-            version = ABSENT if found is None else found.version
-            change: Op = Put(key, encode(value), version) if after else Delete(key, version)
-            try:
-                await self._metadata.commit([change, *guards])
-                return
-            except (VersionMismatch, UnknownOutcome):
-                if last:
-                    raise
+        guards = await self._guards(name)
+        found = await self._metadata.get(key)
+        value = TopicPolicies() if found is None else decode(TopicPolicies, found.value)
+        before = value.policies.SerializeToString(deterministic=True)
+        edit(value.policies)
+        after = value.policies.SerializeToString(deterministic=True)
+        if after == before:
+            return
+        if len(after) > max(len(before), TOPIC_POLICIES_BYTES_MAX):
+            raise NotAllowed(
+                f"the policies of {name} would have {len(after)} bytes, at most "
+                f"{TOPIC_POLICIES_BYTES_MAX} are allowed: remove those of subscriptions that are gone"
+            )
+        version = ABSENT if found is None else found.version
+        change: Op = Put(key, encode(value), version) if after else Delete(key, version)
+        await self._metadata.commit([change, *guards])
+
+    async def _until_written(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        """After an unknown outcome the next look finds it done, or does it."""
+        try:
+            await attempt()
+            return
+        except (VersionMismatch, UnknownOutcome):
+            pass
+        async with self._again:
+            for _ in range(TRIES_MAX - 2):
+                try:
+                    await attempt()
+                    return
+                except (VersionMismatch, UnknownOutcome):
+                    continue
+            await attempt()
 
     async def _read_namespace(self, name: NamespaceName) -> tuple[Namespace, int]:
         found = await self._metadata.get(self._keys.namespace(name))
@@ -105,9 +139,8 @@ class PolicyWriter:
             return [Check(found.key, found.version)]
         if name.persistent:
             raise TopicNotFound(f"Topic {name} not found")
-        return []  # nobody writes down that it is there
-
-
-def _tries() -> list[bool]:
-    """Whether a try is the last one."""
-    return [*([False] * (TRIES_MAX - 1)), True]
+        # Nobody writes down that it is there; its namespace has to be.
+        namespace = await self._metadata.get(self._keys.namespace(name.namespace))
+        if namespace is None:
+            raise NamespaceNotFound("Namespace does not exist")
+        return [Check(namespace.key, namespace.version)]

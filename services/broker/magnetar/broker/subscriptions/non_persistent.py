@@ -32,9 +32,13 @@ class NonPersistentSubscription(WithMembers):
         config: DispatchConfig,
         topic_stats: TopicStats,
         properties: dict[str, str] | None = None,
+        *,
+        durable: bool = True,
     ) -> None:
         super().__init__(Membership(name, topic, config))
         self.name = name
+        self.durable = durable
+        """Whether it stays when its last consumer has left; nothing of it is stored."""
         self.properties = properties or {}
         self.stats = NonPersistentSubscriptionStats()
         self._topic_stats = topic_stats

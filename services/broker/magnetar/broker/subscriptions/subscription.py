@@ -15,6 +15,7 @@ from typing import Final
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.eligibility import explain
+from magnetar.broker.ownership.lease import Tenure
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
@@ -62,6 +63,7 @@ class Subscription(WithMembers):
         "_ledger",
         "_source",
         "_spawn",
+        "_tenure",
         "_topic_stats",
         "_turn_scheduled",
         "_unacked_max",
@@ -83,8 +85,12 @@ class Subscription(WithMembers):
         *,
         unacked_max: int = 0,
         broker_limit: BrokerUnackedLimit | None = None,
+        tenure: Tenure | None = None,
     ) -> None:
-        """`unacked_max`: unacknowledged messages at which Shared and Key_Shared pause; 0: no limit."""
+        """`unacked_max`: unacknowledged messages at which Shared and Key_Shared pause; 0: no limit.
+
+        `tenure` says whether the topic is certainly ours; None: it always is.
+        """
         super().__init__(Membership(cursor.name, ledger.name, config))
         self.name = cursor.name
         self.cursor = cursor
@@ -105,6 +111,7 @@ class Subscription(WithMembers):
         self._unacked_max = unacked_max
         self._blocked_on_unacked = False
         self._broker_limit = broker_limit
+        self._tenure = tenure
         self._ack_waiters: list[Callable[[MagnetarError | None], None]] | None = None
 
     # -- what others look at
@@ -171,6 +178,8 @@ class Subscription(WithMembers):
 
     def why_not_dispatching(self) -> str | None:
         """In words, what keeps entries from going out now; None when nothing does."""
+        if self._tenure is not None and self._tenure.waited_for:
+            return "metadata is silent, and storage has not confirmed yet that the topic is this broker's"
         return explain(
             [] if self._delivery is None else self._delivery.candidates,
             self.backlog(),
@@ -402,6 +411,13 @@ class Subscription(WithMembers):
         self.wake()
         return max(0, before - self.cursor.backlog())
 
+    def expire_to(self, position: Position, now_ms: int) -> int:
+        """Skip to `position` what was not acknowledged in time, and count it; how many entries that were."""
+        expired = self.skip_to(position)
+        self.stats.messages_expired += expired
+        self.stats.expired_at_ms = now_ms
+        return expired
+
     def unread(self) -> int:
         """Entries that were not read for anybody yet; all that are unacknowledged without a consumer."""
         read = self.cursor.mark_delete if self._source is None else self._source.read_position
@@ -433,6 +449,8 @@ class Subscription(WithMembers):
 
     def _turn(self) -> None:
         self._turn_scheduled = False
+        if self._tenure is not None and not self._tenure.certain(self.wake):
+            return
         entries = size = 0
         rate = self.dispatch_rate
         turn_entries_max = TURN_ENTRIES_MAX if self.key_shared is None else KEY_SHARED_TURN_ENTRIES_MAX

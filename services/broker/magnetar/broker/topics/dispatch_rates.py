@@ -27,8 +27,19 @@ class DispatchRates:
     def __init__(self, config: RateConfig, clock: Clock) -> None:
         self._config = config
         self._clock = clock
+        self._of_broker: DispatchLimit | None = None
+        self.rates_changed()
+
+    def rates_changed(self) -> None:
+        """Read the broker's own rate again; a topic has it when its subscriptions are limited anew."""
+        config, now = self._config, self._clock.monotonic()
         rate = Rate(max(0, config.broker_dispatch_messages), max(0, config.broker_dispatch_bytes))
-        self._of_broker = DispatchLimit(OF_BROKER, rate, clock.monotonic()) if rate else None
+        if not rate:
+            self._of_broker = None
+        elif self._of_broker is None:
+            self._of_broker = DispatchLimit(OF_BROKER, rate, now)
+        elif self._of_broker.rate != rate:
+            self._of_broker.change(rate, now, None)
 
     def limit(
         self,

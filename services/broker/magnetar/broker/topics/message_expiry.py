@@ -48,8 +48,5 @@ async def expire_old(topic: PersistentTopic, ttl_s: int, now_ms: int) -> int:
     total = 0
     for subscription in list(topic.subscriptions.values()):
         if subscription.cursor.mark_delete < position:
-            expired = subscription.skip_to(position)
-            subscription.stats.messages_expired += expired
-            subscription.stats.expired_at_ms = now_ms
-            total += expired
+            total += subscription.expire_to(position, now_ms)
     return total

@@ -137,7 +137,9 @@ class NonPersistentTopic(Topic):
         new = subscription is None
         if subscription is None:
             check_one_more_subscription(self.policies, self.name, len(self._subscriptions))
-            subscription = self._new_subscription(request.subscription, request.properties)
+            subscription = self._new_subscription(
+                request.subscription, request.properties, durable=request.durable
+            )
             self._subscriptions[request.subscription] = subscription
         consumer = Consumer(
             request.options,
@@ -155,12 +157,23 @@ class NonPersistentTopic(Topic):
             raise
         return subscription, consumer
 
-    def _new_subscription(self, name: str, properties: dict[str, str]) -> NonPersistentSubscription:
-        return NonPersistentSubscription(name, self.name.full, self._config.dispatch, self.stats, properties)
+    def _new_subscription(
+        self, name: str, properties: dict[str, str], *, durable: bool
+    ) -> NonPersistentSubscription:
+        return NonPersistentSubscription(
+            name, self.name.full, self._config.dispatch, self.stats, properties, durable=durable
+        )
+
+    def remove_consumer(self, subscription: AnySubscription, consumer: Consumer) -> None:
+        super().remove_consumer(subscription, consumer)
+        ours = self._subscriptions.get(subscription.name)
+        if ours is subscription and not ours.durable and not ours.consumers:
+            # As on a persistent topic; otherwise every reader there ever was would leave one behind.
+            del self._subscriptions[subscription.name]
 
     async def create_subscription(self, name: str) -> None:
         if name not in self._subscriptions:
-            self._subscriptions[name] = self._new_subscription(name, {})
+            self._subscriptions[name] = self._new_subscription(name, {}, durable=True)
 
     async def describe_subscription(self, subscription: AnySubscription, properties: dict[str, str]) -> None:
         found = self._subscriptions.get(subscription.name)

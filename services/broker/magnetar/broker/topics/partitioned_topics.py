@@ -6,7 +6,8 @@ The number only grows. Partitions are topics of their own, found by their names;
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -14,12 +15,13 @@ from typing import Final
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.topics.creation_guards import guards_of
+from magnetar.broker.topics.topic_lists import Elsewhere
 from magnetar.broker.topics.topic_registry import NOT_PARTITIONED, TopicRegistry, check_deletable
 from magnetar.common.errors import (
+    BeingChanged,
     InvalidName,
     InvalidPartitions,
     NamespaceNotFound,
-    ServiceNotReady,
     TopicBusy,
     TopicExists,
     TopicNotFound,
@@ -27,18 +29,29 @@ from magnetar.common.errors import (
     VersionMismatch,
 )
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.store import ABSENT, Check, MetadataStore, Op, Put, Versioned
+from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, Check, MetadataStore, Op, Put, Versioned
 from magnetar.common.metadata.values import PartitionedTopic, decode, encode
 from magnetar.common.naming.topic_name import TopicName, is_system_topic
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
-from magnetar.ledger.managed_ledger.directory import create_managed_ledgers
+from magnetar.ledger.managed_ledger.directory import (
+    create_managed_ledgers,
+    delete_managed_ledgers,
+    deleted_at_once,
+)
 from magnetar.ledger.managed_ledger.topic_head import PropertiesChange
 
 log = get_logger(__name__)
 
 PARTITIONS_MAX: Final = 100_000
 """Most partitions of a topic where maxNumPartitionsPerPartitionedTopic sets no limit."""
+
+CLOSED_AT_ONCE: Final = 16
+"""Partitions of a topic that is deleted; each may wait for storage that does not answer."""
+
+
+Subscribe = Callable[[TopicName, range], Awaitable[None]]
+"""Gives new partitions of a topic the subscriptions of its first one."""
 
 
 class PartitionedTopics:
@@ -53,13 +66,15 @@ class PartitionedTopics:
         policies: PolicyStore,
         registry: TopicRegistry,
     ) -> None:
-        self._partitions_max = config.policies.topic_creation.partitions_max or PARTITIONS_MAX
+        self._config = config.policies.topic_creation
         self._ledgers = ledgers
         self._metadata = metadata
         self._keys = keys
         self._policies = policies
         self._registry = registry
         self._changing: set[str] = set()
+        self.elsewhere: Elsewhere | None = None
+        """What other brokers have loaded; None where there are none."""
 
     async def get(self, name: TopicName) -> PartitionedTopic | None:
         """What metadata says of a partitioned topic; None when there is none of that name."""
@@ -88,8 +103,8 @@ class PartitionedTopics:
         if not policies.auto_partitions or name.partition_index >= 0 or is_system_topic(name):
             return NOT_PARTITIONED
         try:
-            await self._put_new(name, policies.auto_partitions, {})
-        except TopicExists:  # somebody else asked as well
+            await self._put_new(name, policies.auto_partitions, {}, alone=False)
+        except TopicExists:  # somebody else asked as well, and metadata took one of us
             return await registry.partitions(name)
         return policies.auto_partitions
 
@@ -100,7 +115,7 @@ class PartitionedTopics:
         of that name, NamespaceNotFound, NotAllowed, MetadataError (then `create_missing` does the rest).
         """
         async with self._alone(name):
-            await self._put_new(name, partitions, properties)
+            await self._put_new(name, partitions, properties, alone=True)
             await self._make_partitions(name, range(partitions))
 
     async def create_missing(self, name: TopicName) -> None:
@@ -109,12 +124,13 @@ class PartitionedTopics:
             topic = await self._existing(name)
             await self._make_partitions(name, range(decode(PartitionedTopic, topic.value).partitions))
 
-    async def grow(self, name: TopicName, partitions: int) -> None:
+    async def grow(self, name: TopicName, partitions: int, subscribe: Subscribe | None = None) -> None:
         """Give a partitioned topic more partitions; clients find them when they ask next.
 
         The durable subscriptions of its first partition are there on the new ones, at the earliest position,
-        before any client can know of these: nothing is missed. Raises TopicNotFound, InvalidPartitions when
-        it has that many already or may not have so many, ServiceNotReady while it is being changed,
+        before any client can know of these: nothing is missed. `subscribe` sees to that where partitions may
+        be on other brokers. Raises TopicNotFound, InvalidPartitions when
+        it has that many already or may not have so many, BeingChanged while somebody else does that,
         MetadataError.
         """
         async with self._alone(name):
@@ -129,7 +145,7 @@ class PartitionedTopics:
             new = range(value.partitions, partitions)
             await self._make_partitions(name, new)
             if name.persistent:
-                await self._subscribe_alike(name, new)
+                await (subscribe or self._subscribe_alike)(name, new)
             value.partitions = partitions
             await self._metadata.put(found.key, encode(value), found.version)
         log.info("partitioned topic grown", topic=name.full, partitions=partitions)
@@ -137,7 +153,7 @@ class PartitionedTopics:
     async def change_properties(self, name: TopicName, change: PropertiesChange) -> None:
         """Give a partitioned topic the properties that `change` makes of its own.
 
-        Raises what `change` raises, TopicNotFound, ServiceNotReady while it is being changed, MetadataError.
+        Raises what `change` raises, TopicNotFound, BeingChanged while somebody else does that, MetadataError.
         """
         async with self._alone(name):
             found = await self._existing(name)
@@ -150,23 +166,26 @@ class PartitionedTopics:
     async def delete_partitioned(
         self, name: TopicName, *, force: bool, unless_partitions: bool = False
     ) -> None:
-        """Delete a partitioned topic and its partitions.
+        """Delete a partitioned topic and its partitions, all or nothing when they fit in one transaction.
 
         Raises TopicBusy while a producer or consumer is connected to one of them, unless `force`; with
         `unless_partitions` (deletion by inactivity) while any of them is there. TopicNotFound,
-        ServiceNotReady while it is being changed, StorageError, MetadataError. What failed halfway goes on
-        when it is called again: the metadata goes last.
+        BeingChanged while somebody else does that, StorageError, MetadataError. What failed halfway, of more
+        partitions, goes on when it is called again: the metadata goes last.
         """
         registry = self._registry
-        async with self._alone(name), registry.deleting(name):
+        async with self._alone(name), registry.exclusions.deleting(name):
             found = await self._existing(name)
             count = decode(PartitionedTopic, found.value).partitions
             # From here on no partition is loaded.
-            await registry.loads_done(name)
+            await registry.loads_done(lambda each: each.base == name)
             if unless_partitions:
                 for index in range(count):
                     if await registry.exists(name.partition(index)):
                         raise TopicBusy(f"topic {name} has partitions")
+                if self.elsewhere is not None:
+                    await self._delete_metadata(name, found, count, self.elsewhere)
+                    return
             loaded = [
                 topic
                 for index in range(count)
@@ -176,19 +195,53 @@ class PartitionedTopics:
                 check_deletable(topic, force=force)
             for topic in loaded:
                 topic.disconnect_clients()
-            for index in range(count):
-                try:
-                    await registry.delete(name.partition(index), force=True)
-                except TopicNotFound:
-                    continue  # it was never used, or a deletion that was cut short had it
-            await registry.delete_metadata(found, name)
+            for first in range(0, len(loaded), CLOSED_AT_ONCE):
+                some = loaded[first : first + CLOSED_AT_ONCE]
+                await asyncio.gather(*(registry.unload(topic.name) for topic in some))
+            await self._delete_all(name, found, count)
         log.info("partitioned topic deleted", topic=name.full, partitions=count)
+
+    async def _delete_metadata(
+        self, name: TopicName, found: Versioned, count: int, elsewhere: Elsewhere
+    ) -> None:
+        """Of partitions that are gone, in a transaction in which no other broker can have made one.
+
+        Raises TopicBusy.
+        """
+        busy = TopicBusy(f"topic {name} has partitions")
+        ops = list(await self._registry.said_of_partitioned(found, name))
+        if not name.persistent:
+            theirs = map(TopicName.parse, await elsewhere.non_persistent(name.namespace))
+            if any(each.base == name for each in theirs):
+                raise busy
+        else:
+            ops += [Check(self._keys.topic_head(name.partition(index)), ABSENT) for index in range(count)]
+        if len(ops) > TXN_OPS_MAX:
+            raise TopicBusy(f"topic {name} has too many partitions for others to make none meanwhile")
+        try:
+            await self._metadata.commit(ops)
+        except VersionMismatch as error:
+            raise busy from error
+        log.info("partitioned topic deleted", topic=name.full, partitions=count)
+
+    async def _delete_all(self, name: TopicName, found: Versioned, count: int) -> None:
+        """Partitions that were never used, or had their deletion before, are missing."""
+        said = await self._registry.said_of_partitioned(found, name)
+        names = [name.partition(index).full for index in range(count)] if name.persistent else []
+        left = min(len(names), deleted_at_once(said))
+        alone = deleted_at_once()
+        for first in range(0, len(names) - left, alone):
+            await delete_managed_ledgers(self._ledgers, names[first : min(first + alone, len(names) - left)])
+        await delete_managed_ledgers(self._ledgers, names[len(names) - left :], said)
+        now = await self._metadata.get(found.key)
+        if now is not None and now.version == found.version:  # none of those was there
+            await self._metadata.commit(said)
 
     @asynccontextmanager
     async def _alone(self, name: TopicName) -> AsyncIterator[None]:
         """Partitions are made and deleted by one call at a time, so that none is left without its topic."""
         if name.full in self._changing:
-            raise ServiceNotReady(f"partitioned topic {name} is being changed; try again")
+            raise BeingChanged(f"partitioned topic {name} is being changed; try again")
         self._changing.add(name.full)
         try:
             yield
@@ -204,20 +257,23 @@ class PartitionedTopics:
     def _check_count(self, partitions: int) -> None:
         if partitions < 1:
             raise InvalidPartitions("the number of partitions must be more than 0")
-        if partitions > self._partitions_max:
+        partitions_max = self._config.partitions_max or PARTITIONS_MAX
+        if partitions > partitions_max:
             raise InvalidPartitions(
-                f"the number of partitions must be at most {self._partitions_max} "
+                f"the number of partitions must be at most {partitions_max} "
                 "(maxNumPartitionsPerPartitionedTopic)"
             )
 
-    async def _put_new(self, name: TopicName, partitions: int, properties: dict[str, str]) -> None:
+    async def _put_new(
+        self, name: TopicName, partitions: int, properties: dict[str, str], *, alone: bool
+    ) -> None:
         if name.partition_index >= 0:
             raise InvalidName(
                 f"{name.full!r} is the name of a partition; the name of a partitioned topic does not end in "
                 "-partition-<number>"
             )
         self._check_count(partitions)
-        with self._registry.creating(name):
+        with self._registry.exclusions.creating(name, alone=alone):
             await self._put_metadata(name, partitions, properties)
         log.info("partitioned topic made", topic=name.full, partitions=partitions)
 
@@ -240,7 +296,7 @@ class PartitionedTopics:
             await self._metadata.commit(ops)
         except VersionMismatch as error:
             if error.key == namespace.key:
-                raise ServiceNotReady(f"namespace {name.namespace} is being changed; try again") from error
+                raise BeingChanged(f"namespace {name.namespace} is being changed; try again") from error
             raise TopicExists(f"topic {name} exists already") from error
         except UnknownOutcome:
             found = await self._metadata.get(key)

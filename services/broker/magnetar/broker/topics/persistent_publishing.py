@@ -100,6 +100,13 @@ class PersistentPublishing(Topic):
 
     # -- messages
 
+    def is_written(self, within_ms: int) -> bool:
+        spans = self.ledger.spans.spans
+        return bool(spans) and self._clock.wall_ms() - spans[-1].max_publish_time_ms <= within_ms
+
+    def expect_publish(self) -> None:
+        self.ledger.prepare()
+
     def publish(self, producer: Producer, sends: SendRun) -> None:
         if self.gate is not None:
             admitted = self.gate.admit(producer, sends)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.ownership.lease import Lease, Tenure
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
@@ -46,9 +46,6 @@ from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 log = get_logger(__name__)
 
-PROOF_TIMEOUT_S: Final = 2.0
-"""How long a proof of ownership may take; then the topic's clients are closed (docs/cluster.md)."""
-
 
 class PersistentTopic(PersistentPublishing):
     """Subscriptions and consumers of one persistent topic, and what it is as a whole."""
@@ -59,10 +56,10 @@ class PersistentTopic(PersistentPublishing):
         "_dispatch_limit",
         "_dispatch_rates",
         "_on_gone",
-        "_proving_since",
         "_subscribe_rate",
         "_subscriptions",
         "_subscriptions_lock",
+        "_tenure",
         "oldest_entry",
     )
 
@@ -79,7 +76,9 @@ class PersistentTopic(PersistentPublishing):
         publish_limits: PublishLimits | None = None,
         broker_unacked: BrokerUnackedLimit | None = None,
         dispatch_rates: DispatchRates | None = None,
+        lease: Lease | None = None,
     ) -> None:
+        """`lease`: how long it is certain that the topic is ours; None: there is no other broker."""
         super().__init__(name, policies, config, clock, spawn, publish_limits)
         self._budget = budget
         self._on_gone = on_gone
@@ -91,7 +90,7 @@ class PersistentTopic(PersistentPublishing):
         """Position and publish time (ms) of the oldest entry in a backlog, when it was last looked at."""
         self._subscriptions: dict[str, Subscription] = {}
         self._subscriptions_lock = asyncio.Lock()
-        self._proving_since: float | None = None
+        self._tenure = None if lease is None else Tenure(lease)
 
     async def attach(self, ledger: ManagedLedger) -> None:
         """Serve from this managed ledger, which was opened with the topic as its listener.
@@ -115,6 +114,7 @@ class PersistentTopic(PersistentPublishing):
             self._spawn,
             unacked_max=self.policies.max_unacked_per_subscription,
             broker_limit=self._broker_unacked,
+            tenure=self._tenure,
         )
         self._subscriptions[cursor.name] = subscription
         subscription.delay_delivery(delay_tick_ms(self.policies))
@@ -394,22 +394,8 @@ class PersistentTopic(PersistentPublishing):
 
         A topic without one proves it by its next data append.
         """
-        now = self._clock.monotonic()
-        if self._proving_since is not None:
-            if now - self._proving_since >= PROOF_TIMEOUT_S:
-                self.abandon(
-                    OwnershipLost(
-                        "neither metadata nor a quorum of bookies has confirmed for "
-                        f"{PROOF_TIMEOUT_S:g} s that it is ours"
-                    )
-                )
-        elif self.ledger.prove_ownership(self._proven):
-            self._proving_since = now
-
-    def _proven(self, error: StorageError | None) -> None:
-        self._proving_since = None
-        if error is not None:
-            self.abandon(OwnershipLost(f"it cannot be proven to be ours: {error}"))
+        if self._tenure is not None:
+            self._tenure.prove(self.ledger, self.abandon)
 
     def abandon(self, error: OwnershipLost) -> None:
         self.closing = True

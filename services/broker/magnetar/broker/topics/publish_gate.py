@@ -8,7 +8,6 @@ not read until the rate allows more, so that sockets and clients hold the rest b
 from __future__ import annotations
 
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.error_codes import code_of
 from magnetar.broker.policies.effective import EffectivePolicies, Rate
 from magnetar.broker.policies.token_bucket import Throttle
 from magnetar.broker.topics.producer import Producer
@@ -24,6 +23,7 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire import commands
 from magnetar.common.wire.batch import parse_metadata
+from magnetar.common.wire.error_codes import code_of
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.pulsar_pb2 import ServerError
 
@@ -144,14 +144,26 @@ class TerminatedGate:
 class PublishLimits:
     """Makes the gates of a broker's topics, and has the rate that holds for all of them together."""
 
-    __slots__ = ("_bytes_max", "_clock", "_rate")
+    __slots__ = ("_bytes_max", "_clock", "_rate", "_rates")
 
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
         self._bytes_max = config.publish.message_bytes_max
         self._clock = clock
-        rates = config.policies.rates
+        self._rates = config.policies.rates
+        self._rate: Throttle | None = None
+        self.rates_changed()
+
+    def rates_changed(self) -> None:
+        """Read the broker's own rate again; a topic has it with its next gate."""
+        rates = self._rates
         rate = Rate(max(0, rates.broker_publish_messages), max(0, rates.broker_publish_bytes))
-        self._rate = Throttle(rate, clock.monotonic()) if rate else None
+        now = self._clock.monotonic()
+        if not rate:
+            self._rate = None
+        elif self._rate is None:
+            self._rate = Throttle(rate, now)
+        elif self._rate.rate != rate:
+            self._rate = self._rate.at_rate(rate, now)
 
     def gate(
         self, topic: str, policies: EffectivePolicies, former: PublishGate | None = None

@@ -20,6 +20,7 @@ from magnetar.broker.topics.access_modes import (
     Decision,
     is_stale,
 )
+from magnetar.broker.topics.departed import Departed
 from magnetar.broker.topics.limits import check_encrypts, check_one_more_producer
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publish_gate import PublishGate, PublishLimits, TerminatedGate
@@ -261,6 +262,17 @@ class Publishers(ABC):
             self.remove_producer(waiting)
         for producer in list(self.producers.values()):
             self.disconnect_producer(producer)
+
+    def depart_producers(self) -> list[Departed]:
+        """As `disconnect_producers`, and whoever may publish now is told by the caller, later."""
+        for waiting in list(self.access.waiting) if self.access is not None else ():
+            self.remove_producer(waiting)
+        departed = []
+        for producer in list(self.producers.values()):
+            producer.detach()
+            self.remove_producer(producer)
+            departed.append(Departed(producer.peer, producer.producer_id, commands.close_producer))
+        return departed
 
     async def wait_persisted(self) -> None:
         """Return once all that was taken so far is confirmed, or the topic is lost."""

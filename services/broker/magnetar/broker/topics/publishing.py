@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from magnetar.broker.error_codes import code_of
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.topics.producer import Producer
 from magnetar.common.errors import BrokerError, StorageError
@@ -14,6 +13,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire import commands
+from magnetar.common.wire.error_codes import code_of
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.receipts import receipts
 from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER, Run

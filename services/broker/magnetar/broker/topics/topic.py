@@ -13,6 +13,7 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.topics.departed import Departed
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.broker.topics.publishers import Publishers
@@ -209,6 +210,27 @@ class Topic(Publishers):
         self.disconnect_producers()
         for subscription in list(self.subscriptions.values()):
             close_consumers(subscription)
+
+    def is_written(self, within_ms: int) -> bool:
+        """Whether something was stored in it within this time."""
+        return False
+
+    def expect_publish(self) -> None:
+        """A publisher comes that was in the midst of it at the former owner: have it wait for nothing."""
+        return  # nothing of a non-persistent topic is stored
+
+    def depart(self) -> list[Departed]:
+        """Take and give nothing more from now on: the topic goes to another broker. Its clients, which are
+        returned, are told once that broker has it; those that wait to be its producers look it up again.
+        """
+        self.closing = True
+        departed = self.depart_producers()
+        for subscription in list(self.subscriptions.values()):
+            for consumer in list(subscription.consumers):
+                consumer.detach()
+                subscription.remove_consumer(consumer)
+                departed.append(Departed(consumer.peer, consumer.consumer_id, commands.close_consumer))
+        return departed
 
     def abandon(self, error: OwnershipLost) -> None:
         """Another broker serves the topic from now on: stop at once, without a word to its storage."""

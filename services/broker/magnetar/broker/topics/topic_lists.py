@@ -1,8 +1,9 @@
 """Which topics the namespaces have that somebody watches, followed as they come and go.
 
 Persistent topics are followed in metadata, whoever makes or deletes them; a watch that was lost is made again
-and the difference told. Non-persistent ones are nowhere but in this broker: its registry tells. A namespace
-is followed only while somebody watches it.
+and the difference told. Non-persistent ones are nowhere but in their brokers: this one's registry tells of
+its own, and other brokers are asked from time to time. A namespace is followed only while somebody watches
+it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
+from typing import Final, Protocol
 
 from magnetar.broker.peer import Peer
 from magnetar.broker.topics.topic_list import MatchingTopics, TopicListWatcher
 from magnetar.broker.topics.topic_pattern import TopicPattern
 from magnetar.broker.topics.topic_registry import TopicRegistry
-from magnetar.common.errors import WatchLost
+from magnetar.common.errors import MagnetarError, WatchLost
 from magnetar.common.metadata.following import follow_for_ever
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
@@ -24,6 +26,17 @@ from magnetar.common.naming.topic_name import NON_PERSISTENT, PERSISTENT, TopicN
 from magnetar.common.obs.logs import get_logger
 
 log = get_logger(__name__)
+
+ELSEWHERE_S: Final = 5.0
+"""Between two questions which non-persistent topics other brokers have, while somebody watches."""
+
+
+class Elsewhere(Protocol):
+    """The topics of other brokers."""
+
+    async def non_persistent(self, namespace: NamespaceName) -> list[str]:
+        """Full names of those that are loaded there. Raises MagnetarError when one of them does not say."""
+        ...
 
 
 class _NamespaceTopics:
@@ -65,6 +78,20 @@ class TopicLists:
         self._registry = registry
         self._followed: dict[tuple[str, NamespaceName], _NamespaceTopics] = {}
         registry.on_non_persistent = self._non_persistent_changed
+        self.elsewhere: Elsewhere | None = None
+        """None where there are no other brokers."""
+
+    async def non_persistent(self, namespace: NamespaceName, *, system_too: bool = False) -> list[str]:
+        """Full names of the namespace's non-persistent topics that are loaded on any broker, sorted.
+
+        Raises MagnetarError when one of them does not say.
+        """
+        names = await self._registry.list(namespace, persistent=False, system_too=system_too)
+        if self.elsewhere is None:
+            return names
+        theirs = await self.elsewhere.non_persistent(namespace)
+        wanted = [name for name in theirs if system_too or not is_system_topic(TopicName.parse(name))]
+        return sorted({*names, *wanted})
 
     async def watch(
         self, namespace: NamespaceName, watcher_id: int, pattern: TopicPattern, peer: Peer
@@ -115,18 +142,41 @@ class TopicLists:
     def _follow(self, domain: str, namespace: NamespaceName) -> _NamespaceTopics:
         followed = _NamespaceTopics()
         if domain == NON_PERSISTENT:
-            followed.replace(
-                topic.name
-                for topic in self._registry.loaded.values()
-                if topic.name.domain == domain and topic.name.namespace == namespace
-            )
-            followed.ready.set_result(None)
+            if self.elsewhere is None:
+                followed.replace(self._loaded_here(namespace))
+                followed.ready.set_result(None)
+            else:
+                followed.task = asyncio.create_task(
+                    self._follow_brokers(namespace, followed, self.elsewhere), name=f"topics of {namespace}"
+                )
         else:
             followed.task = asyncio.create_task(
                 follow_for_ever("topics of namespaces", partial(self._follow_metadata, namespace, followed)),
                 name=f"topics of {namespace}",
             )
         return followed
+
+    def _loaded_here(self, namespace: NamespaceName) -> list[TopicName]:
+        return [
+            topic.name
+            for topic in self._registry.loaded.values()
+            if topic.name.domain == NON_PERSISTENT and topic.name.namespace == namespace
+        ]
+
+    async def _follow_brokers(
+        self, namespace: NamespaceName, followed: _NamespaceTopics, elsewhere: Elsewhere
+    ) -> None:
+        """What another broker has is known some seconds late; what cannot be asked for stays as it was."""
+        while True:
+            try:
+                theirs = await elsewhere.non_persistent(namespace)
+            except MagnetarError as error:
+                log.info("topics of other brokers are not known", namespace=str(namespace), why=str(error))
+            else:
+                followed.replace([*self._loaded_here(namespace), *map(TopicName.parse, theirs)])
+            if not followed.ready.done():
+                followed.ready.set_result(None)
+            await asyncio.sleep(ELSEWHERE_S)
 
     def _non_persistent_changed(self, name: TopicName, there: bool) -> None:
         followed = self._followed.get((NON_PERSISTENT, name.namespace))

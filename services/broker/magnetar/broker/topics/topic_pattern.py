@@ -6,7 +6,7 @@ whole name without its domain, and against the partitioned topic's name for a pa
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from magnetar.common.errors import NotAllowed
 from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName
@@ -24,23 +24,28 @@ class TopicPattern:
 
     def __init__(self, text: str) -> None:
         """Raises NotAllowed when the text is no pattern."""
-        import re2  # a megabyte and a half that most brokers never need
-
         self.text = text
         prefix, domain, rest = _split(text)
         self.domain = domain or PERSISTENT
-        options = re2.Options()
-        options.max_mem = MEMORY_BYTES_MAX
-        options.log_errors = False
-        try:
-            self._matches = re2.compile(prefix + rest, options).fullmatch
-        except re2.error as error:
-            reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
-            raise NotAllowed(f"topics pattern {text!r} is no regular expression: {reason}") from error
+        self._matches = linear_pattern(prefix + rest, f"topics pattern {text!r}").fullmatch
 
     def matches(self, name: TopicName) -> bool:
         """Whether the topic is one of those, its domain aside."""
         return self._matches(f"{name.namespace}/{name.base_local_name}") is not None
+
+
+def linear_pattern(text: str, what: str) -> Any:
+    """A regular expression of somebody else's, as one of RE2. Raises NotAllowed, naming it as `what`."""
+    import re2  # a megabyte and a half that most brokers never need
+
+    options = re2.Options()
+    options.max_mem = MEMORY_BYTES_MAX
+    options.log_errors = False
+    try:
+        return re2.compile(text, options)
+    except re2.error as error:
+        reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
+        raise NotAllowed(f"{what} is no regular expression: {reason}") from error
 
 
 def _split(text: str) -> tuple[str, str, str]:

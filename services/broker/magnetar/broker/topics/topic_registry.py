@@ -6,8 +6,7 @@ A topic is loaded once, however many clients ask for it at the same time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -16,6 +15,7 @@ from typing import Final
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
@@ -23,14 +23,15 @@ from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import broker_unacked_limit
 from magnetar.broker.topics.creation_guards import guards_of
 from magnetar.broker.topics.dispatch_rates import DispatchRates
+from magnetar.broker.topics.exclusions import Exclusions
 from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.policy_refresher import PolicyRefresher
 from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.broker.topics.topic import Topic
+from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import (
-    MetadataError,
-    NamespaceNotEmpty,
     NamespaceNotFound,
     NotAllowed,
     OwnershipLost,
@@ -42,6 +43,7 @@ from magnetar.common.errors import (
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import Check, Delete, MetadataStore, Op, Versioned
 from magnetar.common.metadata.values import PartitionedTopic, decode
+from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_topic
 from magnetar.common.obs.logs import get_logger
@@ -54,10 +56,10 @@ log = get_logger(__name__)
 NOT_PARTITIONED: Final = 0
 
 CLOSE_BEFORE_DELETION_S: Final = 10.0
-"""How long a topic that is deleted may take to be closed in order."""
+"""How long a topic that is deleted, or unloaded, may take to be closed in order."""
 
-POLICIES_RETRY_S: Final = 1.0
-"""After policies that could not be read, before the next try."""
+LOADS_BEFORE_CLOSE_S: Final = 5.0
+"""How long a broker that closes waits for topics that are just being loaded: they have nothing to confirm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,11 @@ class TopicRegistry:
         policies: PolicyStore,
         schemas: SchemaStore,
         spawn: Spawn,
+        ownership: Ownership,
     ) -> None:
+        self._ownership = ownership
         self._policies = policies
-        self._stale: set[Topic] = set()
-        self._fresh = asyncio.Event()
+        self._refresher = PolicyRefresher(policies, spawn)
         self._config = config
         self._budget = budget
         self._ledgers = ledgers
@@ -97,9 +100,8 @@ class TopicRegistry:
         self._dispatch_rates = DispatchRates(config.policies.rates, ledgers.clock)
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
-        self._deleting: set[str] = set()
-        self._deleting_namespaces: set[NamespaceName] = set()
-        self._creating: list[TopicName] = []
+        self.exclusions = Exclusions(lambda: (*self._topics, *self._loading))
+        """What is being deleted, or made without being loaded."""
         self._in_process = InProcess(config.topics.non_persistent_in_process_max)
         self._closing = False
         self._no_loads: ServiceNotReady | None = None
@@ -115,12 +117,19 @@ class TopicRegistry:
         """The topics loaded now, by full name."""
         return MappingProxyType(self._topics)
 
-    async def get(self, name: TopicName, *, create: bool) -> Topic:
+    async def get(self, name: TopicName, *, create: bool, claim: bool = False) -> Topic:
         """The topic, loaded now when it was not.
 
-        `create`: the client allows its creation, which the configuration must allow as well. Raises
-        TopicNotFound, NamespaceNotFound, NotAllowed, TooManyRequests, ServiceNotReady, StorageError.
+        `create`: the client allows its creation, which the configuration must allow as well. `claim`: nobody
+        has looked the topic up, so its bundle is assigned now if it is nobody's. Raises
+        TopicNotFound, NamespaceNotFound, NotAllowed, TooManyRequests, ServiceNotReady (also when another
+        broker serves the topic), StorageError.
         """
+        if claim:
+            await self._ownership.claim(name)
+        else:
+            await self._ownership.settled(name)
+            self._ownership.check(name)
         while True:
             topic = self._topics.get(name.full)
             if topic is not None:
@@ -128,7 +137,11 @@ class TopicRegistry:
                 if create:
                     topic.inactive_since = None  # a client; whoever only looks at it does not keep it
                 return topic
-            loading = self._loading.get(name.full) or self._start_loading(name, create)
+            loading = self._loading.get(name.full)
+            if loading is None or loading.task.done():
+                # One that has ended is still there until the loop comes to its callback. Waiting for it takes
+                # no turn of the loop: who is refused by it, and asks again, would never let the callback run.
+                loading = self._start_loading(name, create)
             try:
                 # Shielded: one impatient client must not cancel the load for the others.
                 return await asyncio.shield(loading.task)
@@ -136,21 +149,32 @@ class TopicRegistry:
                 if loading.create or not create:
                     raise
                 # Somebody who may not create it asked first; now ask in our own name.
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not loading.task.cancelled() or (task is not None and task.cancelling()):
+                    raise
+                # Not who asks was canceled, but the load: the topic became another broker's meanwhile.
+                raise ServiceNotReady(f"topic {name} went to another broker; look it up again") from None
 
     def _start_loading(self, name: TopicName, create: bool) -> _Loading:
         if self._closing:
             raise ServiceNotReady("the broker is shutting down")
         if self._no_loads is not None:
             raise ServiceNotReady(*self._no_loads.args)
-        self.check_not_deleted(name)
+        self._ownership.check(name)
+        self.exclusions.check_not_deleted(name)
         if len(self._loading) >= self._config.topics.loads_max:
             raise TooManyRequests(
                 f"{len(self._loading)} topics are loading already (maxConcurrentTopicLoadRequest)"
             )
         task = asyncio.create_task(self._load(name, create), name=f"load {name}")
         loading = self._loading[name.full] = _Loading(task, create)
-        task.add_done_callback(lambda _: self._loading.pop(name.full, None))
+        task.add_done_callback(lambda _: self._load_ended(name, loading))
         return loading
+
+    def _load_ended(self, name: TopicName, loading: _Loading) -> None:
+        if self._loading.get(name.full) is loading:
+            del self._loading[name.full]
 
     async def _load(self, name: TopicName, create: bool) -> Topic:
         await self.check_allowed(name)
@@ -177,51 +201,26 @@ class TopicRegistry:
         if not name.persistent:
             self.on_non_persistent(name, True)
         if generation != self._policies.generation:
-            self._refresh([topic])
+            self._refresher.refresh([topic])
         return topic
+
+    def rates_changed(self) -> None:
+        """The broker's own rates are others now; loaded topics have them with their policies."""
+        self._publish_limits.rates_changed()
+        self._dispatch_rates.rates_changed()
 
     def policies_changed(self, namespace: NamespaceName | None, changed: TopicName | None) -> None:
         """Give the loaded topics that it may concern their policies as they are now."""
-        self._refresh(
+        self._refresher.refresh(
             topic
             for topic in self._topics.values()
             if (namespace is None or topic.name.namespace == namespace)
             and (changed is None or topic.name.base == changed)
         )
 
-    def _refresh(self, topics: Iterable[Topic]) -> None:
-        running = bool(self._stale)
-        self._stale.update(topics)
-        if self._stale and not running:
-            self._fresh.clear()
-            self._spawn(self._refresh_stale(), "apply policies")
-
     async def policies_applied(self, seconds_max: float) -> None:
         """Return once every loaded topic has the policies that are known to have changed, or time is up."""
-        if self._stale:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._fresh.wait(), seconds_max)
-
-    async def _refresh_stale(self) -> None:
-        """Read anew, one by one; a topic whose policies change meanwhile is read again."""
-        while self._stale:
-            topic = next(iter(self._stale))
-            generation = self._policies.generation
-            try:
-                topic.apply_policies(await self._policies.of_topic(topic.name))
-            except NamespaceNotFound:
-                self._stale.discard(topic)  # it is being deleted, and its topics with it
-                continue
-            except MetadataError as error:
-                log.warning("policies cannot be read, trying again", topic=topic.name.full, error=str(error))
-                await asyncio.sleep(POLICIES_RETRY_S)
-                continue
-            except Exception:
-                # Nothing that is wrong with one topic's keeps the others from theirs.
-                log.exception("policies cannot be applied", topic=topic.name.full)
-            if generation == self._policies.generation:
-                self._stale.discard(topic)
-        self._fresh.set()
+        await self._refresher.applied(seconds_max)
 
     async def _load_persistent(
         self, name: TopicName, policies: EffectivePolicies, create: bool
@@ -237,6 +236,7 @@ class TopicRegistry:
             publish_limits=self._publish_limits,
             broker_unacked=self._broker_unacked,
             dispatch_rates=self._dispatch_rates,
+            lease=self._ownership.lease,
         )
         ledger = await open_managed_ledger(
             self._ledgers,
@@ -249,6 +249,9 @@ class TopicRegistry:
         try:
             await topic.attach(ledger)
             topic.check_open()
+        except asyncio.CancelledError:
+            ledger.lose(OwnershipLost(f"{name} is another broker's before it was loaded"))
+            raise
         except BaseException:
             await ledger.close()
             raise
@@ -304,78 +307,32 @@ class TopicRegistry:
             return True
         return name.persistent and await self._metadata.get(self._keys.topic_head(name)) is not None
 
-    async def list(self, namespace: NamespaceName, *, persistent: bool) -> list[str]:
-        """Full names of a namespace's topics, sorted, without the system's."""
+    async def list(
+        self, namespace: NamespaceName, *, persistent: bool, system_too: bool = False
+    ) -> list[str]:
+        """Full names of a namespace's topics, sorted; the system's only with `system_too`."""
         if persistent:
             listing = await self._metadata.children(self._keys.topic_heads_prefix(PERSISTENT, namespace))
-            names = [self._keys.topic_of_head(item.key) for item in listing.items]
+            names = [self._keys.topic_of_head(item.key) async for item in unhurried(listing.items)]
         else:
             names = [
                 topic.name
                 for topic in self._topics.values()
                 if not topic.name.persistent and topic.name.namespace == namespace
             ]
-        return sorted(name.full for name in names if not is_system_topic(name))
+        return sorted(name.full for name in names if system_too or not is_system_topic(name))
 
-    @asynccontextmanager
-    async def deleting(self, name: TopicName) -> AsyncIterator[None]:
-        """Neither the topic nor a partition of it is loaded meanwhile. Raises ServiceNotReady, when it is
-        being deleted already.
+    async def loads_done(
+        self, concerned: Callable[[TopicName], bool], *, seconds_max: float | None = None
+    ) -> None:
+        """Wait until none of these topics is being loaded. Loads that take longer than `seconds_max` end, and
+        who waits for them is told to look the topic up again.
         """
-        if name.full in self._deleting:
-            raise ServiceNotReady(f"topic {name} is being deleted already")
-        if any(each.base.full == name.full for each in self._creating):
-            raise ServiceNotReady(f"topic {name} is being made; try again")
-        self._deleting.add(name.full)
-        try:
-            yield
-        finally:
-            self._deleting.discard(name.full)
-
-    @contextmanager
-    def creating(self, name: TopicName) -> Iterator[None]:
-        """The topic is made meanwhile, without being loaded: neither it nor its namespace is deleted. Raises
-        ServiceNotReady while one of them is.
-        """
-        self.check_not_deleted(name)
-        self._creating.append(name)
-        try:
-            yield
-        finally:
-            self._creating.remove(name)
-
-    @contextmanager
-    def deleting_namespace(self, namespace: NamespaceName) -> Iterator[None]:
-        """No topic of the namespace is loaded or made meanwhile. Raises NamespaceNotEmpty while one is loaded
-        or being loaded, ServiceNotReady when the namespace is being deleted already.
-        """
-        if namespace in self._deleting_namespaces:
-            raise ServiceNotReady(f"namespace {namespace} is being deleted already")
-        names = [*map(TopicName.parse, [*self._topics, *self._loading]), *self._creating]
-        if any(name.namespace == namespace for name in names):
-            raise NamespaceNotEmpty("Cannot delete non empty namespace")
-        self._deleting_namespaces.add(namespace)
-        try:
-            yield
-        finally:
-            self._deleting_namespaces.discard(namespace)
-
-    def check_not_deleted(self, name: TopicName) -> None:
-        """Raises ServiceNotReady while the topic, the one that it is part of, or its namespace is being
-        deleted.
-        """
-        if name.namespace in self._deleting_namespaces:
-            raise ServiceNotReady(f"namespace {name.namespace} is being deleted")
-        if name.full in self._deleting or name.base.full in self._deleting:
-            raise ServiceNotReady(f"topic {name} is being deleted; look it up again")
-
-    async def loads_done(self, base: TopicName) -> None:
-        """Wait until no partition of this topic is being loaded."""
-        tasks = [
-            each.task for full, each in self._loading.items() if TopicName.parse(full).base.full == base.full
-        ]
+        tasks = [each.task for full, each in self._loading.items() if concerned(TopicName.parse(full))]
         if tasks:
-            await asyncio.wait(tasks)
+            _, late = await asyncio.wait(tasks, timeout=seconds_max)
+            for task in late:
+                task.cancel()
 
     async def delete(self, name: TopicName, *, force: bool, unless_subscribed: bool = False) -> None:
         """Delete a topic with its subscriptions, its messages and its schemas.
@@ -384,12 +341,15 @@ class TopicRegistry:
         with `unless_subscribed` (deletion by inactivity) also while there is a subscription. A loaded topic
         is fenced before anything is waited for: nobody comes between a caller's own look at it and this one.
         Clients that ask for it meanwhile get ServiceNotReady, and the next topic of that name is a new one.
-        Raises TopicNotFound, ServiceNotReady when it is being deleted already, StorageError, MetadataError.
+        Raises TopicNotFound, ServiceNotReady when it is being deleted already or another broker serves it,
+        StorageError, MetadataError.
         """
-        async with self.deleting(name):
+        await self._ownership.claim(name)
+        async with self.exclusions.deleting(name):
             loading = self._loading.get(name.full)
             if loading is not None:
                 await asyncio.wait([loading.task])
+                self._ownership.check(name)  # it may have gone to another broker, with clients
             topic = self._topics.get(name.full)
             if topic is None:
                 if not await self.exists(name):
@@ -403,10 +363,9 @@ class TopicRegistry:
             elif with_it:
                 await self._metadata.commit(with_it)
 
-    async def delete_metadata(self, partitioned: Versioned, name: TopicName) -> None:
-        """A partitioned topic's partitions are gone: delete its metadata, with its policies and schemas."""
-        said = await self._said_of(name)
-        await self._metadata.commit([Delete(partitioned.key, partitioned.version), *said])
+    async def said_of_partitioned(self, partitioned: Versioned, name: TopicName) -> Sequence[Op]:
+        """The deletion of a partitioned topic's metadata, with its policies and schemas."""
+        return [Delete(partitioned.key, partitioned.version), *await self._said_of(name)]
 
     async def _said_of(self, name: TopicName) -> Sequence[Op]:
         """The deletion of its policies and schemas: they go with the topic, in its transaction, or they would
@@ -425,14 +384,16 @@ class TopicRegistry:
 
     async def _unload_for_good(self, topic: Topic) -> None:
         topic.disconnect_clients()
+        closed = False
         try:
             await asyncio.wait_for(topic.close(), CLOSE_BEFORE_DELETION_S)
+            closed = True
         except TimeoutError:
-            # Storage does not confirm what is on its way; it goes with the ledgers, which are deleted open.
-            log.warning("topic deleted without being closed", topic=topic.name.full)
-            if isinstance(topic, PersistentTopic):
-                topic.give_up()
+            # Storage does not confirm what is on its way. Its ledgers stay open, to be deleted or recovered.
+            log.warning("topic not closed in order, in time", topic=topic.name.full)
         finally:
+            if not closed and isinstance(topic, PersistentTopic):
+                topic.give_up()
             self._forget(topic)
 
     def _forget(self, topic: Topic) -> None:
@@ -441,27 +402,45 @@ class TopicRegistry:
             if not topic.name.persistent:
                 self.on_non_persistent(topic.name, False)
 
-    def prove_ownership(self) -> None:
-        """Let every topic with clients prove that it is ours, or go."""
-        for topic in list(self._topics.values()):
-            if topic.has_clients:
+    async def prove_ownership(self, *, silent: bool, look: Callable[[], object]) -> None:
+        """Let topics with clients prove that they are ours, or go; metadata is `silent`, or may be soon.
+
+        `look` is called in between: that many topics take long is no standing still.
+        """
+        async for topic in unhurried(list(self._topics.values())):
+            look()
+            if not topic.has_clients or not (silent or topic.name.persistent):
+                continue
+            try:
                 topic.prove_ownership()
+            except Exception:
+                log.exception("a topic could not be asked whether it is ours", topic=topic.name.full)
             if topic.closing:
                 self._forget(topic)
 
     def abandon(self, error: OwnershipLost) -> None:
-        """Another broker owns the topics: those that are loaded are lost, the others are not loaded."""
+        """Others own the topics: those that are loaded are lost, the others are not loaded."""
         self._closing = True
-        for loading in self._loading.values():
-            loading.task.cancel()
+        self._abandon(error, lambda name: True)
+
+    def abandon_bundle(self, namespace: NamespaceName, bundle: BundleRange, error: OwnershipLost) -> None:
+        """The topics of a bundle are another broker's: those that are loaded, or being loaded, are lost."""
+        self._abandon(error, lambda name: name.namespace == namespace and name.hash in bundle)
+
+    def _abandon(self, error: OwnershipLost, concerned: Callable[[TopicName], bool]) -> None:
+        for full, loading in self._loading.items():
+            if concerned(TopicName.parse(full)):
+                loading.task.cancel()
         for topic in list(self._topics.values()):
-            topic.abandon(error)
+            if concerned(topic.name):
+                topic.abandon(error)
+                if not self._closing:
+                    self._forget(topic)
 
     async def close(self) -> None:
         """Close every topic: clients told first, then all that was taken confirmed and cursors flushed."""
         self._closing = True
-        for loading in list(self._loading.values()):
-            await asyncio.wait([loading.task])
+        await self.loads_done(lambda name: True, seconds_max=LOADS_BEFORE_CLOSE_S)
         topics = list(self._topics.values())
         for topic in topics:
             topic.disconnect_clients()

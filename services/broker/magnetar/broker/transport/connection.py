@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol, cast
 
-from magnetar.broker.error_codes import code_of
 from magnetar.broker.handlers.acks import handle_ack_group, handle_acks
 from magnetar.broker.handlers.client import Client, Services
 from magnetar.broker.handlers.producers import handle_rejected_send, handle_sends
@@ -20,6 +19,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
 from magnetar.common.wire.connection import ServerConnection
+from magnetar.common.wire.error_codes import code_of
 from magnetar.common.wire.events import AckGroup, AckRun, Command, SendRun
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 from prometheus_client import Counter
@@ -60,6 +60,9 @@ NO_REQUEST_ID: Final = 2**64 - 1
 LAST_LOOK_S: Final = 0.05
 """Before silence counts: when this process stood still, what the peer said waits unread in the socket."""
 
+LAST_BYTES_S: Final = 5.0
+"""How long a client may take for what is on its way to it when its connection is closed."""
+
 UNREAD_FACTOR: Final = 8
 """A client whose write buffer is this many times over its limit is not read on: it does not read either."""
 
@@ -99,6 +102,7 @@ class Connection(asyncio.Protocol):
         self._looked_again = False
         self._life_signs: list[asyncio.Future[None]] = []
         self.address = "?"
+        self.listener: str | None = None
         self._output_open = True
         self._unsent_bytes = 0
         self._unsent_watch: asyncio.TimerHandle | None = None
@@ -298,6 +302,9 @@ class Connection(asyncio.Protocol):
         log.info("closing connection", peer=self.address, reason=reason)
         self._flush()
         self._transport.close()
+        if self._transport.get_write_buffer_size():
+            # What the client does not read would keep socket and buffer for as long as it stands still.
+            self._loop.call_later(LAST_BYTES_S, self._transport.abort)
         self._gone()
 
     def refuse(self, reason: str) -> None:

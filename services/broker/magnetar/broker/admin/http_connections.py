@@ -1,0 +1,99 @@
+"""Connections of the HTTP port: bounded in number and in the time that one may keep the broker waiting.
+
+They take file descriptors and memory that clients of messages need, too. What is refused before there is a
+request (something that is not HTTP, an expectation that cannot be met) gets its `{"reason": ...}` here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Final, cast
+
+from aiohttp import web
+from aiohttp.web_request import BaseRequest
+from magnetar.broker.admin.http_errors import failed
+from magnetar.common.obs.metrics import REGISTRY
+from prometheus_client import Counter
+
+CONNECTIONS_MAX: Final = 2048
+"""Open at once, Pulsar's default of maxHttpServerConnections; more are answered 503 and closed."""
+
+IDLE_S: Final = 75.0
+"""Without a whole request after which a connection is closed: proxies give up one that is idle before."""
+
+WRITE_S: Final = 60.0
+"""For an answer to be taken by the socket; whoever reads it more slowly is cut off."""
+
+_REFUSED: Final = Counter(
+    "magnetar_http_connections_refused",
+    "HTTP connections answered 503 and closed because too many were open.",
+    registry=REGISTRY,
+)
+
+
+async def listen(server: web.Server, listening: socket.socket) -> asyncio.Server:
+    """Accept connections of a socket that listens already."""
+    loop = asyncio.get_running_loop()
+
+    def connect() -> asyncio.Protocol:
+        # Those that are accepted in the same turn of the loop are not counted yet: a few more may come in.
+        if len(server.connections) >= CONNECTIONS_MAX:
+            return _OneTooMany()
+        return _Connection(
+            server,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]  # which is none, as aiohttp documents
+            keepalive_timeout=IDLE_S,
+        )
+
+    return await loop.create_server(connect, sock=listening)
+
+
+class _OneTooMany(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.WriteTransport, transport)  # which uvloop's do not say that they are
+        _REFUSED.inc()
+        reason = (
+            f"{CONNECTIONS_MAX} HTTP connections are open already; close some that are idle, or try again"
+        )
+        body = json.dumps({"reason": reason})
+        transport.write(
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+        )
+        transport.close()
+
+
+class _Connection(web.RequestHandler):
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What could not be read as a request. Not logged: anybody could fill the log."""
+        if request.writer.output_size > 0:
+            raise ConnectionResetError("half an answer is sent already")
+        response = failed(status, f"this is not HTTP/1.1 as the broker reads it: {message or exc!r:.200}")
+        response.force_close()
+        return response
+
+    async def finish_response(
+        self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        if isinstance(resp, web.HTTPException) and resp.status >= 400:
+            resp = failed(resp.status, resp.text or resp.reason)
+            resp.force_close()
+        transport = self.transport
+        try:
+            async with asyncio.timeout(WRITE_S):
+                return await super().finish_response(request, resp, start_time)
+        except TimeoutError:
+            if transport is not None:
+                transport.abort()
+            return resp, True

@@ -1,0 +1,24 @@
+"""What a policy may be on this broker: what would be kept and never done is refused when it is set."""
+
+from __future__ import annotations
+
+from magnetar.broker.admin.policy_json import BadPolicy
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.topics.partitioned_topics import PARTITIONS_MAX
+from magnetar.common.metadata.values import Policies
+
+
+def check_within_broker(proto: str, policies: Policies, config: BrokerConfig) -> None:
+    """Of one field of `policies`, which is being set. Raises BadPolicy, with Pulsar's status."""
+    if proto == "max_message_bytes" and policies.max_message_bytes > config.publish.message_bytes_max:
+        raise BadPolicy(
+            f"maxMessageSize of a topic may be at most {config.publish.message_bytes_max}, the broker's own "
+            "maxMessageSize: clients cannot send larger messages",
+            412,
+        )
+    if proto == "auto_topic_creation":
+        most = config.policies.topic_creation.partitions_max or PARTITIONS_MAX
+        if policies.auto_topic_creation.partitions > most:
+            raise BadPolicy(
+                f"defaultNumPartitions may be at most {most} (maxNumPartitionsPerPartitionedTopic)", 406
+            )

@@ -1,0 +1,85 @@
+"""Advertised listeners: names under which clients of different networks are sent to different addresses.
+
+`advertisedListeners` is Pulsar's: NAME:SCHEME://HOST:PORT, separated by commas, each scheme at most once a
+name, and no address under two names.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from magnetar.broker.config import ListenerConfig
+from magnetar.broker.service_urls import ServiceUrls
+from magnetar.common.errors import ConfigError
+
+_FIELDS: Final = {
+    "pulsar": "broker_url",
+    "pulsar+ssl": "broker_url_tls",
+    "http": "http_url",
+    "https": "http_url_tls",
+}
+
+
+def parse_listeners(text: str) -> dict[str, ServiceUrls]:
+    """The listeners by name, in the order of their first mention. Raises ConfigError."""
+    found: dict[str, ServiceUrls] = {}
+    names: dict[str, str] = {}
+    for each in filter(None, map(str.strip, text.split(","))):
+        name, separator, url = each.partition(":")
+        name, url = name.strip(), url.strip()
+        parts = urlsplit(url)
+        if not separator or not name or parts.scheme not in _FIELDS or not _has_address(url):
+            raise _problem(f"{each!r} is none; each has the form NAME:pulsar://HOST:PORT")
+        if names.setdefault(parts.netloc, name) != name:
+            raise _problem(f"{parts.netloc} belongs to both {names[parts.netloc]!r} and {name!r}")
+        urls = found.setdefault(name, ServiceUrls())
+        if getattr(urls, _FIELDS[parts.scheme]):
+            raise _problem(f"{name!r} has more than one {parts.scheme}:// address")
+        setattr(urls, _FIELDS[parts.scheme], url)
+    return found
+
+
+def internal_name(config: ListenerConfig) -> str:
+    """The listener of clients that name none; "" when there are no listeners."""
+    return config.internal_listener_name or next(iter(parse_listeners(config.advertised_listeners)), "")
+
+
+def internal_host(config: ListenerConfig) -> str:
+    """The host of the internal listener; "" when there is none that is understood."""
+    try:
+        found = parse_listeners(config.advertised_listeners).get(internal_name(config))
+    except ConfigError:
+        return ""
+    return "" if found is None else urlsplit(found.broker_url).netloc.rpartition(":")[0]
+
+
+def listener_problems(config: ListenerConfig) -> list[str]:
+    """What is wrong with the listeners, and with what they replace."""
+    try:
+        found = parse_listeners(config.advertised_listeners)
+    except ConfigError as error:
+        return [str(error)]
+    problems = []
+    if found and config.advertised_address not in ("", internal_host(config)):
+        problems.append("advertisedListeners stands in place of advertisedAddress: give one of them")
+    if config.internal_listener_name and config.internal_listener_name not in found:
+        problems.append(
+            f"internalListenerName = {config.internal_listener_name!r} is none of advertisedListeners"
+        )
+    internal = found.get(internal_name(config))
+    if internal is not None and not internal.broker_url:
+        problems.append(f"advertisedListeners: {internal_name(config)!r}, the internal one, has no pulsar://")
+    return problems
+
+
+def _has_address(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        return bool(parts.hostname and parts.port) and not parts.path.strip("/")
+    except ValueError:
+        return False
+
+
+def _problem(text: str) -> ConfigError:
+    return ConfigError(f"advertisedListeners: {text}")

@@ -1,0 +1,47 @@
+"""Where bookies stand, as operators say: kept in metadata, and what placement goes by from then on."""
+
+from __future__ import annotations
+
+from magnetar.broker.stored_values import change_value, delete_value, read_value
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore, Versioned
+from magnetar.common.metadata.values import BookieRack, BookieRegistration, decode
+
+
+class BookieRacks:
+    """Reads go to the store: an operator sees what he has just written."""
+
+    def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
+        self._metadata = metadata
+        self._keys = keys
+
+    async def bookies(self) -> list[tuple[str, str]]:
+        """(id, address) of every bookie that has an identity or is up, by id; "" for one that is not up."""
+        keys = self._keys
+        found = {keys.cookie_of(item.key): "" for item in await self._items(keys.cookies_prefix)}
+        for item in await self._items(keys.bookies_prefix):
+            found[keys.bookie_id_of(item.key)] = decode(BookieRegistration, item.value).address
+        return sorted(found.items())
+
+    async def all(self) -> list[BookieRack]:
+        """By the ids of the bookies, which need not exist."""
+        return [decode(BookieRack, item.value) for item in await self._items(self._keys.bookie_racks_prefix)]
+
+    async def get(self, bookie_id: str) -> BookieRack | None:
+        """None when nobody said where it stands."""
+        return await read_value(self._metadata, self._keys.bookie_rack(bookie_id), BookieRack)
+
+    async def set(self, rack: BookieRack) -> None:
+        """Raises MetadataError."""
+
+        def edit(stored: BookieRack) -> None:
+            stored.CopyFrom(rack)
+
+        await change_value(self._metadata, self._keys.bookie_rack(rack.bookie_id), BookieRack, edit)
+
+    async def delete(self, bookie_id: str) -> bool:
+        """False when nobody had said anything."""
+        return await delete_value(self._metadata, self._keys.bookie_rack(bookie_id))
+
+    async def _items(self, prefix: str) -> list[Versioned]:
+        return (await self._metadata.children(prefix)).items

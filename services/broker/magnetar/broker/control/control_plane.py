@@ -1,0 +1,180 @@
+"""The parts of a broker that have to do with other brokers, composed: calls, the office of leader, load."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Final
+
+from magnetar.broker.control.assigning import Assigning
+from magnetar.broker.control.broker_calls import BrokerCalls
+from magnetar.broker.control.bundle_moves import BundleMoves
+from magnetar.broker.control.moving import Moving
+from magnetar.broker.control.next_owners import NextOwners
+from magnetar.broker.control.own_load import OwnLoad
+from magnetar.broker.control.topics_elsewhere import TopicsElsewhere
+from magnetar.broker.load.config import LoadConfig
+from magnetar.broker.load.leader import LoadLeader
+from magnetar.broker.load.leading import LeaderParts
+from magnetar.broker.load.load_report import Usage
+from magnetar.broker.load.process_usage import CpuMeter, machine_bytes, resident_bytes
+from magnetar.broker.load.reporter import LoadReporter, Reporter
+from magnetar.broker.ownership.cluster import Cluster
+from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.common.control.control_client import Caller, ControlClient
+from magnetar.common.control.control_pb2 import (
+    LoadReport,
+    ReportRequest,
+    TakeRequest,
+    TakeResponse,
+    UnloadRequest,
+    UnloadResponse,
+)
+from magnetar.common.control.control_server import ControlServer, Identity
+from magnetar.common.control.methods import REPORT, TAKE, UNLOAD
+from magnetar.common.control.versions import VERSION
+from magnetar.common.errors import MetadataError, ServiceNotReady
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import BrokerRegistration, Leader
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.clock import Clock
+from magnetar.common.runtime.task_owner import TaskOwner
+
+log = get_logger(__name__)
+
+CLOSE_GRACE_S: Final = 1.0
+"""For calls that are under way when the broker stops."""
+
+TAKE_DEADLINE_S: Final = 1.5
+"""How long the leader waits for a broker to take an unowned bundle before it asks another, so that it
+answers in time itself. Who has taken the bundle all the same is found by the next one.
+"""
+
+
+class ControlPlane:
+    """Of one run of this broker: `listen`, `fill_registration`, `serve` once it is registered, `close`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: TopicRegistry,
+        metadata: MetadataStore,
+        keys: Keys,
+        clock: Clock,
+        config: LoadConfig,
+        *,
+        cluster_name: str,
+        http_url: str,
+    ) -> None:
+        """To be made when `cluster` has begun."""
+        presence = cluster.presence
+        release = version("magnetar-broker")
+        self.client: Final = ControlClient(Caller(presence.broker_id, release, presence.run))
+        parts = LeaderParts(
+            config,
+            metadata,
+            keys,
+            cluster_name,
+            clock,
+            cluster.directory,
+            cluster.owners,
+            self._take,
+            self._unload,
+        )
+        candidate = Leader(id=presence.broker_id, http_url=http_url)
+        self.leader: Final = LoadLeader(parts, presence.session, candidate)
+        self.assigning: Final = Assigning(cluster, self.leader, self.client)
+        others = NextOwners(cluster, self.assigning, self.client)
+        self.topics: Final = TopicsElsewhere(cluster, self.client)
+        self.moving: Final = Moving(cluster, topics, others, clock, lambda: config.unload_timeout_ms / 1000)
+        self.moves: Final = BundleMoves(cluster, self.moving, self.client)
+        self._cluster = cluster
+        self._calls = BrokerCalls(cluster, self.assigning, self.leader, topics, self.moving)
+        self._server = ControlServer(self._calls, Identity(presence.broker_id, presence.run, release))
+        self._cpu = CpuMeter()
+        self.reporter: Final = LoadReporter(
+            config,
+            clock,
+            OwnLoad(cluster, topics, self.moving),
+            Reporter(
+                cluster_name, presence.broker_id, presence.run, self._known_leader, self._report, self._usage
+            ),
+        )
+        self._tasks = TaskOwner("control plane")
+        self._address = ""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker leads now, as far as it knows."""
+        return self.leader.leads
+
+    async def listen(self, host: str, port: int, advertised_host: str) -> int:
+        """Listen for calls, which are refused until `serve`; returns the port. Raises OSError."""
+        bound = await self._server.start(host, port)
+        self._address = f"{advertised_host}:{bound}"
+        return bound
+
+    def fill_registration(self, registration: BrokerRegistration) -> None:
+        """Write down where and how others can call this broker."""
+        registration.control_address = self._address
+        registration.control_version = VERSION
+
+    async def serve(self) -> None:
+        """Take calls, stand for leader, report; lookups of unowned bundles ask the leader from now on."""
+        await self._server.set_serving(serving=True)
+        self._cluster.ownership.finder.assigner = self.assigning
+        self._tasks.spawn(self.leader.run(), "leader")
+        self._tasks.spawn(self.reporter.run(), "load reporter")
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take no more bundles, and give ours to other brokers within this time."""
+        try:
+            await self._cluster.register(_mark_draining)
+        except (MetadataError, ServiceNotReady) as error:
+            # Without metadata nothing can be given away either.
+            log.warning("this broker stops without giving its bundles away", error=str(error))
+            return
+        await self.moving.drain(timeout_s)
+
+    async def close(self) -> None:
+        """Lead no more, call nobody and take no calls. Idempotent."""
+        self._cluster.ownership.finder.assigner = self._cluster.ownership
+        await self._tasks.close()
+        await self.moving.close()
+        await self._server.close(CLOSE_GRACE_S)
+        await self.client.close()
+
+    # -- what leaders and reporters have done
+
+    async def _take(self, broker: BrokerRegistration, request: TakeRequest) -> TakeResponse:
+        if self._is_this(broker):
+            return await self._calls.take(request)
+        return await self.client.call(broker, TAKE, request, deadline_s=TAKE_DEADLINE_S)
+
+    async def _unload(self, broker: BrokerRegistration, request: UnloadRequest) -> UnloadResponse:
+        if self._is_this(broker):
+            return await self._calls.unload(request)
+        return await self.client.call(broker, UNLOAD, request)
+
+    def _is_this(self, broker: BrokerRegistration) -> bool:
+        return self._cluster.presence.is_run(broker.broker_id, broker.run)
+
+    def _known_leader(self) -> tuple[str, int]:
+        leader = self._cluster.directory.leader
+        return ("", 0) if leader is None else (leader.id, leader.epoch)
+
+    async def _report(self, report: LoadReport) -> None:
+        leader = self._cluster.directory.get(self._known_leader()[0])
+        if leader is None:
+            raise ServiceNotReady("no broker leads now")
+        if self._is_this(leader):
+            self.leader.report(report)
+        else:
+            await self.client.call(leader, REPORT, ReportRequest(report=report))
+
+    def _usage(self) -> Usage:
+        return Usage(self._cpu.percent(), resident_bytes(), machine_bytes())
+
+
+def _mark_draining(registration: BrokerRegistration) -> None:
+    registration.draining = True

@@ -1,0 +1,62 @@
+"""Where a bundle of this broker is cut, by the ways that operators can name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from magnetar.broker.load.load_report import load_of, work
+from magnetar.broker.load.reporter import NamedTopic
+from magnetar.broker.load.splitting import balanced_cut
+from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.unhurried import unhurried
+from magnetar.common.cluster.bundles import (
+    ALGORITHMS,
+    BY_LOAD,
+    BY_TOPIC_COUNT,
+    EQUAL_RANGES,
+    by_topic_count,
+    halves,
+)
+from magnetar.common.errors import NotAllowed
+from magnetar.common.naming.bundle_range import BundleRange
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import TopicName
+
+
+async def cuts_of(
+    topics: TopicRegistry, namespace: NamespaceName, bundle: BundleRange, algorithm: str
+) -> list[int]:
+    """At which hashes, never none. Raises NotAllowed when the bundle cannot be cut so, NamespaceNotFound,
+    MetadataError.
+    """
+    if algorithm == EQUAL_RANGES:
+        found, reason = halves(bundle), "it has one hash only"
+    elif algorithm == BY_TOPIC_COUNT:
+        names = await topics.list(namespace, persistent=True)
+        names += await topics.list(namespace, persistent=False)
+        hashes = [TopicName.parse(name).hash for name in names]
+        found = by_topic_count(bundle, [each for each in hashes if each in bundle])
+        reason = "it has fewer than two topics, or all have one hash"
+    elif algorithm == BY_LOAD:
+        found = await cut_by_load(topics.loaded.values(), namespace, bundle)
+        reason = "fewer than two topics of it are loaded, or all have one hash"
+    else:
+        raise NotAllowed(
+            f"bundles are split by {', '.join(ALGORITHMS)}; the positions of specified_positions_divide have "
+            "to be given, and be within the bundle"
+        )
+    if not found:
+        raise NotAllowed(f"bundle {bundle} of {namespace} cannot be split by {algorithm}: {reason}")
+    return found
+
+
+async def cut_by_load(
+    loaded: Iterable[NamedTopic], namespace: NamespaceName, bundle: BundleRange
+) -> list[int]:
+    """Where the work of its loaded topics, by their messages and bytes of late, is as equal as can be."""
+    measured = [
+        (topic.name.hash, work(load_of(topic)))
+        async for topic in unhurried(list(loaded))
+        if topic.name.namespace == namespace and topic.name.hash in bundle
+    ]
+    return balanced_cut(bundle, measured)

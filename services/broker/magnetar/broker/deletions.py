@@ -1,0 +1,383 @@
+"""Namespaces and tenants are deleted whole, whatever happens on the way.
+
+The transaction that takes the key of a namespace away writes the intent to delete all of it. From that moment
+it is gone for everybody: whoever makes a topic, a policy or a schema in it checks its key in his own
+transaction, and nothing of its name is made again before the intent is done. Its topics are closed and
+deleted, then what was said of them, and the intent last. A crash before the intent leaves all of it, one
+after it a deletion that the next `finish` goes on with: at the start of a broker and once a minute.
+
+Without force it may turn out that a topic was made just before the intent was written; then, before anything
+was deleted, the namespace is put back as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from typing import Final, TypeVar
+
+from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.policies.policy_store import PolicyStore
+from magnetar.broker.policies.policy_writer import TRIES_MAX
+from magnetar.broker.topics.topic import Topic
+from magnetar.broker.topics.topic_lists import Elsewhere
+from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.common.errors import (
+    BeingDeleted,
+    MagnetarError,
+    NamespaceNotEmpty,
+    NamespaceNotFound,
+    NotAllowed,
+    UnknownOutcome,
+    VersionMismatch,
+)
+from magnetar.common.metadata.keys import delete_namespace_intent_id, delete_tenant_intent_id
+from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, Check, Delete, Op, Put, Versioned
+from magnetar.common.metadata.values import Intent, decode, encode
+from magnetar.common.naming.namespace_name import SYSTEM_NAMESPACE, NamespaceName
+from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName, is_system_topic
+from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.directory import delete_managed_ledger
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+AT_ONCE: Final = 16
+"""Topics of a namespace that are closed or deleted at the same time."""
+
+OWNERS_S: Final = 10.0
+"""How long the deletion of a namespace waits for other brokers to have closed its topics."""
+
+LOOK_EVERY_S: Final = 0.05
+
+AGAIN_AFTER_S: Final = 0.1
+"""A tenant's deletion waits so long between two looks at a namespace that somebody else is deleting."""
+
+
+class Deletions:
+    """Deletes the namespaces and tenants of a cluster."""
+
+    def __init__(
+        self,
+        ledgers: ManagedLedgerContext,
+        registry: TopicRegistry,
+        namespaces: Namespaces,
+        policies: PolicyStore,
+    ) -> None:
+        self._ledgers = ledgers
+        self._metadata = ledgers.metadata
+        self._keys = ledgers.keys
+        self._clock = ledgers.clock
+        self._registry = registry
+        self._namespaces = namespaces
+        self._policies = policies
+        self._at_work: set[str] = set()
+        self.elsewhere: Elsewhere | None = None
+        """What other brokers have loaded; None where there are none."""
+
+    async def delete_namespace(self, name: NamespaceName, *, force: bool = False) -> None:
+        """Return once it is gone for everybody, and all of it as far as storage and metadata answered.
+
+        Topics of the system neither stop it nor stay. Raises NamespaceNotFound, NamespaceNotEmpty when it has
+        topics and there is no `force` (which closes them and disconnects their clients), BeingDeleted while
+        another call is at it, NotAllowed for the cluster's own, MetadataError.
+        """
+        if name == SYSTEM_NAMESPACE:
+            raise NotAllowed(f"{name} is the cluster's own and cannot be deleted")
+        intent_id = delete_namespace_intent_id(name)
+        # With force nothing has to be kept out: what comes too late finds no namespace.
+        kept_out = nullcontext() if force else self._registry.exclusions.deleting_namespace(name)
+        async with self._alone(intent_id, f"namespace {name}"):
+            with kept_out:
+                try:
+                    await self._take_away(name, force)
+                except NamespaceNotEmpty:
+                    if not force:
+                        raise
+                    # What was put back was the work of a deletion without force, cut short before.
+                    await self._take_away(name, force)
+
+    async def _take_away(self, name: NamespaceName, force: bool) -> None:
+        intent_id = delete_namespace_intent_id(name)
+        if await self._pending(intent_id) is None:
+            await self._record_namespace(name, force)
+        await self._go_on(intent_id, self._finish_namespace)
+
+    async def delete_tenant(self, tenant: str, *, force: bool = False) -> None:
+        """Return once it is gone for everybody; with `force` so are its namespaces, as far as possible.
+
+        Raises NamespaceNotFound, NamespaceNotEmpty when it has namespaces and there is no `force`,
+        BeingDeleted, NotAllowed for the cluster's own, MetadataError.
+        """
+        if force and tenant == SYSTEM_NAMESPACE.tenant:
+            raise NotAllowed(f"tenant {tenant} is the cluster's own and cannot be deleted")
+        intent_id = delete_tenant_intent_id(tenant)
+        async with self._alone(intent_id, f"tenant {tenant}"):
+            if await self._pending(intent_id) is None:
+                await self._record_tenant(tenant, force)
+            if force:
+                await self._go_on(intent_id, self._finish_tenant)
+
+    async def finish(self, *, age_min_ms: int = 0) -> None:
+        """Go on with every recorded deletion of a namespace or tenant that is at least so old.
+
+        What fails is logged and left for the next time. Raises MetadataError when intents cannot be read.
+        """
+        now_ms = self._clock.wall_ms()
+        for item in (await self._metadata.children(self._keys.intents_prefix)).items:
+            try:
+                intent = decode(Intent, item.value)
+                act = self._act_for(intent)
+                # Without a least age the clock does not matter, which may have been set back.
+                is_young = age_min_ms and now_ms - intent.created_ms < age_min_ms
+                if act is None or is_young:
+                    continue
+                async with self._alone(intent.id, intent.id):
+                    await self._go_on(intent.id, act)
+            except (BeingDeleted, NamespaceNotEmpty):
+                continue
+            except MagnetarError as error:
+                log.warning("deletion not finished", intent=item.key, error=str(error))
+
+    def _act_for(self, intent: Intent) -> Callable[[Versioned, Intent], Awaitable[None]] | None:
+        match intent.WhichOneof("target"):
+            case "delete_namespace":
+                return self._finish_namespace
+            case "delete_tenant":
+                return self._finish_tenant
+        return None
+
+    @asynccontextmanager
+    async def _alone(self, intent_id: str, what: str) -> AsyncIterator[None]:
+        if intent_id in self._at_work:
+            raise BeingDeleted(f"{what} is being deleted already; look again when that is done")
+        self._at_work.add(intent_id)
+        try:
+            yield
+        finally:
+            self._at_work.discard(intent_id)
+
+    async def _pending(self, intent_id: str) -> Versioned | None:
+        return await self._metadata.get(self._keys.intent(intent_id))
+
+    async def _go_on(self, intent_id: str, act: Callable[[Versioned, Intent], Awaitable[None]]) -> None:
+        """Do what the intent says, if it is still there; what fails is left to the next `finish`.
+
+        Raises NamespaceNotEmpty when there was something to keep.
+        """
+        try:
+            found = await self._pending(intent_id)
+            if found is not None:
+                await act(found, decode(Intent, found.value))
+        except NamespaceNotEmpty:
+            raise
+        except MagnetarError as error:
+            # It is gone for everybody; what is left of it is the next `finish`'s work.
+            log.warning("deleted, and something is left of it", intent=intent_id, error=str(error))
+
+    # -- namespaces
+
+    async def _record_namespace(self, name: NamespaceName, force: bool) -> None:
+        key, intent_id = self._keys.namespace(name), delete_namespace_intent_id(name)
+        for last in [*([False] * (TRIES_MAX - 1)), True]:
+            found = await self._metadata.get(key)
+            if found is None:
+                raise NamespaceNotFound(f"Namespace {name} does not exist.")
+            if not force and (await self._has_topics(name) or await self._has_elsewhere(name)):
+                raise NamespaceNotEmpty("Cannot delete non empty namespace")
+            intent = Intent(id=intent_id, created_ms=self._clock.wall_ms())
+            intent.delete_namespace.name = str(name)
+            intent.delete_namespace.force = force
+            if not force:
+                intent.delete_namespace.namespace = found.value
+            if await self._recorded(intent, Delete(key, found.version), last):
+                self._namespaces.forget(name)
+                log.info("namespace is being deleted", namespace=str(name), force=force)
+                return
+
+    async def _recorded(self, intent: Intent, taken_away: Delete, last: bool) -> bool:
+        """Write an intent together with the deletion; False when the key has changed, on the last try that is
+        raised.
+        """
+        key, value = self._keys.intent(intent.id), encode(intent)
+        try:
+            await self._metadata.commit([taken_away, Put(key, value, ABSENT)])
+        except VersionMismatch:
+            if last:
+                raise
+            return False
+        except UnknownOutcome:
+            # The transaction is all or nothing: our own intent there means that all of it happened.
+            found = await self._metadata.get(key)
+            if found is None or found.value != value:
+                if last:
+                    raise
+                return False
+        return True
+
+    async def _has_topics(self, name: NamespaceName) -> bool:
+        """Whether metadata knows topics in it, but for the system's."""
+        keys = self._keys
+        for domain in DOMAINS:
+            heads = await self._metadata.children(keys.topic_heads_prefix(domain, name))
+            partitioned = await self._metadata.children(keys.partitioned_topics_prefix(domain, name))
+            topics = [keys.topic_of_head(item.key) for item in heads.items]
+            topics += [keys.topic_of_partitioned(item.key) for item in partitioned.items]
+            if any(not is_system_topic(topic) for topic in topics):
+                return True
+        return False
+
+    async def _has_elsewhere(self, name: NamespaceName) -> bool:
+        """Whether other brokers have topics of it that metadata does not know."""
+        names = [] if self.elsewhere is None else await self.elsewhere.non_persistent(name)
+        return any(not is_system_topic(TopicName.parse(each)) for each in names)
+
+    async def _finish_namespace(self, item: Versioned, intent: Intent) -> None:
+        target = intent.delete_namespace
+        name = NamespaceName.parse(target.name)
+        tenant = await self._metadata.get(self._keys.tenant(name.tenant))
+        # Without its tenant there is nothing to put it back into.
+        if not target.force and tenant is not None and await self._has_topics(name):
+            await self._metadata.commit(
+                [
+                    # As when a namespace is made: a deletion of the tenant that looked before fails.
+                    Put(tenant.key, tenant.value, tenant.version),
+                    Put(self._keys.namespace(name), target.namespace, ABSENT),
+                    Delete(item.key, item.version),
+                ]
+            )
+            log.info("namespace kept: a topic was made while it was being deleted", namespace=target.name)
+            raise NamespaceNotEmpty("Cannot delete non empty namespace")
+        await self._close_topics(name)
+        await self._closed_elsewhere(name)
+        # Another broker may have finished this, and somebody have made the namespace anew.
+        unfinished = Check(item.key, item.version)
+        heads = await self._metadata.children(self._keys.topic_heads_prefix(PERSISTENT, name))
+        topics = [self._keys.topic_of_head(head.key) for head in heads.items]
+        await _at_once(topics, lambda topic: self._delete_topic(topic, unfinished))
+        said = await self._said_in(name)
+        fitting = TXN_OPS_MAX - 1
+        for first in range(0, len(said), fitting):
+            await self._metadata.commit([unfinished, *said[first : first + fitting]])
+        await self._metadata.delete(item.key, item.version)
+        self._policies.wrote(name, None)
+        log.info("namespace deleted", namespace=target.name, topics=len(heads.items))
+
+    async def _close_topics(self, name: NamespaceName) -> None:
+        """Nothing of it is loaded any more, and it stays so: loads that come now find no namespace."""
+        registry = self._registry
+        await registry.loads_done(lambda topic: topic.namespace == name)
+        topics = [topic for topic in registry.loaded.values() if topic.name.namespace == name]
+        for topic in topics:
+            topic.disconnect_clients()
+        await _at_once(topics, self._close)
+
+    async def _closed_elsewhere(self, name: NamespaceName) -> None:
+        """Return once no broker owns a bundle of it: owners hear that it is gone, and close its topics before
+        they give them up. Who does not within some time has lost its topics' ledgers all the same.
+        """
+        prefix = self._keys.namespace_bundle_owners_prefix(name)
+        give_up_at = self._clock.monotonic() + OWNERS_S
+        while (await self._metadata.children(prefix)).items:
+            if self._clock.monotonic() >= give_up_at:
+                log.warning("a deleted namespace is still owned", namespace=str(name), waited_s=OWNERS_S)
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _close(self, topic: Topic) -> None:
+        try:
+            await self._registry.unload(topic.name)
+        except MagnetarError as error:
+            # It is nobody's any more; its ledgers are deleted open.
+            log.warning("topic of a deleted namespace did not close", topic=topic.name.full, error=str(error))
+
+    async def _delete_topic(self, name: TopicName, unfinished: Check) -> None:
+        await delete_managed_ledger(self._ledgers, name.full, [unfinished])
+
+    async def _said_in(self, name: NamespaceName) -> list[Op]:
+        """The deletion of what is said of its topics, also of those that are gone or never stored."""
+        keys = self._keys
+        prefixes = [
+            prefix
+            for domain in DOMAINS
+            for prefix in (
+                keys.partitioned_topics_prefix(domain, name),
+                keys.topic_policies_prefix(domain, name),
+                keys.namespace_schemas_prefix(domain, name),
+            )
+        ]
+        listings = [await self._metadata.children(prefix) for prefix in prefixes]
+        return [Delete(item.key) for listing in listings for item in listing.items]
+
+    # -- tenants
+
+    async def _record_tenant(self, tenant: str, force: bool) -> None:
+        key = self._keys.tenant(tenant)
+        for last in [*([False] * (TRIES_MAX - 1)), True]:
+            found = await self._metadata.get(key)
+            if found is None:
+                raise NamespaceNotFound("Tenant doesn't exist")
+            # A namespace that is made from here on checks the tenant's version in its transaction.
+            if not force:
+                if (await self._metadata.children(self._keys.namespaces_prefix(tenant))).items:
+                    raise NamespaceNotEmpty("The tenant still has active namespaces")
+                # Behind the namespaces: one that is being deleted may be put back.
+                await self._check_none_leaves(tenant)
+                await self._metadata.delete(key, found.version)
+                log.info("tenant deleted", tenant=tenant)
+                return
+            intent = Intent(id=delete_tenant_intent_id(tenant), created_ms=self._clock.wall_ms())
+            intent.delete_tenant.name = tenant
+            if await self._recorded(intent, Delete(key, found.version), last):
+                log.info("tenant is being deleted with its namespaces", tenant=tenant)
+                return
+
+    async def _check_none_leaves(self, tenant: str) -> None:
+        for item in (await self._metadata.children(self._keys.intents_prefix)).items:
+            name = decode(Intent, item.value).delete_namespace.name
+            if name and NamespaceName.parse(name).tenant == tenant:
+                raise BeingDeleted(f"namespace {name} is being deleted; try again when it is gone")
+
+    async def _finish_tenant(self, item: Versioned, intent: Intent) -> None:
+        tenant = intent.delete_tenant.name
+        while True:
+            # None is made any more; all of them are gone for everybody before the first topic is closed.
+            left = (await self._metadata.children(self._keys.namespaces_prefix(tenant))).items
+            if not left:
+                break
+            for act in (self._record_by_tenant, self._delete_by_tenant):
+                for each in left:
+                    await self._unless_gone(act(self._keys.namespace_of(each.key)))
+        await self._metadata.delete(item.key, item.version)
+        log.info("tenant deleted", tenant=tenant)
+
+    async def _record_by_tenant(self, name: NamespaceName) -> None:
+        intent_id = delete_namespace_intent_id(name)
+        async with self._alone(intent_id, f"namespace {name}"):
+            if await self._pending(intent_id) is None:
+                await self._record_namespace(name, True)
+
+    async def _delete_by_tenant(self, name: NamespaceName) -> None:
+        await self.delete_namespace(name, force=True)
+
+    async def _unless_gone(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except NamespaceNotFound:
+            return
+        except BeingDeleted:
+            await asyncio.sleep(AGAIN_AFTER_S)
+
+
+async def _at_once(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
+    """`act` on each, some at a time; the first error is raised once all were tried."""
+    errors: list[BaseException] = []
+    for first in range(0, len(items), AT_ONCE):
+        some = items[first : first + AT_ONCE]
+        results = await asyncio.gather(*(act(each) for each in some), return_exceptions=True)
+        errors += [result for result in results if isinstance(result, BaseException)]
+    if errors:
+        raise errors[0]

@@ -1,0 +1,107 @@
+"""Which bundles their owner splits, and where: pure, on figures of bundles and topics.
+
+A bundle has to have too much at several looks in a row. It is cut where the measured load of its topics, of
+the kinds that it has too much of, is as equal as can be on both sides. A bundle with a single topic is never
+cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from magnetar.broker.load.config import SplittingConfig
+from magnetar.common.cluster.bundle_owners import Bundle
+from magnetar.common.control.control_pb2 import Load
+from magnetar.common.naming.bundle_range import BundleRange
+
+_MB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCandidate:
+    """A bundle that the broker owns."""
+
+    bundle: Bundle
+    load: Load
+    namespace_bundles: int
+    """Into how many its namespace is cut."""
+
+
+def share_of_limits(load: Load, config: SplittingConfig, of: Load) -> float:
+    """How much of what a bundle may have it has, of those kinds of which `of` has too much, added up.
+
+    The measure by which a bundle is cut: `load` is that of a topic, `of` that of its bundle.
+    """
+    parts = zip(_parts(load, config), _parts(of, config), strict=True)
+    return sum(part for part, of_bundle in parts if of_bundle > 1)
+
+
+def has_too_much(load: Load, config: SplittingConfig) -> bool:
+    """Whether a limit is passed, and something can be done about it."""
+    return load.topics > 1 and max(_parts(load, config)) > 1
+
+
+def _parts(load: Load, config: SplittingConfig) -> Sequence[float]:
+    return (
+        load.topics / config.topics_max,
+        (load.producers + load.consumers) / config.sessions_max,
+        (load.message_rate_in + load.message_rate_out) / config.message_rate_max,
+        (load.byte_rate_in + load.byte_rate_out) / (config.bandwidth_max_mb * _MB),
+    )
+
+
+class Splitter:
+    """Remembers how often in a row each bundle had too much. One for a broker."""
+
+    def __init__(self, config: SplittingConfig) -> None:
+        self._config = config
+        self._hits: dict[Bundle, int] = {}
+
+    def due(self, candidates: Iterable[SplitCandidate]) -> list[Bundle]:
+        """One look at all that the broker owns: those to be split now, the most loaded first."""
+        config, hits = self._config, {}
+        ripe: list[SplitCandidate] = []
+        for each in candidates:
+            if has_too_much(each.load, config) and each.namespace_bundles < config.bundles_max:
+                hits[each.bundle] = self._hits.get(each.bundle, 0) + 1
+                if hits[each.bundle] >= config.hits:
+                    ripe.append(each)
+        self._hits = hits
+        ripe.sort(key=lambda each: max(_parts(each.load, config)), reverse=True)
+        chosen: list[Bundle] = []
+        for each in ripe[: config.at_once_max]:
+            namespace = each.bundle[0]
+            more = sum(other == namespace for other, _ in chosen)
+            if each.namespace_bundles + more < config.bundles_max:
+                chosen.append(each.bundle)
+                del self._hits[each.bundle]
+        return chosen
+
+
+def balanced_cut(bundle: BundleRange, topics: Iterable[tuple[int, float]]) -> list[int]:
+    """Where to cut a bundle so that the load of its topics, given as (hash, load), is as equal as can be.
+
+    One boundary strictly within the bundle, with topics on both sides; none when there is no such boundary.
+    Where load says nothing, as many topics are on either side.
+    """
+    at: dict[int, tuple[float, int]] = {}
+    for ring_hash, load in topics:
+        before, count = at.get(ring_hash, (0.0, 0))
+        at[ring_hash] = before + max(load, 0.0), count + 1
+    hashes = sorted(at)
+    total = sum(load for load, _ in at.values())
+    topic_count = sum(count for _, count in at.values())
+    best: tuple[float, int, int] | None = None
+    left, left_count = 0.0, 0
+    for lower, upper in pairwise(hashes):
+        left, left_count = left + at[lower][0], left_count + at[lower][1]
+        boundary = (lower + upper + 1) // 2
+        if not bundle.lower < boundary < bundle.upper:
+            continue
+        found = abs(2 * left - total), abs(2 * left_count - topic_count), boundary
+        if best is None or found < best:
+            best = found
+    return [] if best is None else [best[2]]

@@ -1,0 +1,225 @@
+"""One look for orphans through all of metadata, in bounded steps.
+
+What is kept by id (ledgers, closed ledgers of topics) is read in blocks of `BLOCK` ids, and each is looked up
+by what it says it belongs to; what is kept by name is read a family at a time and gone through in slices.
+Between two steps others have their turn.
+
+Nothing here is at one revision, so a look only suspects: what was made or moved while it looked may be among
+its findings, and is not there at the next look, or not as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Final, TypeVar
+
+from magnetar.broker.orphans.orphan import (
+    LEDGER,
+    PARTITIONED_TOPIC,
+    SCHEMA,
+    TOPIC,
+    TOPIC_LEDGER,
+    TOPIC_POLICIES,
+    Orphan,
+)
+from magnetar.common.errors import InvalidName
+from magnetar.common.metadata.keys import (
+    ID_DIGITS,
+    Keys,
+    delete_ledger_intent_id,
+    delete_namespace_intent_id,
+    delete_topic_intent_id,
+    encode_id,
+)
+from magnetar.common.metadata.store import MetadataStore, Versioned
+from magnetar.common.metadata.values import Counter, Intent, LedgerMetadata, TopicHead, decode
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import PERSISTENT, TopicName
+
+T = TypeVar("T")
+
+BLOCK_DIGITS: Final = 3
+BLOCK: Final = 10**BLOCK_DIGITS
+"""So many ids are read at a time."""
+
+SLICE: Final = 200
+"""So many keys of a family are gone through before others have their turn."""
+
+Pause = Callable[[], Awaitable[None]]
+
+
+class Look:
+    """One look; `orphans` is read once."""
+
+    def __init__(self, metadata: MetadataStore, keys: Keys, pause: Pause) -> None:
+        """`pause` is awaited between two steps."""
+        self._metadata = metadata
+        self._keys = keys
+        self._pause = pause
+        self._creation_ids: set[int] = set()
+        self._bases: set[str] = set()
+        self._namespaces: set[NamespaceName] = set()
+        self._deleted_topics: set[str] = set()
+        self.ledgers = 0
+        """How many there were."""
+        self.topics = 0
+        """How many there were, partitioned ones and their partitions each counted."""
+
+    async def orphans(self) -> AsyncIterator[Orphan]:
+        """Every orphan, as far as one look can tell. Raises MetadataError, DataCorruption."""
+        # What is made from here on is not looked at.
+        ledger_ids = await self._counter(self._keys.ledger_id_counter)
+        creation_ids = await self._counter(self._keys.creation_id_counter)
+        heads = await self._heads()
+        partitioned = await self._family(
+            self._keys.partitioned_topics_prefix(), self._keys.topic_of_partitioned
+        )
+        self._bases.update(name.full for _, name in partitioned)
+        self.topics = len(heads) + len(partitioned)
+        # Namespaces after what is in them: one that is made meanwhile has its topics later.
+        await self._read_namespaces()
+        for item, name in [*heads, *partitioned]:
+            if name.namespace not in self._namespaces:
+                kind = TOPIC if item.key.startswith(self._keys.topic_heads_prefix()) else PARTITIONED_TOPIC
+                yield self._of_gone_namespace(kind, item, name)
+        del heads, partitioned
+        policies = await self._family(self._keys.topic_policies_prefix(), self._keys.topic_of_policies)
+        schemas = await self._family(self._keys.schemas_family_prefix, self._keys.topic_of_schema)
+        for kind, family in ((TOPIC_POLICIES, policies), (SCHEMA, schemas)):
+            for item, name in family:
+                found = self._said_of_nothing(kind, item, name)
+                if found is not None:
+                    yield found
+        del policies, schemas
+        async for block in self._blocks(f"{self._keys.root}topics/", creation_ids):
+            for item in block:
+                creation_id, ledger_id = self._keys.topic_ledger_ids_of(item.key)
+                # A block may hold topics that were made after their heads were read.
+                known = creation_id in self._creation_ids or creation_id >= creation_ids
+                if not known and not await self._is_intended(creation_id):
+                    yield Orphan(
+                        TOPIC_LEDGER,
+                        item.key,
+                        item.version,
+                        f"ledger {ledger_id} of the topic with creation id {creation_id}",
+                        "there is no topic with that creation id",
+                    )
+        async for block in self._blocks(self._keys.ledgers_prefix, ledger_ids):
+            self.ledgers += len(block)
+            for item in block:
+                orphan = await ledger_orphan(self._metadata, self._keys, item)
+                if orphan is not None:
+                    yield orphan
+
+    async def _counter(self, key: str) -> int:
+        found = await self._metadata.get(key)
+        return 1 if found is None else decode(Counter, found.value).next
+
+    async def _heads(self) -> list[tuple[Versioned, TopicName]]:
+        heads = await self._family(self._keys.topic_heads_prefix(), self._keys.topic_of_head)
+        for number, (item, name) in enumerate(heads):
+            self._creation_ids.add(decode(TopicHead, item.value).creation_id)
+            self._bases.update((name.full, name.base.full))
+            if number % SLICE == SLICE - 1:
+                await self._pause()
+        return heads
+
+    async def _family(
+        self, prefix: str, name_of: Callable[[str], TopicName]
+    ) -> list[tuple[Versioned, TopicName]]:
+        found = []
+        items = (await self._metadata.children(prefix)).items
+        await self._pause()
+        for some in _sliced(items, SLICE):
+            found += [(item, name_of(item.key)) for item in some]
+            await self._pause()
+        return found
+
+    async def _read_namespaces(self) -> None:
+        prefix = self._keys.namespaces_prefix()
+        for item in (await self._metadata.children(prefix)).items:
+            self._namespaces.add(self._keys.namespace_of(item.key))
+        # One that is being deleted takes all of it along.
+        for item in (await self._metadata.children(self._keys.intents_prefix)).items:
+            intent = decode(Intent, item.value)
+            if intent.WhichOneof("target") == "delete_namespace":
+                self._namespaces.add(NamespaceName.parse(intent.delete_namespace.name))
+        await self._pause()
+
+    async def _is_intended(self, creation_id: int) -> bool:
+        return await self._metadata.get(self._keys.intent(delete_topic_intent_id(creation_id))) is not None
+
+    def _of_gone_namespace(self, kind: str, item: Versioned, name: TopicName) -> Orphan:
+        return Orphan(kind, item.key, item.version, name.full, f"there is no namespace {name.namespace}")
+
+    def _said_of_nothing(self, kind: str, item: Versioned, name: TopicName) -> Orphan | None:
+        if name.namespace not in self._namespaces:
+            return self._of_gone_namespace(kind, item, name)
+        # Nobody writes down when a non-persistent topic is there.
+        if name.domain != PERSISTENT or name.full in self._bases:
+            return None
+        # Somebody may have said it before there is a topic to have it.
+        return Orphan(kind, item.key, item.version, name.full, "there is no such topic", ask_first=True)
+
+    async def _blocks(self, prefix: str, end: int) -> AsyncIterator[list[Versioned]]:
+        """What stands under ids below `end`, by blocks."""
+        for first in range(0, end, BLOCK):
+            listing = await self._metadata.children(prefix + encode_id(first)[: ID_DIGITS - BLOCK_DIGITS])
+            yield listing.items
+            await self._pause()
+
+
+def _sliced(items: list[T], size: int) -> Iterator[list[T]]:
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
+
+
+async def ledger_orphan(metadata: MetadataStore, keys: Keys, item: Versioned) -> Orphan | None:
+    """The orphan that a ledger is, or None: it is named, or does not say whose it is."""
+    value = decode(LedgerMetadata, item.value)
+    name = topic_of_ledger(value)
+    if name is None or await names_of_ledger(metadata, keys, name, value.ref.id) is not None:
+        return None
+    return Orphan(
+        LEDGER,
+        item.key,
+        item.version,
+        f"ledger {value.ref.id} of {name}",
+        "neither its topic nor a recorded deletion names it",
+        value.byte_length,
+    )
+
+
+def topic_of_ledger(value: LedgerMetadata) -> TopicName | None:
+    """The topic that a ledger says it is of; None when it does not say."""
+    try:
+        return TopicName.parse(value.properties.get("topic", ""))
+    except InvalidName:
+        return None
+
+
+async def names_of_ledger(metadata: MetadataStore, keys: Keys, name: TopicName, ledger_id: int) -> str | None:
+    """The key that names a ledger: of its topic, or an intent to delete it; None when none does.
+
+    In this order: names move from the head to the list of closed ledgers, and from both to an intent.
+    """
+    head_item = await metadata.get(keys.topic_head(name))
+    if head_item is not None:
+        head = decode(TopicHead, head_item.value)
+        if ledger_id in [ref.id for ref in (*head.open_ledgers, head.cursor_ledger)]:
+            return head_item.key
+        closed = keys.topic_ledger(head.creation_id, ledger_id)
+        if await metadata.get(closed) is not None:
+            return closed
+    intent_key = keys.intent(delete_ledger_intent_id(ledger_id))
+    if await metadata.get(intent_key) is not None:
+        return intent_key
+    for item in (await metadata.children(keys.intents_prefix)).items:
+        if decode(Intent, item.value).delete_topic.name == name.full:
+            return item.key
+    return None
+
+
+def namespace_intent(keys: Keys, namespace: NamespaceName) -> str:
+    """The key of the intent to delete a namespace."""
+    return keys.intent(delete_namespace_intent_id(namespace))

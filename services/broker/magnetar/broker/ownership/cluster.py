@@ -1,0 +1,59 @@
+"""One run of this broker in its cluster: who else is there, who owns what, and what is ours."""
+
+from __future__ import annotations
+
+import random
+
+from magnetar.broker.ownership.bundle_ownership import BundleOwnership
+from magnetar.broker.ownership.presence import Change, Presence
+from magnetar.common.cluster.broker_directory import BrokerDirectory
+from magnetar.common.cluster.bundle_owners import BundleOwners
+from magnetar.common.cluster.rings import Rings
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.runtime.clock import Clock
+
+
+class Cluster:
+    """`begin`, `register`, serve until `presence.lost()` returns, then `drop` or not, `close`. Used once."""
+
+    def __init__(
+        self, metadata: MetadataStore, keys: Keys, clock: Clock, rng: random.Random, *, session_ttl_ms: int
+    ) -> None:
+        self.rings = Rings(metadata, keys)
+        self.owners = BundleOwners(metadata, keys)
+        self.directory = BrokerDirectory(metadata, keys)
+        self.presence = Presence(metadata, keys, clock, rng, session_ttl_ms=session_ttl_ms)
+        self.ownership = BundleOwnership(
+            metadata, keys, clock, self.presence, self.rings, self.owners, self.directory
+        )
+
+    async def begin(self, broker_id: str) -> None:
+        """Learn who is there; waits while metadata is away. Nobody knows of this run yet."""
+        await self.presence.begin(broker_id)
+        await self.rings.start()
+        await self.owners.start()
+        await self.directory.start()
+
+    async def register(self, change: Change) -> None:
+        """Be there for others, and take bundles; again whenever the registration is something else.
+
+        Raises as Presence.register.
+        """
+        first = not self.presence.version
+        await self.presence.register(change)
+        self.directory.note(self.presence.registration, self.presence.version)
+        if first:
+            self.ownership.open()
+
+    def drop(self, reason: str) -> None:
+        """Metadata said that this run is over: nothing is ours any more."""
+        self.ownership.drop_everything(reason)
+
+    async def close(self) -> None:
+        """Leave: what is still ours is nobody's at once. Idempotent."""
+        await self.ownership.close()
+        await self.directory.close()
+        await self.owners.close()
+        await self.rings.close()
+        await self.presence.close()

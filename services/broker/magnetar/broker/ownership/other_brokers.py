@@ -1,0 +1,29 @@
+"""What this broker asks of others when it gives a bundle away."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from magnetar.common.control.control_pb2 import TakeRequest, TakeResponse
+from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.naming.bundle_range import BundleRange
+from magnetar.common.naming.namespace_name import NamespaceName
+
+
+class OtherBrokers(Protocol):
+    """The other brokers of the cluster."""
+
+    async def next_owner(
+        self, namespace: NamespaceName, bundle: BundleRange, excepted: Collection[str]
+    ) -> BrokerRegistration:
+        """Who is to have the bundle next. Raises ServiceNotReady when nobody can have it."""
+        ...
+
+    async def prepare(self, broker: BrokerRegistration) -> None:
+        """See to it that the next call to the broker takes no longer than it must. Raises ServiceNotReady."""
+        ...
+
+    async def take(self, broker: BrokerRegistration, request: TakeRequest) -> TakeResponse:
+        """Have it take a bundle. Raises what that broker raises, ServiceNotReady when it does not answer."""
+        ...

@@ -1,0 +1,128 @@
+"""Bundles of ours become others of the same hashes, more of them (split) or one (merged), in one transaction.
+
+It writes the namespace's boundaries, takes the owners' keys of the former bundles away and puts keys for the
+new ones: whoever looks sees the former cut or the new one, and one owner of every hash. The key of the first
+new bundle is the guard: when an answer was lost, it says what became of the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from magnetar.broker.ownership.own_bundles import OwnBundle
+from magnetar.broker.ownership.presence import Presence
+from magnetar.common.cluster.bundle_owners import read_owner
+from magnetar.common.cluster.bundles import bundles_of, within
+from magnetar.common.cluster.rings import Ring, Rings, read_ring
+from magnetar.common.errors import (
+    BeingChanged,
+    InvalidName,
+    NamespaceNotFound,
+    ServiceNotReady,
+    UnknownOutcome,
+    VersionMismatch,
+)
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, Delete, MetadataStore, Op, Put
+from magnetar.common.metadata.values import Namespace, decode, encode
+from magnetar.common.naming.bundle_range import BundleRange
+from magnetar.common.naming.namespace_name import NamespaceName
+
+TRIES_MAX: Final = 10
+"""How often it is tried when somebody else changes the namespace at that moment."""
+
+PARTS_MAX: Final = TXN_OPS_MAX - 2
+"""Into how many parts a bundle is cut at once, and how many become one."""
+
+
+class Recut:
+    """What it takes to write such a change. Whoever calls has the bundles for himself meanwhile."""
+
+    def __init__(self, metadata: MetadataStore, keys: Keys, presence: Presence, rings: Rings) -> None:
+        self._metadata = metadata
+        self._keys = keys
+        self._presence = presence
+        self._rings = rings
+
+    async def commit(
+        self,
+        namespace: NamespaceName,
+        before: Sequence[OwnBundle],
+        after: Sequence[BundleRange],
+        data: bytes,
+        edit: Callable[[Namespace], None],
+    ) -> int:
+        """Have `after` be ours instead of `before`; returns the version of their keys, the epoch.
+
+        `data` is what the keys say, `edit` cuts the ring of the namespace. Raises what it raises;
+        NamespaceNotFound; ServiceNotReady when the ring is cut differently, or some of them is not ours any
+        more; BeingChanged while others change the namespace all the time; MetadataError, and then it is done
+        or not.
+        """
+        key = self._keys.namespace(namespace)
+        for _ in range(TRIES_MAX):
+            found = await self._metadata.get(key)
+            if found is None:
+                raise NamespaceNotFound(f"namespace {namespace} does not exist any more")
+            value = decode(Namespace, found.value)
+            ring = bundles_of(value)
+            missing = next((own.range for own in before if own.range not in ring), None)
+            if missing is not None:
+                done = await self._done(namespace, before, after[0])
+                if done is not None:
+                    return done  # it was us: the store did not say so
+                raise ServiceNotReady(f"{namespace} has no bundle {missing} any more")
+            edit(value)
+            try:
+                version = await self._presence.session.commit(
+                    self._ops(namespace, before, after, data, Put(key, encode(value), found.version))
+                )
+            except VersionMismatch as error:
+                if error.key == key:
+                    continue
+                raise ServiceNotReady(
+                    f"not all of {_told(before)} of {namespace} are ours any more; try again"
+                ) from error
+            except UnknownOutcome:
+                continue  # the next look says what is
+            self._rings.note(namespace, read_ring(encode(value), version))
+            return version
+        raise BeingChanged(f"namespace {namespace} changes all the time; cut {_told(before)} again")
+
+    def _ops(
+        self,
+        namespace: NamespaceName,
+        before: Sequence[OwnBundle],
+        after: Sequence[BundleRange],
+        data: bytes,
+        ring: Put,
+    ) -> list[Op]:
+        key_of = self._keys.bundle_owner
+        return [
+            ring,
+            *(Delete(key_of(namespace, own.range), own.version) for own in before),
+            *(Put(key_of(namespace, each), data, ABSENT, ephemeral=True) for each in after),
+        ]
+
+    async def _done(
+        self, namespace: NamespaceName, before: Sequence[OwnBundle], mark: BundleRange
+    ) -> int | None:
+        found = await self._metadata.get(self._keys.bundle_owner(namespace, mark))
+        if found is None or found.version <= max(own.version for own in before):
+            return None
+        owned = read_owner(found.value, found.version)
+        return found.version if self._presence.is_run(owned.broker_id, owned.run) else None
+
+
+def _told(before: Sequence[OwnBundle]) -> str:
+    return ", ".join(str(own.range) for own in before[:3]) + (" ..." if len(before) > 3 else "")
+
+
+def parts_to_merge(ring: Ring, merged: BundleRange) -> list[BundleRange]:
+    """The bundles that make up this range. Raises InvalidName when none begins or ends there, or they are
+    more than become one at a time."""
+    parts = within(ring.bundles, merged)
+    if len(parts) > PARTS_MAX:
+        raise InvalidName(f"{PARTS_MAX} bundles at most become one at a time, not {len(parts)}")
+    return parts
