@@ -1,0 +1,1 @@
+"""The discovery service: where topics are served, and a way there."""

@@ -1,0 +1,55 @@
+"""What the answers to commands are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from magnetar.common.cluster.topic_finder import TopicFinder
+from magnetar.common.errors import TooManyRequests
+from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire.pulsar_pb2 import BaseCommand
+from magnetar.discovery.config import DiscoveryConfig
+from magnetar.discovery.handlers.partitions import PartitionCounts
+
+
+class Brokers(Protocol):
+    """Who answers what only a broker can."""
+
+    async def ask(self, command: BaseCommand) -> BaseCommand:
+        """Any broker's answer to a command that has a request id; the answer's is the same.
+
+        Raises ServiceNotReady when no broker answers, TooManyRequests.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of discovery that handlers use."""
+
+    config: DiscoveryConfig
+    finder: TopicFinder
+    partitions: PartitionCounts
+    brokers: Brokers
+    in_process: int = 0
+    """Questions for which somebody else was asked."""
+
+    @contextmanager
+    def question(self) -> Iterator[None]:
+        """One question in process. Raises TooManyRequests when there are too many."""
+        if self.in_process >= self.config.lookups.lookups_max:
+            raise TooManyRequests("too many lookups at once (maxConcurrentLookupRequests); look up again")
+        self.in_process += 1
+        try:
+            yield
+        finally:
+            self.in_process -= 1
+
+    def owner(self, topic: TopicName) -> BrokerRegistration | None:
+        """The broker that serves the topic, as far as is known here."""
+        bundle = self.finder.rings.bundle_of(topic)
+        return None if bundle is None else self.finder.owner(topic.namespace, bundle)

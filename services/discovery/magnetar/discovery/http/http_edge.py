@@ -1,0 +1,172 @@
+"""The HTTP port: what brokers serve is answered by a redirect to the right one; metrics and health here.
+
+    /lookup/..., /admin/..., /topics/...   307 to the broker that serves the topic, or to any one
+    /metrics                               the Prometheus page
+    /health, /status.html                  200 while clients are served, 503 before and while it stops
+
+Errors leave as Pulsar's `{"reason": ...}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from magnetar.common.cluster.broker_directory import addresses_of
+from magnetar.common.errors import InvalidName, MagnetarError, NotAllowed, ServiceNotReady, TopicNotFound
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.discovery.discovery import Discovery
+from magnetar.discovery.http.connections import listen, refused
+from magnetar.discovery.http.redirects import REDIRECTED, segments, topic_of
+from prometheus_client import CollectorRegistry, Counter, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import generate_latest
+
+log = get_logger(__name__)
+
+REQUESTS_MAX: Final = 256
+"""Requests in process at once that a broker is looked for; more are answered 503."""
+
+FIND_TIMEOUT_S: Final = 20.0
+
+LISTENER_HEADER: Final = "X-Pulsar-ListenerName"
+"""What Pulsar's clients name their advertised listener with; the parameter `listenerName` does too."""
+
+REQUESTS: Final = Counter(
+    "magnetar_discovery_http_requests", "HTTP requests, by status.", ["status"], registry=REGISTRY
+)
+
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_SHUTDOWN_TIMEOUT_S: Final = 2.0
+
+_OWN: Final = frozenset({"/health", "/status.html", "/metrics", "/metrics/"})
+"""Answered at once, however many wait for brokers."""
+
+_PROCESS: Final = CollectorRegistry()
+ProcessCollector(registry=_PROCESS)
+PlatformCollector(registry=_PROCESS)
+GCCollector(registry=_PROCESS)
+
+_STATUS: Final[dict[type[MagnetarError], int]] = {InvalidName: 412, TopicNotFound: 404, NotAllowed: 405}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HttpEdge:
+    """Serves a discovery over HTTP."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._runner = web.AppRunner(create_app(discovery), shutdown_timeout=_SHUTDOWN_TIMEOUT_S)
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, listening: socket.socket) -> None:
+        """Serve connections of a socket that listens already; it stays the caller's to close."""
+        await self._runner.setup()
+        assert self._runner.server is not None, "setup makes it"
+        self._listener = await listen(self._runner.server, listening)
+
+    async def close(self) -> None:
+        """Stop accepting, give requests in process a moment, end; idempotent."""
+        if self._listener is not None:
+            self._listener.close()
+        await self._runner.cleanup()
+
+
+def create_app(discovery: Discovery) -> web.Application:
+    """The application over `discovery`; bodies are not read, since who is redirected sends them again."""
+    in_process = 0
+
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        nonlocal in_process
+        if request.path in _OWN:
+            return _counted(await _answered(request, handler))
+        if in_process >= REQUESTS_MAX:
+            return _counted(refused(503, f"{REQUESTS_MAX} requests are in process already; try again"))
+        in_process += 1
+        try:
+            return _counted(await _answered(request, handler))
+        finally:
+            in_process -= 1
+
+    async def redirect(request: web.Request) -> web.StreamResponse:
+        return await _redirect(discovery, request)
+
+    async def health(request: web.Request) -> web.StreamResponse:
+        if discovery.not_ready is not None:
+            return web.Response(status=503, text=f"not ready: {discovery.not_ready}")
+        well = "OK" if request.path == "/status.html" else "ok"
+        if discovery.metadata_pulse.silent:
+            silent_s = discovery.metadata_pulse.silent_s
+            well += f", but metadata has not answered for {silent_s:.0f} s: owners may have changed since"
+        return web.Response(text=well)
+
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        page = generate_latest(_PROCESS) + generate_latest(REGISTRY)
+        return web.Response(body=page, headers={"Content-Type": _CONTENT_TYPE})
+
+    app = web.Application(middlewares=[guarded])
+    for path in ("/health", "/status.html"):
+        app.router.add_get(path, health)
+    for path in ("/metrics", "/metrics/"):
+        app.router.add_get(path, metrics)
+    for first in REDIRECTED:
+        app.router.add_route("*", f"/{first}/{{rest:.*}}", redirect)
+    return app
+
+
+async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
+    if discovery.not_ready is not None:
+        raise ServiceNotReady(f"nobody is served now: {discovery.not_ready}")
+    parts = segments(request.rel_url.raw_path)
+    topic = topic_of(parts)
+    listener = _listener(request) if parts[0] == "lookup" else ""
+    if topic is not None:
+        try:
+            async with asyncio.timeout(FIND_TIMEOUT_S):
+                broker = await discovery.finder.find(topic, listener)
+        except TimeoutError as error:
+            raise ServiceNotReady(f"no broker took {topic} within {FIND_TIMEOUT_S:g} s; try again") from error
+    else:
+        able = discovery.brokers.some(1)
+        if not able:
+            raise ServiceNotReady("no broker is up; try again")
+        broker = able[0]
+    url = addresses_of(broker, listener).http_url or broker.addresses.http_url
+    if not url:
+        raise ServiceNotReady(f"broker {broker.broker_id} has no address for HTTP")
+    if urlsplit(url).netloc.lower() == request.host.lower():
+        # Whoever follows it comes back here.
+        log.error("a broker's HTTP address leads to discovery", broker=broker.broker_id, url=url)
+        return refused(508, f"broker {broker.broker_id} says that it is at {url}, which is this service")
+    # Also of a target in absolute form, as proxies are sent it: the path and the query alone.
+    asked = request.raw_path if request.raw_path.startswith("/") else request.rel_url.raw_path_qs
+    return web.Response(status=307, headers={"Location": url.rstrip("/") + asked})
+
+
+def _listener(request: web.Request) -> str:
+    return request.query.get("listenerName", "") or request.headers.get(LISTENER_HEADER, "")
+
+
+async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except MagnetarError as error:
+        status = next((_STATUS[each] for each in type(error).__mro__ if each in _STATUS), 0)
+        return refused(status or (503 if error.retriable else 500), str(error))
+    except web.HTTPException as error:
+        return refused(error.status, f"{error.reason}: {request.method} {request.path}")
+    except ConnectionError:
+        raise  # the client left; aiohttp knows what to do
+    except Exception:
+        log.exception("http request failed", method=request.method, path=request.path)
+        return refused(500, "internal error; the log of discovery has the details")
+
+
+def _counted(response: web.StreamResponse) -> web.StreamResponse:
+    REQUESTS.labels(str(response.status)).inc()
+    return response

@@ -1,0 +1,1 @@
+"""Sockets: clients' connections, connections to brokers, and clients' connections to brokers."""

@@ -1,0 +1,130 @@
+"""A connection of our own to a broker, over which clients' questions are passed on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, cast
+
+from magnetar.common.errors import ProtocolError, ServiceNotReady, TooManyRequests
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.wire import commands
+from magnetar.common.wire.command_parser import command_field
+from magnetar.common.wire.command_stream import CommandStream
+from magnetar.common.wire.frame import FRAME_PADDING_BYTES, MESSAGE_BYTES_MAX, encode_command
+from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandConnect
+from magnetar.discovery.handlers.handshake import NAME, VERSION
+
+log = get_logger(__name__)
+
+PENDING_MAX: Final = 10_000
+"""Questions that one broker has not answered yet; more are refused."""
+
+_CONNECT: Final = encode_command(
+    BaseCommand(
+        type=BaseCommand.CONNECT,
+        connect=CommandConnect(client_version=VERSION, protocol_version=commands.PROTOCOL_VERSION),
+    )
+)
+
+
+class BrokerLink(asyncio.Protocol):
+    """One connection; made by `open`, of no use any more once it is `closed`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stream = CommandStream(MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES)
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._pending: dict[int, asyncio.Future[BaseCommand]] = {}
+        self._last_id = 0
+        self.closed = False
+
+    @staticmethod
+    async def open(host: str, port: int) -> BrokerLink:
+        """Connect and shake hands. Raises OSError, ServiceNotReady; the caller bounds the time."""
+        link = BrokerLink()
+        await asyncio.get_running_loop().create_connection(lambda: link, host, port)
+        try:
+            await link._ready
+        except BaseException:
+            link.close("not wanted any more")
+            raise
+        return link
+
+    async def ask(self, command: BaseCommand) -> BaseCommand:
+        """The broker's answer, with the command's own request id; `command` is changed meanwhile.
+
+        Raises ServiceNotReady when the connection ends first, TooManyRequests; the caller bounds the time.
+        """
+        if self.closed:
+            raise ServiceNotReady("the connection to the broker has ended")
+        if len(self._pending) >= PENDING_MAX:
+            raise TooManyRequests(f"{PENDING_MAX} questions wait for one broker already; ask again")
+        request = getattr(command, command_field(command))
+        client_id = request.request_id
+        self._last_id += 1
+        ours = self._last_id
+        request.request_id = ours
+        encoded = encode_command(command)
+        request.request_id = client_id
+        answered: asyncio.Future[BaseCommand] = self._loop.create_future()
+        self._pending[ours] = answered
+        self._transport.write(encoded)
+        try:
+            found = await answered
+        finally:
+            self._pending.pop(ours, None)
+        getattr(found, command_field(found)).request_id = client_id
+        return found
+
+    def close(self, reason: str) -> None:
+        """Everybody who waits is told. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        error = ServiceNotReady(f"the connection to the broker has ended: {reason}")
+        if not self._ready.done():
+            self._ready.set_exception(error)
+            self._ready.exception()  # whether or not anybody still waits for it
+        for waiting in self._pending.values():
+            if not waiting.done():
+                waiting.set_exception(error)
+        self._pending.clear()
+        self._transport.close()
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.write(_CONNECT)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._stream.receive_data(data)
+            while not self.closed:
+                command = self._stream.next_command()
+                if command is None:
+                    return
+                self._take(command)
+        except ProtocolError as error:
+            log.error("a broker broke the protocol", error=str(error))
+            self.close(str(error))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.close(str(error) if error else "closed by the broker")
+
+    def _take(self, command: BaseCommand) -> None:
+        if command.type == BaseCommand.PING:
+            self._transport.write(commands.PONG)
+        elif command.type == BaseCommand.CONNECTED:
+            if command.connected.server_version.startswith(NAME):
+                # It would ask a broker in turn: perhaps the same one, at the same address.
+                self.close("its address (advertisedAddress) leads to a discovery, not to the broker")
+            elif not self._ready.done():
+                self._ready.set_result(None)
+        else:
+            request_id = commands.request_id_of(command)
+            waiting = None if request_id is None else self._pending.get(request_id)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(command)
+            elif command.type == BaseCommand.ERROR:
+                self.close(command.error.message)

@@ -1,0 +1,100 @@
+"""Passing questions on to brokers: one connection to each that is asked, made when it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from magnetar.common.cluster.broker_directory import BrokerDirectory
+from magnetar.common.errors import ServiceNotReady
+from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.obs.log_limit import LogLimit
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.wire.pulsar_pb2 import BaseCommand
+from magnetar.discovery.handlers.targets import reached_at
+from magnetar.discovery.live_brokers import LiveBrokers
+from magnetar.discovery.transport.broker_link import BrokerLink
+
+log = get_logger(__name__)
+
+CONNECT_TIMEOUT_S: Final = 3.0
+ANSWER_TIMEOUT_S: Final = 15.0
+
+BROKERS_TRIED: Final = 3
+"""How many brokers are asked before the client is told to ask again itself."""
+
+_Spawn = Callable[[Coroutine[Any, Any, BrokerLink], str], "asyncio.Task[BrokerLink]"]
+
+
+class BrokerLinks:
+    """Implements `Brokers` of the handlers."""
+
+    def __init__(self, directory: BrokerDirectory, brokers: LiveBrokers, spawn: _Spawn) -> None:
+        self._directory = directory
+        self._brokers = brokers
+        self._spawn = spawn
+        self._links: dict[str, asyncio.Task[BrokerLink]] = {}
+        self._unreachable = LogLimit()
+        directory.on_change(self._changed)
+
+    async def ask(self, command: BaseCommand) -> BaseCommand:
+        """See `Brokers.ask`. Another broker is asked when one cannot be reached."""
+        why = "no broker is up"
+        for broker in self._brokers.some(BROKERS_TRIED):
+            try:
+                link = await self._link(broker)
+            except (OSError, TimeoutError, ServiceNotReady) as error:
+                why = f"{broker.broker_id} cannot be reached: {error or 'no answer in time'}"
+                if count := self._unreachable.note(asyncio.get_running_loop().time()):
+                    log.warning(
+                        "a broker cannot be asked", broker=broker.broker_id, reason=why, questions=count
+                    )
+                continue
+            try:
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    return await link.ask(command)
+            except TimeoutError:
+                link.close(f"no answer within {ANSWER_TIMEOUT_S:g} s")
+                why = f"{broker.broker_id} did not answer within {ANSWER_TIMEOUT_S:g} s"
+                break  # the client does not wait any longer either
+            except ServiceNotReady as error:
+                why = f"{broker.broker_id}: {error}"
+        raise ServiceNotReady(f"no broker answers: {why}; ask again")
+
+    def close(self) -> None:
+        """End every connection."""
+        for broker_id in list(self._links):
+            self._drop(broker_id, "discovery is shutting down")
+
+    async def _link(self, broker: BrokerRegistration) -> BrokerLink:
+        opening = self._links.get(broker.broker_id)
+        if opening is None or (opening.done() and not _is_open(opening)):
+            opening = self._spawn(self._open(broker), f"connect to {broker.broker_id}")
+            self._links[broker.broker_id] = opening
+        # Waited for, not awaited: who gives up must not end it for the others.
+        await asyncio.wait([opening])
+        if opening.cancelled():
+            raise ServiceNotReady("discovery is shutting down")
+        return opening.result()
+
+    async def _open(self, broker: BrokerRegistration) -> BrokerLink:
+        host, port = reached_at(broker)
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            link = await BrokerLink.open(host, port)
+        if self._links.get(broker.broker_id) is not asyncio.current_task():
+            link.close("the broker is gone")  # nobody else would
+        return link
+
+    def _changed(self, broker_id: str) -> None:
+        if self._directory.get(broker_id) is None:
+            self._drop(broker_id, "the broker is gone")
+
+    def _drop(self, broker_id: str, reason: str) -> None:
+        opening = self._links.pop(broker_id, None)
+        if opening is not None and opening.done() and _is_open(opening):
+            opening.result().close(reason)
+
+
+def _is_open(opening: asyncio.Task[BrokerLink]) -> bool:
+    return not opening.cancelled() and opening.exception() is None and not opening.result().closed

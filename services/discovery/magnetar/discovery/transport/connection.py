@@ -1,0 +1,286 @@
+"""The asyncio shell of a client connection: bytes to commands, answers to bytes, until it is carried away.
+
+Thousands of these lie idle, so each keeps little: a handful of slots, a timer, and the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, cast
+
+from magnetar.common.errors import MagnetarError, ProtocolError, ServiceNotReady, TooManyRequests
+from magnetar.common.obs.log_limit import LogLimit
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.wire import commands
+from magnetar.common.wire.command_stream import CommandStream
+from magnetar.common.wire.error_codes import code_of
+from magnetar.common.wire.pulsar_pb2 import BaseCommand
+from magnetar.common.wire.varint import UINT64_MAX
+from magnetar.discovery.handlers.handshake import check_connect, connected
+from magnetar.discovery.handlers.routes import answer
+from magnetar.discovery.handlers.services import Services
+from magnetar.discovery.transport.closing import close_soon
+from magnetar.discovery.transport.figures import PROTOCOL_ERRORS, commands_of
+from magnetar.discovery.transport.proxy import Proxy
+
+log = get_logger(__name__)
+
+FRAME_BYTES_MAX: Final = 128 * 1024
+"""Longest frame of a client that asks questions; longer ones only brokers have a use for."""
+
+REQUESTS_MAX: Final = 1_000
+"""Questions of one connection in process at once; more are answered TooManyRequests."""
+
+UNREAD_BYTES_MAX: Final = 64 * 1024
+"""Answers that a client has not read, in bytes, at which it is not read on either."""
+
+LAST_LOOK_S: Final = 0.05
+"""Before silence counts: when this process stood still, what the client said waits unread in the socket."""
+
+WRITES_MAX: Final = 500
+"""Answers that are queued before they are written."""
+
+NO_REQUEST_ID: Final = UINT64_MAX
+"""The request id of an error that answers no request in particular."""
+
+
+class ConnectionSet(Protocol):
+    """Where connections are registered while they ask questions."""
+
+    def add(self, connection: Connection) -> None: ...
+    def discard(self, connection: Connection) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What all connections share."""
+
+    services: Services
+    proxy: Proxy
+    connections: ConnectionSet
+    spawn: Callable[[Coroutine[Any, Any, Any], str], object]
+    keep_alive_s: float
+    refusals: LogLimit = field(default_factory=LogLimit)
+    breaches: LogLimit = field(default_factory=LogLimit)
+
+
+class Connection(asyncio.Protocol):
+    """One client socket, up to the moment at which it is carried to a broker."""
+
+    __slots__ = (
+        "_connected",
+        "_environment",
+        "_heard",
+        "_looked_again",
+        "_loop",
+        "_open",
+        "_out",
+        "_pinged",
+        "_proxying",
+        "_requests",
+        "_stream",
+        "_timer",
+        "_transport",
+    )
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._loop = asyncio.get_running_loop()
+        self._stream = CommandStream(FRAME_BYTES_MAX)
+        self._out: list[bytes] | None = None
+        self._requests = 0
+        self._open = False
+        self._connected = False
+        self._proxying: list[bytes] | None = None
+        """What follows the Connect of a connection that goes to a broker, until it is there."""
+        self._heard = True
+        self._pinged = False
+        self._looked_again = False
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the client."""
+        host, port = (self._transport.get_extra_info("peername") or ("?", 0))[:2]
+        return f"{host}:{port}"
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
+        self._open = True
+        self._timer = self._loop.call_later(self._environment.keep_alive_s, self._check_alive)
+        self._environment.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._proxying is not None:
+            self._proxying.append(data)
+            return
+        self._heard = True
+        try:
+            self._stream.receive_data(data)
+            while self._open:
+                command = self._stream.next_command()
+                if command is None:
+                    return
+                if self._connected:
+                    self._handle(command)
+                elif check_connect(command):
+                    self._go_to_broker(command)
+                    return
+                else:
+                    self._connected = True
+                    self._write(connected(command))
+        except ProtocolError as error:
+            self._fail(error)
+
+    def pause_writing(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._gone()
+
+    # -- questions
+
+    def _handle(self, command: BaseCommand) -> None:
+        try:
+            if self._requests >= REQUESTS_MAX:
+                raise TooManyRequests(f"{REQUESTS_MAX} requests of this connection are in process already")
+            answered = answer(self._environment.services, command)
+        except ProtocolError:
+            raise
+        except MagnetarError as error:
+            self._refuse(command, error)
+            return
+        if answered is None:
+            return
+        if isinstance(answered, bytes):
+            self._write(answered)
+            commands_of(command.type).inc()
+            return
+        self._requests += 1
+        self._environment.spawn(self._finish(command, answered), "client command")
+
+    async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, bytes]) -> None:
+        try:
+            self._write(await rest)
+            commands_of(command.type).inc()
+        except MagnetarError as error:
+            self._refuse(command, error)
+        except Exception as error:  # a bug of ours must not leave the client waiting
+            log.exception("command failed", peer=self.address, command=BaseCommand.Type.Name(command.type))
+            self._refuse(command, error)
+        finally:
+            self._requests -= 1
+
+    def _refuse(self, command: BaseCommand, error: Exception) -> None:
+        name, code = BaseCommand.Type.Name(command.type), code_of(error)
+        commands_of(command.type, code).inc()
+        text = str(error) if isinstance(error, MagnetarError) else f"internal error: {type(error).__name__}"
+        count = self._environment.refusals.note(self._loop.time())
+        if count:
+            log.info("commands refused", peer=self.address, command=name, commands=count, error=text)
+        refusal = commands.error_answer(command, code, text)
+        if refusal is not None:
+            self._write(refusal)
+
+    # -- to a broker
+
+    def _go_to_broker(self, connect: BaseCommand) -> None:
+        self._transport.pause_reading()
+        self._timer.cancel()
+        self._proxying = [self._stream.rest()]
+        self._environment.spawn(self._join(connect), "connect a client to its broker")
+
+    async def _join(self, connect: BaseCommand) -> None:
+        proxy = self._environment.proxy
+        try:
+            splice = await proxy.connect(connect, self.address)
+        except MagnetarError as error:
+            self.refuse(error)
+            return
+        except Exception as error:  # nobody else looks after this connection any more
+            log.exception("a client could not be connected", peer=self.address)
+            self.refuse(ServiceNotReady(f"internal error: {type(error).__name__}"))
+            return
+        if not self._open:
+            splice.end()
+            return
+        if splice.ended:
+            self.refuse(ServiceNotReady("the broker closed the connection at once; look the topic up again"))
+            return
+        assert self._proxying is not None
+        self._gone()
+        proxy.carry(splice, self._transport, connect, b"".join(self._proxying))
+
+    # -- output and the end
+
+    def _write(self, data: bytes) -> None:
+        """Queue bytes; everything queued in one turn of the event loop leaves in one write.
+
+        What is much is written at once: only then is it known whether the client still takes it, and one turn
+        may bring megabytes of questions.
+        """
+        if self._out is None:
+            self._out = [data]
+            self._loop.call_soon(self._flush)
+        else:
+            self._out.append(data)
+            if len(self._out) >= WRITES_MAX:
+                self._flush()
+
+    def _flush(self) -> None:
+        out, self._out = self._out, None
+        if out and not self._transport.is_closing():
+            self._transport.write(b"".join(out))
+
+    def _fail(self, error: ProtocolError) -> None:
+        """The peer broke the protocol: say what was wrong, then close; nobody else notices."""
+        PROTOCOL_ERRORS.labels(error.reason).inc()
+        if count := self._environment.breaches.note(self._loop.time()):
+            reason = f"protocol error: {error}"
+            log.info("closing connection", peer=self.address, reason=reason, connections=count)
+        self.refuse(error)
+
+    def refuse(self, error: MagnetarError) -> None:
+        """Say why nobody is served on this connection, and close it."""
+        self._write(commands.error(NO_REQUEST_ID, code_of(error), str(error)))
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection after what is queued was written. Idempotent."""
+        if self._open:
+            self._flush()
+            close_soon(self._transport)
+            self._gone()
+
+    def _gone(self) -> None:
+        if self._open:
+            self._open = False
+            self._timer.cancel()
+            self._environment.connections.discard(self)
+
+    def _check_alive(self) -> None:
+        """Once per keep-alive interval: ping when the line was silent, close when it stays so."""
+        if self._connected and self._heard:
+            self._heard = self._pinged = self._looked_again = False
+        elif self._connected and not self._pinged:
+            self._pinged = True
+            self._write(commands.PING)
+        elif not self._looked_again:
+            self._looked_again = True
+            self._timer = self._loop.call_later(LAST_LOOK_S, self._check_alive)
+            return
+        elif self._connected:
+            log.debug("closing connection", peer=self.address, reason="no answer to Ping")
+            self.close()
+            return
+        else:
+            self.refuse(ServiceNotReady("no Connect within the keep-alive interval"))
+            return
+        self._timer = self._loop.call_later(self._environment.keep_alive_s, self._check_alive)

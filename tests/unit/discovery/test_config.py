@@ -1,0 +1,59 @@
+"""What a discovery can be told, and what stops its start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from magnetar.common.config.loader import load
+from magnetar.common.errors import ConfigError
+from magnetar.discovery.config import DiscoveryConfig
+
+PROXY_CONF = """
+metadataStoreUrl=etcd:one:2379,two:2379
+clusterName=c
+bindAddress=::
+servicePort=6660
+servicePortTls=
+brokerProxyAllowedTargetPorts=6650,6651
+brokerProxyConnectTimeoutMs=5000
+maxConcurrentInboundConnectionsPerIp=0
+proxyLogLevel=0
+tlsEnabledWithBroker=false
+"""
+
+
+def test_a_configuration_file_of_pulsars_proxy_will_do(tmp_path: Path) -> None:
+    (tmp_path / "proxy.conf").write_text(PROXY_CONF)
+    loaded = load(DiscoveryConfig, files=[tmp_path / "proxy.conf"])
+    config = loaded.value
+    assert config.problems() == []
+    assert config.listener.service_port == 6660
+    assert config.proxy.connect_timeout_ms == 5_000
+    assert config.shown_host == "localhost"
+    assert "brokerProxyAllowedTargetPorts" in loaded.ignored_keys
+
+
+@pytest.mark.parametrize(
+    "pair", ["servicePortTls=6651", "tlsEnabledWithBroker=true", "authenticationEnabled=true"]
+)
+def test_security_that_there_is_not_stops_the_start(pair: str) -> None:
+    with pytest.raises(ConfigError, match=pair.partition("=")[0]):
+        load(DiscoveryConfig, overrides=[pair])
+
+
+@pytest.mark.parametrize(
+    ("pairs", "problem"),
+    [
+        (["metadataStoreUrl=etcd:one:2379"], "clusterName has to be given"),
+        (["clusterName=c"], "metadataStoreUrl = ''"),
+        (["clusterName=c", "metadataStoreUrl=etcd:one"], "'one' is no host:port"),
+        (
+            ["clusterName=c", "metadataStoreUrl=etcd:one:2379", "servicePort=7000", "webServicePort=7000"],
+            "both 7000",
+        ),
+    ],
+)
+def test_what_contradicts_itself_or_is_missing_is_named(pairs: list[str], problem: str) -> None:
+    (found,) = load(DiscoveryConfig, overrides=pairs).value.problems()
+    assert problem in found
