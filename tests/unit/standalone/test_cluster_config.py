@@ -37,6 +37,10 @@ def test_three_copies_of_which_two_confirm_are_the_default() -> None:
         "managedLedgerDefaultAckQuorum=4",
         "managedLedgerDefaultEnsembleSize=2",
         "webServicePort=6650",
+        "magnetarControlPort=6650",
+        "magnetarControlPort=8080",
+        "advertisedListeners=nonsense",
+        "internalListenerName=nowhere",
         "bookkeeperTLSClientAuthentication=true",
         "bookkeeperTLSTrustCertsFilePath=/nowhere/ca.pem",
     ],
@@ -72,3 +76,12 @@ def test_one_confirmation_is_warned_about() -> None:
 def test_clients_are_sent_to_a_name_they_can_use() -> None:
     listening = config("bindAddress=0.0.0.0").advertised().broker.listener
     assert listening.advertised_address == "localhost"
+
+
+def test_the_first_advertised_listener_names_the_host_of_the_broker() -> None:
+    listeners = "in:pulsar://10.0.0.5:6650,out:pulsar://gate:6650"
+    found = config(f"advertisedListeners={listeners}").advertised()
+    assert found.broker.listener.advertised_address == "10.0.0.5"
+    assert found.problems() == []
+    twice = config(f"advertisedListeners={listeners}", "advertisedAddress=gate").advertised()
+    assert "in place of advertisedAddress" in "\n".join(twice.problems())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,17 +14,34 @@ import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.standalone import lazy_http
-from magnetar.standalone.lazy_http import LazyHttp
+from magnetar.standalone.lazy_http import Edge, LazyHttp
 
 BROKER = cast(
-    Any, SimpleNamespace(config=BrokerConfig(), topics={}, connections=0, namespaces=None, not_ready=None)
+    Any,
+    SimpleNamespace(
+        config=BrokerConfig(),
+        topics={},
+        connections=0,
+        namespaces=None,
+        not_ready=None,
+        leaving=None,
+        cluster=None,
+    ),
 )
 
 
-def with_http(body: Callable[[LazyHttp, str], Awaitable[None]]) -> None:
+def load_edge() -> Callable[[], Edge]:
+    from magnetar.broker.admin.http_edge import HttpEdge
+
+    return partial(HttpEdge, BROKER)
+
+
+def with_http(
+    body: Callable[[LazyHttp, str], Awaitable[None]], load: Callable[[], Callable[[], Edge]] = load_edge
+) -> None:
     async def run() -> None:
         pool = ThreadPool(1, "test")
-        http = LazyHttp(BROKER, pool)
+        http = LazyHttp(load, pool)
         port = http.start("127.0.0.1", 0)
         try:
             await body(http, f"http://127.0.0.1:{port}")
@@ -67,6 +86,28 @@ def test_closing_before_anybody_connected_frees_the_port() -> None:
     with_http(body)
 
 
+def test_a_close_that_is_given_up_frees_the_port() -> None:
+    class Endless:
+        async def start(self, listening: socket.socket) -> None:
+            pass
+
+        async def close(self) -> None:
+            await asyncio.Event().wait()
+
+    async def body(http: LazyHttp, base: str) -> None:
+        port = int(base.rpartition(":")[2])
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        while http._edge is None:  # noqa: ASYNC110 -- nothing tells that it is loaded
+            await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await http.close()
+        writer.close()
+        socket.create_server(("127.0.0.1", port)).close()
+
+    with_http(body, lambda: Endless)
+
+
 def test_closing_while_it_loads_waits_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(http: LazyHttp, base: str) -> None:
         request = asyncio.ensure_future(health(base))
@@ -85,10 +126,9 @@ def test_a_framework_that_does_not_load_refuses_connections_and_is_logged(
 ) -> None:
     logged: list[str] = []
 
-    def missing(name: str) -> None:
-        raise ImportError(name)
+    def missing() -> Callable[[], Edge]:
+        raise ImportError("aiohttp")
 
-    monkeypatch.setattr(lazy_http, "import_module", missing)
     monkeypatch.setattr(lazy_http._log, "exception", logged.append, raising=False)
 
     async def body(http: LazyHttp, base: str) -> None:
@@ -96,4 +136,4 @@ def test_a_framework_that_does_not_load_refuses_connections_and_is_logged(
             await health(base)
         assert len(logged) == 1
 
-    with_http(body)
+    with_http(body, missing)

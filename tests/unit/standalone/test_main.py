@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -61,13 +63,14 @@ def serving(cwd: Path, stdout: int, *arguments: str) -> Iterator[subprocess.Pope
 def read_until(descriptor: int, pattern: str) -> str:
     """What comes from the descriptor until the pattern is there."""
     text = ""
+    decoder = codecs.getincrementaldecoder("utf-8")()  # a read may end within a character
     deadline = time.monotonic() + SECONDS_MAX
     while re.search(pattern, text) is None:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
         assert ready, f"no {pattern!r} within {SECONDS_MAX} s in {text!r}"
         data = os.read(descriptor, 65536)
         assert data, f"the output ended without {pattern!r}: {text!r}"
-        text += data.decode()
+        text += decoder.decode(data)
     return text
 
 
@@ -203,3 +206,83 @@ def test_what_a_start_does_not_need_is_not_imported() -> None:
     )
     assert ended.stderr == ""
     assert ended.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("line", ["admin namespaces list t", "admin topics stats t", "admin tenants list"])
+def test_a_simple_call_imports_nothing_of_the_servers(line: str) -> None:
+    """Each of these makes `magnetar admin` start twice as slowly."""
+    heavy = ("asyncio", "google.protobuf", "magnetar.broker", "magnetar.ledger", "rich", "structlog")
+    code = (
+        "import sys\n"
+        "from magnetar.standalone.main import main\n"
+        "try:\n"
+        f"    main({['admin', '--admin-url', 'http://127.0.0.1:1', *line.split()[1:]]})\n"
+        "except SystemExit as ended:\n"
+        f"    print(ended.code, [name for name in {heavy} if name in sys.modules])\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )
+    assert ended.stdout == "3 []\n", ended.stderr
+
+
+def test_ctrl_c_ends_with_the_code_that_shells_give(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = subprocess.Popen(
+            [
+                MAGNETAR,
+                "admin",
+                "--admin-url",
+                f"http://127.0.0.1:{silent.getsockname()[1]}",
+                "tenants",
+                "list",
+            ],
+            stderr=subprocess.PIPE,
+        )
+        connection, _ = silent.accept()
+        with connection:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 130
+    assert errors == b"\nInterrupted.\n"
+
+
+def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("/dev/full is not there")
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [MAGNETAR, "completion", "bash"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == b"Error: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(("url", "code"), [("etcd:127.0.0.1:1", 3), ("zk:2181", 2)])
+def test_commands_about_bookies_say_what_is_missing(tmp_path: Path, url: str, code: int) -> None:
+    ended = run("admin", "--metadata", url, "bookies", "list", cwd=tmp_path)
+    assert ended.returncode == code
+    assert "Traceback" not in ended.stderr
+    assert "--metadata" in ended.stderr
+
+
+def test_ctrl_c_while_a_shell_waits_for_completions_leaves_its_line_alone() -> None:
+    program = (
+        "import os, signal\n"
+        "import click.shell_completion as completion\n"
+        "from magnetar.standalone.main import main\n"
+        "completion.shell_complete = lambda *given: os.kill(os.getpid(), signal.SIGINT)\n"
+        "main(prog_name='magnetar')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(_MAGNETAR_COMPLETE="bash_complete"),
+        capture_output=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")

@@ -7,7 +7,9 @@ from urllib.parse import quote
 
 import click
 from magnetar.standalone.admin_http import ask, namespace_path, pairs, show
-from magnetar.standalone.admin_policies import add_policies
+from magnetar.standalone.admin_namespace_placement import add_placement
+from magnetar.standalone.admin_namespace_settings import NAMESPACE_COMMANDS, add_entry_filters
+from magnetar.standalone.admin_permissions import SUBSCRIPTION_COMMANDS, add_permissions
 
 if TYPE_CHECKING:
     from magnetar.standalone.admin import Target
@@ -61,7 +63,13 @@ def policies(target: Target, namespace: str) -> None:
 
 @namespaces.command()
 @_NAMESPACE
-@click.option("--mode", "-m", type=click.Choice(["PERSISTENT", "NON_PERSISTENT", "ALL"]), default=None)
+@click.option(
+    "--mode",
+    "-m",
+    type=click.Choice(["PERSISTENT", "NON_PERSISTENT", "ALL"]),
+    default=None,
+    help="Of one kind only.",
+)
 @click.option("--include-system-topic", "-ist", "system_too", is_flag=True, help="Those too.")
 @click.pass_obj
 def topics(target: Target, namespace: str, mode: str | None, system_too: bool) -> None:
@@ -106,4 +114,8 @@ def clear_properties(target: Target, namespace: str) -> None:
     ask(target, "DELETE", f"{namespace_path(namespace)}/properties")
 
 
-add_policies(namespaces, "namespace")
+add_placement(namespaces)
+add_permissions(namespaces, "namespace")
+add_entry_filters(namespaces, "namespace")
+for command in (*SUBSCRIPTION_COMMANDS, *NAMESPACE_COMMANDS):
+    namespaces.add_command(command)

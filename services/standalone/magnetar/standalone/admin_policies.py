@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 from magnetar.broker.admin.policy_fields import FIELDS, PolicyField
-from magnetar.standalone.admin_http import NOTHING, ask, namespace_path, show, topic_path
+from magnetar.standalone.admin_http import NOTHING, ask, path_of, show
+from magnetar.standalone.admin_offload_options import OFFLOAD
 from magnetar.standalone.admin_policy_options import OPTIONS, Choice, number_choice
 
 if TYPE_CHECKING:
@@ -25,23 +26,19 @@ def add_policies(group: click.Group, level: str) -> None:
     _add_quotas(group, level)
 
 
-def path_of(level: str, text: str) -> str:
-    """The path of the namespace or topic that is meant."""
-    return namespace_path(text) if level == "namespace" else topic_path(text)
-
-
 def _add_field(group: click.Group, field: PolicyField, level: str) -> None:
     rest_name = getattr(field, level)
     verb = (field.topic_verb if level == "topic" else "") or field.verb
-    choice = OPTIONS.get(field.proto) or number_choice(field.verb)
+    choice = OFFLOAD if field.proto == "offload" else OPTIONS.get(field.proto) or number_choice(field.verb)
+    method = field.set_with if level == "namespace" else field.topic_set_with
 
     def set_it(target: Target, name: str, **given: Any) -> None:
         value = choice.body(given)
         path = f"{path_of(level, name)}/{rest_name}"
         if level == "topic" and field.value_in_query:
-            ask(target, "POST", path, query={rest_name: value})
+            ask(target, method, path, query={rest_name: value})
         else:
-            ask(target, "POST", path, value)
+            ask(target, method, path, value)
 
     def get_it(target: Target, name: str, applied: bool = False) -> None:
         query = {"applied": True} if applied else None
@@ -49,11 +46,12 @@ def _add_field(group: click.Group, field: PolicyField, level: str) -> None:
         show(target, f"{rest_name} of {name}", value, asked=True)
 
     def remove_it(target: Target, name: str) -> None:
-        path = f"{path_of(level, name)}/{rest_name}"
+        path = path_of(level, name)
         if level == "namespace" and field.never_removed:
-            ask(target, "POST", path, None)
+            ask(target, method, f"{path}/{rest_name}", None)
         else:
-            ask(target, "DELETE", path)
+            removed_at = (field.removed_at if level == "namespace" else "") or rest_name
+            ask(target, "DELETE", f"{path}/{removed_at}")
 
     _command(group, level, f"set-{verb}", set_it, f"Set {verb}.", choice)
     _command(group, level, f"get-{verb}", get_it, f"Show {verb}.", _applied(level))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
+from magnetar.broker.admin.policy_fields import AUTO_UPDATE_COMPATIBILITIES, SCHEMA_COMPATIBILITIES
 from magnetar.standalone.admin_units import SECONDS, SIZE
 
 SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
@@ -78,6 +79,12 @@ def _auto_topic(given: Mapping[str, Any]) -> dict[str, Any]:
         if given["partitions"] is not None:
             body["defaultNumPartitions"] = given["partitions"]
     return body
+
+
+def _auto_update(given: Mapping[str, Any]) -> str:
+    if given["off"] == (given["compatibility"] is not None):
+        raise click.UsageError("give either --compatibility or --disabled")
+    return "AutoUpdateDisabled" if given["off"] else str(given["compatibility"])
 
 
 def _types(given: Mapping[str, Any]) -> list[str]:
@@ -189,6 +196,43 @@ OPTIONS: Final[dict[str, Choice]] = {
         ),
         _types,
     ),
+    "dispatcher_pause_on_ack_state": Choice((), lambda given: True),
+    "schema_auto_update": Choice(_on_off("--enable", "--disable"), _is_on),
+    "schema_validation_enforced": Choice(_on_off("--enable", "--disable"), _is_on),
+    "schema_compatibility": Choice(
+        (
+            click.Option(
+                ["--compatibility", "-c", "--strategy", "-s", "strategy"],
+                type=click.Choice(SCHEMA_COMPATIBILITIES, case_sensitive=False),
+                required=True,
+                help="What a new schema has to be compatible with.",
+            ),
+        ),
+        lambda given: given["strategy"],
+    ),
+    "schema_auto_update_compatibility": Choice(
+        (
+            click.Option(
+                ["--compatibility", "-c"],
+                type=click.Choice(AUTO_UPDATE_COMPATIBILITIES, case_sensitive=False),
+                help="What a new schema has to be compatible with.",
+            ),
+            click.Option(["--disabled", "-d", "off"], is_flag=True, help="Producers bring no new schema."),
+        ),
+        _auto_update,
+    ),
+    "subscription_auth_mode": Choice(
+        (
+            click.Option(
+                ["--subscription-auth-mode", "-m", "mode"],
+                type=click.Choice(["None", "Prefix"], case_sensitive=False),
+                required=True,
+                help="Prefix: names of subscriptions begin with the role.",
+            ),
+        ),
+        lambda given: given["mode"],
+    ),
+    "replicator_dispatch_rate": _RATE,
     "persistence": Choice(
         (
             _number(["--bookkeeper-ensemble", "-e", "ensemble"], "Bookies of a ledger.", default=2),
@@ -206,7 +250,7 @@ OPTIONS: Final[dict[str, Choice]] = {
         },
     ),
 }
-"""By the field that keeps the policy; numbers are in NUMBERS."""
+"""By the field that keeps the policy; numbers are in NUMBERS, offloading in a module of its own."""
 
 NUMBERS: Final = {
     "message-ttl": (["--messageTTL", "-ttl", "--ttl", "-t"], SECONDS),
@@ -225,6 +269,7 @@ NUMBERS: Final = {
         ["--max-unacked-messages-per-subscription", "--maxNum", "-c", "-m"],
         int,
     ),
+    "compaction-threshold": (["--threshold", "-t"], SIZE),
     "max-topics-per-namespace": (["--max-topics-per-namespace", "-t"], int),
 }
 """Policies that are one number, by verb: how the option is called, and its type."""

@@ -6,15 +6,25 @@ People see rounded numbers, times as such, and not what is 0 or empty; programs 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from magnetar.standalone.admin_output import Row, draw_facts, draw_rows, moment_text
+from magnetar.standalone.doctor_findings import size_text
 
 _ALL_FACTS_MAX: Final = 12
 """So many facts are all shown, be they 0 or not."""
 
 _COLUMNS_MAX: Final = 8
+
+_SIZE: Final = re.compile(
+    r"bytes|(storage|backlog|ledger|total|msg|message|offloaded\w*)size(?!.*MB)", re.IGNORECASE
+)
+"""Fields that are a number of bytes."""
+
+_EXACT_MAX: Final = 10_000
+"""From there on people want to see how many KiB or GiB that is."""
 
 _COLUMNS: Final[dict[str, dict[str, str]]] = {
     "publishers": {
@@ -77,6 +87,9 @@ _COLUMNS: Final[dict[str, dict[str, str]]] = {
 
 def draw_record(title: str, record: Mapping[str, Any]) -> None:
     """An answer with many fields, some of which hold records themselves."""
+    if list(record.values()) == [[]]:
+        print(f"{title}: none")
+        return
     facts: dict[str, Any] = {}
     tables: dict[str, list[Row]] = {}
     for name, value in record.items():
@@ -97,10 +110,10 @@ def draw_record(title: str, record: Mapping[str, Any]) -> None:
     shown = facts
     if len(facts) > _ALL_FACTS_MAX:
         shown = {name: value for name, value in facts.items() if value}
-    draw_facts(title, {name: _cell(name, value) for name, value in shown.items()})
-    for name, rows in tables.items():
-        _draw_table(name, rows)
-    if shown is not facts:
+    if shown or not tables:
+        draw_facts(title, {name: _cell(name, value) for name, value in shown.items()})
+    spared = [_draw_table(name, rows) for name, rows in tables.items()]
+    if shown is not facts or any(spared):
         print("What is 0, false or empty is not shown; --output json has everything.")
 
 
@@ -117,7 +130,8 @@ def _rows_of(value: Any) -> list[Row] | None:
     return None
 
 
-def _draw_table(name: str, rows: Sequence[Row]) -> None:
+def _draw_table(name: str, rows: Sequence[Row]) -> bool:
+    """True when columns without anything were left out."""
     known = _COLUMNS.get(name)
     if known is None:
         known = dict(list(_plain_fields(rows).items())[:_COLUMNS_MAX])
@@ -126,8 +140,18 @@ def _draw_table(name: str, rows: Sequence[Row]) -> None:
         for head, field in known.items()
         if any(row.get(field) is not None and row[field] is not False for row in rows)
     }
-    drawn = [{head: _cell(field, row.get(field)) for head, field in columns.items()} for row in rows]
-    draw_rows(name, list(columns), drawn)
+    drawn = [
+        {head: _table_cell(head, field, row.get(field)) for head, field in columns.items()} for row in rows
+    ]
+    return draw_rows(name, list(columns), drawn, spare_zeros=True)
+
+
+def _table_cell(head: str, field: str, value: Any) -> Any:
+    """As a fact, but partitions are known by their number, and headings say what sizes are in."""
+    if head == "partition":
+        number = str(value).rpartition("-partition-")[2]
+        return int(number) if number.isdigit() else value
+    return value if isinstance(value, int) and _SIZE.search(field) else _cell(field, value)
 
 
 def _plain_fields(rows: Iterable[Row]) -> dict[str, str]:
@@ -139,8 +163,10 @@ def _plain_fields(rows: Iterable[Row]) -> dict[str, str]:
 def _cell(field: str, value: Any) -> Any:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int) and "timestamp" in field.lower():
+    if isinstance(value, int) and ("timestamp" in field.lower() or field == "lastUpdate"):
         return moment_text(value)
+    if isinstance(value, int) and value >= _EXACT_MAX and _SIZE.search(field):
+        return f"{value:,} ({size_text(value)})"
     if field == "address":
         return str(value).removeprefix("/")
     if value == "[]":

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from magnetar.standalone.admin_http import Answer, ask, pairs, show, subscription_path, topic_path
 from magnetar.standalone.admin_units import SECONDS
+from magnetar.standalone.message_text import head_text, show_content, show_text
 
 if TYPE_CHECKING:
     from magnetar.standalone.admin import Target
@@ -42,7 +42,15 @@ MESSAGE_ID: Final = MessageId()
 @click.command(name="create-subscription")
 @_TOPIC
 @_SUBSCRIPTION
-@click.option("--messageId", "-m", "message_id", type=MESSAGE_ID, default="latest", show_default=True)
+@click.option(
+    "--messageId",
+    "-m",
+    "message_id",
+    type=MESSAGE_ID,
+    default="latest",
+    show_default=True,
+    help="Where it begins: ledger:entry, earliest or latest.",
+)
 @click.option("--property", "-p", "given", multiple=True, help="key=value, once for each.")
 @click.pass_obj
 def create_subscription(
@@ -140,6 +148,7 @@ def reset_cursor(
 @_SUBSCRIPTION
 @click.option("--expireTime", "-t", "seconds", type=SECONDS, help="Older than so much, as 10m, 3h.")
 @click.option("--position", "-p", "message_id", type=MESSAGE_ID, help="Up to a message.")
+@click.option("--exclude-reset-position", "-e", "excluded", is_flag=True, help="That message stays.")
 @click.pass_obj
 def expire_messages(
     target: Target,
@@ -147,13 +156,14 @@ def expire_messages(
     subscription: str,
     seconds: int | None,
     message_id: Mapping[str, int] | None,
+    excluded: bool,
 ) -> None:
     """Acknowledge messages that are older than a time, or up to one of them."""
     path = f"{subscription_path(topic, subscription)}/expireMessages"
     if (seconds is None) == (message_id is None):
         raise click.UsageError("give either --expireTime or --position")
     if message_id is not None:
-        ask(target, "POST", path, {**message_id, "excluded": False})
+        ask(target, "POST", path, {**message_id, "excluded": excluded})
     else:
         ask(target, "POST", f"{path}/{seconds}")
 
@@ -170,7 +180,9 @@ def expire_everywhere(target: Target, topic: str, seconds: int) -> None:
 @click.command(name="peek-messages")
 @_TOPIC
 @_SUBSCRIPTION
-@click.option("--count", "-n", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "--count", "-n", type=click.IntRange(min=1), default=1, show_default=True, help="How many entries."
+)
 @click.pass_obj
 def peek_messages(target: Target, topic: str, subscription: str, count: int) -> None:
     """Look at the next entries of a backlog; they stay in it."""
@@ -180,8 +192,18 @@ def peek_messages(target: Target, topic: str, subscription: str, count: int) -> 
 
 @click.command(name="examine-messages")
 @_TOPIC
-@click.option("--initialPosition", "-i", "start", type=click.Choice(["latest", "earliest"]), default="latest")
-@click.option("--messagePosition", "-m", "number", type=int, default=1, show_default=True)
+@click.option(
+    "--initialPosition",
+    "-i",
+    "start",
+    type=click.Choice(["latest", "earliest"]),
+    default="latest",
+    show_default=True,
+    help="Counted from there.",
+)
+@click.option(
+    "--messagePosition", "-m", "number", type=int, default=1, show_default=True, help="Which one, from 1."
+)
 @click.pass_obj
 def examine_messages(target: Target, topic: str, start: str, number: int) -> None:
     """Look at an entry by its place in the topic."""
@@ -191,8 +213,8 @@ def examine_messages(target: Target, topic: str, start: str, number: int) -> Non
 
 @click.command(name="get-message-by-id")
 @_TOPIC
-@click.option("--ledgerId", "-l", "ledger", type=int, required=True)
-@click.option("--entryId", "-e", "entry", type=int, required=True)
+@click.option("--ledgerId", "-l", "ledger", type=int, required=True, help="Its ledger.")
+@click.option("--entryId", "-e", "entry", type=int, required=True, help="Its place in the ledger.")
 @click.pass_obj
 def get_message_by_id(target: Target, topic: str, ledger: int, entry: int) -> None:
     """Look at an entry by its id."""
@@ -200,13 +222,36 @@ def get_message_by_id(target: Target, topic: str, ledger: int, entry: int) -> No
 
 
 def _show_message(answer: Answer) -> None:
-    """What is said of a message, then its payload as it is."""
-    for name, value in answer.headers.items():
-        if name.lower().startswith("x-pulsar-"):
-            print(f"{name}: {value}")
-    sys.stdout.flush()
-    sys.stdout.buffer.write(answer.body + b"\n")
-    sys.stdout.flush()
+    """What is said of an entry, then its payload as it is, or the messages that are in it."""
+    said = {name: value for name, value in answer.headers.items() if name.lower().startswith("x-pulsar-")}
+    for name, value in said.items():
+        show_text(f"{name}: {value}")
+    count = {name.lower(): value for name, value in said.items()}.get("x-pulsar-num-batch-message", "")
+    messages = _batch(answer.body, int(count)) if count.isdigit() else []
+    if not messages:
+        show_content(answer.body)
+    for number, (key, properties, payload) in enumerate(messages, 1):
+        print(f"----- message {number} of {count} -----")
+        show_text(", ".join([*head_text(key, properties), "content:"]), end="")
+        show_content(payload)
+
+
+def _batch(body: bytes, count: int) -> list[tuple[str | None, dict[str, str], bytes]]:
+    """Key, properties and payload of each message; nothing when they cannot be told apart (encrypted)."""
+    from magnetar.common.errors import DataCorruption
+    from magnetar.common.wire.batch import batch_messages
+
+    try:
+        return [
+            (
+                metadata.partition_key if metadata.HasField("partition_key") else None,
+                {each.key: each.value for each in metadata.properties},
+                bytes(payload),
+            )
+            for metadata, payload in batch_messages(body, count)
+        ]
+    except DataCorruption:
+        return []
 
 
 COMMANDS: Final = (

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 from magnetar.standalone.admin_http import ask, topic_path
+from magnetar.standalone.admin_namespace_settings import add_entry_filters, add_topic_clusters
 from magnetar.standalone.admin_policies import add_policies
 
 if TYPE_CHECKING:
@@ -26,3 +27,5 @@ def delete_topic_policies(target: Target, topic: str) -> None:
 
 
 add_policies(topic_policies, "topic")
+add_entry_filters(topic_policies, "topic", "-per-topic")
+add_topic_clusters(topic_policies)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from magnetar.common.naming.topic_name import DOMAINS
 from magnetar.standalone.admin_http import NOTHING, ask, namespace_path, pairs, show, topic_path
+from magnetar.standalone.admin_many import delete
+from magnetar.standalone.admin_namespace_settings import add_shadow_topics, add_topic_clusters
+from magnetar.standalone.admin_permissions import add_permissions
 from magnetar.standalone.admin_subscriptions import COMMANDS
+from magnetar.standalone.admin_topic_storage import COMMANDS as STORAGE_COMMANDS
 
 if TYPE_CHECKING:
     from magnetar.standalone.admin import Target
@@ -18,9 +24,9 @@ _DOMAIN = click.option(
     "--topic-domain",
     "-td",
     "domain",
-    type=click.Choice(["persistent", "non-persistent"]),
-    default="persistent",
-    show_default=True,
+    type=click.Choice(["persistent", "non-persistent", "non_persistent"]),
+    default=None,
+    help="Of one kind only.",
 )
 _SYSTEM = click.option("--include-system-topic", "-ist", "system_too", is_flag=True, help="Those too.")
 
@@ -36,11 +42,12 @@ def topics() -> None:
 @_SYSTEM
 @click.option("--bundle", "-b", default=None, help="Of one bundle only.")
 @click.pass_obj
-def list_topics(target: Target, namespace: str, domain: str, system_too: bool, bundle: str | None) -> None:
+def list_topics(
+    target: Target, namespace: str, domain: str | None, system_too: bool, bundle: str | None
+) -> None:
     """The topics of a namespace; partitions each by its own name."""
-    path = namespace_path(namespace).replace("/namespaces/", f"/{domain}/", 1)
     query = {"includeSystemTopic": system_too or None, "bundle": bundle}
-    show(target, f"Topics of {namespace}", ask(target, "GET", path, query=query).value)
+    show(target, f"Topics of {namespace}", _list(target, namespace, domain, "", query))
 
 
 @topics.command(name="list-partitioned-topics")
@@ -48,11 +55,24 @@ def list_topics(target: Target, namespace: str, domain: str, system_too: bool, b
 @_DOMAIN
 @_SYSTEM
 @click.pass_obj
-def list_partitioned(target: Target, namespace: str, domain: str, system_too: bool) -> None:
+def list_partitioned(target: Target, namespace: str, domain: str | None, system_too: bool) -> None:
     """The partitioned topics of a namespace."""
-    path = namespace_path(namespace).replace("/namespaces/", f"/{domain}/", 1)
-    value = ask(target, "GET", f"{path}/partitioned", query={"includeSystemTopic": system_too or None}).value
-    show(target, f"Partitioned topics of {namespace}", value)
+    query = {"includeSystemTopic": system_too or None}
+    show(
+        target,
+        f"Partitioned topics of {namespace}",
+        _list(target, namespace, domain, "/partitioned", query),
+    )
+
+
+def _list(
+    target: Target, namespace: str, domain: str | None, kind: str, query: Mapping[str, object]
+) -> list[str]:
+    found: list[str] = []
+    for each in DOMAINS if domain is None else (domain.replace("_", "-"),):
+        path = namespace_path(namespace).replace("/namespaces/", f"/{each}/", 1)
+        found += ask(target, "GET", f"{path}{kind}", query=query).value
+    return found
 
 
 @topics.command()
@@ -62,15 +82,6 @@ def list_partitioned(target: Target, namespace: str, domain: str, system_too: bo
 def create(target: Target, topic: str, metadata: tuple[str, ...]) -> None:
     """Make a topic that is not partitioned."""
     ask(target, "PUT", topic_path(topic), pairs(metadata, "--metadata"))
-
-
-@topics.command()
-@_TOPIC
-@_FORCE
-@click.pass_obj
-def delete(target: Target, topic: str, force: bool) -> None:
-    """Delete a topic with its subscriptions and messages."""
-    ask(target, "DELETE", topic_path(topic), query={"force": force or None})
 
 
 @topics.command(name="create-partitioned-topic")
@@ -87,10 +98,13 @@ def create_partitioned(target: Target, topic: str, partitions: int, metadata: tu
 @topics.command(name="update-partitioned-topic")
 @_TOPIC
 @click.option("--partitions", "-p", type=int, required=True, help="How many there are to be.")
+@click.option("--update-local-only", "-ulo", "local", is_flag=True, help="In this cluster only.")
+@click.option("--force", "-f", is_flag=True, help="Makes no difference: what is there is looked at, anyway.")
 @click.pass_obj
-def update_partitioned(target: Target, topic: str, partitions: int) -> None:
+def update_partitioned(target: Target, topic: str, partitions: int, local: bool, force: bool) -> None:
     """Give a partitioned topic more partitions."""
-    ask(target, "POST", f"{topic_path(topic)}/partitions", partitions)
+    query = {"updateLocalTopicOnly": local or None, "force": force or None}
+    ask(target, "POST", f"{topic_path(topic)}/partitions", partitions, query)
 
 
 @topics.command(name="get-partitioned-topic-metadata")
@@ -124,7 +138,6 @@ _plain("create-missed-partitions", "POST", "createMissedPartitions", "Make the p
 _plain("unload", "PUT", "unload", "Close a topic; it is loaded when somebody asks for it.")
 _plain("terminate", "POST", "terminate", "Take no more messages; shows the id of the last one.")
 _plain("partitioned-terminate", "POST", "terminate/partitions", "The same for every partition.")
-_plain("stats-internal", "GET", "internalStats", "The ledgers and cursors of a topic.")
 _plain(
     "partitioned-stats-internal", "GET", "partitioned-internalStats", "The ledgers and cursors of partitions."
 )
@@ -144,32 +157,67 @@ def update_properties(target: Target, topic: str, given: tuple[str, ...]) -> Non
 
 @topics.command(name="remove-properties")
 @_TOPIC
-@click.option("--key", "-k", required=True)
+@click.option("--key", "-k", required=True, help="Its name.")
 @click.pass_obj
 def remove_properties(target: Target, topic: str, key: str) -> None:
     """Remove a property of a topic."""
     ask(target, "DELETE", f"{topic_path(topic)}/properties", query={"key": key})
 
 
+_FIGURES: Final = {
+    "getPreciseBacklog": ("-gpb", "--get-precise-backlog", "Count backlogs message by message."),
+    "subscriptionBacklogSize": ("-sbs", "--get-subscription-backlog-size", "Bytes of backlogs, too."),
+    "getEarliestTimeInBacklog": ("-etb", "--get-earliest-time-in-backlog", "How old each backlog is, too."),
+    "excludePublishers": ("-ep", "--exclude-publishers", "Without publishers."),
+    "excludeConsumers": ("-ec", "--exclude-consumers", "Without consumers."),
+}
+"""Options of figures by the parameters of the query that they are."""
+
+
+def _with_figures(command: Callable[..., None]) -> Callable[..., None]:
+    for parameter, (short, long, help_text) in reversed(_FIGURES.items()):
+        command = click.option(long, short, parameter.lower(), is_flag=True, help=help_text)(command)
+    return command
+
+
+def _query(given: Mapping[str, bool]) -> dict[str, object]:
+    return {parameter: given[parameter.lower()] or None for parameter in _FIGURES}
+
+
 @topics.command()
 @_TOPIC
+@_with_figures
 @click.pass_obj
-def stats(target: Target, topic: str) -> None:
+def stats(target: Target, /, topic: str, **given: bool) -> None:
     """Figures of a topic and its clients."""
-    show(target, f"Figures of {topic}", ask(target, "GET", f"{topic_path(topic)}/stats").value)
+    value = ask(target, "GET", f"{topic_path(topic)}/stats", query=_query(given)).value
+    show(target, f"Figures of {topic}", value)
 
 
 @topics.command(name="partitioned-stats")
 @_TOPIC
 @click.option("--per-partition", is_flag=True, help="Those of each partition, too.")
+@_with_figures
 @click.pass_obj
-def partitioned_stats(target: Target, topic: str, per_partition: bool) -> None:
+def partitioned_stats(target: Target, /, topic: str, per_partition: bool, **given: bool) -> None:
     """Figures of a partitioned topic."""
-    value = ask(
-        target, "GET", f"{topic_path(topic)}/partitioned-stats", query={"perPartition": per_partition}
-    ).value
+    query = {"perPartition": per_partition, **_query(given)}
+    value = ask(target, "GET", f"{topic_path(topic)}/partitioned-stats", query=query).value
     show(target, f"Figures of {topic}", value)
 
 
-for command in COMMANDS:
+@topics.command(name="stats-internal")
+@_TOPIC
+@click.option("--metadata", "-m", is_flag=True, help="What metadata says of each ledger, too.")
+@click.pass_obj
+def stats_internal(target: Target, topic: str, metadata: bool) -> None:
+    """The ledgers and cursors of a topic."""
+    path = f"{topic_path(topic)}/internalStats"
+    show(target, f"Storage of {topic}", ask(target, "GET", path, query={"metadata": metadata or None}).value)
+
+
+for command in (delete, *COMMANDS, *STORAGE_COMMANDS):
     topics.add_command(command)
+add_permissions(topics, "topic")
+add_topic_clusters(topics)
+add_shadow_topics(topics)

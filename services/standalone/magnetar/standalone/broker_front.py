@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+from magnetar.broker.advertised_listeners import internal_host, listener_problems
 from magnetar.broker.broker import Broker
 from magnetar.broker.config import BrokerConfig, ListenerConfig
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.standalone.cannot_start import reason
-from magnetar.standalone.lazy_http import LazyHttp
+from magnetar.standalone.lazy_http import Edge, LazyHttp
+from magnetar.standalone.process import ask_to_stop
+
+if TYPE_CHECKING:  # a standalone has no use for it
+    from magnetar.broker.ownership.cluster import Cluster
 
 _EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
@@ -21,17 +28,37 @@ class BrokerFront:
     """A broker and its two ports; they close with `opened`, the broker first. Used once."""
 
     def __init__(
-        self, opened: AsyncExitStack, config: BrokerConfig, ledgers: ManagedLedgerContext, pool: BlockingPool
+        self,
+        opened: AsyncExitStack,
+        config: BrokerConfig,
+        ledgers: ManagedLedgerContext,
+        pool: BlockingPool,
+        *,
+        metadata_url: str,
+        cluster: Cluster | None = None,
     ) -> None:
+        """`metadata_url` says where metadata is, for operators. `cluster`: as Broker has it."""
         self.config = config
-        self.broker = Broker(config, ledgers, ledgers.metadata, ledgers.keys, ledgers.clock)
+        self.broker = Broker(config, ledgers, ledgers.metadata, ledgers.keys, ledgers.clock, cluster)
+        self.broker.metadata_url = metadata_url
+        self.broker.stop_process = ask_to_stop
         self._opened = opened
-        self._http = LazyHttp(self.broker, pool)
+        self._http = LazyHttp(self._load_http, pool)
+
+    def _load_http(self) -> Callable[[], Edge]:
+        from magnetar.broker.admin.http_edge import HttpEdge
+
+        return partial(HttpEdge, self.broker)
 
     @property
     def broker_url(self) -> str:
         """Where clients connect; empty before `open`."""
         return self.broker.urls.broker_url
+
+    @property
+    def port(self) -> int:
+        """Of the binary protocol; 0 before `open`."""
+        return self.broker.port
 
     @property
     def http_url(self) -> str:
@@ -61,7 +88,7 @@ def advertised(config: BrokerConfig) -> BrokerConfig:
     Pulsar's standalone.
     """
     listener = config.listener
-    host = listener.advertised_address or listener.bind_address
+    host = listener.advertised_address or internal_host(listener) or listener.bind_address
     if host in _EVERY_ADDRESS:
         host = "localhost"
     elif ":" in host and not host.startswith("["):
@@ -69,28 +96,32 @@ def advertised(config: BrokerConfig) -> BrokerConfig:
     return replace(config, listener=replace(listener, advertised_address=host))
 
 
-def contradicting_ports(listener: ListenerConfig) -> list[str]:
-    """What is wrong with the ports although each by itself is valid."""
+def contradictions(listener: ListenerConfig) -> list[str]:
+    """What is wrong with where clients connect although each value by itself is valid."""
+    problems = listener_problems(listener)
     if listener.broker_service_port == listener.web_service_port != 0:
-        return [f"brokerServicePort and webServicePort are both {listener.web_service_port}"]
-    return []
+        problems.append(f"brokerServicePort and webServicePort are both {listener.web_service_port}")
+    return problems
 
 
 def ports_in_use(listener: ListenerConfig) -> list[str]:
     """What is wrong with the ports, before storage is opened in vain. The real bind still has the word."""
+    ports = {"brokerServicePort": listener.broker_service_port, "webServicePort": listener.web_service_port}
+    return port_problems(listener.bind_address, ports)
+
+
+def port_problems(host: str, ports: Mapping[str, int]) -> list[str]:
+    """What is wrong with the ports, by their keys; 0 is any free one."""
     problems = []
-    for key, port in (
-        ("brokerServicePort", listener.broker_service_port),
-        ("webServicePort", listener.web_service_port),
-    ):
+    for key, port in ports.items():
         if port == 0:
             continue
-        family = socket.AF_INET6 if ":" in listener.bind_address else socket.AF_INET
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            socket.create_server((listener.bind_address, port), family=family).close()
+            socket.create_server((host, port), family=family).close()
         except OSError as error:
             problems.append(
-                f"{listener.bind_address}:{port} ({key}): {reason(error)}; "
+                f"{host}:{port} ({key}): {reason(error)}; "
                 f"--set {key}=PORT chooses another port, 0 any free one"
             )
     return problems

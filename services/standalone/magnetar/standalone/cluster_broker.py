@@ -1,8 +1,8 @@
-"""A broker of a cluster: metadata in etcd, ledgers on bookies, and every topic owned by one broker at a time.
+"""A broker of a cluster: metadata in etcd, ledgers on bookies, bundles of topics shared with other brokers.
 
-The process lives through terms. In each it waits until it is the owner (its HTTP port answers meanwhile, not
-ready), serves until metadata says that it is not the owner any more, and drops everything of that term: a
-writer that was fenced, or a topic that is another's, has no way into the next one. etcd and the process's own
+The process lives through terms, each of which is one run of the broker in its cluster, with a session of its
+own. It serves until metadata says that the session has ended, and drops everything of that term: a writer
+that was fenced, or a topic that is another's, has no way into the next one. etcd and the process's own
 threads outlive terms.
 """
 
@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from magnetar.broker.owner_epoch import OwnerEpoch
+from magnetar.broker.control.control_plane import ControlPlane
+from magnetar.broker.load.config import DYNAMIC as LOAD_SETTINGS
+from magnetar.broker.ownership.cluster import Cluster
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.instance import ensure_instance_id
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
 from magnetar.common.metadata.store import MetadataStore
-from magnetar.common.metadata.values import Leader
+from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
@@ -48,6 +50,9 @@ THREADS_MAX: Final = 2
 AGAIN_AFTER_S: Final = 1.0
 """After a term that could not begin."""
 
+DRAIN_PART: Final = 0.75
+"""Of the time for stopping (brokerShutdownTimeoutMs): for giving topics away; the rest is for closing."""
+
 DROP_TIMEOUT_S: Final = 10.0
 """How long dropping a lost term may take; what is left of it then serves nobody."""
 
@@ -58,7 +63,8 @@ class _Term:
 
     opened: AsyncExitStack
     front: BrokerFront
-    owner: OwnerEpoch
+    cluster: Cluster
+    control: ControlPlane
 
 
 class ClusterBroker:
@@ -89,7 +95,7 @@ class ClusterBroker:
         ]
 
     async def start(self) -> None:
-        """Return once this broker serves: as long as another one is the owner, it stands by.
+        """Return once this broker serves.
 
         Raises ConfigError or CannotStart with every problem found, or another MagnetarError.
         """
@@ -100,10 +106,15 @@ class ClusterBroker:
             raise
 
     async def close(self) -> None:
-        """Tell clients, confirm what was taken, close the ledgers, give the ownership up; idempotent."""
+        """Give the topics to other brokers; without any tell clients, confirm what was taken and close the
+        ledgers; leave the cluster. Idempotent.
+        """
+        if self._term is not None:
+            self._term.front.broker.leaving = "it gives its topics to other brokers and stops"
         await self._tasks.close()
         term, self._term = self._term, None
         if term is not None:
+            await term.control.drain(self.shutdown_timeout_ms / 1000 * DRAIN_PART)
             await term.opened.aclose()
         await self._opened.aclose()
 
@@ -132,8 +143,8 @@ class ClusterBroker:
     async def _follow_terms(self, metadata: MetadataStore, pool: ThreadPool) -> None:
         while True:
             if self._term is not None:
-                why = await self._term.owner.lost()
-                _log.error("ownership lost: nobody is served until it is regained", reason=why)
+                why = await self._term.cluster.presence.lost()
+                _log.error("not of the cluster any more: nobody is served until it is again", reason=why)
                 await self._drop(self._term, why)
                 self._term = None
             try:
@@ -145,7 +156,7 @@ class ClusterBroker:
                 _log.info("serving again", clients=self._term.front.broker_url)
 
     async def _drop(self, term: _Term, why: str) -> None:
-        term.front.broker.abandon(f"not the owner any more: {why}")
+        term.front.broker.abandon(f"not of the cluster any more: {why}")
         try:
             async with asyncio.timeout(DROP_TIMEOUT_S):
                 await term.opened.aclose()
@@ -157,23 +168,40 @@ class ClusterBroker:
         try:
             ledgers = await self._open_ledgers(opened, metadata)
             config = self._config_with_ports()
-            front = BrokerFront(opened, config.broker, ledgers, pool)
+            cluster = Cluster(
+                metadata,
+                self._keys,
+                self._clock,
+                self._rng,
+                session_ttl_ms=self.config.metadata.session_timeout_ms,
+            )
+            opened.push_async_callback(cluster.close)
+            front = BrokerFront(
+                opened, config.broker, ledgers, pool, metadata_url=self.config.metadata.url, cluster=cluster
+            )
             front.open_http()
-            owner = self._owner(metadata)
-            opened.push_async_callback(owner.release)
-
-            def on_standby(leader: Leader) -> None:
-                front.broker.not_ready = f"standing by: {leader.id} is the owner, with epoch {leader.epoch}"
-                _log.info("standing by", owner=leader.id, epoch=leader.epoch)
-
-            await owner.acquire(on_standby)
+            await cluster.begin(urlsplit(front.http_url).netloc)
+            control = self._control_plane(front, cluster, metadata)
+            front.broker.join(control)
+            opened.push_async_callback(control.close)
+            listener = config.broker.listener
+            port = await control.listen(
+                listener.bind_address, config.control.port, listener.advertised_address
+            )
             await front.open()
-            front.broker.prove_ownership(lambda: owner.heard_s, config.metadata.session_timeout_ms / 1000)
+
+            def fill(registration: BrokerRegistration) -> None:
+                front.broker.fill_registration(registration)
+                control.fill_registration(registration)
+
+            await cluster.register(fill)
+            await control.serve()
+            front.broker.prove_ownership(cluster.presence.lease)
         except BaseException:
             await opened.aclose()
             raise
-        self._ports = {"broker": _port(front.broker_url), "web": _port(front.http_url)}
-        return _Term(opened, front, owner)
+        self._ports = {"broker": front.port, "web": _port(front.http_url), "control": port}
+        return _Term(opened, front, cluster, control)
 
     async def _open_ledgers(self, opened: AsyncExitStack, metadata: MetadataStore) -> ManagedLedgerContext:
         config = self.config
@@ -193,17 +221,16 @@ class ClusterBroker:
         cache = EntryCache(config.managed_ledger.cache_megabytes * 1024 * 1024)
         return ManagedLedgerContext(ledgers, metadata, self._keys, self._clock, config.managed_ledger, cache)
 
-    def _owner(self, metadata: MetadataStore) -> OwnerEpoch:
-        listener = self.config.broker.listener
-        port = listener.broker_service_port
-        address = f"{listener.advertised_address}:{port}"
-        return OwnerEpoch(
+    def _control_plane(self, front: BrokerFront, cluster: Cluster, metadata: MetadataStore) -> ControlPlane:
+        return ControlPlane(
+            cluster,
+            front.broker.registry,
             metadata,
             self._keys,
             self._clock,
-            broker_id=f"{address}/{self._rng.getrandbits(32):08x}",
-            address=address if port else "",
-            session_ttl_ms=self.config.metadata.session_timeout_ms,
+            front.broker.dynamic_config.follow_also(self.config.load, LOAD_SETTINGS),
+            cluster_name=self.config.broker.cluster_name,
+            http_url=front.http_url,
         )
 
     def _config_with_ports(self) -> ClusterBrokerConfig:
@@ -216,7 +243,8 @@ class ClusterBroker:
             broker_service_port=self._ports["broker"],
             web_service_port=self._ports["web"],
         )
-        return replace(self.config, broker=replace(broker, listener=listener))
+        control = replace(self.config.control, port=self._ports["control"])
+        return replace(self.config, broker=replace(broker, listener=listener), control=control)
 
 
 def _tls(config: BookieClientConfig) -> ClientTls | None:

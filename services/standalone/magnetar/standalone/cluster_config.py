@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.load.config import LoadConfig
 from magnetar.common.config.settings import setting
+from magnetar.common.control.config import ControlConfig
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.quorum.config import QuorumConfig
-from magnetar.standalone.broker_front import advertised, contradicting_ports
+from magnetar.standalone.broker_front import advertised, contradictions
 
 _ETCD: Final = "etcd:"
 
@@ -104,6 +106,8 @@ class ClusterBrokerConfig:
 
     metadata: MetadataConfig = field(default_factory=MetadataConfig)
     broker: BrokerConfig = field(default_factory=lambda: BrokerConfig(cluster_name=""))
+    control: ControlConfig = field(default_factory=ControlConfig)
+    load: LoadConfig = field(default_factory=LoadConfig)
     managed_ledger: ManagedLedgerConfig = field(
         default_factory=lambda: ManagedLedgerConfig(ensemble_size=3, write_quorum=3, ack_quorum=2)
     )
@@ -131,7 +135,14 @@ class ClusterBrokerConfig:
                 f"{ledgers.write_quorum} and ...AckQuorum={ledgers.ack_quorum}: each may be at most the one "
                 "before"
             )
-        return found + self.bookies.problems() + contradicting_ports(self.broker.listener)
+        listener = self.broker.listener
+        for key, port in (
+            ("brokerServicePort", listener.broker_service_port),
+            ("webServicePort", listener.web_service_port),
+        ):
+            if port == self.control.port != 0:
+                found.append(f"{key} and magnetarControlPort are both {port}")
+        return found + self.bookies.problems() + contradictions(listener)
 
     def warnings(self) -> list[str]:
         """What can be used and may not be what was meant."""

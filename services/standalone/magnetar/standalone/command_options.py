@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -73,9 +73,16 @@ def service_options(command: Command) -> Command:
 
 
 def run_service(
-    name: str, settings_class: type[C], make: Callable[[C], Service], given: dict[str, Any]
+    name: str,
+    settings_class: type[C],
+    make: Callable[[C], Service],
+    given: dict[str, Any],
+    log_fields: Mapping[str, object] | None = None,
 ) -> None:
-    """Do what the options say and end the process with the exit code of that."""
+    """Do what the options say and end the process with the exit code of that.
+
+    `log_fields` are in every line of the log.
+    """
     options = ServiceOptions(**given)
     if options.show:
         from magnetar.standalone.print_config import print_config
@@ -91,6 +98,7 @@ def run_service(
             overrides=options.overrides,
             log_format=options.log_format,
             log_level=options.log_level,
+            log_fields=log_fields,
         )
     )
 

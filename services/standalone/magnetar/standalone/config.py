@@ -10,7 +10,7 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.common.config.settings import setting
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.segment_log.config import SegmentLogConfig
-from magnetar.standalone.broker_front import advertised, contradicting_ports
+from magnetar.standalone.broker_front import advertised, contradictions
 
 _SQLITE: Final = "sqlite:"
 
@@ -40,7 +40,7 @@ class StandaloneConfig:
         url = self.metadata_store_url
         if url and not (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
             found.append(f"metadataStoreUrl = {url!r}: a standalone keeps its metadata in sqlite:PATH")
-        return found + contradicting_ports(self.broker.listener)
+        return found + contradictions(self.broker.listener)
 
     def warnings(self) -> list[str]:
         """What can be used and may not be what was meant."""

@@ -10,27 +10,55 @@ import click
 _SENTENCE_MAX: Final = 1_000
 
 
-class LazyGroup(click.Group):
-    """Stands for the group that `load` gives."""
-
-    def __init__(self, name: str, load: Callable[[], click.Group], help_text: str) -> None:
-        super().__init__(name=name, help=help_text)
-        self._load = load
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return self._load().list_commands(ctx)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return self._load().get_command(ctx, cmd_name)
+class WholeSentences(click.Group):
+    """Its help has the whole sentence of each command: click leaves what fits beside the longest name."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Each with its whole sentence: click leaves of it what fits beside the longest name."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(
                 [
                     (name, each.get_short_help_str(_SENTENCE_MAX))
                     for name, each in commands
-                    if each is not None
+                    if each is not None and not each.hidden
                 ]
             )
+
+
+class LazyGroup(WholeSentences):
+    """Stands for the group that `load` gives.
+
+    `first` gives a part of it that is imported quickly; its commands do without the rest.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        load: Callable[[], click.Group],
+        help_text: str,
+        *,
+        first: Callable[[], click.Group] | None = None,
+    ) -> None:
+        super().__init__(name=name, help=help_text)
+        self._load = load
+        self._first = first
+
+    def _group_with(self, name: str) -> click.Group:
+        if self._first is not None:
+            group = self._first()
+            if name in group.commands:
+                return group
+        return self._load()
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return self._load().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self._group_with(cmd_name).get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return self._group_with(args[0] if args else "").resolve_command(
+            ctx, args
+        )  # It knows its commands: it says which one was meant.

@@ -9,30 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.blocking import BlockingPool
-
-if TYPE_CHECKING:
-    from magnetar.broker.admin.http_edge import HttpEdge
-    from magnetar.broker.admin.view import BrokerView
 
 _log = get_logger(__name__)
 
 _BACKLOG: Final = 128
 
 
-class LazyHttp:
-    """A listening HTTP socket, and behind it, once somebody connects, the admin API, metrics and health."""
+class Edge(Protocol):
+    """What serves HTTP."""
 
-    def __init__(self, broker: BrokerView, pool: BlockingPool) -> None:
-        self._broker = broker
+    async def start(self, listening: socket.socket) -> None: ...
+    async def close(self) -> None: ...
+
+
+class LazyHttp:
+    """A listening HTTP socket, and behind it, once somebody connects, what a service shows there."""
+
+    def __init__(self, load: Callable[[], Callable[[], Edge]], pool: BlockingPool) -> None:
+        """`load` imports the framework, in a thread, and returns what makes the edge on the event loop."""
+        self._load_edge = load
         self._pool = pool
         self._socket: socket.socket | None = None
         self._loading: asyncio.Task[None] | None = None
-        self._edge: HttpEdge | None = None
+        self._edge: Edge | None = None
 
     def start(self, host: str, port: int) -> int:
         """Listen; returns the port, which is another than `port` when that is 0. Raises OSError."""
@@ -47,13 +51,15 @@ class LazyHttp:
         listening, self._socket = self._socket, None
         if listening is None:
             return
-        if self._loading is None:
-            asyncio.get_running_loop().remove_reader(listening)
-        else:
-            await asyncio.wait([self._loading])
-        if self._edge is not None:
-            await self._edge.close()
-        listening.close()
+        try:
+            if self._loading is None:
+                asyncio.get_running_loop().remove_reader(listening)
+            else:
+                await asyncio.wait([self._loading])
+            if self._edge is not None:
+                await self._edge.close()
+        finally:
+            listening.close()  # also when nobody waits for the rest: the port is needed again
 
     def _first_connection(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -62,8 +68,8 @@ class LazyHttp:
 
     async def _load(self, listening: socket.socket) -> None:
         try:
-            module = await self._pool.run(lambda: import_module("magnetar.broker.admin.http_edge"))
-            self._edge = module.HttpEdge(self._broker)
+            make = await self._pool.run(self._load_edge)
+            self._edge = make()
             await self._edge.start(listening)
         except Exception:
             _log.exception("the HTTP port cannot be served")

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from magnetar.standalone.admin import admin
+from magnetar.standalone.command_line import CommandLine
 from magnetar.standalone.command_options import load_structlog_without_rich, run_service, service_options
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="magnetar", prog_name="magnetar")
 def main() -> None:
     """Magnetar: publish-subscribe messaging that speaks the protocol of Apache Pulsar."""
@@ -41,16 +41,43 @@ def standalone(data_dir: Path, **options: Any) -> None:
 
 @main.command()
 @service_options
-def broker(**options: Any) -> None:
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Run so many brokers, a process each; the second one's ports are one higher, and so on.",
+)
+@click.option("--worker", type=int, hidden=True)
+def broker(workers: int, worker: int | None, **options: Any) -> None:
     """Run a broker over bookies and etcd.
 
-    Needs clusterName and metadataStoreUrl; the first broker of a cluster serves, others stand by.
+    Needs clusterName and metadataStoreUrl. Clients connect to port 6650; HTTP is on port 8080, other brokers
+    and discoveries call port 6750. Brokers of a cluster share its topics.
     """
     load_structlog_without_rich()
+    if workers > 1 or worker is not None:
+        _run_workers(workers, worker, options)
     from magnetar.standalone.cluster_broker import ClusterBroker
     from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
     run_service("broker", ClusterBrokerConfig, ClusterBroker, options)
+
+
+def _run_workers(workers: int, worker: int | None, options: dict[str, Any]) -> None:
+    """Run all of them, or be one, and end the process."""
+    from magnetar.standalone.cluster_config import ClusterBrokerConfig
+
+    if worker is None:
+        from magnetar.standalone.workers import Workers
+
+        run_service("broker", ClusterBrokerConfig, lambda config: Workers(config, workers), options)
+    else:
+        from magnetar.standalone.worker import Worker
+
+        fields = {"worker": worker}
+        run_service("broker", ClusterBrokerConfig, lambda config: Worker(config, worker), options, fields)
 
 
 @main.command()
@@ -68,4 +95,57 @@ def bookie(**options: Any) -> None:
     run_service("bookie", BookieConfig, BookieProcess, options)
 
 
-main.add_command(admin)
+@main.command()
+@service_options
+def discovery(**options: Any) -> None:
+    """Run a discovery: where topics are served, and a way to brokers.
+
+    Needs clusterName and metadataStoreUrl. Clients connect to port 6650; HTTP on 8080 redirects to brokers.
+    """
+    load_structlog_without_rich()
+    from magnetar.discovery.config import DiscoveryConfig
+    from magnetar.standalone.discovery import DiscoveryProcess
+
+    run_service("discovery", DiscoveryConfig, DiscoveryProcess, options)
+
+
+@main.lazily
+def admin() -> click.Command:
+    from magnetar.standalone.admin import admin
+
+    return admin
+
+
+@main.lazily
+def completion() -> click.Command:
+    from magnetar.standalone.completion import completion
+
+    return completion
+
+
+@main.lazily
+def consume() -> click.Command:
+    from magnetar.standalone.consume import consume
+
+    return consume
+
+
+@main.lazily
+def doctor() -> click.Command:
+    from magnetar.standalone.doctor import doctor
+
+    return doctor
+
+
+@main.lazily
+def perf() -> click.Command:
+    from magnetar.standalone.perf import perf
+
+    return perf
+
+
+@main.lazily
+def produce() -> click.Command:
+    from magnetar.standalone.produce import produce
+
+    return produce

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,10 +37,14 @@ def run(
     overrides: Sequence[str],
     log_format: LogFormat,
     log_level: str,
+    log_fields: Mapping[str, object] | None = None,
 ) -> int:
-    """Serve what `make` gives for the loaded configuration until SIGTERM or SIGINT; returns the exit code."""
+    """Serve what `make` gives for the loaded configuration until SIGTERM or SIGINT; returns the exit code.
+
+    `log_fields` are in every line of the log.
+    """
     started = time.monotonic() - _age_s()
-    configure(log_format, log_level)
+    configure(log_format, log_level, fields=log_fields)
     try:
         loaded = load(settings_class, files=files, environ=os.environ, overrides=overrides)
         _warn(loaded)

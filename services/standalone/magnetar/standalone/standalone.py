@@ -124,7 +124,13 @@ class Standalone:
 
     async def _open_sockets(self, ledgers: ManagedLedgerContext) -> None:
         watch_process(self._opened)
-        front = BrokerFront(self._opened, self.config.broker, ledgers, self._pool)
+        front = BrokerFront(
+            self._opened,
+            self.config.broker,
+            ledgers,
+            self._pool,
+            metadata_url=f"sqlite:{self.config.metadata_path(self.data_dir)}",
+        )
         front.open_http()
         await front.open()
         self.broker, self.broker_url, self.http_url = front.broker, front.broker_url, front.http_url

@@ -1,0 +1,74 @@
+"""The pages about the command line, from the commands themselves: they cannot say what the code does not."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+
+def reference(root: click.Group, name: str) -> str:
+    """Every command that help lists, with its arguments and options, in Markdown."""
+    lines: list[str] = []
+    for path, command in _commands(root, (name,)):
+        lines += _section(path, command)
+    return "\n".join(lines) + "\n"
+
+
+def _commands(
+    command: click.Command, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=path[-1])
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None and not found.hidden:
+                yield from _commands(found, (*path, name))
+
+
+def _section(path: tuple[str, ...], command: click.Command) -> list[str]:
+    context = click.Context(command, info_name=path[-1])
+    shown = [option for option in _options(command) if not option.hidden]
+    if isinstance(command, click.Group):
+        lines = [f"{'#' * min(len(path) + 1, 4)} {' '.join(path)}", "", *_help(command), ""]
+    else:
+        arguments = [
+            each.make_metavar(context) for each in command.params if isinstance(each, click.Argument)
+        ]
+        usage = " ".join((*path, *arguments)) + (" [OPTIONS]" if shown else "")
+        lines = [f"**`{usage}`**", "", *_help(command), ""]
+    if shown:
+        lines += [*(_option(option, context) for option in shown), ""]
+    return lines
+
+
+def _options(command: click.Command) -> list[click.Option]:
+    return [each for each in command.params if isinstance(each, click.Option)]
+
+
+def _help(command: click.Command) -> list[str]:
+    """What stands behind a backspace is an example, as it is."""
+    parts = inspect.cleandoc(command.help or "").split("\n\n")
+    lines: list[str] = []
+    for part in parts:
+        if part.startswith("\b\n"):
+            lines += ["```", *part.split("\n")[1:], "```", ""]
+        else:
+            lines += [" ".join(part.split("\n")), ""]
+    return lines[:-1]
+
+
+def _option(option: click.Option, context: click.Context) -> str:
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    value = "" if option.is_flag else f" {option.make_metavar(context)}"
+    text = f"- {names}{value}: {option.help or ''}".rstrip(": ")
+    notes = ["has to be given"] if option.required else []
+    if option.multiple:
+        notes.append("may be repeated")
+    if option.show_default and option.default is not None and not option.is_flag:
+        default = option.default
+        shown = ", ".join(map(str, default)) if isinstance(default, tuple | list) else str(default)
+        notes.append(f"default `{shown}`")
+    return f"{text} ({'; '.join(notes)})" if notes else text

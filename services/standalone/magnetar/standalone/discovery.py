@@ -1,0 +1,91 @@
+"""`magnetar discovery` as a process: the front door of a cluster, and what every process here does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+
+from magnetar.common.errors import ConfigError, MagnetarError
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.open_store import open_metadata_store
+from magnetar.common.runtime.blocking import ThreadPool
+from magnetar.discovery.config import DiscoveryConfig
+from magnetar.discovery.discovery import Discovery
+from magnetar.standalone.broker_front import port_problems
+from magnetar.standalone.cannot_start import CannotStart, listed, reason
+from magnetar.standalone.lazy_http import Edge, LazyHttp
+from magnetar.standalone.process_watch import watch_process
+from magnetar.standalone.service import Address
+
+
+class DiscoveryProcess:
+    """Implements `service.Service`. Use it once: `start`, then `close`."""
+
+    def __init__(self, config: DiscoveryConfig) -> None:
+        self._config = config
+        self._opened = AsyncExitStack()
+        self._discovery: Discovery | None = None
+        self._http_port = 0
+
+    @property
+    def shutdown_timeout_ms(self) -> int:
+        return self._config.listener.shutdown_timeout_ms
+
+    @property
+    def addresses(self) -> Sequence[Address]:
+        assert self._discovery is not None, "it has started"
+        host = self._config.shown_host
+        return [
+            Address("clients", f"pulsar://{host}:{self._discovery.port}"),
+            Address("HTTP", f"http://{host}:{self._http_port}", "(to brokers; /metrics, /health)"),
+            Address("metadata", self._config.metadata.url),
+        ]
+
+    async def start(self) -> None:
+        """See `Service.start`. Waits while metadata is away; HTTP says so meanwhile."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """See `Service.close`."""
+        await self._opened.aclose()
+
+    async def _start(self) -> None:
+        config = self._config
+        problems = config.problems()
+        if problems:
+            raise ConfigError(listed("the configuration cannot be used", problems))
+        listener = config.listener
+        ports = {"servicePort": listener.service_port, "webServicePort": listener.web_service_port}
+        problems = port_problems(listener.bind_address, ports)
+        if problems:
+            raise CannotStart(listed("magnetar cannot start", problems))
+        try:
+            metadata = await open_metadata_store(config.metadata.url)
+        except MagnetarError as error:
+            raise CannotStart(listed("magnetar cannot start", [f"metadata: {error}"])) from error
+        self._opened.push_async_callback(metadata.close)
+        pool = ThreadPool(1, "http")
+        self._opened.callback(pool.close)
+        watch_process(self._opened)
+        keys = Keys(config.metadata.cluster_name)
+        self._discovery = discovery = Discovery(config, metadata, keys, random.SystemRandom())
+        http = LazyHttp(partial(_load_http, discovery), pool)
+        self._opened.push_async_callback(http.close)
+        self._opened.push_async_callback(discovery.close)
+        try:
+            self._http_port = http.start(listener.bind_address, listener.web_service_port)
+            await discovery.start()
+        except OSError as error:
+            raise CannotStart(listed("magnetar cannot start", [reason(error)])) from error
+
+
+def _load_http(discovery: Discovery) -> Callable[[], Edge]:
+    from magnetar.discovery.http.http_edge import HttpEdge
+
+    return partial(HttpEdge, discovery)

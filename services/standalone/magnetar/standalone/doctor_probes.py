@@ -1,0 +1,165 @@
+"""What `magnetar doctor` asks of a host and of a network; tests give answers of their own."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+TIMEOUT_S: Final = 5.0
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+SYNC_BYTES: Final = 4_096
+
+
+class Unreachable(Exception):
+    """Nobody answers; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """Of a GET. `seconds` is how long it took, `at_s` the wall time in the middle of it."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    seconds: float
+    at_s: float
+    url: str = ""
+    """Who answered, where that was another than was asked: whoever was asked sends on."""
+
+
+class Probes:
+    """Those of this host. Every method is quick or bounded in time."""
+
+    def http_get(self, url: str) -> HttpAnswer:
+        """Raises Unreachable."""
+        began, wall = time.monotonic(), time.time()
+        try:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+                status, headers, body = answer.status, dict(answer.headers), answer.read(BODY_BYTES_MAX)
+                answered = answer.url
+        except urllib.error.HTTPError as error:
+            with error:
+                status, headers, body = error.code, dict(error.headers), error.read(BODY_BYTES_MAX)
+                answered = error.url or url
+        except (OSError, HTTPException, ValueError) as error:
+            raise Unreachable(_reason(error)) from error
+        took = time.monotonic() - began
+        lowered = {name.lower(): value for name, value in headers.items()}
+        return HttpAnswer(status, lowered, body, took, wall + took / 2, "" if answered == url else answered)
+
+    def connect(self, host: str, port: int, *, tls: bool = False) -> float:
+        """How long a connection takes, in seconds. Raises Unreachable."""
+        began = time.monotonic()
+        try:
+            with socket.create_connection((host, port), timeout=TIMEOUT_S) as connection:
+                if tls:
+                    context = ssl.create_default_context()
+                    context.check_hostname = False
+                    context.verify_mode = ssl.CERT_NONE
+                    context.wrap_socket(connection, server_hostname=host).close()
+        except (OSError, UnicodeError) as error:  # The last: a host that can have no address.
+            raise Unreachable(_reason(error)) from error
+        return time.monotonic() - began
+
+    def port_is_free(self, port: int) -> bool:
+        """Whether a server could listen there."""
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind(("", port))
+            except OSError:
+                return False
+            return True
+
+    def sync_seconds(self, directory: Path, times: int) -> list[float]:
+        """How long it takes to make 4 KiB durable, each time anew. Raises OSError."""
+        path = directory / f".magnetar-doctor-{os.getpid()}"
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+        try:
+            found = []
+            for _ in range(times):
+                os.write(descriptor, bytes(SYNC_BYTES))
+                began = time.monotonic()
+                os.fdatasync(descriptor)
+                found.append(time.monotonic() - began)
+            return found
+        finally:
+            os.close(descriptor)
+            path.unlink()
+
+    def space(self, directory: Path) -> tuple[int, int]:
+        """(free bytes, all bytes). Raises OSError."""
+        usage = shutil.disk_usage(directory)
+        return usage.free, usage.total
+
+    def file_system(self, directory: Path) -> str:
+        """Its kind, as ext4 or tmpfs; empty where it cannot be known."""
+        kind, longest = "", -1
+        for line in (self.text("/proc/mounts") or "").splitlines():
+            parts = line.split()
+            mount = Path(parts[1])
+            inside = mount == directory or mount in directory.parents
+            if inside and len(parts[1]) >= longest:
+                kind, longest = parts[2], len(parts[1])
+        return kind
+
+    def file_limit(self) -> int:
+        """ulimit -n; a very large number where there is none."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return 1 << 62 if soft == resource.RLIM_INFINITY else soft
+
+    def memory(self) -> tuple[int, int] | None:
+        """(available bytes, all bytes) to this host or container; None where it cannot be known."""
+        lines = (line.split() for line in (self.text("/proc/meminfo") or "").splitlines())
+        found = {parts[0].rstrip(":"): int(parts[1]) * 1024 for parts in lines if len(parts) > 1}
+        if "MemAvailable" not in found or "MemTotal" not in found:
+            return None
+        available, total = found["MemAvailable"], found["MemTotal"]
+        limit = (self.text("/sys/fs/cgroup/memory.max") or "max").strip()
+        if limit.isdigit() and int(limit) < total:
+            used = int((self.text("/sys/fs/cgroup/memory.current") or "0").strip())
+            total = int(limit)
+            available = min(available, max(total - used, 0))
+        return available, total
+
+    def processors(self) -> int:
+        """Those that this process may use."""
+        affinity = getattr(os, "sched_getaffinity", None)
+        return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+    def text(self, path: str) -> str | None:
+        """A file of the kernel's, None where there is none."""
+        try:
+            return Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+
+    def installed(self, module: str, package: str) -> str | None:
+        """The version of a package whose module can be imported; None when it cannot."""
+        try:
+            import_module(module)
+            return version(package)
+        except (ImportError, PackageNotFoundError):
+            return None
+
+    def protobuf_kind(self) -> str:
+        """upb where protobuf is compiled."""
+        return str(import_module("google.protobuf.internal.api_implementation").Type())
+
+
+def _reason(error: Exception) -> str:
+    inner = getattr(error, "reason", None) or error
+    return str(getattr(inner, "strerror", None) or inner)

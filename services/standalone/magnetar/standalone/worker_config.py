@@ -1,0 +1,39 @@
+"""What one of several brokers on a machine is configured with: as the others, on ports of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from magnetar.standalone.cluster_config import ClusterBrokerConfig
+
+
+def worker_config(config: ClusterBrokerConfig, worker: int) -> ClusterBrokerConfig:
+    """The configuration of worker number `worker`, from 0: every port that is given, and so many more."""
+    listener = config.broker.listener
+    return replace(
+        config,
+        broker=replace(
+            config.broker,
+            listener=replace(
+                listener,
+                broker_service_port=_later(listener.broker_service_port, worker),
+                web_service_port=_later(listener.web_service_port, worker),
+                advertised_listeners=_listeners_later(listener.advertised_listeners, worker),
+            ),
+        ),
+        control=replace(config.control, port=_later(config.control.port, worker)),
+    )
+
+
+def _later(port: int, worker: int) -> int:
+    return port + worker if port else 0
+
+
+def _listeners_later(text: str, worker: int) -> str:
+    """advertisedListeners, every port so many higher; what is no listener is left for others to refuse."""
+    return ",".join(_listener_later(each.strip(), worker) for each in text.split(","))
+
+
+def _listener_later(text: str, worker: int) -> str:
+    before, _, port = text.rpartition(":")
+    return f"{before}:{int(port) + worker}" if port.isascii() and port.isdigit() else text
