@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.cluster.processes import Cluster
-from tests.integration.harness import temporary_directory
+from tests.cluster.whole_cluster import WholeCluster
+from tests.integration.harness import launched, temporary_directory
 
 NewCluster = Callable[..., Cluster]
 _failed = pytest.StashKey[bool]()
@@ -43,6 +44,28 @@ def new_cluster(request: pytest.FixtureRequest) -> Iterator[NewCluster]:
         print(f"kept for a look: {directory}")
     else:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(request: pytest.FixtureRequest) -> Iterator[WholeCluster]:
+    """Everything, for all tests of a module; what is started with is the module's BROKER_SETTINGS."""
+    directory = temporary_directory()
+    failed_before = request.session.testsfailed
+    settings = getattr(request.module, "BROKER_SETTINGS", None)
+    with WholeCluster.serving(directory / "cluster", broker_settings=settings) as cluster:
+        yield cluster
+    if request.session.testsfailed > failed_before:
+        print(f"kept for a look: {directory}")
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def whole_cluster(shared_cluster: WholeCluster) -> WholeCluster:
+    """etcd, three bookies, three brokers and two discoveries; all of them serve when a test begins."""
+    shared_cluster.mend()
+    launched.update({one.log_path: one for one in shared_cluster.processes})
+    return shared_cluster
 
 
 @pytest.fixture

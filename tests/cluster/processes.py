@@ -11,11 +11,14 @@ directory, one a process.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tests.etcd_server import EtcdServer
-from tests.integration.harness import MagnetarProcess, free_endpoint, free_ports
+from tests.integration.harness import HERE, MagnetarProcess, Place, free_endpoint, free_ports
 
 CLUSTER_NAME = "test"
 
@@ -25,15 +28,31 @@ SMALL_DISKS = {
 }
 """Settings of bookies in tests."""
 
+Placing = Callable[[str], Place]
+"""Says by its name where a process is to run."""
+
+
+def all_here(name: str) -> Place:
+    """Beside the tests."""
+    return HERE
+
 
 class BookieProcess(MagnetarProcess):
     """One `magnetar bookie`."""
 
-    def __init__(self, directory: Path, number: int, etcd_url: str, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        number: int,
+        etcd_url: str,
+        settings: Mapping[str, str],
+        placing: Placing = all_here,
+    ) -> None:
         port, http_port = free_ports(2)
         self.bookie_id = f"bookie-{number}"
-        self.address = f"127.0.0.1:{port}"
-        self.http_url = f"http://127.0.0.1:{http_port}"
+        place = placing(self.bookie_id)
+        self.address = f"{place.address}:{port}"
+        self.http_url = f"http://{place.address}:{http_port}"
         self.data_dir = directory / self.bookie_id
         super().__init__(
             directory,
@@ -44,26 +63,57 @@ class BookieProcess(MagnetarProcess):
                 "clusterName": CLUSTER_NAME,
                 "metadataServiceUri": etcd_url,
                 "bookieId": self.bookie_id,
+                "bindAddress": place.address,
                 "bookiePort": str(port),
                 "httpServerPort": str(http_port),
                 "ledgerDirectories": str(self.data_dir),
                 **settings,
             },
+            place=place,
         )
 
 
 class BrokerProcess(MagnetarProcess):
-    """One `magnetar broker`; healthy once it is the owner and serves."""
+    """One `magnetar broker`; healthy once it serves."""
 
-    def __init__(self, directory: Path, name: str, etcd_url: str, settings: Mapping[str, str]) -> None:
-        self.endpoint, ports = free_endpoint(CLUSTER_NAME)
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        etcd_url: str,
+        settings: Mapping[str, str],
+        placing: Placing = all_here,
+    ) -> None:
+        place = placing(name)
+        self.endpoint, ports = free_endpoint(CLUSTER_NAME, place.address)
         super().__init__(
             directory,
             name,
             ["broker"],
             f"{self.endpoint.http_url}/health",
-            {"clusterName": CLUSTER_NAME, "metadataStoreUrl": etcd_url, **ports, **settings},
+            {
+                "clusterName": CLUSTER_NAME,
+                "metadataStoreUrl": etcd_url,
+                **ports,
+                "bindAddress": place.address,
+                "magnetarControlPort": "0",
+                **settings,
+            },
+            place=place,
         )
+
+    def where(self, topic: str) -> str:
+        """The service URL of the broker that serves a topic, as this one says; "" when it cannot say."""
+        url = f"{self.endpoint.http_url}/lookup/v2/topic/{topic.replace('://', '/')}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as response:
+                return str(json.load(response)["brokerUrl"])
+        except (urllib.error.URLError, OSError):
+            return ""
+
+    def serves(self, topic: str) -> bool:
+        """Whether it says so."""
+        return self.where(topic) == self.endpoint.service_url
 
 
 class Cluster:
@@ -76,9 +126,12 @@ class Cluster:
         bookies: int = 3,
         bookie_settings: Mapping[str, str] | None = None,
         etcd_fsync: bool = False,
+        etcd: EtcdServer | None = None,
+        placing: Placing = all_here,
     ) -> None:
         self.directory = directory
-        self.etcd = EtcdServer(directory / "etcd", fsync=etcd_fsync)
+        self.etcd = etcd or EtcdServer(directory / "etcd", fsync=etcd_fsync)
+        self.placing = placing
         self.bookies: list[BookieProcess] = []
         self.brokers: list[BrokerProcess] = []
         self._bookie_settings = {**SMALL_DISKS, **(bookie_settings or {})}
@@ -109,14 +162,14 @@ class Cluster:
     def add_bookie(self) -> BookieProcess:
         """One more bookie, which is not started."""
         number = len(self.bookies) + 1
-        bookie = BookieProcess(self.directory, number, self.etcd.url, self._bookie_settings)
+        bookie = BookieProcess(self.directory, number, self.etcd.url, self._bookie_settings, self.placing)
         self.bookies.append(bookie)
         return bookie
 
     def broker(self, settings: Mapping[str, str] | None = None) -> BrokerProcess:
         """One more broker, which is not started."""
         name = f"broker-{len(self.brokers) + 1}"
-        broker = BrokerProcess(self.directory, name, self.etcd.url, settings or {})
+        broker = BrokerProcess(self.directory, name, self.etcd.url, settings or {}, self.placing)
         self.brokers.append(broker)
         return broker
 

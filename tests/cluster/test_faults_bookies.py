@@ -28,7 +28,8 @@ QUICK: Final = {
     "metadataStoreSessionTimeoutMillis": "2000",
     "magnetarAutoRecoverySessionTimeoutMs": "2000",
     "lostBookieRecoveryDelay": "1",
-    "openLedgerRereplicationGracePeriod": "2000",
+    # Well above what a writer on a busy machine may stand still: it is not gone.
+    "openLedgerRereplicationGracePeriod": "15000",
     "rwRereplicateBackoffMs": "200",
     "diskCheckInterval": "200",
     "magnetarLogFreeSpaceHeadroomBytes": "0",

@@ -38,6 +38,7 @@ OVER_BOOKIES = {
     "raw/test_partitions.py::test_a_subscription_misses_nothing_of_partitions_that_a_topic_grows",
     "raw/test_access_modes.py::test_the_epoch_survives_a_restart",
     "raw/test_termination.py::test_producers_are_disconnected_and_refused_for_ever",
+    "test_admin_deletion.py::test_a_server_killed_in_the_middle_leaves_all_of_a_namespace_or_nothing",
     "test_restart.py::test_acknowledged_messages_are_there_after_a_restart",
     "test_restart.py::test_nothing_whose_acknowledgement_was_confirmed_is_delivered_again",
     "test_restart.py::test_a_client_library_goes_on_by_itself",

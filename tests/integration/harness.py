@@ -135,12 +135,33 @@ def eventually(condition: Callable[[], bool], what: str, seconds_max: float = 40
         time.sleep(0.05)
 
 
+def gone(pid: int) -> bool:
+    """Whether a process has ended; whoever inherited it may not have looked at it yet."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
 def magnetar_command() -> list[str]:
     """The installed `magnetar` command beside the interpreter that runs the tests."""
     command = shutil.which("magnetar", path=str(Path(sys.executable).parent))
     if command is None:
         raise AssertionError(f"no 'magnetar' command beside {sys.executable}; run 'make setup'")
     return [command]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process runs: the address that it listens on, and the command that puts it there."""
+
+    address: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
+
+
+HERE = Place()
+"""Beside the tests, on loopback."""
 
 
 class MagnetarProcess:
@@ -158,9 +179,11 @@ class MagnetarProcess:
         health_url: str,
         settings: Mapping[str, str],
         environment: Mapping[str, str] | None = None,
+        place: Place = HERE,
     ) -> None:
         self.directory = directory
         self.name = name
+        self.place = place
         self.arguments = [*arguments]
         self.health_url = health_url
         self.settings = dict(settings)
@@ -186,7 +209,7 @@ class MagnetarProcess:
     def launch(self) -> None:
         """Start the process and wait for nothing."""
         assert not self.running, f"{self.name} is running already"
-        command = [*magnetar_command(), *self.arguments]
+        command = [*self.place.prefix, *magnetar_command(), *self.arguments]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         environment = {
@@ -306,10 +329,10 @@ class StandaloneServer(MagnetarProcess):
         self.arguments = ["standalone", "--data-dir", str(path)]
 
 
-def free_endpoint(cluster: str = "standalone") -> tuple[Endpoint, dict[str, str]]:
+def free_endpoint(cluster: str = "standalone", host: str = HERE.address) -> tuple[Endpoint, dict[str, str]]:
     """An endpoint on free ports, and the settings that make a broker listen there."""
     binary_port, web_port = free_ports(2)
-    endpoint = Endpoint(f"pulsar://127.0.0.1:{binary_port}", f"http://127.0.0.1:{web_port}", cluster)
+    endpoint = Endpoint(f"pulsar://{host}:{binary_port}", f"http://{host}:{web_port}", cluster)
     return endpoint, {"brokerServicePort": str(binary_port), "webServicePort": str(web_port)}
 
 

@@ -31,26 +31,24 @@ class Reply:
         return str(self.json["reason"])
 
 
+REDIRECTS_MAX = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Calls of one broker's admin API; paths begin behind /admin/v2."""
+    """Calls of one broker's admin API; paths begin behind /admin/v2. Sent on, they go on."""
 
     endpoint: Endpoint
 
     def call(self, method: str, path: str, body: Any = NOTHING) -> Reply:
         data = None if body is NOTHING else body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"{self.endpoint.http_url}/admin/v2{path}",
-            data=data,
-            method=method,
-            headers={"Content-Type": "application/json"},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=20) as response:
-                return Reply(response.status, response.read(), dict(response.headers))
-        except urllib.error.HTTPError as error:
-            with error:
-                return Reply(error.code, error.read(), dict(error.headers))
+        url = f"{self.endpoint.http_url}/admin/v2{path}"
+        for _ in range(REDIRECTS_MAX):
+            reply = _exchange(method, url, data)
+            if reply.status != 307:
+                return reply
+            url = reply.headers["Location"]
+        raise AssertionError(f"{method} {path} was sent on {REDIRECTS_MAX} times, at last to {url}")
 
     def get(self, path: str) -> Any:
         """The JSON of an answer with status 200; None when it has no body."""
@@ -75,3 +73,14 @@ class Rest:
         self.do("PUT", f"/tenants/{tenant}", {"allowedClusters": [self.endpoint.cluster]})
         self.do("PUT", f"/namespaces/{tenant}/ns", policies)
         return f"{tenant}/ns"
+
+
+def _exchange(method: str, url: str, data: bytes | None) -> Reply:
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, data=data, method=method, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return Reply(response.status, response.read(), dict(response.headers))
+    except urllib.error.HTTPError as error:
+        with error:
+            return Reply(error.code, error.read(), dict(error.headers))

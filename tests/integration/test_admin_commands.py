@@ -12,6 +12,7 @@ from typing import Any
 import pulsar
 import pytest
 from click.testing import CliRunner, Result
+from magnetar.standalone.admin_namespace_placement import COMMANDS
 from magnetar.standalone.main import main
 
 from tests.integration.clients import publish
@@ -133,11 +134,55 @@ NAMESPACE_VERBS = {
 }
 
 
+OFFLOAD = {
+    "offloadersDirectory": "./offloaders",
+    "managedLedgerOffloadDriver": "aws-s3",
+    "managedLedgerOffloadMaxThreads": 2,
+    "managedLedgerOffloadPrefetchRounds": 1,
+    "managedLedgerOffloadThresholdInBytes": 10 << 30,
+    "managedLedgerOffloadDeletionLagInMillis": 10_800_000,
+    "managedLedgerExtraConfigurations": {},
+    "s3ManagedLedgerOffloadBucket": "b1",
+    "s3ManagedLedgerOffloadMaxBlockSizeInBytes": 128 << 20,
+    "s3ManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
+    "s3ManagedLedgerOffloadRoleSessionName": "pulsar-s3-offload",
+    "gcsManagedLedgerOffloadMaxBlockSizeInBytes": 128 << 20,
+    "gcsManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
+    "s3Driver": True,
+    "gcsDriver": False,
+    "fileSystemDriver": False,
+}
+
+NAMESPACE_VERBS |= {
+    "compaction-threshold": ("-t 10M", 10 << 20),
+    "offload-policies": ("-d aws-s3 -b b1 -oat 10G -oae 3h -mbs 128M", OFFLOAD),
+    "dispatcher-pause-on-ack-state-persistent": ("", True),
+    "is-allow-auto-update-schema": ("--disable", False),
+    "schema-compatibility-strategy": ("-c FORWARD", "FORWARD"),
+    "schema-autoupdate-strategy": ("--disabled", "AutoUpdateDisabled"),
+    "schema-validation-enforce": ("-e", True),
+    "subscription-auth-mode": ("-m Prefix", "Prefix"),
+    "replicator-dispatch-rate": (
+        "-md 10 -bd 1K -dt 2",
+        {
+            "dispatchThrottlingRateInMsg": 10,
+            "dispatchThrottlingRateInByte": 1024,
+            "relativeToPublishRate": False,
+            "ratePeriodInSecond": 2,
+        },
+    ),
+}
+
+ELSEWHERE = {"offload-threshold", "offload-deletion-lag", "resource-group", "entry-filters", "property"}
+"""Tested with what else is done to namespaces."""
+
+
 def test_every_policy_of_a_namespace_has_its_three_verbs(
     run: Run, asked: Callable[[str], Any], rest: Rest
 ) -> None:
     verbs = set(re.findall(r"^  set-([\w-]+)", run("namespaces --help"), re.MULTILINE))
-    assert verbs == {*NAMESPACE_VERBS, "backlog-quota", "properties"}
+    placement = {str(each.name).removeprefix("set-") for each in COMMANDS}  # tested with the cluster's
+    assert verbs - placement - ELSEWHERE == {*NAMESPACE_VERBS, "backlog-quota", "properties"}
     namespace = rest.new_namespace()
     for verb, (options, value) in NAMESPACE_VERBS.items():
         unset = asked(f"namespaces get-{verb} {namespace}")

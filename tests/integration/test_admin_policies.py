@@ -65,7 +65,11 @@ NAMESPACE_POLICIES: dict[str, Any] = {
 }
 """Each with a value that a recorded answer has."""
 
-UNSET_NAMESPACE: dict[str, Any] = {"encryptionRequired": False, "subscriptionTypesEnabled": []}
+UNSET_NAMESPACE: dict[str, Any] = {
+    "encryptionRequired": False,
+    "maxTopicsPerNamespace": 0,
+    "subscriptionTypesEnabled": [],
+}
 """What is said where it is not set; nothing otherwise."""
 
 NOT_DELETED = {"deduplicationSnapshotInterval", "encryptionRequired"}
@@ -265,6 +269,12 @@ def test_a_topics_backlog_must_fit_into_the_retention_that_holds_for_it(rest: Re
             "[defaultNumPartitions] cannot be less than 1 for partition type.",
         ),
         ("autoTopicCreation", {"allowAutoTopicCreation": True, "topicType": "x"}, 412, "topic type"),
+        ("autoTopicCreation", {"allowAutoTopicCreation": []}, 400, "true or false"),
+        ("autoTopicCreation", {"allowAutoTopicCreation": 0}, 400, "true or false"),
+        ("dispatchRate", {"ratePeriodInSecond": -1}, 400, "ratePeriodInSecond must be 0 or more"),
+        ("maxProducersPerTopic", b"1" + b"0" * 400, 400, "out of range"),
+        ("messageTTL", b"NaN", 400, "not JSON"),
+        ("messageTTL", b"1e999", 400, "not JSON"),
         ("inactiveTopicPolicies", {**INACTIVE, "inactiveTopicDeleteMode": "never"}, 400, "one of"),
         ("subscriptionTypesEnabled", ["Sharded"], 400, "'Sharded' is not one of"),
         ("subscriptionTypesEnabled", [{}], 400, "is not one of"),

@@ -47,7 +47,12 @@ def test_the_life_of_a_tenant(rest: Rest) -> None:
             "Cluster [nope] is not in the list",
         ),
         ("/namespaces/public/x", {"bundles": {"numBundles": 100_000}}, 412, "bundles"),
-        ("/namespaces/public/x", {"bundles": {"boundaries": ["0x00000000", "0x10000000"]}}, 412, "equal"),
+        (
+            "/namespaces/public/x",
+            {"bundles": {"boundaries": ["0x00000000", "0x10000000"]}},
+            412,
+            "0xffffffff",
+        ),
         ("/namespaces/public/x", {"retention_policies": {"retentionTimeInMinutes": "long"}}, 400, "whole"),
         ("/namespaces/public/x", ["policies"], 400, "object"),
     ],

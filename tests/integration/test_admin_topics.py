@@ -254,6 +254,17 @@ def test_backlogs_are_skipped_expired_and_read_again(
     assert backlog(rest, path, "s") == 3
     rest.do("POST", f"{path}/all_subscription/expireMessages/0")
     assert backlog(rest, path, "s") == 0
+    shown = rest.get(f"{path}/stats")["subscriptions"]["s"]
+    assert shown["totalMsgExpired"] == 10
+    assert shown["lastExpireTimestamp"] > 0
+    rest.do("POST", f"{sub}/resetcursor", "earliest")
+    assert backlog(rest, path, "s") == 10
+    rest.do("POST", f"{sub}/expireMessages", {"ledgerId": ids[0].ledger_id(), "entryId": 1})
+    assert backlog(rest, path, "s") == 8
+    assert rest.get(f"{path}/stats")["subscriptions"]["s"]["totalMsgExpired"] == 12
+    rest.do("POST", f"{sub}/resetcursor", "latest")
+    assert backlog(rest, path, "s") == 0
+    assert "latest" in rest.refused(400, "POST", f"{sub}/resetcursor", "sometime")
     rest.refused(400, "POST", f"{sub}/skip/many")
     rest.refused(400, "POST", f"{sub}/resetcursor", {"ledgerId": "1"})
 

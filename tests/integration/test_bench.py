@@ -92,6 +92,14 @@ def test_footprint_is_that_of_a_small_process() -> None:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("our_contract")
+def test_a_discovery_answers_lookups_and_carries_connections() -> None:
+    figures = run_bench("discovery", "--connections=2", "--idle=50", "--seconds=0.5")
+    assert figures["lookups/s"] > 0
+    assert 0 < figures["one at a time p50 ms"] <= figures["one at a time p99 ms"]
+    assert figures["RSS MB with 50 to a broker"] > 0
+    assert figures["carried MB/s"] > 0
+
+
 def test_a_run_without_apache_pulsar_says_so_and_judges_what_it_can() -> None:
     loads = ["rate-2000", "holes"]
     command = [sys.executable, "-m", "bench", "--quick", "--only", *loads]

@@ -307,7 +307,7 @@ def test_schemas_survive_a_restart(
 
 def test_a_second_server_on_the_same_data_refuses_to_start(server: StandaloneServer) -> None:
     if not isinstance(server, StandaloneServer):
-        pytest.skip("a broker has no data directory; tests/cluster has a second broker stand by")
+        pytest.skip("a broker has no data directory; tests/cluster has another broker take over")
     command = [*magnetar_command(), "standalone", "--data-dir", str(server.data_dir)]
     command += ["--set", "brokerServicePort=0", "--set", "webServicePort=0"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)

@@ -171,3 +171,13 @@ def test_a_partitioned_topic_as_a_whole(rest: Rest, client: pulsar.Client, names
     assert shown["subscriptions"]["s"]["lastConsumedTimestamp"] == latest
     assert near_now(latest)
     check("partitioned internal", rest.get(f"{path}/partitioned-internalStats"))
+
+
+def test_a_partitioned_topic_of_which_nothing_is_there_yet_has_every_figure(
+    rest: Rest, namespace: str
+) -> None:
+    path = f"/non-persistent/{namespace}/parts"
+    rest.do("PUT", f"{path}/partitions", 3)
+    shown = rest.get(f"{path}/partitioned-stats")
+    check("partitioned topic", shown, besides=OLDEST)
+    assert (shown["msgInCounter"], shown["msgRateIn"], shown["partitions"]) == (0, 0.0, {})

@@ -29,6 +29,31 @@ def test_links_between_documents_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_into_documents_name_their_headings(page: Path) -> None:
+    """As GitHub makes anchors of headings: lower case, punctuation away, spaces are hyphens."""
+    text = page.read_text(encoding="utf-8")
+    broken = []
+    for target, anchor in re.findall(r"\]\(([^)#\s]*\.md|)#([^)]+)\)", text):
+        if "://" in target:
+            continue
+        named = (page.parent / target if target else page).read_text(encoding="utf-8")
+        headings = re.findall(r"^#+ (.+)$", named, re.MULTILINE)
+        if anchor not in {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}:
+            broken.append(f"{target}#{anchor}")
+    assert broken == []
+
+
+def test_documented_benchmarks_exist() -> None:
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"python -m bench\.(\w+)", page.read_text(encoding="utf-8"))
+    }
+    assert {name for name in named if not (ROOT / "bench" / f"{name}.py").exists()} == set()
+    assert len(named) >= 5
+
+
 def test_documented_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))

@@ -19,6 +19,7 @@ from magnetar.ledger.managed_ledger import (
     open_managed_ledger,
 )
 
+from tests.simulation.killed import kill
 from tests.simulation.managed_ledger_workload import CONFIG, TOPIC
 from tests.simulation.power_loss import KEYS, Process, cut_everywhere
 
@@ -56,7 +57,7 @@ class DeduplicationWorkload:
                 ledger.deduplication.save()
             await asyncio.sleep(rng.choice((0, 0.001, 0.01, 0.03)))
             if step == 20:
-                process.world.kill()
+                kill(process, ledger)
                 ledger = await self.load(process, create=False)
                 await self.recover(ledger)
                 await ledger.deduplication.keep(self.snapshot, ledger.flush_cursors)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from magnetar.common.wire import pulsar_pb2 as pb
 
@@ -61,13 +61,17 @@ class RawConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     @classmethod
-    async def connect(cls, endpoint: Endpoint) -> RawConnection:
-        """A connection after Connected."""
+    async def connect(cls, endpoint: Endpoint, seconds_max: float = ANSWER_SECONDS_MAX) -> Self:
+        """A connection after Connected. Raises OSError, which TimeoutError is one of, or Ended."""
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+        async with asyncio.timeout(seconds_max):
             _, connection = await loop.create_connection(cls, endpoint.host, endpoint.port)
-            connection.send("connect", client_version="soak", protocol_version=PROTOCOL_VERSION)
-            await connection._connected
+            try:
+                connection.send("connect", client_version="soak", protocol_version=PROTOCOL_VERSION)
+                await connection._connected
+            except BaseException:
+                connection.abort()
+                raise
         return connection
 
     def next_id(self) -> int:
@@ -80,7 +84,7 @@ class RawConnection(asyncio.Protocol):
         self.send_bytes(simple_frame(name, **fields))
 
     def send_bytes(self, data: bytes) -> None:
-        if self.open:
+        if self.open and not self._transport.is_closing():
             self._transport.write(data)
 
     async def ask(self, name: str, **fields: Any) -> Frame:
@@ -166,7 +170,7 @@ class RawConnection(asyncio.Protocol):
         if not self.open:
             return
         self.open = False
-        for waiting in self._waiting.values():
+        for waiting in (self._connected, *self._waiting.values()):
             if not waiting.done():
                 waiting.set_exception(Ended())
         for handlers in (*self.consumers.values(), *self.producers.values()):

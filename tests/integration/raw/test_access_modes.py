@@ -16,7 +16,7 @@ WAITING: dict[str, Any] = {"producer_access_mode": "WaitForExclusive"}
 
 def ask(c: Line, topic: str, producer_id: int = 1, **fields: Any) -> int:
     """Producer, leaving the answer to the caller."""
-    return c.request("producer", topic=topic, producer_id=producer_id, **fields)
+    return c.ask_producer(topic, producer_id, **fields)
 
 
 def refused(c: Line, topic: str, error: str, producer_id: int = 9, **fields: Any) -> None:

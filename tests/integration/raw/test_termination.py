@@ -17,7 +17,7 @@ def terminate(endpoint: Endpoint, topic: str) -> tuple[int, int]:
 
 
 def refuse_producer(c: Line, topic: str) -> None:
-    c.expect_error(c.request("producer", topic=topic, producer_id=9), "TopicTerminatedError")
+    c.expect_error(c.ask_producer(topic, 9), "TopicTerminatedError")
 
 
 def test_producers_are_disconnected_and_refused_for_ever(server: StandaloneServer, topic: str) -> None:

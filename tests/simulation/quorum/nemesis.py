@@ -76,6 +76,8 @@ class Nemesis:
             bookie.disk.capacity = 1 << 40
             bookie.disk.faults.sync_errors.clear()
             bookie.down_s = (0.05, 0.1)
+            if bookie.process is not None:
+                bookie.process.spare()
             bookie.start()
 
     # --- kinds ---

@@ -1,0 +1,53 @@
+"""Faults on a whole cluster under traffic: seconds of what `make chaos` does for minutes.
+
+Bounds are those of a machine that has much else to do: what is promised of time is for `make chaos`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+
+import pytest
+
+from tests.chaos.chaos import Load, Outcome, run
+from tests.chaos.chaos_cluster import ChaosCluster
+from tests.chaos.faults import LEASE_S, Fault, faults, pairs, partitions
+from tests.chaos.network import why_impossible
+from tests.integration.harness import temporary_directory
+
+TOPICS = 20
+PAUSE_S = LEASE_S + 3.0
+ETCD_S = LEASE_S + 5.0
+IDLE_S_MAX = 30.0
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def struck(chosen: Sequence[Fault], seed: int, *, own_network: bool = False) -> Outcome:
+    """Fails with everything that was broken."""
+    directory = temporary_directory()
+    load = Load(seed, 0.0, TOPICS, idle_s_max=IDLE_S_MAX, library_topics=2, quiet=False)
+    with ChaosCluster.up(directory, partitions=own_network) as cluster:
+        outcome = run(cluster, load, chosen, print)
+        logs = [one.log_tail()[-2_000:] for one in cluster.brokers] if outcome.violations else []
+    if outcome.violations:
+        told = "\n".join(outcome.violations[:20])
+        pytest.fail("\n".join([told, *logs, f"kept for a look: {directory}"]))
+    shutil.rmtree(directory, ignore_errors=True)
+    assert len(outcome.struck) == len(chosen)
+    assert all(counts["confirmed"] > 0 for counts in outcome.by_kind.values())
+    assert all(counts["owners"] > counts["topics"] for counts in outcome.by_kind.values()) or own_network
+    return outcome
+
+
+def test_every_kind_of_process_is_killed_and_stopped_and_nothing_confirmed_is_lost_or_reordered() -> None:
+    outcome = struck([*faults(PAUSE_S, ETCD_S), *pairs(PAUSE_S)[:1]], seed=1)
+    assert outcome.counts["left a silent broker"] > 0
+    assert all(counts["once"] > 0 for counts in outcome.by_kind.values()), "duplicates are looked for"
+
+
+def test_brokers_that_are_cut_off_lose_nothing_and_reorder_nothing() -> None:
+    if reason := why_impossible():
+        pytest.skip(reason)
+    struck(partitions(PAUSE_S), seed=2, own_network=True)

@@ -1,0 +1,179 @@
+"""`magnetar produce`, `consume` and `perf` against a running broker, beside the PyPI client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pulsar
+import pytest
+from click.testing import CliRunner, Result
+from magnetar.client.client import Client, ClientOptions
+from magnetar.client.consumer import Consumer
+from magnetar.client.messages import MessageId, Outgoing
+from magnetar.client.partition_consumer import ConsumerOptions
+from magnetar.client.partition_producer import ProducerOptions
+from magnetar.client.producer import Producer
+from magnetar.standalone.main import main
+
+from tests.integration.clients import drain, publish, receive
+from tests.integration.conftest import Server
+from tests.integration.harness import Endpoint, free_ports
+from tests.integration.rest import Rest
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(endpoint: Endpoint) -> Run:
+    """Runs a command of `magnetar` in this process."""
+
+    def act(*arguments: str, url: str = endpoint.service_url, code: int = 0) -> Result:
+        done = CliRunner().invoke(main, [*arguments, "--url", url])
+        assert done.exit_code == code, (arguments, done.output, done.exception)
+        return done
+
+    return act
+
+
+def consumed(run: Run, topic: str, count: int, *more: str) -> list[dict[str, Any]]:
+    done = run("consume", topic, "-s", "cli", "-p", "earliest", "-n", str(count), "--json", *more)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_what_is_produced_is_what_other_clients_receive(run: Run, client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    done = run("produce", topic, "-m", "a,b", "-m", "c", "-k", "key", "-p", "x=1,y=2", "-n", "2")
+    assert "6 messages successfully produced" in done.stderr
+    first = receive(consumer)
+    assert (first.data(), first.partition_key(), first.properties()) == (b"a", "key", {"x": "1", "y": "2"})
+    consumer.acknowledge(first)
+    assert drain(consumer, 5) == [b"b", b"c", b"a", b"b", b"c"]
+
+
+def test_what_other_clients_publish_is_consumed_once(run: Run, client: pulsar.Client, topic: str) -> None:
+    producer = client.create_producer(topic, compression_type=pulsar.CompressionType.ZLib)
+    producer.send(b"compressed", properties={"a": "b"}, partition_key="k")
+    producer.close()
+    chunked = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
+    chunked.send(b"x" * 6_000_000)
+    first, second = consumed(run, topic, 2)
+    assert (first["content"], first["key"], first["properties"]) == ("compressed", "k", {"a": "b"})
+    assert len(second["content"]) == 6_000_000
+    chunked.send(b"last")
+    (last,) = consumed(run, topic, 1)
+    assert last["content"] == "last"
+
+
+def test_of_a_batch_only_what_was_shown_is_acknowledged(run: Run, client: pulsar.Client, topic: str) -> None:
+    client.subscribe(topic, "cli").close()
+    run("produce", topic, "-m", "a,b,c,d")
+    assert [each["content"] for each in consumed(run, topic, 1)] == ["a"]
+    assert [each["content"] for each in consumed(run, topic, 3)] == ["b", "c", "d"]
+
+
+def test_partitioned_topics_and_patterns(run: Run, rest: Rest, namespace: str) -> None:
+    topic = f"persistent://{namespace}/parted"
+    rest.do("PUT", f"/persistent/{namespace}/parted/partitions", 3)
+    run("produce", topic, "-m", "x", "-n", "30", "-db")
+    run("produce", topic, "-m", "y", "-n", "5", "-k", "one-key")
+    messages = consumed(run, topic, 35)
+    assert len({each["topic"] for each in messages if each["content"] == "x"}) == 3
+    assert len({each["topic"] for each in messages if each["content"] == "y"}) == 1
+    run("produce", f"persistent://{namespace}/other", "-m", "z")
+    found = consumed(run, f"{namespace}/(parted|oth.*)", 36, "--regex", "-s", "all", "-t", "shared")
+    assert sorted(each["content"] for each in found) == ["x"] * 30 + ["y"] * 5 + ["z"]
+
+
+def test_text_is_as_pulsar_client_shows_it(run: Run, client: pulsar.Client, topic: str) -> None:
+    publish(client, topic, [b"\xff\x00"])
+    done = run("consume", topic, "-s", "s", "-p", "Earliest", "--hex")
+    assert done.stdout == "----- got message -----\nkey:[null], properties:[], content:ff00\n"
+
+
+def test_errors_say_what_to_do_next(run: Run, client: pulsar.Client, topic: str) -> None:
+    client.subscribe(topic, "s")
+    assert "--subscription-name" in run("consume", topic, "-s", "s", code=1).stderr
+    assert "too many '/'" in run("produce", "a/b/c/d", "-m", "x", code=1).stderr
+    assert "give --messages" in run("produce", topic, code=2).stderr
+    (port,) = free_ports(1)
+    assert (
+        "start a broker" in run("produce", topic, "-m", "x", url=f"pulsar://127.0.0.1:{port}", code=3).stderr
+    )
+    assert "larg" in run("produce", topic, "-m", "x" * 6_000_000, code=1).stderr.replace("at most", "larger")
+
+
+def test_perf_measures_both_ways(run: Run, topic: str) -> None:
+    done = run("perf", "produce", topic, "-r", "0", "-m", "2000", "-s", "10", "--json")
+    figures = json.loads(done.stdout)
+    assert (figures["messages"], figures["bytes"]) == (2_000, 20_000)
+    assert 0 < figures["latencyMs"]["p50"] <= figures["latencyMs"]["max"]
+    done = run("perf", "consume", topic, "-sp", "Earliest", "-m", "2000", "--json")
+    assert json.loads(done.stdout)["messages"] >= 2_000
+    done = run("perf", "produce", topic, "-r", "1000", "-time", "0.2", "-mk", "random")
+    assert "latencyMs p99.9\t" in done.stdout
+
+
+def test_producers_and_consumers_follow_their_topic(endpoint: Endpoint, rest: Rest, topic: str) -> None:
+    """Unloading closes both; nothing is lost, and order is kept."""
+    unload = topic.replace("://", "/")
+
+    async def scenario() -> list[bytes]:
+        client = Client(ClientOptions(service_url=endpoint.service_url))
+        sent: list[MessageId] = []
+        options = ConsumerOptions(subscription="s", earliest=True)
+        consumer = await Consumer.open(client, [topic], options)
+        producer = await Producer.open(client, topic, ProducerOptions(), lambda tags, at: sent.append(at))
+        received: list[bytes] = []
+        try:
+            for number in range(300):
+                await producer.send(Outgoing(b"%d" % number))
+                if number % 100 == 50:
+                    await asyncio.to_thread(rest.do, "PUT", f"/{unload}/unload")
+            await producer.flush()
+            while len(set(received)) < 300:
+                message = await asyncio.wait_for(consumer.receive(), 30)
+                received.append(message.payload)
+                consumer.ack(message)
+        finally:
+            await producer.close()
+            await consumer.close()
+            await client.close()
+        return received
+
+    received = asyncio.run(scenario())
+    assert sorted(set(received), key=int) == [b"%d" % number for number in range(300)]
+    assert list(dict.fromkeys(received)) == sorted(set(received), key=int)
+
+
+def test_producers_and_consumers_come_back_after_a_restart(server: Server, topic: str) -> None:
+    """What was not confirmed is sent again, what was not acknowledged is delivered again."""
+
+    async def scenario() -> list[bytes]:
+        client = Client(ClientOptions(service_url=server.endpoint.service_url))
+        sent: list[MessageId] = []
+        consumer = await Consumer.open(client, [topic], ConsumerOptions(subscription="s", earliest=True))
+        producer = await Producer.open(client, topic, ProducerOptions(), lambda tags, at: sent.append(at))
+        received: list[bytes] = []
+        try:
+            for payload in (b"before", b"after"):
+                await producer.send(Outgoing(payload))
+                await producer.flush()
+                while payload not in received:
+                    message = await asyncio.wait_for(consumer.receive(), 30)
+                    consumer.ack(message)
+                    received.append(message.payload)
+                if payload == b"before":
+                    await asyncio.to_thread(server.stop)
+                    await asyncio.to_thread(server.start)
+        finally:
+            await producer.close()
+            await consumer.close()
+            await client.close()
+        return received
+
+    received = asyncio.run(scenario())
+    # An acknowledgement of the last moment may be lost with the connection.
+    assert list(dict.fromkeys(received)) == [b"before", b"after"]
