@@ -10,7 +10,7 @@ SOURCES := $(wildcard libs services bench proto/generate.py docs/generate.py too
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast test-full test-over-bookies lint fmt proto docs lock bench bench-storage sim soak check clean distclean
+.PHONY: help setup run cluster test test-fast test-full test-over-bookies lint fmt proto docs lock bench bench-storage sim soak chaos check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -22,6 +22,9 @@ setup: ## make .venv from nothing but python3 (3.11 or newer); instant when noth
 
 run: setup ## start standalone on 6650 and 8080, data in ./data: make run ARGS="--data-dir DIR"
 	@exec $(BIN)/magnetar standalone $(ARGS)
+
+cluster: setup ## a whole cluster as local processes, data in ./data/cluster: make cluster ARGS="--help"
+	@exec $(BIN)/python -m tools.local_cluster $(ARGS)
 
 test: setup ## the default tests, at most 20 minutes on two cores: make test ARGS="-k cursor"
 	@$(BIN)/python tools/run_tests.py all -m "not full" $(ARGS)
@@ -50,7 +53,7 @@ fmt: setup ## format, and mend what ruff can mend
 proto: setup ## generate the Python code of the .proto files
 	$(BIN)/python proto/generate.py
 
-docs: setup ## write the generated pages: docs/configuration.md and docs/metrics.md
+docs: setup ## write what is generated: docs/configuration.md, docs/metrics.md and the reference in docs/admin.md
 	$(BIN)/python docs/generate.py
 
 lock: setup ## resolve the packages anew and pin them with hashes in requirements.txt
@@ -70,6 +73,9 @@ sim: setup ## the simulation under more seeds or one: make sim SEEDS=1000, make 
 
 soak: setup ## 200 topics of all subscription types under churn, 10 minutes: make soak ARGS="--minutes 1 --seed 7"
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+chaos: setup ## a cluster whose processes are killed, paused and cut off, 10 minutes: make chaos ARGS="--minutes 1 --seed 7"
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 check: lint test-fast ## lint and the fast tests: what a commit should pass
 

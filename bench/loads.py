@@ -94,9 +94,11 @@ class AtRate:
     rate: float
     seconds: float
     consume: bool = True
+    topic: str = ""
+    """A fresh one when empty."""
 
     def __call__(self, target: Target) -> Measured:
-        topic = new_topic()
+        topic = self.topic or new_topic()
         consumer = Connection(target.service_url) if self.consume else None
         if consumer is not None:
             consumer.subscribe(topic)

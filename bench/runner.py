@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
+from bench.admin_scale import AdminScale
 from bench.brokers import APACHE_PULSAR, MAGNETAR, ApachePulsar, Broker, Magnetar, first_acknowledgement
 from bench.figures import histogram_quantile
 from bench.footprint import idle
@@ -19,6 +20,7 @@ from bench.loads import IdleTopics, MakeHoles, Measure, Measured, Produce, Resto
 from bench.progress import Steps
 from bench.results import Results
 from bench.scenarios import (
+    ADMIN_SCALE,
     AFTER,
     HOLES,
     IDLE,
@@ -77,7 +79,7 @@ class Run:
         self.scale = scale
         self.results = results
         self.paired = [one for one in paired_scenarios(scale) if not only or one.key in only]
-        self.alone = [one for one in (IDLE_TOPICS, HOLES) if not only or one.key in only]
+        self.alone = [one for one in (IDLE_TOPICS, ADMIN_SCALE, HOLES) if not only or one.key in only]
         self.starts = scale.starts if not only or {START.key, IDLE.key} & only else 1
         self._only = only
         self._make: dict[str, Callable[[], Broker]] = {MAGNETAR: Magnetar}
@@ -89,7 +91,8 @@ class Run:
     def step_count(self) -> int:
         each = len(self._make)
         paired = self.starts * each + 1 + each + self.scale.rounds * len(self.paired) * each
-        return (paired if self.paired else 0) + 2 * len(self.alone)
+        alone = sum(1 if scenario is ADMIN_SCALE else 2 for scenario in self.alone)
+        return (paired if self.paired else 0) + alone
 
     def execute(self, steps: Steps) -> None:
         try:
@@ -190,6 +193,8 @@ class Run:
             broker.server.start()
             if scenario is IDLE_TOPICS:
                 self._measure_idle_topics(broker, steps)
+            elif scenario is ADMIN_SCALE:
+                self._measure_admin_scale(broker, steps)
             else:
                 self._measure_holes(broker, steps)
         finally:
@@ -213,6 +218,11 @@ class Run:
                 "bytes per topic, loaded after a restart": loaded["bytes per topic"],
             },
         )
+
+    def _measure_admin_scale(self, broker: Magnetar, steps: Steps) -> None:
+        load = AdminScale(self.scale.admin_topics, self.scale.admin_topics // 10, self.scale.seconds)
+        steps.begin(f"{load.topics:,} topics: figures of them")
+        self.results.add(ADMIN_SCALE.key, MAGNETAR, run_apart(load, broker.target).figures)
 
     def _measure_holes(self, broker: Magnetar, steps: Steps) -> None:
         topic = new_topic()

@@ -28,6 +28,7 @@ class Scale:
     backlog: int
     backlog_topics: int
     idle_topics: int
+    admin_topics: int
     holes: int
     random_acks: int
     delayed: int
@@ -44,6 +45,7 @@ FULL: Final = Scale(
     backlog=200_000,
     backlog_topics=1_000,
     idle_topics=50_000,
+    admin_topics=10_000,
     holes=1_000_000,
     random_acks=1_000_000,
     delayed=100_000,
@@ -58,6 +60,7 @@ QUICK: Final = Scale(
     backlog=50_000,
     backlog_topics=250,
     idle_topics=2_000,
+    admin_topics=1_000,
     holes=50_000,
     random_acks=50_000,
     delayed=10_000,
@@ -229,6 +232,26 @@ IDLE_TOPICS: Final = Scenario(
         Figure("bytes per topic, loaded after a restart", "B", "lower", floor=8_192, of="value"),
     ),
 )
+ADMIN_SCALE: Final = Scenario(
+    "admin-scale",
+    "figures of ten thousand topics with a subscription each, and a thousand partitions",
+    (
+        Figure("topics", "", "higher"),
+        Figure("pages", "s", "lower", floor=2.0, of="value"),
+        Figure("call by call", "s", "lower"),
+        Figure("partitioned stats", "s", "lower", floor=2.0, of="value"),
+        Figure("broker stats", "s", "lower", floor=2.0, of="value"),
+        Figure("scrape", "s", "lower", floor=1.0, of="value"),
+        Figure("longest alone", "ms", "lower"),
+        Figure("p99.9 alone", "ms", "lower"),
+        Figure("longest while scraped", "ms", "lower"),
+        Figure("p99.9 while scraped", "ms", "lower"),
+        Figure("stalled while scraped", "ms", "lower", floor=5.0, of="value"),
+        Figure("longest while paged", "ms", "lower"),
+        Figure("p99.9 while paged", "ms", "lower"),
+        Figure("stalled while paged", "ms", "lower", floor=5.0, of="value"),
+    ),
+)
 HOLES: Final = Scenario(
     "holes",
     "a restart with unacknowledged holes",
@@ -242,4 +265,4 @@ HOLES: Final = Scenario(
 
 def all_scenarios(scale: Scale) -> list[Scenario]:
     """Everything, in the order of the report."""
-    return [*paired_scenarios(scale), START, IDLE, AFTER, LOOP_LAG, IDLE_TOPICS, HOLES]
+    return [*paired_scenarios(scale), START, IDLE, AFTER, LOOP_LAG, IDLE_TOPICS, ADMIN_SCALE, HOLES]

@@ -1,7 +1,8 @@
 """Write the generated pages: `make docs`; `--check` fails when a committed page differs.
 
 docs/configuration.md comes from the settings dataclasses, docs/metrics.md from a rendered metrics page and
-the metrics that modules declare: neither can say what the code does not.
+the metrics that modules declare, the reference in docs/admin.md from the table of routes: none can say what
+the code does not.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from magnetar.bookie.config import BookieConfig
 from magnetar.bookie.metrics import BookieStats, Figures
 from magnetar.bookie.metrics import MetricsPage as BookieMetricsPage
 from magnetar.broker.admin.metrics_page import MetricsPage
+from magnetar.broker.admin.reference_text import chapter
+from magnetar.broker.admin.table import routes
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.drops import Drops, NonPersistentSubscriptionStats
 from magnetar.broker.stats import TopicStats
@@ -27,8 +30,11 @@ from magnetar.broker.subscriptions.dispatch_rate import BYTES, MESSAGES, OF_TOPI
 from magnetar.common.config.reference import reference
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
+from magnetar.standalone.command_reference import reference as command_reference
 from magnetar.standalone.config import StandaloneConfig
+from magnetar.standalone.main import main as command_line
 
 DOCS = Path(__file__).resolve().parent
 
@@ -55,6 +61,13 @@ this version does not have. `magnetar standalone --print-config` prints every va
 
 """
 
+CLI_REFERENCE = """\
+## Commands
+
+Written by `make docs` from the commands in the code; what they share is above.
+
+"""
+
 BROKER_CONFIGURATION = """
 ## Broker
 
@@ -72,6 +85,14 @@ the meaning is the same, and a `bookkeeper.conf` can be given as it is, with `cl
 
 """
 
+DISCOVERY_CONFIGURATION = """
+## Discovery
+
+`magnetar discovery`; [discovery.md](discovery.md) is about running it. Keys are those of Apache Pulsar's
+proxy wherever the meaning is the same.
+
+"""
+
 METRICS = """\
 # Metrics
 
@@ -84,6 +105,16 @@ for begins with `magnetar_`; a process shows those of its own parts.
 
 The metrics of the process (`process_...`, `python_...`) come from the Prometheus client library and are not
 listed.
+"""
+
+
+ADMIN_REFERENCE = """\
+## Reference
+
+Written by `make docs` from the table of routes in the code; change it there. A broker shows the same at
+`/docs`, with the members of every type, and as an OpenAPI 3.1 document at `/openapi.json`. `{domain}` is
+`persistent` or `non-persistent`; an answer without a body says that what was asked for is not set.
+
 """
 
 
@@ -172,6 +203,19 @@ def metrics() -> str:
     )
 
 
+def admin() -> str:
+    """What was written by hand, up to the reference, and that."""
+    by_hand, _, _ = (DOCS / "admin.md").read_text().partition(ADMIN_REFERENCE.splitlines()[0] + "\n")
+    broker: Any = Silent(config=BrokerConfig(), topics={})
+    return by_hand + ADMIN_REFERENCE + chapter(routes(broker))
+
+
+def cli() -> str:
+    """What was written by hand, up to the reference, and that."""
+    by_hand, _, _ = (DOCS / "cli.md").read_text().partition(CLI_REFERENCE.splitlines()[0] + "\n")
+    return by_hand + CLI_REFERENCE + command_reference(command_line, "magnetar")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is out of date")
@@ -181,9 +225,13 @@ def main() -> None:
         + reference(StandaloneConfig)
         + BROKER_CONFIGURATION
         + reference(ClusterBrokerConfig)
+        + DISCOVERY_CONFIGURATION
+        + reference(DiscoveryConfig)
         + BOOKIE_CONFIGURATION
         + reference(BookieConfig),
         "metrics.md": metrics(),
+        "admin.md": admin(),
+        "cli.md": cli(),
     }
     stale = []
     for name, text in pages.items():

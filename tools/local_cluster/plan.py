@@ -1,0 +1,212 @@
+"""What a cluster on this machine consists of: which processes, on which ports, with which settings."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+CLUSTER_NAME: Final = "local"
+HOST: Final = "127.0.0.1"
+
+FIRST_PORTS: Final = {
+    "etcd": {"clients": 2379, "peers": 2380},
+    "bookie": {"brokers": 3181, "HTTP": 8000},
+    "discovery": {"clients": 6650, "HTTP": 8080},
+    "broker": {"clients": 6660, "HTTP": 8090, "control": 6760},
+}
+"""Of the first process of each kind; the second has the next ones, and so on."""
+
+KINDS: Final = ("etcd", "bookie", "broker", "discovery")
+"""In the order of starting."""
+
+COPIES: Final = 3
+COPIES_ACKNOWLEDGED: Final = 2
+FREE_PORT_MIN: Final = 16_384
+PORT_TRIES_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for."""
+
+    data_dir: Path
+    bookies: int = 3
+    brokers: int = 3
+    discoveries: int = 2
+    free_ports: bool = False
+    settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """KEY=VALUE by kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process."""
+
+    kind: str
+    name: str
+    command: tuple[str, ...]
+    ports: Mapping[str, int]
+    log: Path
+
+    @property
+    def reached_at(self) -> str:
+        """Where those connect whom it serves."""
+        first = next(iter(self.ports.values()))
+        scheme = "pulsar://" if self.kind in ("broker", "discovery") else ""
+        return f"{scheme}{HOST}:{first}"
+
+    @property
+    def http_port(self) -> int:
+        """Where /health and /metrics are; etcd has them beside what clients ask."""
+        return self.ports["clients" if self.kind == "etcd" else "HTTP"]
+
+    @property
+    def http_url(self) -> str:
+        return f"http://{HOST}:{self.http_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every process, in the order of starting."""
+
+    members: tuple[Member, ...]
+    moved: tuple[str, ...]
+    """What has another port than the documented one, since that was taken."""
+
+    def of(self, kind: str) -> list[Member]:
+        return [member for member in self.members if member.kind == kind]
+
+    @property
+    def service_url(self) -> str:
+        """What clients are given: every discovery, or every broker where there is none."""
+        doors = self.of("discovery") or self.of("broker")
+        return "pulsar://" + ",".join(f"{HOST}:{member.ports['clients']}" for member in doors)
+
+    @property
+    def admin_url(self) -> str:
+        return (self.of("discovery") or self.of("broker"))[0].http_url
+
+    @property
+    def is_where_commands_look(self) -> bool:
+        """Whether `magnetar` finds it without being told where it is."""
+        first = (self.of("discovery") or self.of("broker"))[0]
+        return first.ports["clients"] == 6650 and first.http_port == 8080
+
+
+class Ports:
+    """Gives out ports of the loopback interface: those that are wanted, or free ones where they are taken."""
+
+    def __init__(self, *, only_free: bool = False, is_free: Callable[[int], bool] | None = None) -> None:
+        self._only_free = only_free
+        self._is_free = is_free or port_is_free
+        self._given: set[int] = set()
+        self._rng = random.SystemRandom()
+        self.moved: list[str] = []
+
+    def take(self, name: str, purpose: str, wanted: int) -> int:
+        """A port for good. Raises OSError when none can be found."""
+        port = wanted
+        if self._only_free or wanted in self._given or not self._is_free(wanted):
+            port = self._any()
+            if not self._only_free:
+                self.moved.append(f"{name}: port {wanted} ({purpose}) is taken; it has {port}")
+        self._given.add(port)
+        return port
+
+    def _any(self) -> int:
+        """One that outgoing connections are not given, so that it is still free at a process's next start."""
+        for _ in range(PORT_TRIES_MAX):
+            port = self._rng.randrange(FREE_PORT_MIN, first_outgoing_port())
+            if port not in self._given and self._is_free(port):
+                return port
+        raise OSError(f"none of {PORT_TRIES_MAX} ports that were tried is free")
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a process could listen there now."""
+    try:
+        socket.create_server((HOST, port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def first_outgoing_port() -> int:
+    """The first port of the system's own choice; Linux's default where it cannot be known."""
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32_768
+    return first if first >= FREE_PORT_MIN + 4_096 else 65_536  # there is no room below them
+
+
+def make_plan(options: Options, *, magnetar: str, etcd: str, ports: Ports | None = None) -> Plan:
+    """`magnetar` and `etcd` are the programs. Raises OSError when there are no ports left."""
+    given = ports or Ports(only_free=options.free_ports)
+    data = options.data_dir
+    counts = {
+        "etcd": 1,
+        "bookie": options.bookies,
+        "broker": options.brokers,
+        "discovery": options.discoveries,
+    }
+    members: list[Member] = []
+    metadata = ""
+    for kind in KINDS:
+        for number in range(counts[kind]):
+            name = kind if kind == "etcd" else f"{kind}-{number + 1}"
+            own = {
+                purpose: given.take(name, purpose, first + number)
+                for purpose, first in FIRST_PORTS[kind].items()
+            }
+            if kind == "etcd":
+                metadata = f"etcd:{HOST}:{own['clients']}"
+                command = _etcd_command(etcd, data, own)
+            else:
+                settings = _settings(kind, number + 1, own, metadata, options)
+                sets = [f"{key}={value}" for key, value in settings.items()]
+                sets += options.settings.get(kind, ())
+                command = (magnetar, kind, "--log-format", "console")
+                command += tuple(part for one in sets for part in ("--set", one))
+            members.append(Member(kind, name, command, own, data / "logs" / f"{name}.log"))
+    return Plan(tuple(members), tuple(given.moved))
+
+
+def _etcd_command(program: str, data: Path, ports: Mapping[str, int]) -> tuple[str, ...]:
+    clients, peers = f"http://{HOST}:{ports['clients']}", f"http://{HOST}:{ports['peers']}"
+    return (
+        program,
+        *("--name", "etcd", "--data-dir", str(data / "etcd"), "--logger", "zap", "--log-level", "warn"),
+        *("--listen-client-urls", clients, "--advertise-client-urls", clients),
+        *("--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers),
+        *("--initial-cluster", f"etcd={peers}"),
+    )
+
+
+def _settings(
+    kind: str, number: int, ports: Mapping[str, int], metadata: str, options: Options
+) -> dict[str, object]:
+    if kind == "bookie":
+        return {
+            "clusterName": CLUSTER_NAME,
+            "metadataServiceUri": metadata,
+            "bookieId": f"bookie-{number}",
+            "magnetarBookieRack": f"/default/rack-{number}",
+            "ledgerDirectories": options.data_dir / f"bookie-{number}",
+            "bookiePort": ports["brokers"],
+            "httpServerPort": ports["HTTP"],
+        }
+    own: dict[str, object] = {"clusterName": CLUSTER_NAME, "metadataStoreUrl": metadata}
+    if kind == "discovery":
+        return {**own, "servicePort": ports["clients"], "webServicePort": ports["HTTP"]}
+    own |= {"brokerServicePort": ports["clients"], "webServicePort": ports["HTTP"]}
+    own["magnetarControlPort"] = ports["control"]
+    if options.bookies < COPIES:
+        own["managedLedgerDefaultEnsembleSize"] = options.bookies
+        own["managedLedgerDefaultWriteQuorum"] = options.bookies
+        own["managedLedgerDefaultAckQuorum"] = min(options.bookies, COPIES_ACKNOWLEDGED)
+    return own
