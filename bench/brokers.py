@@ -14,7 +14,8 @@ from typing import Final, Protocol
 from bench.connection import Connection, Refused
 from bench.frames import FIRST_SEQUENCE_ID, SendTemplate
 from bench.target import Target, new_topic
-from tests.integration.harness import StandaloneServer, free_ports, temporary_directory
+from tests.integration.harness import StandaloneServer, temporary_directory
+from tools.free_ports import free_ports
 
 MAGNETAR: Final = "Magnetar"
 APACHE_PULSAR: Final = "Apache Pulsar"

@@ -26,7 +26,8 @@ from bench.frames import simple_frame
 from bench.target import Target, report
 from tests.cluster.discovery_process import DiscoveryProcess, pretend
 from tests.etcd_server import EtcdServer
-from tests.integration.harness import Endpoint, free_ports, temporary_directory
+from tests.integration.harness import Endpoint, temporary_directory
+from tools.free_ports import free_ports
 
 BROKER: Final = "bench:8080"
 TOPICS: Final = 10_000

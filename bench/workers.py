@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,8 @@ from bench.loads import AtRate, Measured
 from bench.runner import run_apart
 from bench.target import Target, new_topic, report
 from tests.cluster.processes import CLUSTER_NAME, Cluster
-from tests.integration.harness import MagnetarProcess, eventually, free_ports, temporary_directory
+from tests.integration.harness import MagnetarProcess, eventually, temporary_directory
+from tools.free_ports import free_run
 
 PORTS: Final = ("brokerServicePort", "webServicePort", "magnetarControlPort")
 LOOK_SECONDS_MAX: Final = 60.0
@@ -53,7 +53,7 @@ def running(workers: int) -> Iterator[list[Target]]:
     directory = temporary_directory()
     try:
         with Cluster.running(directory, bookies=1) as cluster:
-            ports = dict(zip(PORTS, _free_runs(workers, len(PORTS)), strict=True))
+            ports = {key: free_run(workers) for key in PORTS}
             process = MagnetarProcess(
                 directory,
                 "workers",
@@ -82,25 +82,6 @@ def running(workers: int) -> Iterator[list[Target]]:
                 process.kill()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _free_runs(length: int, count: int) -> list[int]:
-    """Ports each of which has so many free ones from it on, as far as can be known now."""
-    found: list[int] = []
-    while len(found) < count:
-        (first,) = free_ports(1)
-        following = range(first, first + length)
-        if not any(abs(first - other) < length for other in found) and all(map(_is_free, following)):
-            found.append(first)
-    return found
-
-
-def _is_free(port: int) -> bool:
-    try:
-        socket.create_server(("127.0.0.1", port)).close()
-    except OSError:
-        return False
-    return True
 
 
 def _children(pid: int) -> list[int]:

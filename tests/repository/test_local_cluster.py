@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import socket
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
 from tools.local_cluster.__main__ import arguments, find_etcd, main, settings_by_kind, the_only_one
-from tools.local_cluster.plan import FIRST_PORTS, Member, Options, Plan, Ports, make_plan, port_is_free
+from tools.local_cluster.plan import FIRST_PORTS, Member, Options, Plan, Ports, make_plan
 from tools.local_cluster.process import Process, how_it_ended
 from tools.local_cluster.screen import Screen
 
@@ -25,7 +23,7 @@ SETTINGS = {"bookie": BookieConfig, "broker": ClusterBrokerConfig, "discovery": 
 
 def plan(tmp_path: Path, **options: object) -> Plan:
     asked = Options(data_dir=tmp_path, **options)  # type: ignore[arg-type]
-    return make_plan(asked, magnetar="magnetar", etcd="etcd", ports=Ports(is_free=lambda port: True))
+    return make_plan(asked, magnetar="magnetar", etcd="etcd", ports=Ports(take=lambda port: True))
 
 
 def sets(member: Member) -> list[str]:
@@ -73,16 +71,11 @@ def test_without_discoveries_clients_are_given_the_brokers(tmp_path: Path) -> No
 
 
 def test_a_port_that_is_taken_is_replaced_by_a_free_one_and_said(tmp_path: Path) -> None:
-    ports = Ports(is_free=lambda port: port != 6660)
+    ports = Ports(take=lambda port: port != 6660)
     made = make_plan(Options(data_dir=tmp_path), magnetar="magnetar", etcd="etcd", ports=ports)
     instead = made.of("broker")[0].ports["clients"]
     assert instead >= 16_384
     assert made.moved == (f"broker-1: port 6660 (clients) is taken; it has {instead}",)
-
-
-def test_a_port_that_somebody_listens_at_is_taken() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        assert not port_is_free(listening.getsockname()[1])
 
 
 def test_free_ports_are_asked_for_without_a_word(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import random
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from tools.free_ports import free_run
+from tools.free_ports import take as take_port
 
 CLUSTER_NAME: Final = "local"
 HOST: Final = "127.0.0.1"
@@ -25,8 +26,6 @@ KINDS: Final = ("etcd", "bookie", "broker", "discovery")
 
 COPIES: Final = 3
 COPIES_ACKNOWLEDGED: Final = 2
-FREE_PORT_MIN: Final = 16_384
-PORT_TRIES_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,48 +99,21 @@ class Plan:
 class Ports:
     """Gives out ports of the loopback interface: those that are wanted, or free ones where they are taken."""
 
-    def __init__(self, *, only_free: bool = False, is_free: Callable[[int], bool] | None = None) -> None:
+    def __init__(self, *, only_free: bool = False, take: Callable[[int], bool] | None = None) -> None:
         self._only_free = only_free
-        self._is_free = is_free or port_is_free
+        self._take = take or take_port
         self._given: set[int] = set()
-        self._rng = random.SystemRandom()
         self.moved: list[str] = []
 
     def take(self, name: str, purpose: str, wanted: int) -> int:
         """A port for good. Raises OSError when none can be found."""
         port = wanted
-        if self._only_free or wanted in self._given or not self._is_free(wanted):
-            port = self._any()
+        if self._only_free or wanted in self._given or not self._take(wanted):
+            port = free_run(1)
             if not self._only_free:
                 self.moved.append(f"{name}: port {wanted} ({purpose}) is taken; it has {port}")
         self._given.add(port)
         return port
-
-    def _any(self) -> int:
-        """One that outgoing connections are not given, so that it is still free at a process's next start."""
-        for _ in range(PORT_TRIES_MAX):
-            port = self._rng.randrange(FREE_PORT_MIN, first_outgoing_port())
-            if port not in self._given and self._is_free(port):
-                return port
-        raise OSError(f"none of {PORT_TRIES_MAX} ports that were tried is free")
-
-
-def port_is_free(port: int) -> bool:
-    """Whether a process could listen there now."""
-    try:
-        socket.create_server((HOST, port)).close()
-    except OSError:
-        return False
-    return True
-
-
-def first_outgoing_port() -> int:
-    """The first port of the system's own choice; Linux's default where it cannot be known."""
-    try:
-        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return 32_768
-    return first if first >= FREE_PORT_MIN + 4_096 else 65_536  # there is no room below them
 
 
 def make_plan(options: Options, *, magnetar: str, etcd: str, ports: Ports | None = None) -> Plan:
