@@ -8,6 +8,10 @@ The first argument is `all`, `fast` or `bookies`, the rest goes to each pytest; 
 directories, they are all that is run, and in one process. After several runs their failures are named again,
 and the last line is one like pytest's own, about all of them. Processes that a run leaves behind are ended
 and named.
+
+With TEST_SECOND_TRIES=N in the environment, up to N failures outside IN_PROCESS are tried once more, alone on
+the machine, and those that pass then are named in a line of their own: what depends on a machine that others
+use too shall not decide whether a change is taken, and shall not go unseen either.
 """
 
 from __future__ import annotations
@@ -48,6 +52,8 @@ OUTCOMES: Final = ("failed", "passed", "skipped", "deselected", "xfailed", "xpas
 """As pytest names and orders them."""
 RESULTS_VARIABLE: Final = "TEST_RESULTS_FILE"
 """Names the file to which a run of pytest writes its `Results`."""
+
+SECOND_TRIES_VARIABLE: Final = "TEST_SECOND_TRIES"
 
 _TAKES_A_VALUE: Final = ("-k", "-m", "-p", "-o", "-c", "-n", "-W", "--ignore", "--deselect", "--junitxml")
 _STOPS_AT_A_FAILURE: Final = ("-x", "--exitfirst", "--maxfail")
@@ -104,6 +110,21 @@ def exit_code(codes: list[int]) -> int:
     """Of all runs: that nothing was chosen in one counts only where it is so in each."""
     chosen = [code for code in codes if code != NOTHING_CHOSEN]
     return next((code for code in chosen if code), 0) if chosen else NOTHING_CHOSEN
+
+
+def worth_a_second_try(results: Results, most: int) -> list[str]:
+    """The failed tests, where they are no more than so many and each depends on the machine."""
+    names = sorted({line.partition(" ")[2] for line in results.failures})
+    return (
+        [] if len(names) > most or any(name.startswith((*IN_PROCESS, "pytest ")) for name in names) else names
+    )
+
+
+def settled(first: Results, again: Results) -> Results:
+    """What became of all tests when those that failed were tried again."""
+    counts = {**first.counts, "failed": again.counts.get("failed", 0), "error": again.counts.get("error", 0)}
+    counts["passed"] = first.counts.get("passed", 0) + first.counts.get("failed", 0) - counts["failed"]
+    return Results(counts, again.failures)
 
 
 def closing_line(results: Results, seconds: float) -> str:
@@ -194,6 +215,14 @@ def main() -> None:
         everything += results
         how = {0: "passed", NOTHING_CHOSEN: "none chosen"}.get(code, f"FAILED (exit code {code})")
         told.append(f"{name}: {how} in {time.monotonic() - started:.0f} s")
+    tries = int(os.environ.get(SECOND_TRIES_VARIABLE) or 0)
+    if goes_on(codes[-1], arguments) and (names := worth_a_second_try(everything, tries)):
+        print("", *everything.failures, "once more, alone:", sep="\n")
+        code, again = pytest(names)
+        everything = settled(everything, again)
+        codes = [code]
+        passed = sorted(set(names) - {line.partition(" ")[2] for line in again.failures})
+        told.append(f"at the second try: {len(passed)} of {len(names)} passed, to be looked into: {passed}")
     if len(told) > 1:
         print("", *everything.failures, f"tests {'; '.join(told)}", sep="\n")
         print(closing_line(everything, time.monotonic() - began), flush=True)
