@@ -6,11 +6,11 @@ BIN := .venv/bin
 # Simulated runs are equal for equal seeds only if sets and dicts of strings are too.
 export PYTHONHASHSEED := 0
 
-SOURCES := $(wildcard libs services bench proto/generate.py docs/generate.py tools tests)
+SOURCES := $(wildcard libs services spark bench proto/generate.py docs/generate.py tools tests)
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-fast test-full test-over-bookies lint fmt proto docs lock bench bench-storage sim soak chaos check clean distclean
+.PHONY: help setup setup-spark run cluster test test-fast test-full test-over-bookies lint fmt proto docs lock bench bench-storage sim soak chaos check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -19,6 +19,9 @@ help: ## list the targets
 
 setup: ## make .venv from nothing but python3 (3.11 or newer); instant when nothing changed
 	@$(PYTHON) tools/setup.py
+
+setup-spark: setup ## add PySpark and what reads and writes Parquet to .venv, for spark/ and its tests
+	@$(PYTHON) tools/setup.py spark
 
 run: setup ## start standalone on 6650 and 8080, data in ./data: make run ARGS="--data-dir DIR"
 	@exec $(BIN)/magnetar standalone $(ARGS)
@@ -38,7 +41,7 @@ test-full: setup ## every test there is; includes all of make test
 test-over-bookies: setup ## every client test over a broker with etcd and three bookies, 20 minutes
 	@MAGNETAR_ALL_OVER_BOOKIES=1 $(BIN)/python tools/run_tests.py bookies -m "not full" $(ARGS)
 
-lint: setup ## format, ruff, mypy --strict, one-way imports, generated code and docs up to date
+lint: setup-spark ## format, ruff, mypy --strict, one-way imports, generated code and docs up to date
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
@@ -58,8 +61,9 @@ docs: setup ## write what is generated: docs/configuration.md, docs/metrics.md a
 
 lock: setup ## resolve the packages anew and pin them with hashes in requirements.txt
 	$(BIN)/uv lock --upgrade
-	$(BIN)/uv export --quiet --all-packages --no-emit-workspace --format requirements-txt --no-header -o requirements.txt
+	$(BIN)/uv export --quiet --all-packages --no-emit-workspace --no-emit-package pyspark --no-emit-package pyarrow --no-emit-package fastavro --no-emit-package py4j --no-emit-package fsspec --format requirements-txt --no-header -o requirements.txt
 	$(BIN)/uv export --quiet --only-group bench --no-emit-workspace --format requirements-txt --no-header -o requirements-bench.txt
+	$(BIN)/uv export --quiet --only-group spark --no-emit-workspace --format requirements-txt --no-header -o requirements-spark.txt
 
 bench: setup ## beside Apache Pulsar, 20 minutes: make bench ARGS="--quick", ARGS="--help"
 	@$(PYTHON) tools/setup.py bench

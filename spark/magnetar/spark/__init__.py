@@ -1,0 +1,1 @@
+"""Magnetar for Spark: topics as tables and streams, cold ledgers as Parquet, jobs on both."""
