@@ -302,6 +302,11 @@ def delete_ledger_intent_id(ledger_id: int) -> str:
     return f"delete-ledger-{encode_id(ledger_id)}"
 
 
+def delete_objects_intent_id(ledger_id: int, attempt: bytes) -> str:
+    """The id of the intent to delete the objects of one attempt to offload a ledger."""
+    return f"delete-objects-{encode_id(ledger_id)}-{attempt.hex()}"
+
+
 def delete_topic_intent_id(creation_id: int) -> str:
     """The id of the intent to delete one life of a topic."""
     return f"delete-topic-{encode_id(creation_id)}"

@@ -64,6 +64,7 @@ from magnetar.common.metadata.metadata_pb2 import (
 
 __all__ = [
     "FORMAT_VERSION",
+    "LEFT_BOOKIES",
     "TERMINATED",
     "BookieCookie",
     "BookieRack",
@@ -98,7 +99,14 @@ FORMAT_VERSION: Final = 1
 TERMINATED: Final = 1
 """Feature of a TopicHead: a release that does not know it would go on publishing."""
 
-_KNOWN_FEATURES: Final[dict[ValueType.ValueType, int]] = {TOPIC_HEAD: TERMINATED}
+LEFT_BOOKIES: Final = 1
+"""Feature of a TopicLedger: its entries are only in objects, where a release that does not know it would miss
+them."""
+
+_KNOWN_FEATURES: Final[dict[ValueType.ValueType, int]] = {
+    TOPIC_HEAD: TERMINATED,
+    TOPIC_LEDGER: LEFT_BOOKIES,
+}
 
 _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     InstanceId: INSTANCE_ID,
