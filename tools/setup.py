@@ -30,7 +30,9 @@ BUILT = ("--no-binary", "pyspark", "--no-build-isolation")
 def members() -> list[Path]:
     """The directories of the workspace's distributions."""
     return sorted(
-        path.parent for room in ("libs/*", "services/*", "spark") for path in ROOT.glob(f"{room}/pyproject.toml")
+        path.parent
+        for room in ("libs/*", "services/*", "spark")
+        for path in ROOT.glob(f"{room}/pyproject.toml")
     )
 
 
