@@ -2081,6 +2081,7 @@ class Offload(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
     LEFT_BOOKIES_MS_FIELD_NUMBER: _builtins.int
+    HEARD_MS_FIELD_NUMBER: _builtins.int
     state: Global___Offload.State.ValueType
     attempt: _builtins.bytes
     """16 random bytes, of the last attempt that began; names its objects"""
@@ -2105,6 +2106,8 @@ class Offload(_message.Message):
     """rows keep the bytes of their entries verbatim"""
     left_bookies_ms: _builtins.int
     """since then only the objects have the entries; see incompatible features"""
+    heard_ms: _builtins.int
+    """when the running attempt was last heard of"""
     def __init__(
         self,
         *,
@@ -2123,10 +2126,11 @@ class Offload(_message.Message):
         error: _builtins.str = ...,
         exact: _builtins.bool = ...,
         left_bookies_ms: _builtins.int = ...,
+        heard_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "begun_ms", b"begun_ms", "completed_ms", b"completed_ms", "error", b"error", "exact", b"exact", "failures", b"failures", "left_bookies_ms", b"left_bookies_ms", "location", b"location", "manifest_sha256", b"manifest_sha256", "object_bytes", b"object_bytes", "path", b"path", "raw_entries", b"raw_entries", "rows", b"rows", "state", b"state", "wanted_ms", b"wanted_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "begun_ms", b"begun_ms", "completed_ms", b"completed_ms", "error", b"error", "exact", b"exact", "failures", b"failures", "heard_ms", b"heard_ms", "left_bookies_ms", b"left_bookies_ms", "location", b"location", "manifest_sha256", b"manifest_sha256", "object_bytes", b"object_bytes", "path", b"path", "raw_entries", b"raw_entries", "rows", b"rows", "state", b"state", "wanted_ms", b"wanted_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -132,6 +132,7 @@ class OffloadState(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
     LEFT_BOOKIES_MS_FIELD_NUMBER: _builtins.int
+    HEARD_MS_FIELD_NUMBER: _builtins.int
     state: Global___State.ValueType
     attempt: _builtins.bytes
     location: _builtins.str
@@ -147,6 +148,8 @@ class OffloadState(_message.Message):
     error: _builtins.str
     exact: _builtins.bool
     left_bookies_ms: _builtins.int
+    heard_ms: _builtins.int
+    """when the running attempt was last heard of"""
     def __init__(
         self,
         *,
@@ -165,10 +168,11 @@ class OffloadState(_message.Message):
         error: _builtins.str = ...,
         exact: _builtins.bool = ...,
         left_bookies_ms: _builtins.int = ...,
+        heard_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "begun_ms", b"begun_ms", "completed_ms", b"completed_ms", "error", b"error", "exact", b"exact", "failures", b"failures", "left_bookies_ms", b"left_bookies_ms", "location", b"location", "manifest_sha256", b"manifest_sha256", "object_bytes", b"object_bytes", "path", b"path", "raw_entries", b"raw_entries", "rows", b"rows", "state", b"state", "wanted_ms", b"wanted_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "begun_ms", b"begun_ms", "completed_ms", b"completed_ms", "error", b"error", "exact", b"exact", "failures", b"failures", "heard_ms", b"heard_ms", "left_bookies_ms", b"left_bookies_ms", "location", b"location", "manifest_sha256", b"manifest_sha256", "object_bytes", b"object_bytes", "path", b"path", "raw_entries", b"raw_entries", "rows", b"rows", "state", b"state", "wanted_ms", b"wanted_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -495,15 +499,19 @@ class DescribeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TOPIC_FIELD_NUMBER: _builtins.int
+    AFTER_LEDGER_ID_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
+    after_ledger_id: _builtins.int
+    """only ledgers behind this one: the next page"""
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
+        after_ledger_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ledger_id", b"after_ledger_id", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -518,12 +526,15 @@ class DescribeResponse(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     SCHEMA_TYPE_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     creation_id: _builtins.int
     owner: _builtins.str
     """Where to ask instead, host:port: the owner of the topic. Set only when this broker is not the owner."""
     schema_type: _builtins.str
     """newest schema's; empty: none"""
     schema: _builtins.bytes
+    more: _builtins.bool
+    """ledgers follow: ask for those behind the last one"""
     @_builtins.property
     def ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ledger]: ...
     def __init__(
@@ -534,10 +545,11 @@ class DescribeResponse(_message.Message):
         owner: _builtins.str = ...,
         schema_type: _builtins.str = ...,
         schema: _builtins.bytes = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["creation_id", b"creation_id", "ledgers", b"ledgers", "owner", b"owner", "schema", b"schema", "schema_type", b"schema_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["creation_id", b"creation_id", "ledgers", b"ledgers", "more", b"more", "owner", b"owner", "schema", b"schema", "schema_type", b"schema_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -643,15 +655,19 @@ class AttemptsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LOCATION_FIELD_NUMBER: _builtins.int
+    AFTER_TOPIC_FIELD_NUMBER: _builtins.int
     location: _builtins.str
+    after_topic: _builtins.str
+    """only of topics behind this one: the next page"""
     def __init__(
         self,
         *,
         location: _builtins.str = ...,
+        after_topic: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["location", b"location"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_topic", b"after_topic", "location", b"location"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -663,8 +679,11 @@ class AttemptsResponse(_message.Message):
 
     PATHS_FIELD_NUMBER: _builtins.int
     COMPLETE_FIELD_NUMBER: _builtins.int
+    NEXT_AFTER_TOPIC_FIELD_NUMBER: _builtins.int
     complete: _builtins.bool
     """Whether the broker could tell of every topic; otherwise nothing may be swept."""
+    next_after_topic: _builtins.str
+    """set: ask again with it for what follows"""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """below the location, of attempts that run or are complete"""
@@ -674,10 +693,11 @@ class AttemptsResponse(_message.Message):
         *,
         paths: _abc.Iterable[_builtins.str] | None = ...,
         complete: _builtins.bool = ...,
+        next_after_topic: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "paths", b"paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "next_after_topic", b"next_after_topic", "paths", b"paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -708,16 +728,20 @@ class DeletionsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DELETIONS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """ask again when these are done"""
     @_builtins.property
     def deletions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Deletion]: ...
     def __init__(
         self,
         *,
         deletions: _abc.Iterable[Global___Deletion] | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deletions", b"deletions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deletions", b"deletions", "more", b"more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
