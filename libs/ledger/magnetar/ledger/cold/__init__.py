@@ -1,0 +1,1 @@
+"""Ledgers that were offloaded: how their objects are laid out, written, read and swept."""

@@ -1,0 +1,138 @@
+"""Which objects at a location nobody needs any more: a pure decision, for brokers and for the command line.
+
+An attempt to offload a ledger has a directory of its own. Once no ledger names the attempt (it failed, a
+later one took its place, the ledger is gone) nothing reads what lies there, and nothing will: an attempt that
+lost its ledger cannot be completed any more. What is not the directory of an attempt is nobody's business
+here, whatever it is.
+
+Whoever sweeps lists the location first and asks for the attempts that are named after that: so an attempt
+that began in between has no objects in the list. The grace, counted from the newest object of a directory,
+keeps what a job still writes whose attempt was taken from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from magnetar.ledger.cold.layout import MANIFEST_NAME, parse_attempt_path
+
+GRACE_MS: Final = 24 * 60 * 60 * 1000
+"""How old the newest object of an attempt has to be, unless somebody says otherwise."""
+
+LOST_SHARE_MAX: Final = 0.2
+"""Of the whole attempts at a location; more that nobody names look like metadata that was lost or restored,
+or like another cluster's objects."""
+
+LOST_ALWAYS_MAX: Final = 8
+"""So many may always be unnamed, unless no attempt is named at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptObjects:
+    """What lies in the directory of an attempt."""
+
+    path: str
+    """Below the location."""
+    objects: tuple[str, ...]
+    """Paths below the location, the manifest first: without it the others count for nothing, should whoever
+    deletes them be stopped half-way.
+    """
+    byte_length: int
+    newest_ms: int
+    """When the newest of them was written, by the clock of the object store."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has a manifest, which is written last."""
+        return self.objects[0].rpartition("/")[2] == MANIFEST_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What is to be done at one location."""
+
+    doomed: tuple[AttemptObjects, ...] = ()
+    """Named by no ledger, and old enough to go; in the order of paths."""
+    waiting: tuple[AttemptObjects, ...] = ()
+    """Named by no ledger, and younger than the grace."""
+    named: int = 0
+    """Attempts that are named and have objects."""
+    named_whole: int = 0
+    """Those of them that have a manifest."""
+    refused: str | None = None
+    """Why nothing may be deleted at all; None when all that is doomed may be."""
+    doubt: str | None = None
+    """Why nobody should delete it without asking an operator; None when there is no doubt."""
+
+
+@dataclass(slots=True)
+class _Directory:
+    objects: list[str] = field(default_factory=list)
+    byte_length: int = 0
+    newest_ms: int = 0
+    whole: bool = False
+
+    def add(self, path: str, name: str, byte_length: int, modified_ms: int, *, keep: bool) -> None:
+        self.whole |= name == MANIFEST_NAME
+        if not keep:
+            self.objects.append(path)
+            self.byte_length += byte_length
+            self.newest_ms = max(self.newest_ms, modified_ms)
+
+    def found(self, path: str) -> AttemptObjects:
+        manifest_first = sorted(
+            self.objects, key=lambda each: (each.rpartition("/")[2] != MANIFEST_NAME, each)
+        )
+        return AttemptObjects(path, tuple(manifest_first), self.byte_length, self.newest_ms)
+
+
+def to_sweep(
+    listing: Iterable[tuple[str, int, int]],
+    named: Collection[str],
+    *,
+    complete: bool,
+    now_ms: int,
+    grace_ms: int = GRACE_MS,
+) -> Sweep:
+    """What of a location's objects, given as (path below it, bytes, written ms), may go.
+
+    `named` are the paths of the attempts that ledgers name, asked for after the objects were listed, and
+    `complete` says whether these are all. Keeps in memory what it returns, and a little for each attempt.
+    """
+    keep = frozenset(each.strip("/") for each in named)
+    directories: dict[str, _Directory] = {}
+    for path, byte_length, modified_ms in listing:
+        path = path.strip("/")
+        attempt, _, name = path.rpartition("/")
+        directory = directories.get(attempt)
+        if directory is None:
+            if parse_attempt_path(attempt) is None:
+                continue
+            directory = directories[attempt] = _Directory()
+        directory.add(path, name, byte_length, modified_ms, keep=attempt in keep)
+    doomed: list[AttemptObjects] = []
+    waiting: list[AttemptObjects] = []
+    for attempt in sorted(directories.keys() - keep):
+        found = directories[attempt].found(attempt)
+        (doomed if now_ms - found.newest_ms >= grace_ms else waiting).append(found)
+    kept = [directories[attempt].whole for attempt in directories.keys() & keep]
+    if not complete:
+        # Some of these may be named after all.
+        reason = "not every topic could be asked which objects it needs; sweep again later"
+        return Sweep((), (*waiting, *doomed), len(kept), sum(kept), refused=reason)
+    lost = sum(each.whole for each in doomed)
+    return Sweep(
+        tuple(doomed), tuple(waiting), len(kept), sum(kept), doubt=_doubt(lost, lost + sum(kept), len(keep))
+    )
+
+
+def _doubt(lost: int, whole: int, named: int) -> str | None:
+    """Leftovers of failures are few, and those of deleted topics have recorded deletions."""
+    if lost <= LOST_SHARE_MAX * whole or (lost <= LOST_ALWAYS_MAX and named):
+        return None
+    return (
+        f"{lost} of {whole} complete ledgers here are named by no topic: metadata may have been lost or "
+        "restored, or another cluster uses this location; sweep by hand when they are certainly not needed"
+    )

@@ -1,0 +1,160 @@
+"""Where offloaded ledgers go: a URI, from a policy's driver and bucket or from the broker's configuration.
+
+A location is written down with each ledger and read by brokers and jobs alike, so there is nothing in it that
+is not true for all of them, and no secret: credentials, endpoints and regions come from the environment of
+each process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from magnetar.broker.offload.config import FILES_DRIVER, GCS_DRIVER, S3_DRIVERS, OffloadConfig
+from magnetar.common.errors import ConfigError
+from magnetar.common.metadata.values import Policies
+
+if TYPE_CHECKING:
+    from magnetar.broker.config import BrokerConfig
+    from magnetar.broker.policies.effective import EffectivePolicies
+
+LOCATION_CHARS_MAX: Final = 2_048
+
+_SCHEMES: Final = {GCS_DRIVER: "gs", "azureblob": "abfs", "aliyun-oss": "oss"}
+"""Of drivers with a bucket, besides S3."""
+
+_ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+
+class Place(NamedTuple):
+    """Where ledgers go; `problem` says what is wrong with what is said of it. Both None: nobody says."""
+
+    location: str | None = None
+    problem: str | None = None
+
+
+def location_of(policies: EffectivePolicies, config: BrokerConfig) -> str | None:
+    """Where the closed ledgers of a topic with these policies go; None: nowhere, `why_nowhere` says why.
+
+    A topic's or a namespace's own place comes before the configuration's, which is in `policies` already.
+    """
+    del config
+    return policies.offload.location
+
+
+def why_nowhere(policies: EffectivePolicies) -> str:
+    """Why `location_of` has no answer, and what to do."""
+    return policies.offload.problem or (
+        "nobody says where offloaded ledgers go: set magnetarOffloadLocation, or offload policies of the "
+        "namespace or topic"
+    )
+
+
+def normalized(location: str) -> str:
+    """A location as it is written down: a URI without a slash at its end. Raises ConfigError.
+
+    An absolute path stands for file://.
+    """
+    given = location.strip()
+    if given.startswith("/"):
+        given = "file://" + given
+    try:
+        parts = urlsplit(given)
+        user = parts.username or parts.password
+    except ValueError as error:
+        raise ConfigError(f"the location {location!r:.200} is no URI: {error}") from error
+    if len(given) > LOCATION_CHARS_MAX or not given.isprintable():
+        raise ConfigError(f"a location has at most {LOCATION_CHARS_MAX} printable characters")
+    if not parts.scheme or "://" not in given:
+        raise ConfigError(
+            f"the location {location!r:.200} must be a URI such as file:///DIRECTORY or s3://BUCKET/PREFIX, "
+            "or an absolute path"
+        )
+    if user:
+        raise ConfigError(
+            "a location must not have credentials in it, since it is kept in metadata: give them to brokers "
+            "and jobs in their environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
+        )
+    if parts.query or parts.fragment:
+        raise ConfigError(
+            f"the location {location!r:.200} must not have a query or fragment: they have no use"
+        )
+    steps = parts.path.split("/")
+    if "." in steps or ".." in steps:
+        raise ConfigError(f"the location {location!r:.200} must not have '.' or '..' as a step in its path")
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path.strip("/"):
+            raise ConfigError(f"the location {location!r:.200} must name a directory: file:///DIRECTORY")
+        return "file://" + parts.path.rstrip("/")
+    return given.rstrip("/")
+
+
+def place_in_configuration(
+    config: OffloadConfig, cluster: str, environment: Mapping[str, str] = os.environ
+) -> Place:
+    """Where ledgers go for which no policy says it."""
+    if config.location:
+        return _checked(config.location)
+    said = Policies.Offload(driver=config.driver, s3_bucket=config.s3_bucket, gcs_bucket=config.gcs_bucket)
+    if config.s3_service_endpoint:
+        said.s3_service_endpoint = config.s3_service_endpoint
+    if config.file_system_uri:
+        said.file_system_uri = config.file_system_uri
+    return place_in_policy(said, cluster, environment)
+
+
+def place_in_policy(
+    policy: Policies.Offload, cluster: str, environment: Mapping[str, str] = os.environ
+) -> Place:
+    """Where one policy says that ledgers go; neither location nor problem when it says nothing of it.
+
+    What lies in a bucket lies below the cluster's name: buckets are shared, locations are not.
+    """
+    driver = policy.driver.lower()
+    if not driver:
+        return Place()
+    if driver == FILES_DRIVER:
+        return _checked(policy.file_system_uri) if policy.file_system_uri else Place()
+    scheme, bucket, endpoint = _SCHEMES.get(driver), policy.bucket, policy.service_endpoint
+    if driver in S3_DRIVERS:
+        scheme, bucket = "s3", bucket or policy.s3_bucket
+        endpoint = endpoint or policy.s3_service_endpoint
+        problem = _other_endpoint(endpoint, environment)
+        if problem:
+            return Place(problem=problem)
+    elif driver == GCS_DRIVER:
+        bucket = bucket or policy.gcs_bucket
+    if scheme is None:
+        return Place(problem=f"the offload driver {policy.driver!r:.100} is not known here")
+    if not bucket:
+        return Place(problem=f"the offload driver {policy.driver} needs a bucket")
+    return _checked(f"{scheme}://{bucket.strip('/')}/{quote(cluster, safe='')}")
+
+
+def _checked(location: str) -> Place:
+    try:
+        return Place(normalized(location))
+    except ConfigError as error:
+        return Place(problem=str(error))
+
+
+def _other_endpoint(endpoint: str, environment: Mapping[str, str]) -> str | None:
+    """Entries must not end up in a store that nobody meant."""
+    if not endpoint:
+        return None
+    used = next((environment[name] for name in _ENDPOINT_VARIABLES if environment.get(name)), "")
+    if _same_endpoint(endpoint, used):
+        return None
+    return (
+        f"the offload policy names the endpoint {endpoint:.200}, and this broker's AWS_ENDPOINT_URL is "
+        f"{used or 'not set'}: set it to that endpoint for brokers and jobs, or leave it out of the policy"
+    )
+
+
+def _same_endpoint(named: str, used: str) -> bool:
+    def plain(url: str) -> str:
+        return url.strip().rstrip("/").lower()
+
+    return plain(used) == plain(named) or plain(used).rpartition("://")[2] == plain(named)
