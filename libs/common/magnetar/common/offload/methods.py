@@ -1,7 +1,7 @@
 """The calls of the offload service, and how long each may take.
 
 Each may be made again when its answer was not heard: a step that was taken already, by the same attempt, is
-answered as if it were taken now. A deadline is for the whole call with its repetitions; it is long enough for a
+answered as if it were taken now. A deadline is for the whole call with its repetitions, long enough for a
 broker to be started again meanwhile.
 """
 

@@ -1,7 +1,7 @@
 """Closed ledgers as offload sees them: found, listed and taken a step on, whoever owns their topics.
 
-A step is committed by the version of the ledger's own key. Somebody else's change in between, or a write whose
-outcome is unknown, is looked at again: the steps of `offload_state` may be taken twice.
+A step is committed by the version of the ledger's own key. Somebody else's change in between, or a write
+whose outcome is unknown, is looked at again: the steps of `offload_state` may be taken twice.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ class OffloadLedgers:
         found = await self._metadata.get(self._keys.topic_ledger(creation_id, ledger_id))
         if found is None:
             raise NoLedgerToOffload(
-                f"topic {topic} (creation id {creation_id}) has no closed ledger {ledger_id}: it is open, was "
-                "trimmed, or the topic was deleted"
+                f"topic {topic} (creation id {creation_id}) has no closed ledger {ledger_id}: it is open, or "
+                "was trimmed, or the topic was deleted"
             )
         return found
 

@@ -57,7 +57,7 @@ SHA256_BYTES: Final = 32
 ERROR_CHARS_MAX: Final = 1_000
 """Of an error's text that is kept."""
 
-LOCATION_CHARS_MAX: Final = 1_000
+LOCATION_CHARS_MAX: Final = 2_048
 
 STALE_AFTER_MS: Final = 60 * 60 * 1000
 """A running attempt that was not heard of for so long may be taken over, unless configured otherwise."""

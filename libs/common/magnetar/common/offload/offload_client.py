@@ -1,0 +1,274 @@
+"""A plain client of the offload service, for jobs: no event loop, and threads may share it.
+
+    with OffloadChannel("127.0.0.1:6750") as channel:
+        for ledger in channel.wanted().ledgers: ...
+
+Every call is made again while the broker is away, until its deadline: it may be started again meanwhile.
+Errors are those of magnetar.common.offload.offload_refusals and magnetar.common.errors, by name as the broker
+raised them. A channel is of the process that made it: a process that forks makes its own afterwards.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from magnetar.common.errors import MagnetarError, ServiceNotReady
+from magnetar.common.offload.calling import (
+    Attempts,
+    Deletions,
+    Described,
+    error_of,
+    options,
+    pause_before_next,
+    target_of,
+)
+from magnetar.common.offload.methods import (
+    ATTEMPTS,
+    BEGIN,
+    COMPLETE,
+    DELETED,
+    DELETIONS,
+    DESCRIBE,
+    FAIL,
+    READ,
+    TOPICS,
+    WANT,
+    WANTED,
+    Method,
+)
+from magnetar.common.offload.offload_errors import OffloadUnreachable
+from magnetar.common.offload.offload_pb2 import (
+    AttemptsRequest,
+    BeginRequest,
+    CompleteRequest,
+    DeletedRequest,
+    DeletionsRequest,
+    DescribeRequest,
+    DescribeResponse,
+    FailRequest,
+    Ledger,
+    ReadRequest,
+    TopicsRequest,
+    WantedRequest,
+    WantedResponse,
+    WantRequest,
+)
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+OWNERS_MAX = 5
+"""How often the owner of a topic is asked anew when it has gone to another broker meanwhile."""
+
+
+class OffloadChannel:
+    """One broker's offload service at HOST:PORT. Connects at the first call; `close` it, or use `with`."""
+
+    def __init__(self, address: str, *, deadline_s: float | None = None) -> None:
+        """`deadline_s` in the place of each call's own. Raises ValueError when that is no address."""
+        self.address = target_of(address)
+        self._deadline_s = deadline_s
+        self._channel: grpc.Channel | None = None
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+
+    def __enter__(self) -> OffloadChannel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every call; idempotent."""
+        self._closed.set()
+        with self._lock:
+            channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def at(self, address: str) -> OffloadChannel:
+        """A channel of its own to another broker."""
+        return OffloadChannel(address, deadline_s=self._deadline_s)
+
+    # Steps
+
+    def wanted(self, topics: Iterable[str] = (), *, most: int = 0) -> WantedResponse:
+        """Ledgers that wait for a job, the oldest wish first, and whether there are more."""
+        return self._call(WANTED, WantedRequest(topics=topics, most=most))
+
+    def want(
+        self,
+        topic: str,
+        *,
+        before: tuple[int, int] = (0, 0),
+        location: str = "",
+        exact: bool | None = None,
+    ) -> list[Ledger]:
+        """Have closed ledgers of a topic offloaded, those wholly before (ledger id, entry id) or all; returns
+        those that wait or run then. `location` and `exact` in the place of what policies say.
+
+        Raises BadLocation, TopicNotFound.
+        """
+        request = WantRequest(
+            topic=topic, before_ledger_id=before[0], before_entry_id=before[1], location=location
+        )
+        if exact is not None:
+            request.exact = exact
+        return list(self._call(WANT, request).ledgers)
+
+    def begin(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes) -> Ledger:
+        """Take a ledger for an attempt, named by 16 random bytes; called again it is a sign of life.
+
+        Call it again every few minutes while the attempt is at work. Raises NotWanted, OffloadRunning,
+        OffloadedAlready, AttemptOver, NoLedgerToOffload.
+        """
+        request = BeginRequest(topic=topic, creation_id=creation_id, ledger_id=ledger_id, attempt=attempt)
+        return self._call(BEGIN, request).ledger
+
+    def complete(self, request: CompleteRequest) -> Ledger:
+        """Say that the attempt's objects are whole. Raises CountsDiffer, AttemptOver, NoLedgerToOffload."""
+        return self._call(COMPLETE, request).ledger
+
+    def fail(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes, reason: str) -> None:
+        """Give the attempt up. Raises AttemptOver, OffloadedAlready, NoLedgerToOffload."""
+        self._call(
+            FAIL,
+            FailRequest(
+                topic=topic,
+                creation_id=creation_id,
+                ledger_id=ledger_id,
+                attempt=attempt,
+                reason=reason[:4_000],
+            ),
+        )
+
+    # What there is
+
+    def topics(self, names: Iterable[str] = (), pattern: str = "") -> list[str]:
+        """Full names of these topics, or of those that the regular expression matches as a whole; partitions
+        in the place of partitioned topics. Raises TopicNotFound, NotAllowed.
+        """
+        return list(self._call(TOPICS, TopicsRequest(names=names, pattern=pattern)).topics)
+
+    def describe(self, topic: str) -> Described:
+        """Where a topic's entries are, its open ledger as far as its owner confirms it.
+
+        Raises TopicNotFound, ServiceNotReady when its owner cannot be found.
+        """
+        address = self.address
+        for _ in range(OWNERS_MAX):
+            if address == self.address:
+                found = self._describe(topic)
+            else:
+                with self.at(address) as owner:
+                    found = owner._describe(topic)
+            if not found.owner or found.owner == address:
+                return Described(
+                    topic, found.creation_id, list(found.ledgers), address, found.schema_type, found.schema
+                )
+            address = found.owner
+        raise ServiceNotReady(f"topic {topic} keeps going from broker to broker; try again")
+
+    def read(
+        self, topic: str, ledger_id: int, ledger_key: int, first_entry_id: int, last_entry_id: int
+    ) -> Iterator[bytes]:
+        """Entries of a ledger, both ends included, as records (see magnetar.ledger.offload_reads, which reads
+        on behind an interruption; this one raises). Ask the topic's owner for an open ledger.
+
+        Close the iterator when it is not read to its end.
+        """
+        request = ReadRequest(
+            topic=topic,
+            ledger_id=ledger_id,
+            ledger_key=ledger_key,
+            first_entry_id=first_entry_id,
+            last_entry_id=last_entry_id,
+        )
+        call = self._open().unary_stream(READ.path, READ.request.SerializeToString, READ.response.FromString)(
+            request
+        )
+        what = f"Read of {self.address}"
+        try:
+            for part in call:
+                yield part.records
+        except grpc.RpcError as error:
+            raise error_of(error, what) from None
+        finally:
+            call.cancel()
+
+    # Sweeping
+
+    def attempts(self, location: str) -> Attempts:
+        """Which directories below a location have to stay."""
+        paths: list[str] = []
+        complete, after = True, ""
+        while True:
+            found = self._call(ATTEMPTS, AttemptsRequest(location=location, after_topic=after))
+            paths += found.paths
+            complete = complete and found.complete
+            after = found.next_after_topic
+            if not after:
+                return Attempts(paths, complete)
+
+    def deletions(self, location: str = "") -> Deletions:
+        """Objects that are to be deleted, at one location or anywhere; ask again when there are more."""
+        found = self._call(DELETIONS, DeletionsRequest(location=location))
+        return Deletions(list(found.deletions), found.more)
+
+    def deleted(self, intent_id: str) -> None:
+        """The objects of a deletion are gone."""
+        self._call(DELETED, DeletedRequest(intent_id=intent_id))
+
+    # --- inside ---
+
+    def _describe(self, topic: str) -> DescribeResponse:
+        whole = self._call(DESCRIBE, DescribeRequest(topic=topic))
+        page = whole
+        while page.more:
+            after = page.ledgers[-1].ledger_id
+            page = self._call(DESCRIBE, DescribeRequest(topic=topic, after_ledger_id=after))
+            if page.creation_id != whole.creation_id or page.owner != whole.owner:
+                raise ServiceNotReady(
+                    f"topic {topic} was made anew, or moved, while it was described; try again"
+                )
+            whole.ledgers.extend(page.ledgers)
+        return whole
+
+    def _open(self) -> grpc.Channel:
+        with self._lock:
+            if self._closed.is_set():
+                raise OffloadUnreachable(f"the channel to {self.address} was closed")
+            if self._channel is None:
+                self._channel = grpc.insecure_channel(self.address, options=options())
+            return self._channel
+
+    def _call(self, method: Method[Request, Response], request: Request) -> Response:
+        what = f"{method.name} of {self.address}"
+        limit_s = method.deadline_s if self._deadline_s is None else self._deadline_s
+        deadline = time.monotonic() + limit_s
+        attempt = 0
+        while True:
+            call = self._open().unary_unary(
+                method.path, method.request.SerializeToString, method.response.FromString
+            )
+            try:
+                answer = call(request, timeout=max(0.001, deadline - time.monotonic()))
+            except grpc.RpcError as error:
+                found: MagnetarError = error_of(error, what)
+            except ValueError as error:  # gRPC's word for a channel that was closed
+                found = OffloadUnreachable(f"{what}: {error}")
+            else:
+                assert isinstance(answer, method.response)
+                return answer
+            pause_s = pause_before_next(found, attempt, deadline - time.monotonic())
+            if pause_s is None or self._closed.wait(pause_s):
+                raise found
+            attempt += 1
