@@ -8,13 +8,14 @@ one task (`maintenance`), one step at a time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
-from magnetar.common.errors import LedgerClosed, MetadataError, StorageError, TopicTerminated
+from magnetar.common.errors import LedgerClosed, MetadataError, OwnershipLost, StorageError, TopicTerminated
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
-from magnetar.ledger.ledger_store import Run
-from magnetar.ledger.managed_ledger import reading, topic_head, trimming
+from magnetar.ledger.cold.cold_reader import ColdLedger, Verified
+from magnetar.ledger.ledger_store import LedgerRef, Run
+from magnetar.ledger.managed_ledger import leaving, offloaded, reading, topic_head, trimming
 from magnetar.ledger.managed_ledger.appender import Appender, Publish, Step
 from magnetar.ledger.managed_ledger.context import (
     ManagedLedgerContext,
@@ -28,6 +29,8 @@ from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
 from magnetar.ledger.managed_ledger.entry_cache import TopicCache
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.maintenance import maintain
+from magnetar.ledger.managed_ledger.offloaded import NO_OFFLOAD, OffloadRules
+from magnetar.ledger.managed_ledger.span_reads import SpanReads
 from magnetar.ledger.managed_ledger.takeover import TakenOver
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
@@ -53,6 +56,7 @@ class ManagedLedger:
         "_cursors",
         "_doomed",
         "_head",
+        "_leaving",
         "_listener",
         "_lost",
         "_maintenance",
@@ -62,6 +66,7 @@ class ManagedLedger:
         "deduplication",
         "max_read_position",
         "name",
+        "offload",
         "properties",
         "retention",
         "terminated",
@@ -82,6 +87,8 @@ class ManagedLedger:
         self.properties = dict(head.properties)
         self.max_read_position: Position | None = None
         self.retention = trimming.NO_RETENTION
+        self.offload: OffloadRules = NO_OFFLOAD
+        self._leaving: list[tuple[LedgerSpan, Verified, asyncio.Future[bool]]] | None = None
         self._cache: TopicCache | None = None
         self._doomed: list[LedgerSpan] | None = None
         self._lost: StorageError | None = None
@@ -195,13 +202,7 @@ class ManagedLedger:
         EntryUnreadable only where entries have several copies, on one of which it may come back.
         """
         return await reading.read(
-            self._ctx.ledgers,
-            self._spans,
-            self.name,
-            start,
-            self.read_limit(),
-            entries_max,
-            bytes_max,
+            self._reads(), self._spans, start, self.read_limit(), entries_max, bytes_max
         )
 
     async def find_before_publish_time(self, publish_time_ms: int) -> Position:
@@ -210,8 +211,11 @@ class ManagedLedger:
         It is not behind entries whose time cannot be read now and may be later (one copy may be repaired).
         """
         return await reading.find_before_publish_time(
-            self._ctx.ledgers, self._spans, publish_time_ms, self.read_limit()
+            self._reads(), self._spans, publish_time_ms, self.read_limit()
         )
+
+    def _reads(self) -> SpanReads:
+        return SpanReads(self._ctx, self.name, self.creation_id, self.offload.objects_first)
 
     def entries_between(self, after: Position, through: Position) -> int:
         """How many entries exist in (after, through]."""
@@ -358,6 +362,56 @@ class ManagedLedger:
         await trimming.let_go(self._ctx, self.name, doomed)
         self.trim()
 
+    # Objects
+
+    async def refresh_offload(self) -> None:
+        """Learn how far closed ledgers are on their way to objects. Raises MetadataError, StorageError."""
+        spans = self._spans.spans
+        if spans and spans[0].closed and self._lost is None:
+            await offloaded.refresh_all(self._ctx, self.creation_id, self._spans)
+
+    def due_to_leave(self, skip: Container[LedgerRef] = ()) -> ColdLedger | None:
+        """The oldest ledger, none of `skip`, that is to leave bookies once its objects are verified; see
+        `leave_bookies`.
+        """
+        if self._lost is not None or self._closing:
+            return None
+        span = leaving.due(self._spans.spans, self.offload, self._ctx.clock.wall_ms(), skip)
+        return None if span is None else offloaded.cold_ledger(span, self.name, self.creation_id)
+
+    async def leave_bookies(self, verified: Verified) -> bool:
+        """From now on only objects have a ledger; the caller has verified each. Durable on return.
+
+        False when these are its objects no more, or it is gone. Raises MetadataError or StorageError when it
+        may not have left; trying again is safe.
+        """
+        self._check_serving()
+        span = self._spans.by_id.get(verified.ledger.ref.id)
+        if span is None:
+            return False
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._leaving = [*(self._leaving or ()), (span, verified, done)]
+        self._kick()
+        return await done
+
+    async def _leave(self) -> None:
+        """One at a time, and never tried again by itself: who waits for it does, or lets it be."""
+        (span, verified, done), *rest = self._leaving or ()
+        self._leaving = rest or None
+        try:
+            left = await leaving.leave(self._ctx, self._head, self.creation_id, span, verified)
+        except (MetadataError, StorageError) as error:
+            if not done.done():
+                done.set_exception(error)
+            if isinstance(error, OwnershipLost):
+                raise
+        except BaseException:
+            done.cancel()
+            raise
+        else:
+            if not done.done():
+                done.set_result(left)
+
     async def raise_topic_epoch(self, at_least: int = 0) -> int:
         """A new exclusive producer: the next topic epoch, or `at_least`; its own, durable on return."""
         return (await self._edit_head(RaisedEpoch(at_least))).epoch
@@ -403,6 +457,7 @@ class ManagedLedger:
             self._cursor_ledger.roll if self._cursor_ledger.roll_wanted else None,
             self._write_head if self._head.edits_wait else None,
             self._trim if self._doomed else None,
+            self._leave if self._leaving else None,
         )
         return [step for step in steps if step is not None]
 
@@ -465,6 +520,10 @@ class ManagedLedger:
         self._appender.retire()
         self._cursor_ledger.fail(error)
         self._head.fail_edits(error)
+        waiting, self._leaving = self._leaving or (), None
+        for _, _, done in waiting:
+            if not done.done():
+                done.set_exception(error)
         self._drop_cache()
         self._check_drained()
 
