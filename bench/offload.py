@@ -103,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--gigabytes", type=float, nargs=2, help=f"small and large (default {GIGABYTES})")
     parser.add_argument("--quick", action="store_true", help=f"sizes of {QUICK_GIGABYTES}")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="for Spark (default: all)")
+    parser.add_argument("--table", type=Path, default=TABLE, help="where a Markdown table of it is written")
     options = parser.parse_args(argv)
     small, large = options.gigabytes or (QUICK_GIGABYTES if options.quick else GIGABYTES)
     load = os.getloadavg()[0]
@@ -117,10 +118,11 @@ def main(argv: Sequence[str] | None = None) -> None:
                 columns.append(measure(gigabytes, cores, server, directory))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    write(wanted, columns, growth(columns[0], columns[1]), load)
+    write(options.table, wanted, columns, growth(columns[0], columns[1]), load)
 
 
 def write(
+    table: Path,
     wanted: Sequence[tuple[float, int]],
     columns: Sequence[dict[str, float]],
     more: dict[str, float],
@@ -132,14 +134,14 @@ def write(
     ]
     rows: list[list[Any]] = [[name, *(column[name] for column in columns)] for name in columns[0]]
     rows += [[name, "", value, *([""] * (len(columns) - 2))] for name, value in more.items()]
-    markdown(TABLE, headings, rows)
+    markdown(table, headings, rows)
     flat = {
         f"{heading}: {name}": column[name]
         for heading, column in zip(headings[1:], columns, strict=True)
         for name in column
     }
     report("offload", {"load before": load, **flat, **more})
-    print(f"as a table: {TABLE}")
+    print(f"as a table: {table}")
 
 
 if __name__ == "__main__":

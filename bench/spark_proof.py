@@ -152,6 +152,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help=f"only {QUICK_MESSAGES:,} lines")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="for Spark (default: all)")
     parser.add_argument("--ledger-megabytes", type=int, default=64, help="of each ledger (default 64)")
+    parser.add_argument("--table", type=Path, default=TABLE, help="where a Markdown table of it is written")
     options = parser.parse_args(argv)
     if options.messages is None:
         options.messages = QUICK_MESSAGES if options.quick else MESSAGES
@@ -163,8 +164,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     figures = prove(options)
     report("spark-proof", {"load before": load, **figures})
-    markdown(TABLE, ["figure", "value"], [[name, value] for name, value in figures.items()])
-    print(f"same answers from both engines, every message byte for byte as it was published; see {TABLE}")
+    markdown(options.table, ["figure", "value"], [[name, value] for name, value in figures.items()])
+    print(
+        f"same answers from both engines, every message byte for byte as it was published; see {options.table}"
+    )
 
 
 if __name__ == "__main__":
