@@ -53,6 +53,14 @@ def test_a_manifest_goes_before_the_parts_that_it_names() -> None:
     assert sweep.doomed[0].whole
 
 
+def test_what_began_while_objects_were_listed_stays() -> None:
+    began, lost = attempt(1), attempt(2)
+    listing = [*objects(began, whole=False), *objects(lost, whole=False)]
+    sweep = to_sweep(listing, [], complete=True, now_ms=NOW_MS, grace_ms=0)
+    assert [each.path for each in sweep.doomed] == [began, lost]
+    assert [each.path for each in sweep.without([began]).doomed] == [lost]
+
+
 def test_what_is_no_attempts_is_left_alone() -> None:
     strangers = [
         ("README.txt", 1, 0),

@@ -5,15 +5,15 @@ later one took its place, the ledger is gone) nothing reads what lies there, and
 lost its ledger cannot be completed any more. What is not the directory of an attempt is nobody's business
 here, whatever it is.
 
-Whoever sweeps lists the location first and asks for the attempts that are named after that: so an attempt
-that began in between has no objects in the list. The grace, counted from the newest object of a directory,
-keeps what a job still writes whose attempt was taken from it.
+Which attempts are named has to be asked after the objects were listed, or once more then (`Sweep.without`):
+so nothing goes that an attempt wrote which began in between. The grace, counted from the newest object of a
+directory, keeps what a job still writes whose attempt was taken from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from magnetar.ledger.cold.layout import MANIFEST_NAME, parse_attempt_path
@@ -66,6 +66,15 @@ class Sweep:
     doubt: str | None = None
     """Why nobody should delete it without asking an operator; None when there is no doubt."""
 
+    def without(self, named: Collection[str]) -> Sweep:
+        """The same but for what is named, as asked after the objects were listed."""
+        keep = frozenset(each.strip("/") for each in named)
+        return replace(
+            self,
+            doomed=tuple(each for each in self.doomed if each.path not in keep),
+            waiting=tuple(each for each in self.waiting if each.path not in keep),
+        )
+
 
 @dataclass(slots=True)
 class _Directory:
@@ -98,8 +107,8 @@ def to_sweep(
 ) -> Sweep:
     """What of a location's objects, given as (path below it, bytes, written ms), may go.
 
-    `named` are the paths of the attempts that ledgers name, asked for after the objects were listed, and
-    `complete` says whether these are all. Keeps in memory what it returns, and a little for each attempt.
+    `named` are the paths of the attempts that ledgers name, and `complete` says whether these are all. Keeps
+    in memory what it returns, and a little for each attempt.
     """
     keep = frozenset(each.strip("/") for each in named)
     directories: dict[str, _Directory] = {}

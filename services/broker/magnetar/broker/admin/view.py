@@ -89,6 +89,11 @@ class TopicView(Protocol):
     def storage_entries(self) -> int: ...
 
     @property
+    def offloaded_bytes(self) -> int:
+        """Of the stored bytes, those of ledgers that were offloaded."""
+        ...
+
+    @property
     def backlog_bytes(self) -> int: ...
 
     @property

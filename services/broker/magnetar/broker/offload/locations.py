@@ -10,17 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from magnetar.broker.offload.config import FILES_DRIVER, GCS_DRIVER, S3_DRIVERS, OffloadConfig
-from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.values import Policies
+from magnetar.common.offload.offload_refusals import BadLocation
+from magnetar.ledger.managed_ledger.offload_state import check_location
 
 if TYPE_CHECKING:
     from magnetar.broker.config import BrokerConfig
     from magnetar.broker.policies.effective import EffectivePolicies
-
-LOCATION_CHARS_MAX: Final = 2_048
 
 _SCHEMES: Final = {GCS_DRIVER: "gs", "azureblob": "abfs", "aliyun-oss": "oss"}
 """Of drivers with a bucket, besides S3."""
@@ -53,42 +52,12 @@ def why_nowhere(policies: EffectivePolicies) -> str:
 
 
 def normalized(location: str) -> str:
-    """A location as it is written down: a URI without a slash at its end. Raises ConfigError.
+    """A location as it is written down: a URI without a slash at its end. Raises BadLocation.
 
     An absolute path stands for file://.
     """
     given = location.strip()
-    if given.startswith("/"):
-        given = "file://" + given
-    try:
-        parts = urlsplit(given)
-        user = parts.username or parts.password
-    except ValueError as error:
-        raise ConfigError(f"the location {location!r:.200} is no URI: {error}") from error
-    if len(given) > LOCATION_CHARS_MAX or not given.isprintable():
-        raise ConfigError(f"a location has at most {LOCATION_CHARS_MAX} printable characters")
-    if not parts.scheme or "://" not in given:
-        raise ConfigError(
-            f"the location {location!r:.200} must be a URI such as file:///DIRECTORY or s3://BUCKET/PREFIX, "
-            "or an absolute path"
-        )
-    if user:
-        raise ConfigError(
-            "a location must not have credentials in it, since it is kept in metadata: give them to brokers "
-            "and jobs in their environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
-        )
-    if parts.query or parts.fragment:
-        raise ConfigError(
-            f"the location {location!r:.200} must not have a query or fragment: they have no use"
-        )
-    steps = parts.path.split("/")
-    if "." in steps or ".." in steps:
-        raise ConfigError(f"the location {location!r:.200} must not have '.' or '..' as a step in its path")
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost") or not parts.path.strip("/"):
-            raise ConfigError(f"the location {location!r:.200} must name a directory: file:///DIRECTORY")
-        return "file://" + parts.path.rstrip("/")
-    return given.rstrip("/")
+    return check_location(f"file://{given}" if given.startswith("/") else given)
 
 
 def place_in_configuration(
@@ -136,7 +105,7 @@ def place_in_policy(
 def _checked(location: str) -> Place:
     try:
         return Place(normalized(location))
-    except ConfigError as error:
+    except BadLocation as error:
         return Place(problem=str(error))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.offload.figures import offloaded_bytes
 from magnetar.broker.ownership.lease import Lease, Tenure
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.spawn import Spawn
@@ -149,6 +150,10 @@ class PersistentTopic(PersistentPublishing):
     @property
     def storage_entries(self) -> int:
         return self.ledger.entries
+
+    @property
+    def offloaded_bytes(self) -> int:
+        return offloaded_bytes(self.ledger.spans.spans)
 
     @property
     def backlog_bytes(self) -> int:
