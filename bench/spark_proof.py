@@ -165,9 +165,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     figures = prove(options)
     report("spark-proof", {"load before": load, **figures})
     markdown(options.table, ["figure", "value"], [[name, value] for name, value in figures.items()])
-    print(
-        f"same answers from both engines, every message byte for byte as it was published; see {options.table}"
-    )
+    print("same answers from both engines, every message byte for byte as it was published")
+    print(f"as a table: {options.table}")
 
 
 if __name__ == "__main__":
