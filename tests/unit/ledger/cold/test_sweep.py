@@ -14,7 +14,8 @@ OLD_MS = NOW_MS - GRACE_MS
 
 
 def attempt(ledger_id: int, number: int = 1) -> str:
-    return attempt_path(TOPIC, ledger_id, number.to_bytes(16, "big"))
+    """Each with a name of its own, as random ones are."""
+    return attempt_path(TOPIC, ledger_id, (ledger_id << 64 | number).to_bytes(16, "big"))
 
 
 def objects(path: str, *, whole: bool = True, modified_ms: int = OLD_MS) -> list[tuple[str, int, int]]:
@@ -31,6 +32,16 @@ def test_what_a_ledger_names_stays_however_old_it_is() -> None:
     assert sweep.doubt is None
 
 
+def test_an_attempt_stays_under_whatever_uri_its_ledger_names_it() -> None:
+    kept = attempt(1)
+    for named in (f"cold/{kept}", kept.rpartition("/")[2]):
+        sweep = to_sweep(objects(kept), [named], complete=True, now_ms=NOW_MS)
+        assert (sweep.doomed, sweep.named) == ((), 1)
+        lost = to_sweep(objects(kept), [], complete=True, now_ms=NOW_MS)
+        assert len(lost.doomed) == 1
+        assert not lost.without([named]).doomed
+
+
 def test_one_young_object_keeps_its_whole_directory() -> None:
     path = attempt(1)
     listing = objects(path, whole=False)
@@ -44,7 +55,7 @@ def test_one_young_object_keeps_its_whole_directory() -> None:
 
 
 def test_a_manifest_goes_before_the_parts_that_it_names() -> None:
-    sweep = to_sweep(objects(attempt(1)), [attempt(2)], complete=True, now_ms=NOW_MS)
+    sweep = to_sweep(objects(attempt(1)), [], complete=True, now_ms=NOW_MS)
     assert [each.rpartition("/")[2] for each in sweep.doomed[0].objects] == [
         MANIFEST_NAME,
         part_name(0),

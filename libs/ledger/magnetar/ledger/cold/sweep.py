@@ -5,9 +5,10 @@ later one took its place, the ledger is gone) nothing reads what lies there, and
 lost its ledger cannot be completed any more. What is not the directory of an attempt is nobody's business
 here, whatever it is.
 
-Which attempts are named has to be asked after the objects were listed, or once more then (`Sweep.without`):
-so nothing goes that an attempt wrote which began in between. The grace, counted from the newest object of a
-directory, keeps what a job still writes whose attempt was taken from it.
+An attempt is known by its random name alone, wherever its ledger says that it lies: one place may go by two
+URIs. Which attempts are named has to be asked after the objects were listed, or once more then
+(`Sweep.without`): so nothing goes that an attempt wrote which began in between. The grace, counted from the
+newest object of a directory, keeps what a job still writes whose attempt was taken from it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LOST_SHARE_MAX: Final = 0.2
 or like another cluster's objects."""
 
 LOST_ALWAYS_MAX: Final = 8
-"""So many may always be unnamed, unless no attempt is named at all."""
+"""So many may always be unnamed, unless nothing at the location is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,11 @@ class Sweep:
 
     def without(self, named: Collection[str]) -> Sweep:
         """The same but for what is named, as asked after the objects were listed."""
-        keep = frozenset(each.strip("/") for each in named)
+        keep = _attempts(named)
         return replace(
             self,
-            doomed=tuple(each for each in self.doomed if each.path not in keep),
-            waiting=tuple(each for each in self.waiting if each.path not in keep),
+            doomed=tuple(each for each in self.doomed if _attempt(each.path) not in keep),
+            waiting=tuple(each for each in self.waiting if _attempt(each.path) not in keep),
         )
 
 
@@ -107,10 +108,10 @@ def to_sweep(
 ) -> Sweep:
     """What of a location's objects, given as (path below it, bytes, written ms), may go.
 
-    `named` are the paths of the attempts that ledgers name, and `complete` says whether these are all. Keeps
-    in memory what it returns, and a little for each attempt.
+    `named` are the paths of the attempts that ledgers name, here or anywhere, or their last steps alone;
+    `complete` says whether these are all. Keeps in memory what it returns, and a little for each attempt.
     """
-    keep = frozenset(each.strip("/") for each in named)
+    keep = _attempts(named)
     directories: dict[str, _Directory] = {}
     for path, byte_length, modified_ms in listing:
         path = path.strip("/")
@@ -120,21 +121,32 @@ def to_sweep(
             if parse_attempt_path(attempt) is None:
                 continue
             directory = directories[attempt] = _Directory()
-        directory.add(path, name, byte_length, modified_ms, keep=attempt in keep)
+        directory.add(path, name, byte_length, modified_ms, keep=_attempt(attempt) in keep)
     doomed: list[AttemptObjects] = []
     waiting: list[AttemptObjects] = []
-    for attempt in sorted(directories.keys() - keep):
+    kept: list[bool] = []
+    for attempt in sorted(directories):
+        if _attempt(attempt) in keep:
+            kept.append(directories[attempt].whole)
+            continue
         found = directories[attempt].found(attempt)
         (doomed if now_ms - found.newest_ms >= grace_ms else waiting).append(found)
-    kept = [directories[attempt].whole for attempt in directories.keys() & keep]
     if not complete:
         # Some of these may be named after all.
         reason = "not every topic could be asked which objects it needs; sweep again later"
         return Sweep((), (*waiting, *doomed), len(kept), sum(kept), refused=reason)
     lost = sum(each.whole for each in doomed)
     return Sweep(
-        tuple(doomed), tuple(waiting), len(kept), sum(kept), doubt=_doubt(lost, lost + sum(kept), len(keep))
+        tuple(doomed), tuple(waiting), len(kept), sum(kept), doubt=_doubt(lost, lost + sum(kept), len(kept))
     )
+
+
+def _attempts(paths: Collection[str]) -> frozenset[str]:
+    return frozenset(map(_attempt, paths))
+
+
+def _attempt(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
 
 
 def _doubt(lost: int, whole: int, named: int) -> str | None:

@@ -7,11 +7,13 @@ the nearest level that names a driver: half of one and half of another would be 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from magnetar.broker.offload.config import OBJECTS_FIRST, OffloadConfig
 from magnetar.broker.offload.locations import place_in_configuration, place_in_policy
 from magnetar.common.metadata.values import Policies
+from magnetar.ledger.managed_ledger.offloaded import OffloadRules
 
 EXACT: Final = "magnetarOffloadExact"
 """Among the extra configurations of a policy: "true" or "false"."""
@@ -76,3 +78,9 @@ def resolve_offload(
 
 NEVER: Final = OffloadPolicy()
 """Nothing is offloaded, and nobody says where to."""
+
+
+@lru_cache(maxsize=64)
+def rules_of(policy: OffloadPolicy) -> OffloadRules:
+    """What a managed ledger has to know of it; topics with the same policy share one."""
+    return OffloadRules(policy.deletion_lag_ms, policy.objects_first)
