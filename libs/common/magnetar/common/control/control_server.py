@@ -125,14 +125,18 @@ class ControlServer:
         *,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         calls_max: int = CALLS_MAX,
+        also: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
+        """`also`: methods of other services on the same port, by the services' names."""
         self._control = control
         self._identity = identity
         self._calls_max = calls_max
         self._calls = 0
         self._serving = False
         self._refusals: dict[str, LogLimit] = {}
-        self._server = GrpcServer(SERVICE, self._methods(), self._refuse, server_options(message_bytes_max))
+        self._server = GrpcServer(
+            SERVICE, self._methods(), self._refuse, server_options(message_bytes_max), also=also
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port, a free one when `port` is 0. Raises OSError when that cannot be."""

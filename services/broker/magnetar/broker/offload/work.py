@@ -21,8 +21,9 @@ from magnetar.broker.offload.reads import Reads
 from magnetar.broker.offload.topic_names import TopicNames
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic_registry import TopicRegistry
-from magnetar.common.errors import ConfigError
+from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.values import TopicLedger
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
@@ -62,9 +63,6 @@ log = get_logger(__name__)
 WANTED_MAX: Final = 1_000
 """Ledgers in one answer of Wanted."""
 
-Changed = Callable[[TopicName], None]
-"""Told of a topic one of whose ledgers took a step here."""
-
 
 class OffloadWork:
     """Implements `OffloadCalls`."""
@@ -79,7 +77,6 @@ class OffloadWork:
         *,
         bookie_address: BookieAddress | None = None,
         stale_after_ms: Callable[[], int] = lambda: offload_state.STALE_AFTER_MS,
-        changed: Changed = lambda topic: None,
     ) -> None:
         """`bookie_address` is None where there are no bookies: jobs read through this service then."""
         self._metadata = context.metadata
@@ -87,7 +84,7 @@ class OffloadWork:
         self._clock = context.clock
         self._policies = policies
         self._stale_after_ms = stale_after_ms
-        self._changed = changed
+        self._topics = topics
         self._ledgers = OffloadLedgers(context.metadata, context.keys, context.clock)
         self._names = TopicNames(context.metadata, context.keys)
         self._bookies = BookiesOf(context.metadata, context.keys, bookie_address)
@@ -243,8 +240,19 @@ class OffloadWork:
         self, topic: TopicName, creation_id: int, ledger_id: int, step: Step
     ) -> tuple[Ledger, TopicLedger]:
         after = await self._ledgers.change(topic, creation_id, ledger_id, step)
-        self._changed(topic)
+        await self._let_know(topic)
         return ledger_message(topic, creation_id, after), after
+
+    async def _let_know(self, topic: TopicName) -> None:
+        """A topic that is loaded here need not wait for its next look at metadata."""
+        loaded = self._topics.loaded.get(topic.full)
+        if isinstance(loaded, PersistentTopic):
+            try:
+                await loaded.ledger.refresh_offload()
+            except MagnetarError as error:
+                log.debug(
+                    "a topic does not know of its ledgers' steps yet", topic=topic.full, reason=str(error)
+                )
 
     async def _place(self, topic: TopicName, request: WantRequest) -> tuple[str, bool]:
         """Where ledgers go and whether byte by byte: as the request says, or else the topic's policies."""
