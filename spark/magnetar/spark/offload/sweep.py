@@ -1,0 +1,139 @@
+"""Objects that nobody needs any more, deleted: recorded deletions, and what attempts left that failed.
+
+What may go is decided in `magnetar.ledger.cold.sweep`, of a listing that was made before brokers were asked
+which attempts have to stay. A sweep that is stopped half-way goes on the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from magnetar.common.errors import MagnetarError
+from magnetar.common.offload.calling import Attempts, Deletions
+from magnetar.ledger.cold.layout import MANIFEST_NAME, parse_attempt_path
+from magnetar.ledger.cold.sweep import GRACE_MS, Sweep, to_sweep
+
+
+class SweepRefused(MagnetarError):
+    """Nothing was swept; the message says what to do."""
+
+
+class Service(Protocol):
+    """What brokers are asked (`OffloadChannel`)."""
+
+    def deletions(self, location: str = "") -> Deletions: ...
+
+    def deleted(self, intent_id: str) -> None: ...
+
+    def attempts(self, location: str) -> Attempts: ...
+
+
+class Store(Protocol):
+    """The objects at one location (`magnetar.ledger.cold.objects.ObjectStore`)."""
+
+    def list(self, prefix: str = "") -> Iterable[tuple[str, int, int]]: ...
+
+    def delete(self, path: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Swept:
+    """What a sweep of one location did, or would have done."""
+
+    deletions: int = 0
+    """Recorded ones that were carried out."""
+    directories: int = 0
+    """Of attempts that nobody names."""
+    objects: int = 0
+    byte_length: int = 0
+    """Of the attempts' objects."""
+    waiting: int = 0
+    """Attempts that nobody names and that are younger than the grace."""
+    failed: list[str] = field(default_factory=list)
+    """Why some objects are still there."""
+
+
+def sweep_location(
+    service: Service,
+    store: Store,
+    location: str,
+    *,
+    now_ms: int,
+    grace_ms: int = GRACE_MS,
+    dry_run: bool = False,
+    force: bool = False,
+    report: Callable[[str], None] = lambda line: None,
+) -> Swept:
+    """Sweep one location. Raises SweepRefused when brokers cannot tell what has to stay, or when so much
+    would go that it looks like a mistake, unless `force`; and what brokers and stores raise when nothing can
+    be asked at all."""
+    swept = Swept()
+    _carry_out(service, store, location, swept, dry_run=dry_run, report=report)
+    listing = list(store.list())  # before brokers are asked: see magnetar.ledger.cold.sweep
+    named = service.attempts(location)
+    found = to_sweep(listing, named.paths, complete=named.complete, now_ms=now_ms, grace_ms=grace_ms)
+    swept.waiting = len(found.waiting)
+    if found.refused is not None:
+        raise SweepRefused(f"nothing was swept at {location}: {found.refused}")
+    if found.doubt is not None and not force:
+        raise SweepRefused(f"nothing was swept at {location}: {found.doubt} (--force sweeps all the same)")
+    _delete_doomed(store, found, swept, dry_run=dry_run, report=report)
+    return swept
+
+
+def _carry_out(
+    service: Service,
+    store: Store,
+    location: str,
+    swept: Swept,
+    *,
+    dry_run: bool,
+    report: Callable[[str], None],
+) -> None:
+    """Deletions that are recorded for this location."""
+    done: set[str] = set()
+    while True:
+        page = service.deletions(location)
+        fresh = [each for each in page.deletions if each.intent_id not in done and each.location == location]
+        for deletion in fresh:
+            done.add(deletion.intent_id)
+            if parse_attempt_path(deletion.path) is None:
+                swept.failed.append(f"{deletion.path!r} is no directory of an attempt: it is left alone")
+                continue
+            report(f"deleted ledger: {deletion.path}")
+            if not dry_run:
+                try:
+                    _delete_directory(store, deletion.path)
+                except MagnetarError as error:
+                    swept.failed.append(str(error))
+                    continue
+                service.deleted(deletion.intent_id)
+            swept.deletions += 1
+        if not page.more or not fresh or dry_run:
+            return
+
+
+def _delete_directory(store: Store, path: str) -> None:
+    """The manifest first: without it the others count for nothing."""
+    paths = [each for each, _, _ in store.list(path)]
+    for each in sorted(paths, key=lambda each: not each.endswith(f"/{MANIFEST_NAME}")):
+        store.delete(each)
+
+
+def _delete_doomed(
+    store: Store, found: Sweep, swept: Swept, *, dry_run: bool, report: Callable[[str], None]
+) -> None:
+    for directory in found.doomed:
+        report(f"nobody's objects: {directory.path}")
+        if not dry_run:
+            try:
+                for path in directory.objects:
+                    store.delete(path)
+            except MagnetarError as error:
+                swept.failed.append(str(error))
+                continue
+        swept.directories += 1
+        swept.objects += len(directory.objects)
+        swept.byte_length += directory.byte_length
