@@ -18,6 +18,8 @@ from magnetar.broker.handlers.client import Services
 from magnetar.broker.housekeeping import Housekeeping
 from magnetar.broker.lookups import counted_lookup
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.offload.hourly_sweep import HourlySweep
+from magnetar.broker.offload.policy_wants import PolicyWants
 from magnetar.broker.orphans.reconciler import Reconciler
 from magnetar.broker.ownership.everything import Everything
 from magnetar.broker.ownership.ownership import Ownership
@@ -47,6 +49,7 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import finish_intents
+from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 
 if TYPE_CHECKING:  # a standalone has no use for it
     from magnetar.broker.control.bundle_moves import BundleMoves
@@ -126,6 +129,9 @@ class Broker:
         self.deletions = Deletions(ledgers, self._registry, self.namespaces, self.policies)
         self.orphans = Reconciler(ledgers, self._registry, config.orphans)
         self._housekeeping = Housekeeping(self._registry, self.partitioned, config, clock)
+        offloads = OffloadLedgers(metadata, keys, clock)
+        self._policy_wants = PolicyWants(lambda: self._registry.loaded, offloads, config.offload, clock)
+        self.sweep = HourlySweep(metadata, keys, offloads, config, lambda: self._leads())
         self._topic_lists = TopicLists(metadata, keys, self._registry)
         self.listener: Listener | None = None
         self.port = 0
@@ -169,6 +175,9 @@ class Broker:
         await finish_intents(self._ledgers)
         self._tasks.spawn(self._finish_intents_for_ever(), "finish intents")
         self._tasks.spawn(self.orphans.run(), "orphans")
+        self._tasks.spawn(self._policy_wants.run(), "ledgers to be offloaded")
+        if config.offload.sweep_enabled:
+            self._tasks.spawn(self.sweep.run(), "sweep of objects")
         names = await ProducerNames.open(config.cluster_name, self._metadata, self._keys)
         services = Services(
             config=config,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.cold.layout import MANIFEST_NAME, attempt_path, part_name
-from magnetar.ledger.cold.sweep import GRACE_MS, LOST_ALWAYS_MAX, to_sweep
+from magnetar.ledger.cold.sweep import GRACE_MS, LOST_ALWAYS_MAX, UNFINISHED_SUFFIX, to_sweep
 
 TOPIC = TopicName.parse("persistent://public/default/orders")
 NOW_MS = 2_000_000_000_000
@@ -52,6 +52,19 @@ def test_one_young_object_keeps_its_whole_directory() -> None:
     later = to_sweep(listing, [], complete=True, now_ms=NOW_MS + 1)
     assert [each.path for each in later.doomed] == [path]
     assert later.doomed[0].byte_length == 20
+
+
+def test_what_a_cut_off_write_left_goes_once_its_directory_is_whole() -> None:
+    kept = attempt(1)
+    left = f"{kept}/.{part_name(0)}.17-4{UNFINISHED_SUFFIX}"
+
+    def unfinished(*, whole: bool, modified_ms: int) -> tuple[str, ...]:
+        listing = [*objects(kept, whole=whole), (left, 3, modified_ms)]
+        return to_sweep(listing, [kept], complete=True, now_ms=NOW_MS).unfinished
+
+    assert unfinished(whole=True, modified_ms=OLD_MS) == (left,)
+    assert unfinished(whole=True, modified_ms=OLD_MS + 1) == ()
+    assert unfinished(whole=False, modified_ms=OLD_MS) == (), "it may be written just now"
 
 
 def test_a_manifest_goes_before_the_parts_that_it_names() -> None:

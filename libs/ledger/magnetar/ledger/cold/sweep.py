@@ -22,6 +22,11 @@ from magnetar.ledger.cold.layout import MANIFEST_NAME, parse_attempt_path
 GRACE_MS: Final = 24 * 60 * 60 * 1000
 """How old the newest object of an attempt has to be, unless somebody says otherwise."""
 
+NOT_ALL_READ: Final = "not every topic could be asked which objects it needs; sweep again later"
+
+UNFINISHED_SUFFIX: Final = ".unfinished"
+"""Ends the name, which begins with a dot, of a local file that is still written."""
+
 LOST_SHARE_MAX: Final = 0.2
 """Of the whole attempts at a location; more that nobody names look like metadata that was lost or restored,
 or like another cluster's objects."""
@@ -58,6 +63,8 @@ class Sweep:
     """Named by no ledger, and old enough to go; in the order of paths."""
     waiting: tuple[AttemptObjects, ...] = ()
     """Named by no ledger, and younger than the grace."""
+    unfinished: tuple[str, ...] = ()
+    """What writes that were cut off have left beside objects that stay; to be deleted as well."""
     named: int = 0
     """Attempts that are named and have objects."""
     named_whole: int = 0
@@ -83,9 +90,12 @@ class _Directory:
     byte_length: int = 0
     newest_ms: int = 0
     whole: bool = False
+    unfinished: list[tuple[str, int]] = field(default_factory=list)
 
     def add(self, path: str, name: str, byte_length: int, modified_ms: int, *, keep: bool) -> None:
         self.whole |= name == MANIFEST_NAME
+        if keep and name.startswith(".") and name.endswith(UNFINISHED_SUFFIX):
+            self.unfinished.append((path, modified_ms))
         if not keep:
             self.objects.append(path)
             self.byte_length += byte_length
@@ -125,20 +135,22 @@ def to_sweep(
     doomed: list[AttemptObjects] = []
     waiting: list[AttemptObjects] = []
     kept: list[bool] = []
+    unfinished: list[str] = []
     for attempt in sorted(directories):
         if _attempt(attempt) in keep:
             kept.append(directories[attempt].whole)
+            if directories[attempt].whole:  # else somebody may still write
+                left = directories[attempt].unfinished
+                unfinished += [path for path, modified_ms in left if now_ms - modified_ms >= grace_ms]
             continue
         found = directories[attempt].found(attempt)
         (doomed if now_ms - found.newest_ms >= grace_ms else waiting).append(found)
     if not complete:
         # Some of these may be named after all.
-        reason = "not every topic could be asked which objects it needs; sweep again later"
-        return Sweep((), (*waiting, *doomed), len(kept), sum(kept), refused=reason)
+        return Sweep((), (*waiting, *doomed), (), len(kept), sum(kept), refused=NOT_ALL_READ)
     lost = sum(each.whole for each in doomed)
-    return Sweep(
-        tuple(doomed), tuple(waiting), len(kept), sum(kept), doubt=_doubt(lost, lost + sum(kept), len(kept))
-    )
+    doubt = _doubt(lost, lost + sum(kept), len(kept))
+    return Sweep(tuple(doomed), tuple(waiting), tuple(sorted(unfinished)), len(kept), sum(kept), doubt=doubt)
 
 
 def _attempts(paths: Collection[str]) -> frozenset[str]:
