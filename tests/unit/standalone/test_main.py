@@ -19,7 +19,7 @@ import pytest
 
 MAGNETAR = str(Path(sys.executable).parent / "magnetar")
 SECONDS_MAX = 60.0
-ANY_PORTS = ("--set", "brokerServicePort=0", "--set", "webServicePort=0")
+ANY_PORTS = ("--set", "brokerServicePort=0", "--set", "webServicePort=0", "--set", "magnetarControlPort=0")
 
 
 def environment(**extra: str) -> dict[str, str]:
