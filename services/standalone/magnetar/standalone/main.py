@@ -138,6 +138,13 @@ def doctor() -> click.Command:
 
 
 @main.lazily
+def offload() -> click.Command:
+    from magnetar.standalone.offload import offload
+
+    return offload
+
+
+@main.lazily
 def perf() -> click.Command:
     from magnetar.standalone.perf import perf
 

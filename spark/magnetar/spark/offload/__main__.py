@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+
+if sys.path and Path(sys.path[0] or ".").resolve() == Path(__file__).resolve().parent:
+    del sys.path[0]  # spark-submit puts it there: the modules beside this one would hide others
 
 from magnetar.spark.offload.command import main
 

@@ -28,7 +28,7 @@ _CONF: Final = {
 
 def open_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
     """A session; `master` is empty under spark-submit, which has said it. Raises ConfigError."""
-    if not master and "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if not master and "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = LOCAL_MASTER
     local = master.startswith("local")
     if local and shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
