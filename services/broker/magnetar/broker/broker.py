@@ -11,6 +11,7 @@ from magnetar.broker.advertised_listeners import internal_name, parse_listeners
 from magnetar.broker.bookie_racks import BookieRacks
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.clusters import Clusters
+from magnetar.broker.cold.cold_tier import ColdTier
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
@@ -129,6 +130,7 @@ class Broker:
         self.deletions = Deletions(ledgers, self._registry, self.namespaces, self.policies)
         self.orphans = Reconciler(ledgers, self._registry, config.orphans)
         self._housekeeping = Housekeeping(self._registry, self.partitioned, config, clock)
+        self.cold = ColdTier(lambda: self._registry.loaded, ledgers, config.offload)
         offloads = OffloadLedgers(metadata, keys, clock)
         self._policy_wants = PolicyWants(lambda: self._registry.loaded, offloads, config.offload, clock)
         self.sweep = HourlySweep(metadata, keys, offloads, config, lambda: self._leads())
@@ -175,6 +177,7 @@ class Broker:
         await finish_intents(self._ledgers)
         self._tasks.spawn(self._finish_intents_for_ever(), "finish intents")
         self._tasks.spawn(self.orphans.run(), "orphans")
+        self.cold.start(self._tasks.spawn)
         self._tasks.spawn(self._policy_wants.run(), "ledgers to be offloaded")
         if config.offload.sweep_enabled:
             self._tasks.spawn(self.sweep.run(), "sweep of objects")
@@ -287,6 +290,7 @@ class Broker:
         await self.policies.close()
         await self.namespaces.close()
         await self._tasks.close()
+        await self.cold.close()
 
     # -- what HTTP asks
 

@@ -364,10 +364,15 @@ class ManagedLedger:
 
     # Objects
 
+    @property
+    def has_closed_ledgers(self) -> bool:
+        """Whether there is anything that could be offloaded."""
+        spans = self._spans.spans
+        return bool(spans) and spans[0].closed
+
     async def refresh_offload(self) -> None:
         """Learn how far closed ledgers are on their way to objects. Raises MetadataError, StorageError."""
-        spans = self._spans.spans
-        if spans and spans[0].closed and self._lost is None:
+        if self.has_closed_ledgers and self._lost is None:
             await offloaded.refresh_all(self._ctx, self.creation_id, self._spans)
 
     def due_to_leave(self, skip: Container[LedgerRef] = ()) -> ColdLedger | None:
