@@ -56,7 +56,7 @@ fmt: setup ## format, and mend what ruff can mend
 proto: setup ## generate the Python code of the .proto files
 	$(BIN)/python proto/generate.py
 
-docs: setup ## write what is generated: docs/configuration.md, docs/metrics.md and the reference in docs/admin.md
+docs: setup-spark ## write what is generated: docs/configuration.md, docs/metrics.md and the reference in docs/admin.md
 	$(BIN)/python docs/generate.py
 
 lock: setup ## resolve the packages anew and pin them with hashes in requirements.txt
