@@ -87,6 +87,7 @@ class FakeBroker:
     tenancy: Any = None
     deletions: Any = None
     orphans: Any = None
+    sweep: Any = None
     ledgers: Any = None
     schemas: Any = None
     clusters: Any = None

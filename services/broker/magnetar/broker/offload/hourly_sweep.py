@@ -11,10 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.offload.sweeping import OpenStore, Sweeping, SweepReport
+from magnetar.broker.offload.scanning import Scan
+from magnetar.broker.offload.store_calls import OpenStore
+from magnetar.broker.offload.sweeping import Sweeping, SweepReport
 from magnetar.common.errors import MagnetarError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.ledger.cold.layout import AttemptPath
@@ -74,6 +77,7 @@ class HourlySweep:
         self._config = config.offload
         self._leads = leads
         self._at_work = asyncio.Lock()
+        self._scanning = asyncio.Lock()
 
     async def run(self) -> None:
         """Until canceled."""
@@ -105,6 +109,11 @@ class HourlySweep:
         if report.deleted or report.swept:
             log.info("objects swept", ledgers_gone=report.deleted, orphans=report.swept)
         return report
+
+    async def scan(self, namespace: NamespaceName) -> Scan:
+        """What lies in objects of a namespace, and what should; one at a time. Raises MetadataError."""
+        async with self._scanning:
+            return await self._sweeping.scan(namespace)
 
 
 def _count(attempt: AttemptPath | None, done: bool) -> None:

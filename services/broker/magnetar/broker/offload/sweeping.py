@@ -7,21 +7,23 @@ deleted again.
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.offload.deletions import object_deletions, objects_deleted
 from magnetar.broker.offload.locations import place_in_configuration, place_in_policy
+from magnetar.broker.offload.scanning import Scan, scan
+from magnetar.broker.offload.store_calls import OpenStore, in_thread, until
 from magnetar.common.errors import DataCorruption, MagnetarError, UnsupportedFormat
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import Namespace, decode
+from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.offload.offload_pb2 import Deletion
 from magnetar.ledger.cold.layout import AttemptPath, parse_attempt_path
@@ -30,11 +32,6 @@ from magnetar.ledger.cold.sweep import NOT_ALL_READ, AttemptObjects, Sweep, to_s
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 
 log = get_logger(__name__)
-
-T = TypeVar("T")
-
-OpenStore = Callable[[str], ObjectStore]
-"""Raises ConfigError with what to do."""
 
 LOCATIONS_MAX: Final = 10_000
 """Of one sweep; a cluster with more has them swept in later ones, as those before them come to an end."""
@@ -112,6 +109,10 @@ class Sweeping:
                 log.warning("objects could not be swept", location=location, error=str(error))
         return report
 
+    async def scan(self, namespace: NamespaceName) -> Scan:
+        """What lies in objects of a namespace, and what should. Raises MetadataError."""
+        return await scan(namespace, self._ledgers, await self._configured(), self._open_store)
+
     # -- recorded deletions
 
     async def _carry_out(self, report: SweepReport) -> None:
@@ -134,7 +135,7 @@ class Sweeping:
                 raise MagnetarError(f"{path[:200]!r} is not the path of an attempt: nothing there is deleted")
             store = self._store(location)
             listing = partial(store.list, path)
-            await _in_thread(lambda stop: _delete(store, (each.path for each in listing()), stop))
+            await in_thread(lambda stop: _delete(store, (each.path for each in listing()), stop))
             await objects_deleted(self._metadata, self._keys, deletion.intent_id)
         except MagnetarError as error:
             report.failures += 1
@@ -149,7 +150,7 @@ class Sweeping:
 
     async def _sweep_location(self, location: str, named: Named, report: SweepReport) -> None:
         store = self._store(location)
-        sweep = await _in_thread(lambda stop: self._decide(_until(stop, store.list()), named))
+        sweep = await in_thread(lambda stop: self._decide(until(stop, store.list()), named))
         if sweep.refused is None and (sweep.doomed or sweep.unfinished):
             # Attempts that began while objects were listed have theirs among them.
             again = await self._named()
@@ -163,7 +164,7 @@ class Sweeping:
             log.warning("objects are not swept", location=location, reason=report.doubts[location])
             return
         if sweep.unfinished:
-            await _in_thread(lambda stop: _delete(store, sweep.unfinished, stop))
+            await in_thread(lambda stop: _delete(store, sweep.unfinished, stop))
         for attempt in sweep.doomed:
             await self._delete_orphan(store, attempt, report)
 
@@ -179,7 +180,7 @@ class Sweeping:
     async def _delete_orphan(self, store: ObjectStore, attempt: AttemptObjects, report: SweepReport) -> None:
         parsed = parse_attempt_path(attempt.path)
         try:
-            await _in_thread(lambda stop: _delete(store, attempt.objects, stop))
+            await in_thread(lambda stop: _delete(store, attempt.objects, stop))
         except MagnetarError as error:
             report.orphans += 1
             report.failures += 1
@@ -230,22 +231,6 @@ class Sweeping:
         if store is None:
             store = self._stores[location] = self._open_store(location)
         return store
-
-
-async def _in_thread(call: Callable[[threading.Event], T]) -> T:
-    """Run a blocking call, which looks at the event and ends soon when nobody waits for it any more."""
-    stop = threading.Event()
-    try:
-        return await asyncio.to_thread(call, stop)
-    finally:
-        stop.set()
-
-
-def _until(stop: threading.Event, listing: Iterable[StoredObject]) -> Iterator[StoredObject]:
-    for each in listing:
-        if stop.is_set():
-            return
-        yield each
 
 
 def _delete(store: ObjectStore, paths: Iterable[str], stop: threading.Event) -> None:
