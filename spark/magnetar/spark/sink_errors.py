@@ -1,0 +1,25 @@
+"""What keeps rows from being written to a topic. Messages say what to do next."""
+
+from __future__ import annotations
+
+from magnetar.common.errors import MagnetarError
+
+
+class SinkError(MagnetarError):
+    """Rows cannot be written."""
+
+
+class NotDeduplicated(SinkError):
+    """The topic takes the same sequence id twice: a task that is tried again would publish rows again."""
+
+
+class BadColumns(SinkError):
+    """The frame has columns that cannot be written, or not those that are needed."""
+
+
+class BadRow(SinkError):
+    """A row has values that no message can have."""
+
+
+class BadOption(SinkError):
+    """An option is not known, or its value is wrong."""
