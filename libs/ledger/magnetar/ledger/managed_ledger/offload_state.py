@@ -119,7 +119,7 @@ def check_location(location: str) -> str:
         raise BadLocation(f"{said}; {form}")
     if ".." in parts.path.split("/"):
         raise BadLocation(f"{said}: it has '..' in it; {form}")
-    if parts.scheme == "file" and not parts.path.startswith("/"):
+    if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
         raise BadLocation(f"{said}: file:// takes an absolute path; {form}")
     return text
 
