@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from magnetar.broker.offload.store_calls import OpenStore, in_thread, until
+from magnetar.broker.offload.store_calls import OpenStore, Store, in_thread, until
 from magnetar.common.errors import MagnetarError
 from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT
 from magnetar.ledger.cold.layout import MANIFEST_NAME, escape, parse_attempt_path
-from magnetar.ledger.cold.objects import ObjectStore, StoredObject
+from magnetar.ledger.cold.objects import StoredObject
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 
 OK: Final = "OK"
@@ -89,7 +89,7 @@ async def scan(
     return result
 
 
-async def _look_at(store: ObjectStore, prefix: str, named: dict[str, ScannedAttempt], result: Scan) -> None:
+async def _look_at(store: Store, prefix: str, named: dict[str, ScannedAttempt], result: Scan) -> None:
     await in_thread(lambda stop: _look(until(stop, store.list(prefix)), store.location, named, result))
 
 

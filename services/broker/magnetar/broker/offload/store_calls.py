@@ -5,13 +5,29 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from magnetar.ledger.cold.objects import ObjectStore, StoredObject
+from magnetar.ledger.cold.objects import StoredObject
 
 T = TypeVar("T")
 
-OpenStore = Callable[[str], ObjectStore]
+
+class Store(Protocol):
+    """The objects below one location, as `magnetar.ledger.cold.objects.ObjectStore` has them; calls block."""
+
+    @property
+    def location(self) -> str: ...
+
+    def list(self, prefix: str = "") -> Iterable[StoredObject]:
+        """Raises ObjectStoreError."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Raises ObjectStoreError."""
+        ...
+
+
+OpenStore = Callable[[str], Store]
 """The store of a location. Raises ConfigError with what to do."""
 
 

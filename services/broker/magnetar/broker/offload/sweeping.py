@@ -17,7 +17,7 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.offload.deletions import object_deletions, objects_deleted
 from magnetar.broker.offload.locations import place_in_configuration, place_in_policy
 from magnetar.broker.offload.scanning import Scan, scan
-from magnetar.broker.offload.store_calls import OpenStore, in_thread, until
+from magnetar.broker.offload.store_calls import OpenStore, Store, in_thread, until
 from magnetar.common.errors import DataCorruption, MagnetarError, UnsupportedFormat
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.metadata_pb2 import Offload
@@ -27,7 +27,7 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.offload.offload_pb2 import Deletion
 from magnetar.ledger.cold.layout import AttemptPath, parse_attempt_path
-from magnetar.ledger.cold.objects import ObjectStore, StoredObject
+from magnetar.ledger.cold.objects import StoredObject
 from magnetar.ledger.cold.sweep import NOT_ALL_READ, AttemptObjects, Sweep, to_sweep
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 
@@ -89,7 +89,7 @@ class Sweeping:
         self._open_store = open_store
         self._counted = counted
         self._known: set[str] = set()
-        self._stores: dict[str, ObjectStore] = {}
+        self._stores: dict[str, Store] = {}
 
     async def sweep(self) -> SweepReport:
         """Do all there is to do now. What fails at one location keeps none of the others: it is logged and
@@ -177,7 +177,7 @@ class Sweeping:
             grace_ms=self._config.offload.grace_s * 1000,
         )
 
-    async def _delete_orphan(self, store: ObjectStore, attempt: AttemptObjects, report: SweepReport) -> None:
+    async def _delete_orphan(self, store: Store, attempt: AttemptObjects, report: SweepReport) -> None:
         parsed = parse_attempt_path(attempt.path)
         try:
             await in_thread(lambda stop: _delete(store, attempt.objects, stop))
@@ -226,14 +226,14 @@ class Sweeping:
             places.append(place_in_policy(policy, config.cluster_name))
         return {place.location for place in places if place.location is not None}
 
-    def _store(self, location: str) -> ObjectStore:
+    def _store(self, location: str) -> Store:
         store = self._stores.get(location)
         if store is None:
             store = self._stores[location] = self._open_store(location)
         return store
 
 
-def _delete(store: ObjectStore, paths: Iterable[str], stop: threading.Event) -> None:
+def _delete(store: Store, paths: Iterable[str], stop: threading.Event) -> None:
     for path in paths:
         if stop.is_set():
             return

@@ -1,0 +1,198 @@
+"""Sweeps: recorded deletions are carried out, orphans go, and nothing that a ledger names ever does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.offload.config import OffloadConfig
+from magnetar.broker.offload.hourly_sweep import HourlySweep
+from magnetar.broker.offload.scanning import MISSING, OK, RUNNING, UNKNOWN
+from magnetar.common.metadata.metadata_pb2 import Offload
+from magnetar.common.naming.namespace_name import NamespaceName
+
+from tests.unit.broker.offload.stored_world import KEYS, LOCATION, NOW_MS, OLD_MS, World, in_world, path_of
+from tests.unit.broker.topics.simulated_broker import counted
+
+DEFAULT = NamespaceName("public", "default")
+
+
+def deletions() -> float:
+    """Attempts of that namespace whose objects were deleted."""
+    name = "brk_ledgeroffloader_delete_offload_ops_total"
+    return counted(name, namespace=str(DEFAULT), status="succeed")
+
+
+def test_orphans_go_and_what_is_named_or_young_stays(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        complete = await world.add_ledger(1, Offload.COMPLETE)
+        running = await world.add_ledger(2, Offload.RUNNING)
+        given_up = await world.add_ledger(3, Offload.WANTED)
+        lost, young = path_of(4), path_of(5)
+        store = world.store
+        for path in (complete, running, given_up, lost):
+            store.put_attempt(path, whole=path == complete)
+        store.put_attempt(young, whole=False, modified_ms=NOW_MS)
+        store.objects["notes.txt"] = 0
+        report = await world.sweeping().sweep()
+        assert store.attempts == {complete, running, young, ""}
+        assert (report.swept, report.orphans, report.leftovers, report.failures) == (2, 0, 1, 0)
+
+    in_world(tmp_path, body)
+
+
+def test_recorded_deletions_are_carried_out_before_they_are_forgotten(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        gone, stuck = path_of(1), path_of(2)
+        kept = await world.add_ledger(3, Offload.COMPLETE)
+        store = world.store
+        for path in (gone, stuck, kept):
+            store.put_attempt(path, modified_ms=NOW_MS)
+        done = await world.add_deletion(1, gone)
+        failed = await world.add_deletion(2, stuck)
+        store.broken = {path for path in store.objects if path.startswith(stuck)}
+        report = await world.sweeping().sweep()
+        assert store.attempts == {stuck, kept}
+        assert (report.deleted, report.deletions_left, report.failures) == (1, 1, 1)
+        assert await world.metadata.get(done) is None
+        assert await world.metadata.get(failed) is not None
+        store.broken.clear()
+        report = await world.sweeping().sweep()
+        assert (report.deleted, report.deletions_left) == (1, 0)
+        assert store.attempts == {kept}
+        assert not (await world.metadata.children(KEYS.intents_prefix)).items
+
+    in_world(tmp_path, body)
+
+
+def test_a_deletion_of_what_is_no_attempt_deletes_nothing(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        kept = await world.add_ledger(1, Offload.COMPLETE)
+        world.store.put_attempt(kept)
+        for ledger_id, path in ((7, ""), (8, "public"), (9, f"{kept}/..")):
+            await world.add_deletion(ledger_id, path)
+        report = await world.sweeping().sweep()
+        assert (report.deleted, report.deletions_left) == (0, 3)
+        assert world.store.attempts == {kept}
+
+    in_world(tmp_path, body)
+
+
+def test_an_attempt_that_begins_while_objects_are_listed_keeps_them(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        begun = path_of(1)
+        world.store.put_attempt(begun, whole=False)
+        listing = world.metadata.children
+
+        # The first look into metadata comes before the attempt, the second one after it.
+        looks = 0
+
+        async def children(prefix: str) -> object:
+            nonlocal looks
+            if prefix == KEYS.namespaces_prefix():
+                looks += 1
+                if looks == 3:
+                    await world.add_ledger(1, Offload.RUNNING)
+            return await listing(prefix)
+
+        world.metadata.children = children  # type: ignore[method-assign,assignment]
+        report = await world.sweeping().sweep()
+        assert looks == 3, "what is configured, what is named, and once more what is named"
+        assert world.store.attempts == {begun}
+        assert (report.swept, report.orphans) == (0, 0)
+
+    in_world(tmp_path, body)
+
+
+def test_a_location_of_which_metadata_knows_nothing_is_left_to_an_operator(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        world.store.put_attempt(path_of(1))
+        report = await world.sweeping().sweep()
+        assert (report.swept, report.orphans) == (0, 1)
+        assert "another cluster" in report.doubts[LOCATION]
+        assert world.store.attempts == {path_of(1)}
+
+    in_world(tmp_path, body)
+
+
+def test_one_location_that_cannot_be_reached_keeps_none_of_the_others(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        await world.add_ledger(1, Offload.COMPLETE, "away://cold")
+        world.store.put_attempt(path_of(2), whole=False)
+        report = await world.sweeping().sweep()
+        assert (report.swept, report.failures) == (1, 1)
+
+    in_world(tmp_path, body)
+
+
+def test_nothing_is_swept_while_a_topic_cannot_be_read(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        await world.add_ledger(1, Offload.COMPLETE)
+        await world.metadata.put(KEYS.topic_ledger(1, 2), b"\xff")
+        world.store.put_attempt(path_of(3), whole=False)
+        report = await world.sweeping().sweep()
+        assert (report.swept, world.store.attempts) == (0, {path_of(3)})
+        assert "sweep again" in report.doubts[LOCATION]
+
+    in_world(tmp_path, body)
+
+
+def test_figures_say_what_a_sweep_left_and_an_orphan_that_stays_is_one(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        await world.add_ledger(1, Offload.COMPLETE)
+        lost = path_of(2)
+        world.store.put_attempt(lost, whole=False)
+        world.store.broken = set(world.store.objects)
+        swept = HourlySweep(world.metadata, KEYS, world.ledgers, world.config, lambda: True, world.open_store)
+        deleted = counted(
+            "brk_ledgeroffloader_delete_offload_ops_total", namespace=str(DEFAULT), status="succeed"
+        )
+        await swept.sweep()
+        assert counted("magnetar_offload_orphans") == 1
+        world.store.broken.clear()
+        await swept.sweep()
+        assert counted("magnetar_offload_orphans") == 0
+        assert not world.store.objects
+        assert deletions() == deleted + 1
+
+    in_world(tmp_path, body)
+
+
+def test_a_scan_compares_what_ledgers_name_with_what_lies_there(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        states = ((1, Offload.COMPLETE), (2, Offload.COMPLETE), (3, Offload.RUNNING), (4, Offload.WANTED))
+        for ledger_id, state in states:
+            path = await world.add_ledger(ledger_id, state)
+            if ledger_id != 2:
+                world.store.put_attempt(path, whole=ledger_id == 1)
+        await world.add_ledger(5, Offload.COMPLETE, "away://cold")
+        scan = await world.sweeping().scan(DEFAULT)
+        assert {each.ledger_id: each.status for each in scan.attempts} == {
+            1: OK,
+            2: MISSING,
+            3: RUNNING,
+            4: UNKNOWN,
+            5: MISSING,
+        }
+        first = scan.attempts[0]
+        assert (first.topic, first.objects, first.byte_length, first.newest_ms) == (
+            "persistent://public/default/orders",
+            2,
+            20,
+            OLD_MS,
+        )
+        assert len(scan.errors) == 1
+        assert "away://cold" in scan.errors[0]
+        assert not (await world.sweeping().scan(NamespaceName("public", "other"))).attempts
+
+    in_world(tmp_path, body)
+
+
+def test_a_cluster_that_offloads_nowhere_opens_no_store(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        world.config = BrokerConfig(offload=OffloadConfig())
+        world.stores.clear()
+        report = await world.sweeping().sweep()
+        assert (report.failures, report.swept) == (0, 0)
+
+    in_world(tmp_path, body)
