@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -41,14 +40,13 @@ def _fetch(store: ObjectStore, task: VerifyTask, path: Path) -> None:
     """The object into a file. Raises DataCorruption unless it has the bytes that were written."""
     name = f"{task.path}/{task.part.name}"
     digest, length = hashlib.sha256(), 0
-    with closing(store.open(name)) as source, path.open("wb") as file:
-        try:
-            while piece := source.read(PIECE_BYTES):
-                digest.update(piece)
-                length += len(piece)
-                file.write(piece)
-        except OSError as error:
-            raise store.error_of(error, "read", name) from error
+    with path.open("wb") as file:
+        while piece := store.read(name, length, PIECE_BYTES):
+            digest.update(piece)
+            length += len(piece)
+            file.write(piece)
+            if length > task.part.byte_length:
+                break
     if length != task.part.byte_length or digest.digest() != task.part.sha256:
         raise DataCorruption(
             f"{name} has {length} bytes with SHA-256 {digest.hexdigest()}, {task.part.byte_length} with "
