@@ -123,7 +123,7 @@ class OffloadService:
             (DELETIONS, work.deletions),
             (DELETED, work.deleted),
         )
-        handlers = {
+        handlers: dict[str, Any] = {
             method.name: grpc.unary_unary_rpc_method_handler(self._unary(method, call))
             for method, call in calls
         }
