@@ -15,11 +15,12 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from magnetar.common.errors import DataCorruption
-from magnetar.common.wire.batch import parse_metadata, payload_offset
+from magnetar.common.wire.batch import payload_offset
 from magnetar.common.wire.checksum import crc32c_from
+from magnetar.common.wire.command_parser import missing_fields
 from magnetar.common.wire.frame import ENTRY_HEADER_BYTES
-from magnetar.common.wire.pulsar_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
-from magnetar.ledger.cold.columns import COLUMNS
+from magnetar.common.wire.pulsar_pb2 import NONE, CompressionType, MessageMetadata, SingleMessageMetadata
+from magnetar.ledger.cold.columns import COLUMN_NAMES, COLUMNS
 from magnetar.ledger.cold.entry_envelope import encode_envelope
 from magnetar.ledger.cold.payload_codecs import decompress
 from magnetar.ledger.ledger_store import RUN_MARKER, Run
@@ -27,14 +28,23 @@ from magnetar.ledger.ledger_store import RUN_MARKER, Run
 _CALENDAR_MS_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: what SQL and Python know as a time."""
 
+# Without its tag's bytes a field is not there, and protobuf, which is slower, need not be asked. (A tag may be
+# written longer than it has to be: who does that hides a field from columns, not from consumers.)
+_PROPERTIES_TAG: Final = b"\x22"
+_SINGLE_PROPERTIES_TAG: Final = b"\x0a"
+_REPLICATED_TAG: Final = b"\x2a"
 _COMPRESSION_TAG: Final = b"\x40"
-"""Field 8 of MessageMetadata, a varint."""
 _COMPRESSION_FIELD: Final = 8
+_KEYS_TAG: Final = b"\x6a"
+_HIGH_TAGS: Final = b"\x01"
+"""The second byte of the tags of fields 16 to 31."""
 
 _ROW_BYTES: Final = 64
 """What a row's numbers are, about."""
 
 _NO_PROPERTIES: Final[tuple[tuple[str, str], ...]] = ()
+_COMMON: Final = COLUMN_NAMES[COLUMN_NAMES.index("schema_version") : COLUMN_NAMES.index("txn_least") + 1]
+_NOTHING_COMMON: Final = (None,) * len(_COMMON)
 
 
 class _Raw(Exception):
@@ -118,38 +128,47 @@ class EntryRows:
     def _add_entry(self, run: Run, entry_id: int, entry: bytes, index: int, count: int) -> None:
         metadata: MessageMetadata | None = None
         try:
-            if not _sound(entry):
+            offset = payload_offset(entry)
+            if crc32c_from(entry, 6) != int.from_bytes(entry[2:6], "big"):
                 raise _Raw("checksum: the entry is not what its checksum covered")
-            metadata = parse_metadata(entry)
-            self._add_messages(run, entry_id, entry, metadata, index, count)
+            stored = entry[ENTRY_HEADER_BYTES:offset]
+            metadata = _parsed(stored)
+            self._add_messages(run, entry_id, entry, offset, stored, metadata, index, count)
         except (_Raw, DataCorruption) as reason:
             why = str(reason) if isinstance(reason, _Raw) else f"damaged: {reason}"
             self.raw_reasons[why.partition(":")[0]] += 1
             self._add_raw(run, entry_id, entry, metadata, index, count, why)
 
     def _add_messages(
-        self, run: Run, entry_id: int, entry: bytes, metadata: MessageMetadata, index: int, count: int
+        self,
+        run: Run,
+        entry_id: int,
+        entry: bytes,
+        offset: int,
+        stored: bytes,
+        metadata: MessageMetadata,
+        index: int,
+        count: int,
     ) -> None:
-        """Raises before any row is added."""
+        """`stored` is the metadata's bytes. Raises before any row is added."""
         if run.flags & RUN_MARKER or metadata.HasField("marker_type"):
             raise _Raw("marker")
-        if metadata.encryption_keys or metadata.HasField("encryption_algo"):
+        if _KEYS_TAG in stored and metadata.encryption_keys:
             raise _Raw("encrypted")
-        offset = payload_offset(entry)
-        stored = entry[ENTRY_HEADER_BYTES:offset]
         payload = entry[offset:]
-        compression = metadata.compression
-        if _COMPRESSION_TAG in stored and _unknown_compression(metadata):
-            raise _Raw("compression: of a kind that this release does not know")
         chunk = metadata.num_chunks_from_msg > 1
-        if compression != CompressionType.NONE and not chunk:
-            # A chunk is a piece of what was compressed as a whole.
-            try:
-                payload = decompress(compression, payload, metadata.uncompressed_size)
-            except DataCorruption as error:
-                raise _Raw(f"compression: {error}") from error
-            metadata.ClearField("compression")
-            stored = metadata.SerializeToString()
+        compression: CompressionType.ValueType = NONE
+        if _COMPRESSION_TAG in stored:
+            if _unknown_compression(metadata):
+                raise _Raw("compression: of a kind that this release does not know")
+            compression = metadata.compression
+            if compression != NONE and not chunk:  # a chunk is a piece of what was compressed as a whole
+                try:
+                    payload = decompress(compression, payload, metadata.uncompressed_size)
+                except DataCorruption as error:
+                    raise _Raw(f"compression: {error}") from error
+                metadata.ClearField("compression")
+                stored = metadata.SerializeToString()
         verbatim = None
         length = ENTRY_HEADER_BYTES + len(stored) + len(payload)
         if self._exact or length > max(self._message_bytes_max, len(entry)):
@@ -162,7 +181,7 @@ class EntryRows:
             self._add_batch(run, entry_id, metadata, index, verbatim, envelope, singles)
             rows = len(singles)
         else:
-            self._add_single(run, entry_id, metadata, index, verbatim, envelope, payload)
+            self._add_single(run, entry_id, stored, metadata, index, verbatim, envelope, payload)
             rows = 1
         self.entry_bytes.append(length + len(verbatim or b"") + rows * _ROW_BYTES)
 
@@ -170,6 +189,7 @@ class EntryRows:
         self,
         run: Run,
         entry_id: int,
+        stored: bytes,
         metadata: MessageMetadata,
         index: int,
         verbatim: bytes | None,
@@ -191,10 +211,14 @@ class EntryRows:
                 key,
                 key_bytes,
                 metadata.ordering_key if metadata.HasField("ordering_key") else None,
-                _properties(metadata.properties),
+                _properties(metadata.properties) if _PROPERTIES_TAG in stored else _NO_PROPERTIES,
                 _text(metadata.producer_name),
                 _int64(metadata.sequence_id),
-                *_common(metadata),
+                *(
+                    _common(metadata)
+                    if _HIGH_TAGS in stored or _REPLICATED_TAG in stored
+                    else _NOTHING_COMMON
+                ),
                 metadata.null_value,
                 payload,
                 verbatim,
@@ -238,7 +262,7 @@ class EntryRows:
                     key,
                     key_bytes,
                     single.ordering_key if has("ordering_key") else None,
-                    _properties(single.properties),
+                    _properties(single.properties) if _SINGLE_PROPERTIES_TAG in encoded else _NO_PROPERTIES,
                     producer_name,
                     _int64(sequence),
                     *common,
@@ -265,8 +289,9 @@ class EntryRows:
         """With what its metadata says, where that can be read: of a batch mostly its first message's."""
         self.entry_bytes.append(len(entry) + _ROW_BYTES)
         if metadata is not None:
+            stored = entry[ENTRY_HEADER_BYTES : payload_offset(entry)]
             envelope = encode_envelope(metadata.compression, run.flags, count, b"")
-            self._add_single(run, entry_id, metadata, index, entry, envelope, None, reason)
+            self._add_single(run, entry_id, stored, metadata, index, entry, envelope, None, reason)
             return
         known = {
             "ledger_id": run.ledger_id,
@@ -278,13 +303,25 @@ class EntryRows:
             "null_value": False,
             "raw_entry": entry,
             "raw_reason": reason,
-            "entry_metadata": encode_envelope(CompressionType.NONE, run.flags, count, b""),
+            "entry_metadata": encode_envelope(NONE, run.flags, count, b""),
         }
         self.rows.append(tuple(known.get(column.name) for column in COLUMNS))
 
 
+def _parsed(stored: bytes) -> MessageMetadata:
+    """Like `parse_metadata`, of the metadata's bytes alone."""
+    metadata = MessageMetadata()
+    try:
+        metadata.ParseFromString(stored)
+    except DecodeError as error:
+        raise DataCorruption("the metadata of an entry is no protobuf message") from error
+    if not metadata.IsInitialized():
+        raise DataCorruption("metadata without " + missing_fields(metadata))
+    return metadata
+
+
 def _common(metadata: MessageMetadata) -> tuple[Any, ...]:
-    """schema_version to txn_least: the same for all messages of an entry."""
+    """The columns of _COMMON: the same for all messages of an entry."""
     has = metadata.HasField
     chunk = metadata.num_chunks_from_msg > 1
     in_transaction = has("txnid_most_bits") and has("txnid_least_bits")
@@ -298,13 +335,6 @@ def _common(metadata: MessageMetadata) -> tuple[Any, ...]:
         _int64(metadata.txnid_most_bits) if in_transaction else None,
         _int64(metadata.txnid_least_bits) if in_transaction else None,
     )
-
-
-def _sound(entry: bytes) -> bool:
-    """Whether its checksum matches; what does not begin as an entry has none, and is found out later."""
-    if entry[:2] != b"\x0e\x01" or len(entry) < ENTRY_HEADER_BYTES:
-        return True
-    return crc32c_from(entry, 6) == int.from_bytes(entry[2:6], "big")
 
 
 def _unknown_compression(metadata: MessageMetadata) -> bool:

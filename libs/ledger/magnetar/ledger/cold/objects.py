@@ -13,13 +13,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from magnetar.common.errors import ConfigError, StorageError
+from magnetar.ledger.cold.local_objects import copy_durably, write_durably
+from magnetar.ledger.cold.object_file import ObjectFile
 
 ATTEMPTS_MAX: Final = 5
 """Of one request to an object store, with growing pauses between them."""
@@ -35,6 +36,8 @@ _PACKAGES: Final = {
     "az": "pip install adlfs",
 }
 _LOCAL: Final = ("file", "local")
+_FLAT: Final = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
+"""Have no directories; making one would make a bucket."""
 _FINAL: Final = frozenset(
     {errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.ENAMETOOLONG, errno.EMSGSIZE, errno.EROFS, errno.ENOTDIR}
 )
@@ -75,6 +78,7 @@ class ObjectStore:
         self._root = root.rstrip("/")
         protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
         self._local = protocol in _LOCAL
+        self._flat = protocol in _FLAT
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Bytes of an object, fewer only at its end. Raises NoSuchObject, ObjectStoreError."""
@@ -96,28 +100,28 @@ class ObjectStore:
             return False
         return True
 
-    def open(self, path: str) -> Any:
+    def open(self, path: str, size: int | None = None) -> ObjectFile:
         """An object as a binary file that can seek; the caller closes it. Raises NoSuchObject.
 
-        Reads go straight to the store, without read-ahead: Parquet knows what it needs. Reading it raises
-        the library's errors; turn them by `error_of`.
+        With its `size`, where that is known, nothing is asked before the first read. Each read is one request
+        for what is asked for, without read-ahead: Parquet knows what it needs. Reading raises NoSuchObject,
+        ObjectStoreError.
         """
-        options = {} if self._local else {"cache_type": "none"}
-        return self._call("open", path, lambda full: self._fs.open(full, "rb", **options))
+        return ObjectFile(self.read, path, self.size(path) if size is None else size)
 
     def put_file(self, local: str, path: str) -> None:
         """Copy a local file to an object, which is whole and durable then. Raises ObjectStoreError."""
         if self._local:
-            self._call("write", path, lambda full: _copy_durably(local, full))
+            self._call("write", path, lambda full: copy_durably(local, full))
         else:
-            self._call("write", path, lambda full: self._fs.put_file(local, full))
+            self._call("write", path, lambda full: self._put(full, self._fs.put_file, local, full))
 
     def put_bytes(self, path: str, data: bytes) -> None:
         """Write an object, which is whole and durable then. Raises ObjectStoreError."""
         if self._local:
-            self._call("write", path, lambda full: _write_durably(full, [data]))
+            self._call("write", path, lambda full: write_durably(full, data))
         else:
-            self._call("write", path, lambda full: self._fs.pipe_file(full, data))
+            self._call("write", path, lambda full: self._put(full, self._fs.pipe_file, full, data))
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
         """Every object below a directory, in no order, a directory at a time; none when it is not there.
@@ -144,10 +148,6 @@ class ObjectStore:
             if self._local:
                 self._prune(path)
 
-    def error_of(self, error: OSError, what: str, path: str) -> ObjectStoreError:
-        """The typed error of one that the library raised."""
-        return _typed(error, f"cannot {what} {self._named(path)}")
-
     def _entries(self, directory: str) -> Sequence[dict[str, Any]]:
         try:
             return tuple(self._fs.ls(directory, detail=True))
@@ -155,6 +155,11 @@ class ObjectStore:
             return ()
         except Exception as error:
             raise _typed(error, f"cannot list {directory} at {self.location}") from error
+
+    def _put(self, full: str, action: Callable[..., Any], *arguments: Any) -> None:
+        if not self._flat:
+            self._fs.makedirs(full.rpartition("/")[0], exist_ok=True)
+        action(*arguments)
 
     def _prune(self, path: str) -> None:
         """Directories that a deletion left empty go with it: an object store has none."""
@@ -209,50 +214,6 @@ def _modified_ms(info: dict[str, Any]) -> int:
         if hasattr(value, "timestamp"):
             return int(value.timestamp() * 1000)
     raise ObjectStoreError(f"the object store does not say when {info['name']} was written")
-
-
-def _copy_durably(local: str, path: str) -> None:
-    with open(local, "rb") as source:
-        _write_durably(path, iter(lambda: source.read(1 << 20), b""))
-
-
-def _write_durably(path: str, pieces: Iterable[bytes]) -> None:
-    """Under another name first: what has its name is whole, whenever the power goes."""
-    directory, name = os.path.split(path)
-    changed = _make_directories(directory)
-    unfinished = os.path.join(directory, f".{name}.{os.getpid()}-{threading.get_ident()}.unfinished")
-    try:
-        with open(unfinished, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(unfinished)
-        raise
-    for each in changed:
-        _sync_directory(each)
-
-
-def _make_directories(directory: str) -> Sequence[str]:
-    """Make it and those above it; itself and every one in which another was made."""
-    changed = [directory]
-    above = directory
-    while not os.path.isdir(above):
-        above = os.path.dirname(above)
-        changed.append(above)
-    os.makedirs(directory, exist_ok=True)
-    return changed
-
-
-def _sync_directory(directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def open_store(location: str) -> ObjectStore:

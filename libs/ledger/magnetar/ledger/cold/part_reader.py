@@ -103,12 +103,14 @@ class PartReader:
     """Reads one part from `source`: a path, or an open binary file that can seek, which the caller closes."""
 
     def __init__(self, source: Any, footer: Footer | None = None) -> None:
-        """Reads the footer unless it is given. Raises DataCorruption, UnsupportedFormat, the source's errors."""
+        """Reads the footer unless it is given. Raises DataCorruption, UnsupportedFormat, the source's own."""
         try:
             self._file = pq.ParquetFile(
                 source, metadata=None if footer is None else footer.metadata, pre_buffer=True
             )
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the source's own: Arrow's have no number
             raise DataCorruption(f"a part that is no Parquet: {error}") from error
         self.footer = _footer(self._file) if footer is None else footer
 
@@ -126,9 +128,9 @@ class PartReader:
         """A pyarrow.Table of these columns of these row groups, in order. Raises DataCorruption."""
         try:
             return self._file.read_row_groups(list(row_groups), columns=list(columns), use_threads=False)
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
-                raise  # the source's own
+                raise  # the source's own: Arrow's have no number
             raise DataCorruption(f"rows of a part cannot be read: {error}") from error
 
     def read_rows(
