@@ -89,7 +89,9 @@ def entries_of(
     by_key = limits.batching == "key"
     for row in window:
         topic = place(row)
-        group = (topic, row.key, row.key_is_base64, row.ordering_key) if by_key else (topic,)
+        group: tuple[object, ...] = (topic,)
+        if by_key:
+            group = (topic, row.key, row.key_is_base64, row.ordering_key)
         groups.setdefault(group, []).append(row)
     entries: list[OutgoingEntry] = []
     for group, rows in groups.items():

@@ -156,3 +156,10 @@ def produce() -> click.Command:
     from magnetar.standalone.produce import produce
 
     return produce
+
+
+@main.lazily
+def spark() -> click.Command:
+    from magnetar.standalone.spark_jobs import spark
+
+    return spark
