@@ -401,8 +401,9 @@ class ManagedLedger:
 
     async def _leave(self) -> None:
         """One at a time, and never tried again by itself: who waits for it does, or lets it be."""
-        (span, verified, done), *rest = self._leaving or ()
-        self._leaving = rest or None
+        assert self._leaving, "the step is due"
+        span, verified, done = self._leaving.pop(0)
+        self._leaving = self._leaving or None
         try:
             left = await leaving.leave(self._ctx, self._head, self.creation_id, span, verified)
         except (MetadataError, StorageError) as error:

@@ -106,7 +106,7 @@ class LedgerObjects:
 
     def _with_part(self, part: Part, action: Callable[[Any], T]) -> T:
         path = self._path(part)
-        with self._errors(path), self._store.open(path) as file:
+        with self._errors(path), self._store.open(path, part.byte_length) as file:
             return action(file)
 
     def _path(self, part: Part) -> str:
@@ -127,10 +127,6 @@ class LedgerObjects:
             raise ObjectsUnavailable(f"{_named(self.ledger)}: {error}") from error
         except DataCorruption as error:
             raise self._damaged(path, str(error)) from error
-        except OSError as error:
-            typed = self._store.error_of(error, "read", path)
-            kind = ObjectsDamaged if isinstance(typed, NoSuchObject) else ObjectsUnavailable
-            raise kind(f"{_named(self.ledger)}: {typed}") from error
         except (ObjectsDamaged, ObjectsUnavailable):
             raise
         except Exception as error:  # libraries of object stores have errors of their own
