@@ -8,6 +8,7 @@ again as soon as a job has taken it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from magnetar.broker.admin.subscription_calls import reset_data
 from magnetar.broker.admin.topic_calls import persistent
 from magnetar.broker.admin.topics import message_id, owned_topic_routes
 from magnetar.broker.offload.locations import location_of, why_nowhere
+from magnetar.common.errors import MagnetarError
 from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.metadata.values import TopicLedger
 from magnetar.common.naming.position import EARLIEST, Position
@@ -107,6 +109,8 @@ async def _offload(call: Call) -> web.Response:
             raise Refused(412, str(error)) from error
         wanted.append(span.ref.id)
     log.info("ledgers to be offloaded, by hand", topic=topic.name.full, ledgers=wanted, to=location)
+    with suppress(MagnetarError):  # it is wanted all the same, and the topic learns of it later
+        await topic.ledger.refresh_offload()
     return done()
 
 

@@ -34,7 +34,7 @@ ORPHANS: Final = Gauge(
 )
 LEFTOVERS: Final = Gauge(
     "magnetar_offload_leftovers",
-    "The same, younger than the grace, at the last sweep: a later one deletes them.",
+    "Attempts whose objects no ledger names, younger than the grace at the last sweep; a later one sweeps.",
     registry=REGISTRY,
 )
 DELETIONS_LEFT: Final = Gauge(

@@ -147,6 +147,7 @@ class PolicyWants:
             wanted.append(span.ref.id)
             WANTED.inc()
         log.info("ledgers to be offloaded, as policies say", topic=name.full, ledgers=wanted, to=location)
+        await topic.ledger.refresh_offload()
 
     def _tell(self, topic: Topic) -> None:
         name = topic.name.full

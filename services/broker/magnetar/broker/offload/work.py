@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Final
 
+from magnetar.broker.offload.attempt_metrics import count_completed, count_failed
 from magnetar.broker.offload.attempts import attempts_at
 from magnetar.broker.offload.deletions import object_deletions, objects_deleted
 from magnetar.broker.offload.describing import Describing
@@ -162,6 +163,7 @@ class OffloadWork:
             now_ms=self._clock.wall_ms(),
         )
         message, _ = await self._step(topic, request.creation_id, request.ledger_id, step)
+        count_completed(request)
         log.info(
             "ledger offloaded",
             topic=topic.full,
@@ -183,6 +185,7 @@ class OffloadWork:
             now_ms=self._clock.wall_ms(),
         )
         message, _ = await self._step(topic, request.creation_id, request.ledger_id, step)
+        count_failed(topic)
         log.warning(
             "offload failed",
             topic=topic.full,
