@@ -1,0 +1,286 @@
+"""Rows written to topics: what arrives, and that each arrives once whatever happens to the tasks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pyarrow as pa
+import pytest
+from magnetar.spark import register
+from magnetar.spark.routing import HASHES
+from magnetar.spark.sequence_numbers import BATCHES, RowsDiffer
+from magnetar.spark.sink_entries import WINDOW_ROWS
+from magnetar.spark.sink_errors import NotDeduplicated
+from magnetar.spark.sink_options import SinkOptions
+from magnetar.spark.sink_producer import NameBusy
+from magnetar.spark.sink_task import TaskIdentity, Written, write_rows
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.taskcontext import TaskContext
+
+from tests.integration.rest import Rest
+from tests.spark.servers import RECEIVE_MS_MAX, SparkServer
+
+ROWS = 2 * WINDOW_ROWS + 2_000
+CRASH_AT = 2 * WINDOW_ROWS + 500
+"""The first window was sent by then, and the second may be on its way."""
+
+
+@pytest.fixture
+def topic(rest: Rest) -> str:
+    """A topic whose messages are deduplicated."""
+    namespace = rest.new_namespace()
+    rest.do("POST", f"/namespaces/{namespace}/deduplication", True)
+    return f"persistent://{namespace}/written"
+
+
+@pytest.fixture
+def sink(spark: SparkSession, server: SparkServer, topic: str) -> dict[str, str]:
+    register(spark)
+    return {"service.url": server.endpoint.service_url, "topic": topic}
+
+
+def received(client: pulsar.Client, topic: str) -> list[pulsar.Message]:
+    """All that a topic has, by a reader."""
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    found = []
+    try:
+        while reader.has_message_available():
+            found.append(reader.read_next(RECEIVE_MS_MAX))
+    finally:
+        reader.close()
+    return found
+
+
+def texts(client: pulsar.Client, topic: str) -> list[str]:
+    return [message.data().decode() for message in received(client, topic)]
+
+
+# One task, without Spark
+
+
+def identity(batch: int = 0, query: str = "") -> TaskIdentity:
+    return TaskIdentity(query or uuid.uuid4().hex, 3, batch, BATCHES)
+
+
+def batches(rows: int, *, first: int = 0, crash_at: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Numbered rows, as Spark hands them over; ends with an error when `crash_at` is reached."""
+    for start in range(first, first + rows, 500):
+        if crash_at is not None and start >= crash_at:
+            raise ConnectionAbortedError("the upstream of the task is gone")
+        values = [f"{number}" for number in range(start, min(start + 500, first + rows))]
+        yield pa.RecordBatch.from_pydict({"value": values})
+
+
+def options_of(server: SparkServer, topic: str, **more: Any) -> SinkOptions:
+    return SinkOptions(service_url=server.endpoint.service_url, topic=topic, **more)
+
+
+def test_a_task_that_is_tried_again_publishes_only_what_the_first_try_left(
+    server: SparkServer, client: pulsar.Client, topic: str
+) -> None:
+    options, task = options_of(server, topic), identity()
+    with pytest.raises(ConnectionAbortedError):
+        write_rows(batches(ROWS, crash_at=CRASH_AT), options, task)
+    left = len(texts(client, topic))
+    assert 0 < left < ROWS, "the first try published some of it"
+    again = write_rows(batches(ROWS), options, task)
+    assert (again.found, again.published) == (left, ROWS - left)
+    assert write_rows(batches(ROWS), options, task) == Written(published=0, found=ROWS)
+    assert texts(client, topic) == [str(number) for number in range(ROWS)]
+
+
+def test_two_tries_at_once_publish_each_row_once(
+    server: SparkServer, client: pulsar.Client, topic: str
+) -> None:
+    options, task = options_of(server, topic), identity()
+    results: list[Written] = []
+    tries = [
+        threading.Thread(target=lambda: results.append(write_rows(batches(ROWS), options, task)))
+        for _ in range(3)
+    ]
+    for each in tries:
+        each.start()
+    for each in tries:
+        each.join()
+    assert sorted(result.published for result in results) == [0, 0, ROWS]
+    assert texts(client, topic) == [str(number) for number in range(ROWS)]
+
+
+def test_a_try_that_waits_too_long_for_another_says_who_has_the_name(
+    server: SparkServer, client: pulsar.Client, topic: str
+) -> None:
+    task = identity()
+    holder = client.create_producer(topic, producer_name=task.producer_name)
+    try:
+        with pytest.raises(NameBusy, match="An earlier attempt of this task"):
+            write_rows(batches(1), options_of(server, topic, busy_timeout=0.5), task)
+    finally:
+        holder.close()
+
+
+def test_a_batch_that_comes_again_with_other_rows_is_refused_and_loses_nothing(
+    server: SparkServer, client: pulsar.Client, topic: str
+) -> None:
+    options, query = options_of(server, topic), uuid.uuid4().hex
+    with pytest.raises(ConnectionAbortedError):
+        write_rows(batches(ROWS, crash_at=CRASH_AT), options, identity(7, query))
+    left = texts(client, topic)
+    with pytest.raises(RowsDiffer, match="sortWithinPartitions"):
+        write_rows(batches(ROWS, first=1), options, identity(7, query))
+    assert texts(client, topic) == left
+    write_rows(batches(ROWS), options, identity(7, query))
+    write_rows(batches(10, first=ROWS), options, identity(8, query))
+    assert texts(client, topic) == [str(number) for number in range(ROWS + 10)]
+
+
+def test_a_topic_without_deduplication_is_refused_unless_duplicates_are_accepted(
+    server: SparkServer, rest: Rest, client: pulsar.Client
+) -> None:
+    topic = f"persistent://{rest.new_namespace()}/plain"
+    with pytest.raises(NotDeduplicated, match="set-deduplication --enable"):
+        write_rows(batches(5), options_of(server, topic), identity())
+    assert texts(client, topic) == ["0"], "one message was needed to find out"
+    task = identity()
+    for _ in range(2):
+        write_rows(batches(5), options_of(server, topic, deduplication="none"), task)
+    assert Counter(texts(client, topic)) == {"0": 3, "1": 2, "2": 2, "3": 2, "4": 2}
+
+
+# Spark
+
+
+def numbered(spark: SparkSession, rows: int, tasks: int) -> DataFrame:
+    return spark.range(0, rows, 1, tasks).select(f.col("id").cast("string").alias("value"))
+
+
+def test_columns_arrive_as_a_client_sees_them(
+    spark: SparkSession, sink: dict[str, str], client: pulsar.Client, topic: str
+) -> None:
+    frame = spark.sql(
+        """
+        SELECT 'one' AS value, 'k' AS key, map('b', '2', 'a', '1') AS properties,
+               TIMESTAMP '2024-02-29 12:00:00.123' AS event_time, CAST('o' AS BINARY) AS ordering_key
+        UNION ALL SELECT NULL, 'k', NULL, NULL, NULL
+        """
+    ).coalesce(1)
+    frame.write.format("magnetar").options(**sink).mode("append").save()
+    one, deleted = sorted(received(client, topic), key=lambda message: message.data(), reverse=True)
+    assert (one.data(), one.partition_key(), one.properties()) == (b"one", "k", {"a": "1", "b": "2"})
+    assert (one.event_timestamp(), one.ordering_key()) == (1_709_208_000_123, "o")
+    assert (deleted.data(), deleted.partition_key(), deleted.properties()) == (b"", "k", {})
+
+
+def test_keys_go_to_the_partitions_that_clients_choose_and_rows_to_their_own_topics(
+    spark: SparkSession, sink: dict[str, str], rest: Rest, client: pulsar.Client, topic: str
+) -> None:
+    rest.do("PUT", f"/{topic.replace('://', '/')}/partitions", 3)
+    other = topic + "-other"
+    frame = spark.range(0, 600, 1, 2).selectExpr(
+        "CAST(id AS STRING) AS value",
+        "concat('key-', id % 50) AS key",
+        f"CASE WHEN id % 3 = 0 THEN '{other}' END AS topic",
+    )
+    frame.write.format("magnetar").options(**sink).mode("append").save()
+    assert sorted(map(int, texts(client, other))) == list(range(0, 600, 3))
+    found = 0
+    for partition in range(3):
+        for message in received(client, f"{topic}-partition-{partition}"):
+            assert HASHES["java"](message.partition_key()) % 3 == partition
+            found += 1
+    assert found == 400
+
+
+def test_a_task_whose_process_is_killed_writes_each_row_once(
+    spark: SparkSession, sink: dict[str, str], client: pulsar.Client, topic: str
+) -> None:
+    def die_once(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        assert task is not None
+        seen = 0
+        for part in parts:
+            seen += part.num_rows
+            if task.attemptNumber() == 0 and seen > CRASH_AT:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield part
+
+    frame = numbered(spark, 2 * ROWS, 2).mapInArrow(die_once, "value STRING")
+    frame.write.format("magnetar").options(**sink).mode("append").save()
+    assert sorted(map(int, texts(client, topic))) == list(range(2 * ROWS))
+
+
+def test_a_write_with_the_ids_of_one_before_publishes_nothing_again(
+    spark: SparkSession, sink: dict[str, str], client: pulsar.Client, topic: str
+) -> None:
+    """What foreachBatch does after a restart."""
+    for batch, rows in (("0", 100), ("1", 200), ("1", 200)):
+        options = {**sink, "query.id": f"q-{topic[-8:]}", "batch.id": batch}
+        numbered(spark, rows, 2).write.format("magnetar").options(**options).mode("append").save()
+    assert len(texts(client, topic)) == 300
+
+
+def test_a_stream_that_fails_in_a_batch_and_starts_again_writes_each_row_once(
+    spark: SparkSession, sink: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
+    lines, broken = tmp_path / "lines", tmp_path / "broken"
+    lines.mkdir()
+    for number in range(2):
+        rows = range(number * ROWS, (number + 1) * ROWS)
+        (lines / f"{number}.txt").write_text("".join(f"{row}\n" for row in rows))
+    broken.touch()
+    last_good, flag = ROWS + CRASH_AT, str(broken)
+
+    def break_(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in parts:
+            if os.path.exists(flag) and any(int(each) > last_good for each in part["value"].to_pylist()):
+                raise ConnectionAbortedError("the upstream of the task is gone")
+            yield part
+
+    def run() -> None:
+        frame = spark.readStream.option("maxFilesPerTrigger", 1).text(str(lines))
+        query = (
+            frame.mapInArrow(break_, "value STRING")
+            .writeStream.format("magnetar")
+            .options(**sink)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    with pytest.raises(Exception, match="upstream of the task is gone"):
+        run()
+    assert ROWS < len(texts(client, topic)) < 2 * ROWS, "the second batch was published in part"
+    broken.unlink()
+    run()
+    assert texts(client, topic) == [str(number) for number in range(2 * ROWS)]
+    (lines / "2.txt").write_text("more\n")
+    run()
+    assert texts(client, topic)[-1] == "more"
+    names = {message.producer_name() for message in received(client, topic)}
+    assert len(names) == 1, "batches of a query share their producers"
+
+
+def test_what_is_wrong_with_a_write_is_said_by_its_own_name(
+    spark: SparkSession, sink: dict[str, str], rest: Rest
+) -> None:
+    frame = spark.range(1)
+    with pytest.raises(Exception, match="id is no column of messages"):
+        frame.write.format("magnetar").options(**sink).mode("append").save()
+    writer = numbered(spark, 1, 1).write.format("magnetar")
+    with pytest.raises(Exception, match="did you mean hashing"):
+        writer.options(**sink, hashin="java").mode("append").save()
+    plain = {**sink, "topic": f"persistent://{rest.new_namespace()}/plain"}
+    with pytest.raises(Exception, match="does not deduplicate messages"):
+        numbered(spark, 1, 1).write.format("magnetar").options(**plain).mode("append").save()
