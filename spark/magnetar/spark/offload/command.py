@@ -10,16 +10,20 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_errors import OffloadUnreachable
 from magnetar.spark.offload.options import parse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -41,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
         act = {"run": _run, "status": _status, "sweep": _sweep}[given.command]
         return act(given)
     except OffloadUnreachable as error:
-        print(f"Error: {error}", file=sys.stderr)
+        hint = "start a broker, or say with --service where its magnetarControlPort is"
+        print(f"Error: {error}; {hint}", file=sys.stderr)
         return NO_BROKER
     except (ConfigError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
@@ -51,13 +56,17 @@ def main(arguments: Sequence[str]) -> int:
         return FAILED
 
 
-def _run(given: argparse.Namespace) -> int:
+def run_in(session: SparkSession, arguments: Sequence[str]) -> int:
+    """`run` in a session that stays the caller's: for notebooks and tests. Raises what `main` tells."""
+    return _run(parse(["run", *arguments]), session)
+
+
+def _run(given: argparse.Namespace, session: SparkSession | None = None) -> int:
     before = message_id(given.before)
     conf = settings(given.conf)
     stop = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     with (
+        _stopped_by_signals(stop),
         OffloadChannel(given.service) as channel,
         OffloadChannel(given.service, deadline_s=STEP_DEADLINE_S) as steps,
     ):
@@ -68,7 +77,29 @@ def _run(given: argparse.Namespace) -> int:
                 channel.want(topic, before=before, location=location, exact=given.exact or None)
         elif not topics:
             steps.wanted(most=1)  # is somebody there? before Spark is started
-        return _run_job(given, channel, steps, topics, conf, stop)
+        if session is not None:
+            return _run_job(given, channel, steps, topics, session, stop)
+        from magnetar.spark.offload.session import open_session  # it imports Spark, which takes seconds
+
+        session = open_session("magnetar offload", given.master, conf)
+        try:
+            with _stopped_by_signals(stop):  # Spark has put its own handler of Ctrl-C
+                return _run_job(given, channel, steps, topics, session, stop)
+        finally:
+            session.stop()
+
+
+@contextmanager
+def _stopped_by_signals(stop: Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM set `stop`: what is under way is given up in an orderly way."""
+    before = {
+        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _run_job(
@@ -76,7 +107,7 @@ def _run_job(
     channel: OffloadChannel,
     steps: OffloadChannel,
     topics: list[str],
-    conf: dict[str, str],
+    session: SparkSession,
     stop: Event,
 ) -> int:
     # Spark and Arrow take seconds to import: `status` and `sweep` do without.
@@ -87,14 +118,9 @@ def _run_job(
     from magnetar.spark.offload.outcomes import Result
     from magnetar.spark.offload.patience import Patience
     from magnetar.spark.offload.progress import closing_line, make_watcher
-    from magnetar.spark.offload.session import open_session
     from magnetar.spark.offload.spark_tasks import SparkTasks
     from magnetar.spark.offload.tasks import ServiceAddress
 
-    session = open_session("magnetar offload", given.master, conf)
-    # Python's own Ctrl-C handler comes back with Spark's gateway: this job stops in an orderly way.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     tasks = SparkTasks(session.sparkContext, given.ledgers_at_once)
     heartbeats = Heartbeats(steps, given.heartbeat)
     watcher = make_watcher(as_json=given.json)
@@ -136,7 +162,6 @@ def _run_job(
         heartbeats.close()
         watcher.close()
         tasks.close()
-        session.stop()
     print(closing_line(job.totals), file=sys.stderr)
     if stop.is_set() and given.every is None:
         return STOPPED

@@ -40,13 +40,12 @@ def _fetch(store: ObjectStore, task: VerifyTask, path: Path) -> None:
     """The object into a file. Raises DataCorruption unless it has the bytes that were written."""
     name = f"{task.path}/{task.part.name}"
     digest, length = hashlib.sha256(), 0
+    size = store.size(name)
     with path.open("wb") as file:
-        while piece := store.read(name, length, PIECE_BYTES):
+        while length < size and (piece := store.read(name, length, min(PIECE_BYTES, size - length))):
             digest.update(piece)
             length += len(piece)
             file.write(piece)
-            if length > task.part.byte_length:
-                break
     if length != task.part.byte_length or digest.digest() != task.part.sha256:
         raise DataCorruption(
             f"{name} has {length} bytes with SHA-256 {digest.hexdigest()}, {task.part.byte_length} with "
