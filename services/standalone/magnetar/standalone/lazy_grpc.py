@@ -78,7 +78,7 @@ class LazyGrpc:
 
     def _first_connection(self) -> None:
         self._accept()
-        if self._loading is None:
+        if self._loading is None and self._waiting:
             self._loading = asyncio.get_running_loop().create_task(self._load(), name="load gRPC")
 
     def _accept(self) -> None:

@@ -71,7 +71,7 @@ class Jobs:
         """As many entries in each of as many ledgers; returns the ids of these. The last one stays open."""
         topic = await self.load(name)
         await topic.create_subscription("keeps")
-        ids = []
+        ids: list[int] = []
         for count in lots:
             if ids:
                 topic.ledger.roll()
@@ -80,7 +80,7 @@ class Jobs:
             producer = await producer_of(topic, peer)
             for number in range(count):
                 topic.publish(producer, sends(b"%s/%d/%d" % (name.encode(), len(ids), number)))
-            await until(lambda peer=peer, count=count: len(peer.commands) >= count)  # type: ignore[misc]
+            await until(lambda peer=peer, count=count: len(peer.commands) >= count)
             topic.remove_producer(producer)
             ids.append(topic.ledger.spans.spans[-1].ref.id)
         return ids
