@@ -8,7 +8,7 @@ has objects, or may have: see `span_reads`.
 
 from __future__ import annotations
 
-from magnetar.common.errors import EntryUnreadable, NoSuchEntry, NoSuchLedger
+from magnetar.common.errors import EntryUnreadable, LedgerError, NoSuchEntry, NoSuchLedger
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
@@ -105,7 +105,11 @@ async def _first_not_before(reads: SpanReads, span: LedgerSpan, publish_time_ms:
     """
     if reads.from_objects(span):
         # Objects say of many entries at once when they were published.
-        return await reads.first_not_before(span, publish_time_ms)
+        try:
+            return await reads.first_not_before(span, publish_time_ms)
+        except LedgerError:
+            if reads.only_in_objects(span):
+                raise
     entries = span.entries
     if not span.max_publish_time_ms and entries:
         last = await _publish_time(reads, span, entries - 1)

@@ -69,6 +69,10 @@ class SpanReads:
         offload = span.offload
         return offload is not None and (offload.left_bookies or (self.objects_first and offload.complete))
 
+    def only_in_objects(self, span: LedgerSpan) -> bool:
+        """Whether nothing else has the ledger."""
+        return span.offload is not None and span.offload.left_bookies
+
     def is_only_copy(self, span: LedgerSpan) -> bool:
         """Whether storage has each entry once, and nothing else has it: what is damaged there is lost."""
         offload = span.offload
