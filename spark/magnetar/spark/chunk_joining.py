@@ -63,9 +63,8 @@ class Whole(NamedTuple):
     """Why it is the last chunk alone; None: it is the whole message."""
 
 
-Search = Callable[[MessageKey, int], Iterable[Chunk]]
-"""Chunks before the range, newest first, until the first chunk of that message came or nothing is left to look
-at. The number is that of the oldest chunk that is known."""
+Search = Callable[[MessageKey], Iterable[Chunk]]
+"""Chunks of a message before those that are given at the moment, newest first."""
 
 
 class ChunkJoiner:
@@ -79,7 +78,7 @@ class ChunkJoiner:
         self._bytes = 0
 
     def add(self, chunk: Chunk, envelope: Callable[[], bytes | None]) -> Whole | None:
-        """The message with its last chunk, else None. `envelope` is the column `entry_metadata` of the row."""
+        """The message with its last chunk, else None. `envelope` is the row's column `entry_metadata`."""
         key = chunk.key
         if chunk.number == 0:
             self._forget(key)  # A producer that was interrupted sends all of them again.
@@ -104,11 +103,10 @@ class ChunkJoiner:
 
     def _look_back(self, key: MessageKey, waiting: _Waiting) -> None:
         """A chunk that was kept is newer than one of the same number that is found."""
-        for chunk in self._search(key, min(waiting.pieces)):
-            if chunk.key == key:
-                self._keep(waiting, chunk)
-                if chunk.number == 0 or waiting.size > self._bytes_max:
-                    return
+        for chunk in self._search(key):
+            self._keep(waiting, chunk)
+            if 0 in waiting.pieces or waiting.size > self._bytes_max:
+                return
 
     def _make_room(self, newest: MessageKey) -> None:
         """Forget what waits longest; it is looked for again should its last chunk come."""
@@ -117,7 +115,7 @@ class ChunkJoiner:
             self._forget(oldest)
         waiting = self._waiting[newest]
         if waiting.size > self._bytes_max:
-            # Its size is known to be too much: the pieces are of no use any more, but that there were some is.
+            # It is too large: its pieces are of no use any more, that there were some is.
             self._bytes -= sum(map(len, waiting.pieces.values()))
             waiting.pieces = dict.fromkeys(waiting.pieces, b"")
 
@@ -131,7 +129,9 @@ class ChunkJoiner:
             return _alone(last, f"the message has more than {self._bytes_max} bytes; raise chunk.bytes.max")
         missing = last.total - len(waiting.pieces)
         if missing or last.total > CHUNKS_MAX:
-            return _alone(last, f"{missing} of {last.total} chunks are not in the topic, or too far before it")
+            return _alone(
+                last, f"{missing} of {last.total} chunks are not in the topic, or too far before it"
+            )
         joined = b"".join(waiting.pieces[number] for number in range(last.total))
         try:
             return Whole(uncompressed(joined, envelope()), None)
@@ -144,7 +144,7 @@ def _alone(last: Chunk, reason: str) -> Whole:
 
 
 def uncompressed(joined: bytes, envelope: bytes | None) -> bytes:
-    """The joined payload of chunks as it was before the client compressed and cut it. Raises DataCorruption."""
+    """The joined payload as it was before the client compressed and cut it. Raises DataCorruption."""
     if envelope is None:
         raise DataCorruption("a chunk without its entry's envelope")
     metadata = MessageMetadata()

@@ -31,7 +31,7 @@ END: Final = MessageAt(2**63 - 1, 0)
 
 
 def parse_message_id(text: str) -> MessageAt:
-    """`ledger:entry`, `ledger:entry:partition` or `ledger:entry:partition:batch`, as Pulsar's tools print them.
+    """`ledger:entry[:partition[:batch]]`, as Pulsar's tools print them.
 
     Raises ValueError, saying what it is not.
     """

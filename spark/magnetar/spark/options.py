@@ -22,7 +22,7 @@ from magnetar.spark.message_ids import MessageAt, parse_message_id
 from magnetar.spark.offload.tasks import ServiceAddress
 
 DEFAULT_SERVICE: Final = "127.0.0.1:6750"
-TASK_BYTES: Final = 32 << 20
+TASK_BYTES: Final = 64 << 20
 CHUNK_BYTES_MAX: Final = 64 << 20
 
 ValueFormat = Literal["raw", "string", "json", "avro", "auto"]
@@ -33,11 +33,11 @@ Bound: TypeAlias = Literal["earliest", "latest"] | MessageAt
 """Where in one topic."""
 
 OPTIONS: Final[dict[str, str]] = {
-    "offload.address": f"Offload service of brokers, host:port, several with commas ({DEFAULT_SERVICE}).",
-    "offload.trust.certs": "PEM file with what brokers and bookies are trusted by; not set: no TLS.",
+    "offload.address": f"Offload service of any broker, host:port (default {DEFAULT_SERVICE}).",
+    "offload.trust.certs": "PEM file that bookies are trusted by; not set: no TLS to bookies.",
     "offload.certificate": "PEM file with the certificate to show.",
     "offload.key": "PEM file with its key.",
-    "offload.server.name": "Name to expect in brokers' certificates.",
+    "offload.server.name": "Name to expect in bookies' certificates.",
     "service.url": "pulsar:// or pulsar+ssl:// URL; only for subscriptions and for versions of Avro schemas.",
     "auth.token": "Token for service.url; not set: MAGNETAR_TOKEN of the environment where it is used.",
     "tls.trust.certs.file": "PEM file for pulsar+ssl://.",
@@ -50,7 +50,8 @@ OPTIONS: Final[dict[str, str]] = {
     "starting.time": "ms since 1970 or ISO 8601: messages that brokers took then or later.",
     "ending.time": "Likewise, exclusive.",
     "columns": "Columns to read, with commas; not set: all.",
-    "value.format": "raw (default: no column value), string, json, avro, or auto: as the topic's schema says.",
+    "value.format": "raw (default: no column value), string, json, avro, or auto: "
+    "as the topic's schema says.",
     "value.schema": "Of value: a DDL text such as 'a INT, b STRING', or an Avro schema.",
     "value.errors": "null (default: a payload that cannot be decoded gives a null) or fail.",
     "chunks": "join (default: one row for a message in chunks, where its last chunk is) or keep.",
@@ -74,11 +75,14 @@ class BadOption(MagnetarError):
     """An option is not known, or its value is wrong; the message says which and what is possible."""
 
 
+_LOCAL_SERVICE: Final = ServiceAddress(DEFAULT_SERVICE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """What to read and how. Times are ms since 1970 UTC, sizes bytes; 0 for a limit: none."""
 
-    service: ServiceAddress = ServiceAddress(DEFAULT_SERVICE)
+    service: ServiceAddress = _LOCAL_SERVICE
     service_url: str = ""
     auth_token: str = ""
     tls_trust_certs_file: str = ""
@@ -196,13 +200,14 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _service(options: Mapping[str, str]) -> ServiceAddress:
-    addresses = _list(options.get("offload.address", DEFAULT_SERVICE))
-    for address in addresses:
-        found = _ADDRESS.fullmatch(address)
-        if found is None or not 0 < int(found[2]) < 65_536:
-            raise BadOption(f'"offload.address" is {address!r}; it is host:port of a broker\'s magnetarControlPort')
+    address = options.get("offload.address", DEFAULT_SERVICE).strip()
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not 0 < int(found[2]) < 65_536:
+        raise BadOption(
+            f'"offload.address" is {address!r}; it is host:port, of a broker\'s magnetarControlPort'
+        )
     return ServiceAddress(
-        ",".join(addresses) or DEFAULT_SERVICE,
+        address,
         trust_certs=options.get("offload.trust.certs", ""),
         certificate=options.get("offload.certificate", ""),
         key=options.get("offload.key", ""),

@@ -5,13 +5,13 @@
     ranges   |-----|-----|-----|-----  |------|------        |---
     tasks    1           2             3                     4
 
-A ledger is cut into ranges of about equally many bytes; small ranges share a task, also those of several topics.
+A ledger is cut into ranges of about equally many bytes; small ranges, also of several topics, share a task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from magnetar.common.offload.offload_pb2 import COMPLETE, Ledger
@@ -49,8 +49,7 @@ class ColdPart:
     path: str
     """Below the location."""
     byte_length: int
-    lowest_entry_id: int
-    """The first entry that anybody wants of it: the row group with it belongs to who begins there."""
+    """Of the object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +67,13 @@ class EntryRange:
 
 @dataclass(frozen=True, slots=True)
 class EarlierEntries:
-    """Entries before a range, in case chunks of a message are there. Exactly one of the two places is set."""
+    """Entries before others, in case chunks of a message are there. Exactly one of the places is set."""
 
     ledger_id: int
     first_entry_id: int
     last_entry_id: int
     cold: ColdLedger | None = None
+    part: ColdPart | None = None
     source: LedgerSource | None = None
 
 
@@ -184,8 +184,8 @@ def cold_ranges(
         if part.last_entry_id < first or part.first_entry_id > last:
             continue
         low, high = max(first, part.first_entry_id), min(last, part.last_entry_id)
-        where = ColdPart(cold.location, f"{cold.path}/{part.name}", part.byte_length, low)
-        share = part.payload_bytes * (high - low + 1) // part.entries
+        where = ColdPart(cold.location, f"{cold.path}/{part.name}", part.byte_length)
+        share = (part.payload_bytes + part.raw_bytes) * (high - low + 1) // part.entries
         for low_entry, high_entry, size in _cut(low, high, share, range_bytes):
             yield EntryRange(manifest.ledger_id, low_entry, high_entry, part=where, byte_length=size)
 
@@ -246,20 +246,47 @@ def earlier_entries(topic: TopicLedgers, first: EntryRange) -> tuple[EarlierEntr
             low = max(0, at - left)
             cold = cold_ledger(ledger)
             source = None if cold is not None else topic.source(ledger)
-            found.append(EarlierEntries(ledger.ledger_id, low, at - 1, cold, source))
+            found.append(EarlierEntries(ledger.ledger_id, low, at - 1, cold, source=source))
             left -= at - low
         if left <= 0 or len(found) >= LOOK_BACK_LEDGERS:
             break
     return tuple(found)
 
 
+def look_back(work: TopicRange, ledger_id: int, entry_id: int) -> Iterator[EarlierEntries]:
+    """What comes before an entry of a task's range, newest first, as far as anybody looks for chunks."""
+    left = LOOK_BACK_ENTRIES
+    inside = (
+        EarlierEntries(
+            each.ledger_id, each.first_entry_id, each.last_entry_id, part=each.part, source=each.source
+        )
+        for each in reversed(work.ranges)
+    )
+    for earlier in (*inside, *work.before):
+        last = (
+            min(earlier.last_entry_id, entry_id - 1)
+            if earlier.ledger_id == ledger_id
+            else earlier.last_entry_id
+        )
+        first = max(earlier.first_entry_id, last - left + 1)
+        if earlier.ledger_id > ledger_id or first > last:
+            continue
+        yield replace(earlier, first_entry_id=first, last_entry_id=last)
+        left -= last - first + 1
+        if left <= 0:
+            return
+
+
 def share_out(
     topics: Iterable[tuple[TopicLedgers, MessageAt, MessageAt, Iterable[EntryRange]]],
     task_bytes: int,
     *,
-    look_back: bool,
+    joins: bool,
 ) -> list[tuple[TopicRange, ...]]:
-    """Ranges of topics, in order, as the work of tasks of about `task_bytes` each."""
+    """Ranges of topics, in order, as the work of tasks of about `task_bytes` each.
+
+    `joins`: tasks put chunks together, and are told what comes before their ranges.
+    """
     tasks: list[tuple[TopicRange, ...]] = []
     work: list[TopicRange] = []
     size = 0
@@ -268,26 +295,28 @@ def share_out(
         for each in ranges:
             if size and size + each.byte_length > task_bytes:
                 if pending:
-                    work.append(_topic_range(topic, start, end, pending, look_back))
+                    work.append(_topic_range(topic, start, end, pending, joins))
                     pending = []
                 tasks.append(tuple(work))
                 work, size = [], 0
             pending.append(each)
             size += max(each.byte_length, 1)
         if pending:
-            work.append(_topic_range(topic, start, end, pending, look_back))
+            work.append(_topic_range(topic, start, end, pending, joins))
     if work:
         tasks.append(tuple(work))
     return tasks
 
 
 def _topic_range(
-    topic: TopicLedgers, start: MessageAt, end: MessageAt, ranges: Sequence[EntryRange], look_back: bool
+    topic: TopicLedgers, start: MessageAt, end: MessageAt, ranges: Sequence[EntryRange], joins: bool
 ) -> TopicRange:
-    before = earlier_entries(topic, ranges[0]) if look_back else ()
+    before = earlier_entries(topic, ranges[0]) if joins else ()
     return TopicRange(topic.topic, topic.partition, start, end, tuple(ranges), before)
 
 
-def bounded(topic: TopicLedgers, start: MessageAt | None, end: MessageAt | None) -> tuple[MessageAt, MessageAt]:
+def bounded(
+    topic: TopicLedgers, start: MessageAt | None, end: MessageAt | None
+) -> tuple[MessageAt, MessageAt]:
     """Both places as they are now: what is published later is not part of it."""
     return start or BEGINNING, min(end or END, topic.end)

@@ -1,0 +1,220 @@
+"""`read_topic`: what is offloaded read by Spark's own Parquet reader, the rest by the format "magnetar".
+
+Spark then prunes columns, skips row groups and pages by time, key and id, and runs without Python for what is
+offloaded. Which ledgers are read where, and where topics end, is decided once, when the frame is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial, reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.cold.layout import COLUMNS
+from magnetar.spark import register
+from magnetar.spark.chunk_frames import joined_chunks
+from magnetar.spark.describing import Describer, bounds_of
+from magnetar.spark.frame_batches import MARKER
+from magnetar.spark.message_ids import BEGINNING, MessageAt
+from magnetar.spark.native_values import with_value
+from magnetar.spark.options import SourceOptions, parse_options
+from magnetar.spark.planning import Wanted, load_manifests
+from magnetar.spark.reading_plan import TimeBounds, cold_ledger, spans
+from magnetar.spark.source_columns import TOPIC, TYPES, VALUE, chosen
+from magnetar.spark.tasks import value_plan
+from magnetar.spark.values import ValuePlan
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructField, StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+log = get_logger(__name__)
+
+_HADOOP_SCHEMES: Final = {"s3": "s3a", "gcs": "gs", "az": "abfss"}
+"""What Hadoop calls the schemes that fsspec knows under other names."""
+
+STORED_SCHEMA: Final = StructType([StructField(column.name, TYPES[column.type]) for column in COLUMNS])
+
+_ATTEMPT_IN_PATH: Final = "attempt=([0-9a-f]{32})/"
+
+
+@dataclass(frozen=True, slots=True)
+class ColdFiles:
+    """The objects of one topic that Spark reads, and which rows of them count."""
+
+    topic: str
+    paths: tuple[str, ...]
+    attempts: tuple[str, ...]
+    start: MessageAt
+    end: MessageAt
+
+
+def read_topic(spark: SparkSession, options: Mapping[str, Any]) -> DataFrame:
+    """Topics as a frame. `options` are those of the format "magnetar" for reading.
+
+    Raises BadOption, TopicNotFound, and what brokers and object stores answer.
+    """
+    given = {name: _text(value) for name, value in options.items()}
+    parsed = parse_options(given)
+    values = value_plan(parsed)
+    names = chosen(parsed.columns, value=values.has_column)
+    times = TimeBounds(start_ms=parsed.starting_time_ms, end_ms=parsed.ending_time_ms)
+    files, rest, ends = _plan(parsed, times, lru_cache(partial(_hadoop_reads, spark)))
+    register(spark)
+    frames = [_tail(spark, given, rest, ends)] if rest or not files else []
+    if files:
+        frames.insert(0, _cold(spark, files, parsed, values, times, names))
+    return reduce(lambda one, other: one.unionByName(other), (frame.select(*names) for frame in frames))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _plan(
+    options: SourceOptions, times: TimeBounds, readable: Callable[[str], bool]
+) -> tuple[list[ColdFiles], dict[str, list[int]], dict[str, MessageAt]]:
+    """(files for Spark, other ledgers by topic, where each topic ends)."""
+    describer = Describer(options)
+    try:
+        described = describer.describe_all(describer.topics())
+    finally:
+        describer.close()
+    wanted = []
+    for each in described:
+        only = None if options.ledgers is None else options.ledgers.get(each.topic, frozenset())
+        wanted.append(Wanted(each, *bounds_of(options, each), only))
+    manifests = load_manifests(wanted, times)
+    files, rest = [], {}
+    for want in wanted:
+        paths: list[str] = []
+        attempts: list[str] = []
+        others: list[int] = []
+        for ledger, first, last in spans(want.described.ledgers, want.start, want.end):
+            if not times.may_hold(ledger) or (want.only is not None and ledger.ledger_id not in want.only):
+                continue
+            cold = cold_ledger(ledger)
+            if cold is None or cold not in manifests or not readable(hadoop_path(cold.location, "")):
+                others.append(ledger.ledger_id)
+                continue
+            manifest = manifests[cold]
+            attempts.append(manifest.attempt.hex())
+            paths += [
+                hadoop_path(cold.location, f"{cold.path}/{part.name}")
+                for part in manifest.parts
+                if part.first_entry_id <= last and part.last_entry_id >= first
+            ]
+        if paths:
+            files.append(ColdFiles(want.described.topic, tuple(paths), tuple(attempts), want.start, want.end))
+        if others:
+            rest[want.described.topic] = others
+    return files, rest, {each.described.topic: each.end for each in wanted}
+
+
+def hadoop_path(location: str, path: str) -> str:
+    """An object as Spark names it."""
+    scheme, separator, rest = location.partition("://")
+    return f"{_HADOOP_SCHEMES.get(scheme, scheme)}{separator}{rest.rstrip('/')}/{path}"
+
+
+def _hadoop_reads(spark: SparkSession, location: str) -> bool:
+    """Whether Spark has what it needs for a location: S3, for example, is a package of its own."""
+    scheme = location.partition("://")[0]
+    jvm, session = spark._jvm, spark._jsparkSession
+    assert jvm is not None, "a session has a virtual machine"
+    try:
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, session.sessionState().newHadoopConf())
+    except Exception as error:  # py4j's, with Java's inside
+        log.warning(
+            "Spark cannot read objects itself, the format magnetar does",
+            scheme=scheme,
+            error=str(error)[:200],
+        )
+        return False
+    return True
+
+
+def _tail(
+    spark: SparkSession,
+    given: Mapping[str, str],
+    rest: Mapping[str, Sequence[int]],
+    ends: Mapping[str, MessageAt],
+) -> DataFrame:
+    fixed = {name: value for name, value in given.items() if name.lower() not in ("ending", "ledgers")}
+    if not any(name.lower() == "ending.time" for name in fixed):
+        fixed["ending"] = json.dumps({topic: str(end) for topic, end in ends.items()})
+    fixed["ledgers"] = json.dumps(rest)
+    return spark.read.format("magnetar").options(**fixed).load()
+
+
+def _cold(
+    spark: SparkSession,
+    files: Sequence[ColdFiles],
+    options: SourceOptions,
+    values: ValuePlan,
+    times: TimeBounds,
+    names: Sequence[str],
+) -> DataFrame:
+    stored = spark.read.schema(STORED_SCHEMA).parquet(*(path for each in files for path in each.paths))
+    stored = _with_topic(spark, stored, files)
+    stored = stored.where(f.col("raw_reason").isNull() | (f.col("raw_reason") != MARKER))
+    bounds = [_between(each, one=len(files) == 1) for each in files]
+    if any(bound is not None for bound in bounds):
+        everything = f.lit(True)
+        stored = stored.where(
+            reduce(
+                lambda one, other: one | other,
+                (
+                    (f.col(TOPIC) == each.topic) & (everything if bound is None else bound)
+                    if len(files) > 1
+                    else (everything if bound is None else bound)
+                    for each, bound in zip(files, bounds, strict=True)
+                ),
+            )
+        )
+    if options.chunks == "join":
+        is_piece = f.col("chunk_uuid").isNotNull() & f.col("raw_reason").isNull()
+        stored = stored.where(~is_piece).unionByName(
+            joined_chunks(stored.where(is_piece), options.chunk_bytes_max)
+        )
+    taken = f.col("broker_publish_time")
+    if times.start_ms is not None:
+        stored = stored.where(taken >= f.timestamp_millis(f.lit(times.start_ms)))
+    if times.end_ms is not None:
+        stored = stored.where(taken < f.timestamp_millis(f.lit(times.end_ms)))
+    return with_value(spark, stored, options, values) if VALUE in names else stored
+
+
+def _with_topic(spark: SparkSession, stored: DataFrame, files: Sequence[ColdFiles]) -> DataFrame:
+    """The topic of each row: that of the attempt whose directory its file is in."""
+    if len(files) == 1:
+        return stored.withColumn(TOPIC, f.lit(files[0].topic))
+    pairs = [(attempt, each.topic) for each in files for attempt in each.attempts]
+    names = spark.createDataFrame(pairs, "attempt STRING, topic STRING")
+    found = f.regexp_extract(f.col("_metadata.file_path"), _ATTEMPT_IN_PATH, 1)
+    return stored.withColumn("attempt", found).join(f.broadcast(names), "attempt").drop("attempt")
+
+
+def _between(files: ColdFiles, *, one: bool) -> Column | None:
+    """The condition on a topic's rows; None: all of its files."""
+    conditions = []
+    if files.start > BEGINNING:
+        conditions.append(_at_or_behind(files.start))
+    conditions.append(~_at_or_behind(files.end))
+    condition = reduce(lambda left, right: left & right, conditions)
+    if one:
+        # Said again by ledger alone, which Parquet's statistics understand.
+        condition = condition & f.col("ledger_id").between(files.start.ledger_id, files.end.ledger_id)
+    return condition
+
+
+def _at_or_behind(place: MessageAt) -> Column:
+    ledger, entry, index = f.col("ledger_id"), f.col("entry_id"), f.col("batch_index")
+    same_entry = (entry == place.entry_id) & (index >= place.batch_index)
+    return (ledger > place.ledger_id) | (
+        (ledger == place.ledger_id) & ((entry > place.entry_id) | same_entry)
+    )

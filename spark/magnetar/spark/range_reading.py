@@ -1,0 +1,249 @@
+"""The rows of a range, wherever its entries are by now.
+
+A plan says where they were. Until a task comes to them a ledger may have been offloaded and have left the
+bookies, or its objects may have been written anew; then a broker says where it is, and the task goes on with
+the entry where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from magnetar.common.errors import (
+    DataCorruption,
+    EntryUnreadable,
+    MagnetarError,
+    NoSuchEntry,
+    NoSuchLedger,
+    TopicNotFound,
+)
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.offload.offload_pb2 import Ledger
+from magnetar.ledger.cold.arrow_schema import ARROW_SCHEMA
+from magnetar.ledger.cold.objects import ObjectStoreError
+from magnetar.ledger.cold.rows import rows_of
+from magnetar.ledger.ledger_store import Run
+from magnetar.spark.cold_parts import read_manifest, read_part
+from magnetar.spark.offload.entries import UNIT_BYTES, open_entries
+from magnetar.spark.offload.service import find_ledger
+from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress
+from magnetar.spark.reading_plan import (
+    NO_TIMES,
+    ColdPart,
+    EarlierEntries,
+    EntryRange,
+    TimeBounds,
+    cold_ledger,
+    cold_ranges,
+)
+
+log = get_logger(__name__)
+
+PLACES_MAX: Final = 4
+"""How often a ledger is looked for anew while one range is read."""
+
+WINDOW_ENTRIES: Final = 8
+"""Read at a time when going back, at first."""
+
+_WHOLE: Final = 1 << 62
+"""As a size: do not cut."""
+
+GONE: Final = (NoSuchLedger, NoSuchEntry, ObjectStoreError, DataCorruption, TopicNotFound)
+"""What may mean that a ledger is elsewhere by now."""
+
+
+class MessagesLost(DataCorruption):
+    """Messages that were to be read are gone, or damaged everywhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadContext:
+    """What all ranges of a task have in common."""
+
+    service: ServiceAddress
+    columns: tuple[str, ...]
+    """Of ARROW_SCHEMA, in its order."""
+    times: TimeBounds = NO_TIMES
+    fail_on_data_loss: bool = True
+    may_match: Callable[[Any], bool] | None = None
+    """Of a row group's metadata: whether it can have rows that are wanted."""
+
+
+def run_table(runs: Sequence[Run], partition: int, columns: Sequence[str]) -> Any:
+    """Entries of one ledger as a pyarrow.Table of these columns."""
+    values = rows_of(runs, partition=partition).columns
+    schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
+    return pa.table([pa.array(values[field.name], type=field.type) for field in schema], schema=schema)
+
+
+def read_range(context: ReadContext, topic: str, partition: int, each: EntryRange) -> Iterator[Any]:
+    """Tables of the rows of exactly these entries (row groups that cannot match left out), in order.
+
+    Raises MessagesLost, and what is retriable as it is.
+    """
+    at = each.first_entry_id
+    places = [each]
+    tries = 0
+    while True:
+        try:
+            for place in places:
+                for table, last in _tables(context, partition, place, at):
+                    yield table
+                    at = last + 1
+                at = max(at, place.last_entry_id + 1)
+            return
+        except EntryUnreadable as error:
+            at = _skip(context, topic, each, at, error)
+            if at > each.last_entry_id:
+                return
+            continue
+        except GONE as error:
+            tries += 1
+            if getattr(error, "retriable", False):
+                raise
+            failure = error
+        moved = None if tries >= PLACES_MAX else _where_now(context, topic, places, at, each, failure)
+        if moved is None:
+            _lost(context, topic, each, at, failure)
+            return
+        places = moved
+
+
+def _tables(context: ReadContext, partition: int, place: EntryRange, at: int) -> Iterator[tuple[Any, int]]:
+    """(rows, the last entry that they are about) from `at` on."""
+    first, last = max(at, place.first_entry_id), place.last_entry_id
+    if first > last:
+        return
+    if place.part is not None:
+        groups = read_part(
+            place.part, first, last, context.columns, times=context.times, may_match=context.may_match
+        )
+        for table, low, high in groups:
+            yield _between(table, low, high), high
+        return
+    assert place.source is not None, "a range has a place"
+    with open_entries(place.source) as entries:
+        for runs in _grouped(entries.read(first, last)):
+            yield run_table(runs, partition, context.columns), runs[-1].last_entry_id
+
+
+def _grouped(read: Iterable[list[Run]]) -> Iterator[list[Run]]:
+    """The same entries, enough for a table at a time; before an error all that were read."""
+    pending: list[Run] = []
+    size = 0
+    try:
+        for runs in read:
+            pending += runs
+            size += sum(run.byte_length for run in runs)
+            if size >= UNIT_BYTES:
+                yield pending
+                pending, size = [], 0
+    except MagnetarError:
+        if pending:
+            yield pending
+        raise
+    if pending:
+        yield pending
+
+
+def _between(table: Any, first: int, last: int) -> Any:
+    """The rows of these entries; row groups are in their order."""
+    entry_ids = table["entry_id"]
+    if not len(entry_ids) or (entry_ids[0].as_py() >= first and entry_ids[-1].as_py() <= last):
+        return table
+    return table.filter(pc.and_(pc.greater_equal(entry_ids, first), pc.less_equal(entry_ids, last)))
+
+
+def _skip(context: ReadContext, topic: str, each: EntryRange, at: int, error: MagnetarError) -> int:
+    """The entry behind one that is lost. Raises MessagesLost unless that is to be borne."""
+    if context.fail_on_data_loss:
+        raise MessagesLost(
+            f"{topic}, entry {each.ledger_id}:{at}: {error}; set failOnDataLoss to false to read on behind it"
+        ) from error
+    log.warning("entry left out", topic=topic, ledger=each.ledger_id, entry=at, error=str(error))
+    return at + 1
+
+
+def _lost(context: ReadContext, topic: str, each: EntryRange, at: int, error: MagnetarError) -> None:
+    if context.fail_on_data_loss:
+        raise MessagesLost(
+            f"{topic}, ledger {each.ledger_id}, entries {at} to {each.last_entry_id} cannot be read: "
+            f"{error}; set failOnDataLoss to false to go on without them"
+        ) from error
+    log.warning(
+        "entries left out",
+        topic=topic,
+        ledger=each.ledger_id,
+        first=at,
+        last=each.last_entry_id,
+        error=str(error),
+    )
+
+
+def _where_now(
+    context: ReadContext, topic: str, tried: list[EntryRange], at: int, each: EntryRange, why: MagnetarError
+) -> list[EntryRange] | None:
+    """Where the entries from `at` on are now; None when nobody knows a place that was not tried."""
+    try:
+        ledger = find_ledger(context.service, topic, each.ledger_id)
+    except TopicNotFound:
+        return None
+    if ledger is None or ledger.last_entry_id < each.last_entry_id:
+        return None
+    log.warning("ledger looked for anew", topic=topic, ledger=each.ledger_id, entry=at, error=str(why))
+    known = {place.part.path.rpartition("/")[0] for place in tried if place.part is not None}
+    cold = cold_ledger(ledger)
+    if cold is not None and cold.path not in known:
+        return list(cold_ranges(cold, read_manifest(cold), at, each.last_entry_id, _WHOLE))
+    if ledger.offload.left_bookies_ms or all(place.source is not None for place in tried):
+        return None
+    source = hot_source(context.service, topic, ledger)
+    return [EntryRange(each.ledger_id, at, each.last_entry_id, source=source)]
+
+
+def hot_source(service: ServiceAddress, topic: str, ledger: Ledger) -> LedgerSource:
+    """Where a closed ledger is read if not from objects."""
+    bookies = ledger.bookies.SerializeToString() if ledger.HasField("bookies") else b""
+    return LedgerSource(service, topic, ledger.ledger_id, ledger.ledger_key, bookies)
+
+
+def read_back(context: ReadContext, partition: int, before: Iterable[EarlierEntries]) -> Iterator[Any]:
+    """Tables of the rows of earlier entries, newest first; rows inside a table ascend."""
+    for earlier in before:
+        if earlier.source is not None:
+            yield from _windows_back(context, partition, earlier, earlier.source)
+            continue
+        for part, first, last in _parts_back(earlier):
+            for table, low, high in read_part(part, first, last, context.columns, newest_first=True):
+                yield _between(table, low, high)
+
+
+def _windows_back(
+    context: ReadContext, partition: int, earlier: EarlierEntries, source: LedgerSource
+) -> Iterator[Any]:
+    """Few entries at first: chunks are as large as entries may be."""
+    window = WINDOW_ENTRIES
+    end = earlier.last_entry_id
+    with open_entries(source) as entries:
+        while end >= earlier.first_entry_id:
+            begin = max(earlier.first_entry_id, end - window + 1)
+            runs = [run for some in entries.read(begin, end) for run in some]
+            yield run_table(runs, partition, context.columns)
+            size = sum(run.byte_length for run in runs)
+            window = window * 2 if size < UNIT_BYTES else max(1, window // 2)
+            end = begin - 1
+
+
+def _parts_back(earlier: EarlierEntries) -> Iterator[tuple[ColdPart, int, int]]:
+    first, last = earlier.first_entry_id, earlier.last_entry_id
+    if earlier.part is not None:
+        yield earlier.part, first, last
+    elif earlier.cold is not None:
+        ranges = list(cold_ranges(earlier.cold, read_manifest(earlier.cold), first, last, _WHOLE))
+        for each in reversed(ranges):
+            assert each.part is not None, "an offloaded ledger has parts"
+            yield each.part, each.first_entry_id, each.last_entry_id
