@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from magnetar.common.errors import MetadataError, OwnershipLost, UnknownOutcome
 from magnetar.common.metadata.metadata_pb2 import Offload
-from magnetar.common.metadata.values import LEFT_BOOKIES
+from magnetar.common.metadata.values import LEFT_BOOKIES, TopicLedger
 from magnetar.common.naming.position import EARLIEST
 from magnetar.ledger.cold.cold_reader import ObjectsDamaged
 from magnetar.ledger.ledger_store import LedgerRef
@@ -207,14 +207,14 @@ def test_trimming_records_the_objects_of_whole_of_running_and_of_left_ledgers() 
         await leave(topic, cold)
         offloads = OffloadLedgers(topic.ctx.metadata, KEYS, topic.ctx.clock)
 
-        def begin(value: offload_state.TopicLedger) -> offload_state.TopicLedger:
+        def begin(value: TopicLedger) -> TopicLedger:
             wanted = offload_state.want(value, location=LOCATION, now_ms=1)
             return offload_state.begin(wanted, attempt=b"r" * 16, path="running", now_ms=1)
 
         await offloads.change(NAME, topic.ledger.creation_id, ledgers[1], begin)
         topic.ledger.cursors["keeps"].ack_cumulative(topic.ledger.last_confirmed)
         await topic.flushed()
-        await until(lambda: not topic.ledger._doomed and ledgers[1] not in topic.ledger.spans.by_id)
+        await until(lambda: topic.ledger._maintenance is None and ledgers[1] not in topic.ledger.spans.by_id)
         found = sorted(
             (each.delete_objects.location, each.delete_objects.path) for each in await intents_of(topic)
         )
