@@ -34,8 +34,8 @@ STOPPED: Final = 130
 STEP_DEADLINE_S: Final = 20.0
 """Of one step's call; it is made again until patience ends."""
 
-ASK_DEADLINE_S: Final = 20.0
-"""Of the first call: whoever waits at a terminal for a broker that is not there wants to know it."""
+ASK_DEADLINE_S: Final = 6.0
+"""Of the first calls: whoever waits at a terminal for a broker that is not there wants to know it."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -69,14 +69,14 @@ def _run(given: argparse.Namespace, session: SparkSession | None = None) -> int:
         _stopped_by_signals(stop),
         OffloadChannel(given.service) as channel,
         OffloadChannel(given.service, deadline_s=STEP_DEADLINE_S) as steps,
+        OffloadChannel(given.service, deadline_s=ASK_DEADLINE_S) as asking,
     ):
-        topics = _topics(steps, given)
+        asking.deletions("none")  # is somebody there? A small question, before anything that takes long
+        topics = _topics(channel, given)
         if given.want:
             location = as_uri(given.location)
             for topic in topics:
                 channel.want(topic, before=before, location=location, exact=given.exact or None)
-        elif not topics:
-            steps.wanted(most=1)  # is somebody there? before Spark is started
         if session is not None:
             return _run_job(given, channel, steps, topics, session, stop)
         from magnetar.spark.offload.session import open_session  # it imports Spark, which takes seconds
@@ -172,7 +172,11 @@ def _run_job(
 def _status(given: argparse.Namespace) -> int:
     from magnetar.spark.offload.status import described, show
 
-    with OffloadChannel(given.service, deadline_s=ASK_DEADLINE_S) as channel:
+    with (
+        OffloadChannel(given.service, deadline_s=ASK_DEADLINE_S) as asking,
+        OffloadChannel(given.service) as channel,
+    ):
+        asking.deletions("none")
         show(described(channel, _topics(channel, given)), as_json=given.json)
     return DONE
 

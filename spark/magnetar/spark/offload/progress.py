@@ -25,12 +25,12 @@ class Shown(Protocol):
     def close(self) -> None: ...
 
 
-def make_watcher(*, as_json: bool, out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> Shown:
-    """Bars only where somebody looks at them."""
+def make_watcher(*, as_json: bool) -> Shown:
+    """Results on the output, the rest where errors go; bars only where somebody looks at them."""
     say: Callable[[Outcome], str] = as_json_line if as_json else line_of
-    if err.isatty():
-        return BarWatcher(say, out)
-    return LineWatcher(say, out, err)
+    if sys.stderr.isatty():
+        return BarWatcher(say, sys.stdout)
+    return LineWatcher(say, sys.stdout, sys.stderr)
 
 
 class LineWatcher:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from magnetar.common.errors import ConfigError
@@ -15,6 +16,9 @@ TASK_TRIES: Final = 4
 
 LOCAL_MASTER: Final = f"local[*,{TASK_TRIES}]"
 """All cores of this machine; local[N] alone would try each task only once."""
+
+_LOGGING: Final = (Path(__file__).parent / "log4j2.properties").as_uri()
+"""Spark's own log says nothing of what goes as it should."""
 
 _CONF: Final = {
     "spark.ui.enabled": "false",
@@ -41,6 +45,7 @@ def open_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1")
+        builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOGGING}")
     for key, value in {**_CONF, **conf}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

@@ -72,7 +72,8 @@ def sweep_location(
     swept = Swept()
     _carry_out(service, store, location, swept, dry_run=dry_run, report=report)
     listing = list(store.list())  # before brokers are asked: see magnetar.ledger.cold.sweep
-    named = service.attempts(location)
+    # Those of every location: one place may go by two URIs, and an attempt has one name.
+    named = service.attempts("")
     found = to_sweep(listing, named.paths, complete=named.complete, now_ms=now_ms, grace_ms=grace_ms)
     swept.waiting = len(found.waiting)
     if found.refused is not None:
@@ -80,6 +81,7 @@ def sweep_location(
     if found.doubt is not None and not force:
         raise SweepRefused(f"nothing was swept at {location}: {found.doubt} (--force sweeps all the same)")
     _delete_doomed(store, found, swept, dry_run=dry_run, report=report)
+    _delete_unfinished(store, found, swept, dry_run=dry_run, report=report)
     return swept
 
 
@@ -137,3 +139,18 @@ def _delete_doomed(
         swept.directories += 1
         swept.objects += len(directory.objects)
         swept.byte_length += directory.byte_length
+
+
+def _delete_unfinished(
+    store: Store, found: Sweep, swept: Swept, *, dry_run: bool, report: Callable[[str], None]
+) -> None:
+    """What writes that were cut off have left beside objects that stay."""
+    for path in found.unfinished:
+        report(f"unfinished: {path}")
+        if not dry_run:
+            try:
+                store.delete(path)
+            except MagnetarError as error:
+                swept.failed.append(str(error))
+                continue
+        swept.objects += 1
