@@ -302,6 +302,7 @@ def test_attempts_that_run_or_are_complete_are_named_and_no_others() -> None:
         assert await attempts(LOCATION) == await attempts(LOCATION + "/") == paths
         assert await attempts("file:///obj") == []
         assert await attempts("s3://bucket") == []
+        assert await attempts("") == paths
         with pytest.raises(BadLocation):
             await attempts("objects")
 

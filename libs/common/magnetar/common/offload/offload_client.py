@@ -206,8 +206,8 @@ class OffloadChannel:
 
     # Sweeping
 
-    def attempts(self, location: str) -> Attempts:
-        """Which directories below a location have to stay."""
+    def attempts(self, location: str = "") -> Attempts:
+        """Which directories below a location, or below any, have to stay."""
         paths: list[str] = []
         complete, after = True, ""
         while True:

@@ -657,6 +657,9 @@ class AttemptsRequest(_message.Message):
     LOCATION_FIELD_NUMBER: _builtins.int
     AFTER_TOPIC_FIELD_NUMBER: _builtins.int
     location: _builtins.str
+    """Empty: all, each below its own location. Who sweeps asks for all of them: an attempt is known by its name,
+    and one place may go by two URIs.
+    """
     after_topic: _builtins.str
     """only of topics behind this one: the next page"""
     def __init__(

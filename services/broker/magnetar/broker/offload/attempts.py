@@ -19,11 +19,11 @@ _NAMED: Final = (Offload.RUNNING, Offload.COMPLETE)
 async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> AttemptsResponse:
     """One page of them; see proto/offload. Raises BadLocation, InvalidName, MetadataError.
 
-    Whoever sweeps lists objects first and asks then, and leaves young ones alone: an attempt that begins
-    while topics are gone through may be missing here.
+    Whoever sweeps lists objects first and asks then, for all of them, and leaves young ones alone: an
+    attempt that begins while topics are gone through may be missing here.
     """
     location = request.location.rstrip("/")
-    if "://" not in location:
+    if location and "://" not in location:
         raise BadLocation(f"{request.location[:200]!r} is no location: write one as it stands in metadata")
     after = TopicName.parse(request.after_topic) if request.after_topic else None
     response = AttemptsResponse(complete=True)
@@ -33,7 +33,7 @@ async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> Atte
         for ledger in found.ledgers:
             offload = ledger.offload
             if offload.state in _NAMED:
-                path = path_below(location, offload.location, offload.path)
+                path = path_below(location, offload.location, offload.path) if location else offload.path
                 if path is not None:
                     response.paths.append(path)
         if len(response.paths) >= PATHS_MAX:
