@@ -28,8 +28,8 @@ from magnetar.ledger.ledger_store import RUN_MARKER, Run
 _CALENDAR_MS_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: what SQL and Python know as a time."""
 
-# Without its tag's bytes a field is not there, and protobuf, which is slower, need not be asked. (A tag may be
-# written longer than it has to be: who does that hides a field from columns, not from consumers.)
+# Without its tag's bytes a field is not there, and protobuf, which is slower, need not be asked. (A tag may
+# be written longer than it has to be: who does that hides a field from columns, not from consumers.)
 _PROPERTIES_TAG: Final = b"\x22"
 _SINGLE_PROPERTIES_TAG: Final = b"\x0a"
 _REPLICATED_TAG: Final = b"\x2a"
@@ -339,7 +339,8 @@ def _common(metadata: MessageMetadata) -> tuple[Any, ...]:
 
 def _unknown_compression(metadata: MessageMetadata) -> bool:
     """Protobuf puts a value that it does not know among the unknown fields."""
-    return any(field.field_number == _COMPRESSION_FIELD for field in UnknownFieldSet(metadata))
+    unknown: Any = UnknownFieldSet(metadata)  # its stubs do not know that it can be iterated
+    return any(field.field_number == _COMPRESSION_FIELD for field in unknown)
 
 
 def _batch(payload: bytes, message_count: int) -> Iterator[tuple[SingleMessageMetadata, bytes, bytes]]:

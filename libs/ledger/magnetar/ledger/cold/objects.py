@@ -208,7 +208,7 @@ def _typed(error: Exception, what: str) -> ObjectStoreError:
 def _modified_ms(info: dict[str, Any]) -> int:
     """fsspec leaves it to each file system what it is called."""
     for name in ("LastModified", "last_modified", "mtime", "updated", "created"):
-        value = info.get(name)
+        value: Any = info.get(name)
         if isinstance(value, (int, float)):
             return int(value * 1000)
         if hasattr(value, "timestamp"):

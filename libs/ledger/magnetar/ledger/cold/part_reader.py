@@ -106,7 +106,10 @@ class PartReader:
         """Reads the footer unless it is given. Raises DataCorruption, UnsupportedFormat, the source's own."""
         try:
             self._file = pq.ParquetFile(
-                source, metadata=None if footer is None else footer.metadata, pre_buffer=True
+                source,
+                metadata=None if footer is None else footer.metadata,
+                pre_buffer=True,
+                page_checksum_verification=True,
             )
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:

@@ -2,7 +2,7 @@
 
 Row groups are about 16 MB uncompressed and begin and end with whole entries, so that any of them can be
 turned into entries alone. Rows stand in the order of (entry_id, batch_index), which the file says of itself;
-pages have an index with the least and the greatest value of ids, times and keys.
+pages have a checksum, and an index with the least and the greatest value of ids, times and keys.
 """
 
 from __future__ import annotations
@@ -193,6 +193,7 @@ def _writer(sink: _Hashing, first: Any) -> Any:
         column_encoding=encoded,
         write_statistics=[name for name in leaves if name not in _PLAIN],
         write_page_index=True,
+        write_page_checksum=True,
         sorting_columns=pq.SortingColumn.from_ordering(
             ARROW_SCHEMA, [("entry_id", "ascending"), ("batch_index", "ascending")]
         ),
