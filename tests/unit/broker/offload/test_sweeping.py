@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from dataclasses import replace
 from pathlib import Path
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.offload.config import OffloadConfig
 from magnetar.broker.offload.hourly_sweep import HourlySweep
 from magnetar.broker.offload.scanning import MISSING, OK, RUNNING, UNKNOWN
+from magnetar.broker.offload.sweeping import Sweeping
+from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.ledger.cold.layout import MANIFEST_NAME, part_name
+from magnetar.ledger.cold.objects import open_store
+from magnetar.ledger.cold.sweep import UNFINISHED_SUFFIX
 
-from tests.unit.broker.offload.stored_world import KEYS, LOCATION, NOW_MS, OLD_MS, World, in_world, path_of
+from tests.unit.broker.offload.stored_world import (
+    GRACE_S,
+    KEYS,
+    LOCATION,
+    NOW_MS,
+    OLD_MS,
+    World,
+    in_world,
+    path_of,
+)
 from tests.unit.broker.topics.simulated_broker import counted
 
 DEFAULT = NamespaceName("public", "default")
@@ -194,5 +211,70 @@ def test_a_cluster_that_offloads_nowhere_opens_no_store(tmp_path: Path) -> None:
         world.stores.clear()
         report = await world.sweeping().sweep()
         assert (report.failures, report.swept) == (0, 0)
+
+    in_world(tmp_path, body)
+
+
+def test_only_the_broker_that_leads_sweeps_and_a_failure_does_not_end_it(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        world.store.put_attempt(path_of(1), whole=False)
+        leads = False
+        config = BrokerConfig(offload=replace(world.config.offload, sweep_interval_s=0))
+        sweep = HourlySweep(world.metadata, KEYS, world.ledgers, config, lambda: leads, world.open_store)
+        listing, failures = world.metadata.children, [MetadataError("etcd is away"), ValueError("a bug")]
+
+        async def children(prefix: str) -> object:
+            if failures:
+                raise failures.pop()
+            return await listing(prefix)
+
+        world.metadata.children = children  # type: ignore[method-assign,assignment]
+        failed = counted("magnetar_offload_sweep_failures_total")
+        running = asyncio.create_task(sweep.run())
+        try:
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert len(failures) == 2, "another broker leads: this one does not even look"
+            assert world.store.objects
+            leads = True
+            for _ in range(3_000):
+                if not world.store.objects:
+                    break
+                await asyncio.sleep(0.01)
+            assert not world.store.objects
+        finally:
+            running.cancel()
+        assert counted("magnetar_offload_sweep_failures_total") == failed + 2
+
+    in_world(tmp_path, body)
+
+
+def test_files_are_swept_with_their_directories_and_cut_off_writes(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        place = tmp_path / "cold"
+        location = f"file://{place}"
+        kept = await world.add_ledger(1, Offload.COMPLETE, location)
+        lost, young = path_of(2), path_of(3)
+        for path in (kept, lost, young):
+            (place / path).mkdir(parents=True)
+            for name in (part_name(0), f".{part_name(1)}.1-2{UNFINISHED_SUFFIX}"):
+                (place / path / name).write_bytes(b"x")
+        (place / kept / MANIFEST_NAME).write_bytes(b"{}")
+        now_s = NOW_MS / 1000
+        for each in place.rglob("*.*"):
+            os.utime(each, (now_s - GRACE_S, now_s - GRACE_S))
+        os.utime(place / young / part_name(0), (now_s, now_s))
+        config = BrokerConfig(offload=replace(world.config.offload, location=location))
+        sweeping = Sweeping(world.metadata, KEYS, world.ledgers, config, open_store)
+        report = await sweeping.sweep()
+        assert (report.swept, report.leftovers, report.failures) == (1, 1, 0)
+        assert not (place / lost).parent.exists()
+        assert {each.name for each in (place / kept).iterdir()} == {part_name(0), MANIFEST_NAME}
+        assert len(list((place / young).iterdir())) == 2
+        scan = await sweeping.scan(DEFAULT)
+        assert {each.ledger_id: (each.status, each.objects) for each in scan.attempts} == {
+            1: (OK, 2),
+            3: (UNKNOWN, 2),
+        }
 
     in_world(tmp_path, body)
