@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import uuid
 from collections import Counter
@@ -26,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.taskcontext import TaskContext
 
+from tests.integration.harness import ROOT
 from tests.integration.rest import Rest
 from tests.spark.servers import RECEIVE_MS_MAX, SparkServer
 
@@ -96,6 +99,39 @@ def test_a_task_that_is_tried_again_publishes_only_what_the_first_try_left(
     assert (again.found, again.published) == (left, ROWS - left)
     assert write_rows(batches(ROWS), options, task) == Written(published=0, found=ROWS)
     assert texts(client, topic) == [str(number) for number in range(ROWS)]
+
+
+def test_a_task_whose_own_process_is_killed_is_gone_on_with(
+    server: SparkServer, client: pulsar.Client, topic: str, spark_environment: dict[str, str]
+) -> None:
+    options, task = options_of(server, topic), identity()
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, topic, server.endpoint.service_url, task.query_id],
+        env={**os.environ, **spark_environment},
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    again = write_rows(batches(ROWS), options, task)
+    assert again.found > 0, "something was published before the process was killed"
+    assert again.found + again.published == ROWS
+    assert texts(client, topic) == [str(number) for number in range(ROWS)]
+
+
+KILLED = """
+import os, signal, sys
+from magnetar.spark.sink_task import write_rows
+from tests.spark import test_sink as t
+
+def until_killed():
+    yield from t.batches(t.CRASH_AT)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+topic, url, query = sys.argv[1:]
+options = t.SinkOptions(service_url=url, topic=topic)
+write_rows(until_killed(), options, t.identity(0, query))
+"""
 
 
 def test_two_tries_at_once_publish_each_row_once(
@@ -202,17 +238,17 @@ def test_keys_go_to_the_partitions_that_clients_choose_and_rows_to_their_own_top
 def test_a_task_whose_process_is_killed_writes_each_row_once(
     spark: SparkSession, sink: dict[str, str], client: pulsar.Client, topic: str
 ) -> None:
-    def die_once(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    half = ROWS
+
+    @f.udf("string", useArrow=False)
+    def die_once(number: int) -> str:
         task = TaskContext.get()
         assert task is not None
-        seen = 0
-        for part in parts:
-            seen += part.num_rows
-            if task.attemptNumber() == 0 and seen > CRASH_AT:
-                os.kill(os.getpid(), signal.SIGKILL)
-            yield part
+        if task.attemptNumber() == 0 and number % half > CRASH_AT:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return str(number)
 
-    frame = numbered(spark, 2 * ROWS, 2).mapInArrow(die_once, "value STRING")
+    frame = spark.range(0, 2 * ROWS, 1, 2).select(die_once("id").alias("value"))
     frame.write.format("magnetar").options(**sink).mode("append").save()
     assert sorted(map(int, texts(client, topic))) == list(range(2 * ROWS))
 
@@ -238,16 +274,16 @@ def test_a_stream_that_fails_in_a_batch_and_starts_again_writes_each_row_once(
     broken.touch()
     last_good, flag = ROWS + CRASH_AT, str(broken)
 
-    def break_(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in parts:
-            if os.path.exists(flag) and any(int(each) > last_good for each in part["value"].to_pylist()):
-                raise ConnectionAbortedError("the upstream of the task is gone")
-            yield part
+    @f.udf("string", useArrow=False)
+    def break_(text: str) -> str:
+        if int(text) > last_good and os.path.exists(flag):
+            raise ConnectionAbortedError("the upstream of the task is gone")
+        return text
 
     def run() -> None:
         frame = spark.readStream.option("maxFilesPerTrigger", 1).text(str(lines))
         query = (
-            frame.mapInArrow(break_, "value STRING")
+            frame.select(break_("value").alias("value"))
             .writeStream.format("magnetar")
             .options(**sink)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -265,9 +301,9 @@ def test_a_stream_that_fails_in_a_batch_and_starts_again_writes_each_row_once(
     broken.unlink()
     run()
     assert texts(client, topic) == [str(number) for number in range(2 * ROWS)]
-    (lines / "2.txt").write_text("more\n")
+    (lines / "2.txt").write_text(f"{2 * ROWS}\n")
     run()
-    assert texts(client, topic)[-1] == "more"
+    assert texts(client, topic)[-1] == f"{2 * ROWS}"
     names = {message.producer_name() for message in received(client, topic)}
     assert len(names) == 1, "batches of a query share their producers"
 

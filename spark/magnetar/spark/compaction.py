@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from magnetar.common.errors import MagnetarError
 from magnetar.ledger.cold.objects import ObjectStore, open_store
 from magnetar.spark.offload.scratch import scratch_directory
 from pyspark.sql import functions as f
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
 if TYPE_CHECKING:
@@ -41,13 +44,10 @@ COLUMNS: Final = (
 
 _NEEDED: Final = "raw_reason"
 
-_FILE_SCHEMA: Final = StructType(
-    [
-        StructField("name", StringType(), False),
-        StructField("rows", LongType(), False),
-        StructField("byte_length", LongType(), False),
-    ]
-)
+FORMAT: Final = "magnetar-latest"
+
+RESULT_NAME: Final = "_latest.json"
+"""What the last run has written; names that begin with '_' are passed over by whoever reads the directory."""
 
 
 class LocationInUse(MagnetarError):
@@ -64,6 +64,13 @@ class Compacted:
     byte_length: int
     replaced: int
     """Files of an earlier run that were deleted."""
+
+
+@dataclass(frozen=True)
+class _File(WriterCommitMessage):
+    name: str
+    rows: int
+    byte_length: int
 
 
 def source_columns() -> tuple[str, ...]:
@@ -98,9 +105,9 @@ def latest_by_key(messages: DataFrame) -> DataFrame:
 
 
 def check_location(location: str, *, overwrite: bool) -> list[str]:
-    """The Parquet files that are there. Raises LocationInUse when one of them may not be replaced."""
+    """The files of an earlier run. Raises LocationInUse when one of them may not be replaced."""
     found = [each.path for each in open_store(location).list()]
-    others = [path for path in found if not _is_part(path)]
+    others = [path for path in found if not _is_ours(path)]
     if others:
         raise LocationInUse(
             f"{location} has files that are no result of this job, such as {others[0]}: choose another "
@@ -111,7 +118,7 @@ def check_location(location: str, *, overwrite: bool) -> list[str]:
             f"{location} has {len(found)} files of an earlier run: give --overwrite to have them replaced, "
             "or choose another location"
         )
-    return found
+    return [path for path in found if path != RESULT_NAME]
 
 
 def write_parquet(frame: DataFrame, location: str, run: str, replaced: list[str]) -> Compacted:
@@ -119,75 +126,89 @@ def write_parquet(frame: DataFrame, location: str, run: str, replaced: list[str]
 
     Python tasks write, so that every location works that offload works with.
     """
-    schema = _arrow_schema(frame)
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _write_file(batches, schema, location, run)
-
-    written: list[tuple[str, int, int]] = [
-        (each[0], each[1], each[2]) for each in frame.mapInArrow(write, _FILE_SCHEMA).collect()
-    ]
+    frame.sparkSession.dataSource.register(LatestFiles)
+    frame.write.format(FORMAT).option("location", location).option("run", run).mode("append").save()
     store = open_store(location)
-    if not written:
-        # Whoever queries it finds the columns, if no row.
-        written = [_put(store, schema, iter(()), _name(run, 0))]
+    result = json.loads(store.read(RESULT_NAME))
     for path in replaced:
         store.delete(path)
+    files = result["files"]
     return Compacted(
         location,
-        sum(each[1] for each in written),
-        len(written),
-        sum(each[2] for each in written),
+        sum(each["rows"] for each in files),
+        len(files),
+        sum(each["byte_length"] for each in files),
         len(replaced),
     )
 
 
-def _write_file(
-    batches: Iterator[pa.RecordBatch], schema: pa.Schema, location: str, run: str
-) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
+class LatestFiles(DataSource):
+    """Writes a frame as Parquet files of one run, which count once `RESULT_NAME` names them."""
 
-    task = TaskContext.get()
-    assert task is not None, "files are written in tasks of Spark"
-    first = next((batch for batch in batches if batch.num_rows), None)
-    if first is None:
-        return
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
 
-    def all_batches() -> Iterator[pa.RecordBatch]:
-        yield first
-        yield from batches
-
-    name, rows, size = _put(open_store(location), schema, all_batches(), _name(run, task.partitionId()))
-    yield pa.RecordBatch.from_pydict({"name": [name], "rows": [rows], "byte_length": [size]})
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return _FilesWriter(self.options["location"], self.options["run"], schema)
 
 
-def _put(
-    store: ObjectStore, schema: pa.Schema, batches: Iterator[pa.RecordBatch], name: str
-) -> tuple[str, int, int]:
-    """One file, made here and put there whole: (name, rows, bytes)."""
+class _FilesWriter(DataSourceArrowWriter):
+    def __init__(self, location: str, run: str, schema: StructType) -> None:
+        self._location = location
+        self._run = run
+        self._schema = schema
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """The file of one task; tries of a task write the same name. A task without rows writes none."""
+        task = TaskContext.get()
+        assert task is not None, "files are written in tasks of Spark"
+        first = next((batch for batch in iterator if batch.num_rows), None)
+        name = f"latest-{self._run}-{task.partitionId():05d}.parquet"
+        if first is None:
+            return _File(name, 0, 0)
+        return _put(open_store(self._location), self._schema, chain((first,), iterator), name)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        files = [each for each in messages if isinstance(each, _File) and each.rows]
+        store = open_store(self._location)
+        if not files:
+            # Whoever queries it finds the columns, if no row.
+            files = [_put(store, self._schema, (), f"latest-{self._run}-00000.parquet")]
+        result = {
+            "run": self._run,
+            "files": [
+                {"name": each.name, "rows": each.rows, "byte_length": each.byte_length} for each in files
+            ],
+        }
+        store.put_bytes(RESULT_NAME, json.dumps(result, indent=1).encode())
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        store = open_store(self._location)
+        for each in list(store.list()):
+            if each.path.startswith(f"latest-{self._run}-"):
+                store.delete(each.path)
+
+
+def _put(store: ObjectStore, schema: StructType, batches: Iterable[pa.RecordBatch], name: str) -> _File:
+    """One file, made here and put there whole."""
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from pyspark.sql.pandas.types import to_arrow_schema
 
+    columns = to_arrow_schema(schema, timezone="UTC")
     rows = 0
     with tempfile.TemporaryDirectory(prefix="magnetar-compact-", dir=scratch_directory()) as directory:
         path = Path(directory) / name
-        with pq.ParquetWriter(str(path), schema, compression="zstd", write_page_index=True) as writer:
+        with pq.ParquetWriter(str(path), columns, compression="zstd", write_page_index=True) as writer:
             for batch in batches:
                 rows += batch.num_rows
-                writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+                writer.write_table(pa.Table.from_batches([batch]).cast(columns))
         store.put_file(str(path), name)
-        return name, rows, path.stat().st_size
+        return _File(name, rows, path.stat().st_size)
 
 
-def _name(run: str, task: int) -> str:
-    return f"latest-{run}-{task:05d}.parquet"
-
-
-def _is_part(path: str) -> bool:
+def _is_ours(path: str) -> bool:
+    if path == RESULT_NAME:
+        return True
     return "/" not in path and path.startswith("latest-") and path.endswith(".parquet")
-
-
-def _arrow_schema(frame: DataFrame) -> Any:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(frame.schema, timezone="UTC")
