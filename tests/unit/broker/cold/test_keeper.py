@@ -143,6 +143,7 @@ def test_the_tasks_do_it_by_themselves_and_messages_stay() -> None:
     async def scenario(broker: SimBroker, keeper: ColdKeeper, cold: Verifier, topic: Topic) -> None:
         keeper.start(broker.tasks.spawn)
         await until(lambda: left(topic) == [True, True], seconds=1_000)
+        await until(lambda: topic.ledger._maintenance is None)  # their intents are finished too
         loaded = broker.registry.loaded[TOPIC]
         assert isinstance(loaded, PersistentTopic)
         _, _, peer = await broker.consumer(loaded, "keeps", permits=100)
