@@ -81,6 +81,8 @@ class _Types:
         if isinstance(schema, str):
             if schema in _PRIMITIVES:
                 return _PRIMITIVES[schema], schema == "null"
+            if schema not in self._named:  # Inside a namespace names may be short, or whole.
+                schema = schema.rpartition(".")[2]
             if schema not in self._named:
                 raise BadOption(f"the Avro schema uses {schema!r} and does not define it")
             known = self._named[schema]
