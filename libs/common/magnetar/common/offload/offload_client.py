@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 from magnetar.common.errors import MagnetarError, ServiceNotReady
 from magnetar.common.offload.calling import (
+    PAUSE_S,
     Attempts,
     Deletions,
     Described,
@@ -63,8 +64,11 @@ from magnetar.common.offload.offload_pb2 import (
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
-OWNERS_MAX = 5
-"""How often the owner of a topic is asked anew when it has gone to another broker meanwhile."""
+OWNERS_MAX: Final = 5
+"""How often a topic may have gone to another broker while it is described."""
+
+OWNER_S: Final = 5.0
+"""How long an owner is waited for before it is asked anew who that is."""
 
 
 class OffloadChannel:
@@ -93,10 +97,6 @@ class OffloadChannel:
             channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
-
-    def at(self, address: str) -> OffloadChannel:
-        """A channel of its own to another broker."""
-        return OffloadChannel(address, deadline_s=self._deadline_s)
 
     # Steps
 
@@ -163,19 +163,24 @@ class OffloadChannel:
 
         Raises TopicNotFound, ServiceNotReady when its owner cannot be found.
         """
-        address = self.address
-        for _ in range(OWNERS_MAX):
-            if address == self.address:
-                found = self._describe(topic)
+        deadline = time.monotonic() + self._limit_s(DESCRIBE)
+        why: MagnetarError = ServiceNotReady(f"topic {topic} keeps going from broker to broker; try again")
+        moves = 0
+        while moves < OWNERS_MAX and time.monotonic() < deadline:
+            found = self._describe(topic)
+            if not found.owner:
+                return _described(topic, found, self.address)
+            try:
+                with OffloadChannel(found.owner, deadline_s=min(OWNER_S, self._limit_s(DESCRIBE))) as owner:
+                    theirs = owner._describe(topic)
+            except OffloadUnreachable as error:
+                why = error  # it died, and somebody else is to own the topic before long
             else:
-                with self.at(address) as owner:
-                    found = owner._describe(topic)
-            if not found.owner or found.owner == address:
-                return Described(
-                    topic, found.creation_id, list(found.ledgers), address, found.schema_type, found.schema
-                )
-            address = found.owner
-        raise ServiceNotReady(f"topic {topic} keeps going from broker to broker; try again")
+                if not theirs.owner:
+                    return _described(topic, theirs, owner.address)
+                moves += 1
+            self._closed.wait(PAUSE_S)
+        raise why
 
     def read(
         self, topic: str, ledger_id: int, ledger_key: int, first_entry_id: int, last_entry_id: int
@@ -250,10 +255,12 @@ class OffloadChannel:
                 self._channel = grpc.insecure_channel(self.address, options=options())
             return self._channel
 
+    def _limit_s(self, method: Method[Any, Any]) -> float:
+        return method.deadline_s if self._deadline_s is None else self._deadline_s
+
     def _call(self, method: Method[Request, Response], request: Request) -> Response:
         what = f"{method.name} of {self.address}"
-        limit_s = method.deadline_s if self._deadline_s is None else self._deadline_s
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + self._limit_s(method)
         attempt = 0
         while True:
             call = self._open().unary_unary(
@@ -272,3 +279,8 @@ class OffloadChannel:
             if pause_s is None or self._closed.wait(pause_s):
                 raise found
             attempt += 1
+
+
+def _described(topic: str, found: DescribeResponse, address: str) -> Described:
+    ledgers = list(found.ledgers)
+    return Described(topic, found.creation_id, ledgers, address, found.schema_type, found.schema)
