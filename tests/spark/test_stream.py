@@ -1,4 +1,4 @@
-"""Topics as streams: every message once, wherever a query was interrupted, and a subscription that follows."""
+"""Topics as streams: every message once, wherever a query stopped, and a subscription that follows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pulsar
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.integration.rest import Rest
 from tests.spark.offload_runs import run_in_session
@@ -158,7 +158,7 @@ def test_a_subscription_follows_the_checkpoint_and_its_backlog_clears(
     publish(client, topic, payloads(0, 100), batch=10)
     run(topic, maxRowsPerTrigger=50, **options)
     publish(client, topic, payloads(100, 120), batch=10)
-    # The last batch of a query is acknowledged when the next one begins: what Spark says is committed by then.
+    # Spark says what is committed when the next batch begins: the last one may still be unacknowledged.
     batches = run(topic, maxRowsPerTrigger=50, **options)
     assert everything(batches) == payloads(0, 120)
     run(topic, **options)

@@ -129,8 +129,9 @@ class _Types:
         return self._name(schema, StructType(fields))
 
     def _name(self, schema: dict[str, Any], kind: DataType) -> tuple[DataType, bool]:
-        for name in _names(schema):
-            self._named[name] = kind, False
+        if "name" in schema:  # Of a decimal's bytes there is none.
+            for name in _names(schema):
+                self._named[name] = kind, False
         return kind, False
 
     def _union(self, branches: list[Any], depth: int) -> tuple[DataType, bool]:

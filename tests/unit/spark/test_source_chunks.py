@@ -1,4 +1,4 @@
-"""Messages in chunks, put together whatever lies between their chunks, and never more than a bound of them."""
+"""Messages in chunks, put together whatever lies between their chunks, within bounds."""
 
 from __future__ import annotations
 
