@@ -224,6 +224,8 @@ def test_pages_are_joined() -> None:
     async def body(served: Served) -> None:
         described = await ask(served, lambda c: c.describe("t"))
         assert [each.ledger_id for each in described.ledgers] == [1, 2, 3, 4, 5, 6]
+        behind = await ask(served, lambda c: c.describe("t", after_ledger_id=3))
+        assert [each.ledger_id for each in behind.ledgers] == [4, 5, 6, 7]
         assert (described.creation_id, described.address) == (3, served.address)
         attempts = await ask(served, lambda c: c.attempts("s3://b"))
         assert attempts.paths == ["p0", "p1", "p2"]

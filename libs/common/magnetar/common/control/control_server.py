@@ -134,6 +134,7 @@ class ControlServer:
         self._calls = 0
         self._serving = False
         self._refusals: dict[str, LogLimit] = {}
+        self._names = ("", SERVICE, *(also or ()))
         self._server = GrpcServer(
             SERVICE, self._methods(), self._refuse, server_options(message_bytes_max), also=also
         )
@@ -146,7 +147,7 @@ class ControlServer:
     async def set_serving(self, *, serving: bool) -> None:
         """What the health service says, and whether calls are taken."""
         self._serving = serving
-        for name in ("", SERVICE):
+        for name in self._names:
             await self._server.set_health(name, serving=serving)
 
     async def close(self, grace_s: float) -> None:

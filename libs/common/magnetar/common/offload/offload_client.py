@@ -158,8 +158,9 @@ class OffloadChannel:
         """
         return list(self._call(TOPICS, TopicsRequest(names=names, pattern=pattern)).topics)
 
-    def describe(self, topic: str) -> Described:
-        """Where a topic's entries are, its open ledger as far as its owner confirms it.
+    def describe(self, topic: str, *, after_ledger_id: int = 0) -> Described:
+        """Where a topic's entries are, its open ledger as far as its owner confirms it; only ledgers behind
+        one, for who knows the others already.
 
         Raises TopicNotFound, ServiceNotReady when its owner cannot be found.
         """
@@ -167,12 +168,12 @@ class OffloadChannel:
         why: MagnetarError = ServiceNotReady(f"topic {topic} keeps going from broker to broker; try again")
         moves = 0
         while moves < OWNERS_MAX and time.monotonic() < deadline:
-            found = self._describe(topic)
+            found = self._describe(topic, after_ledger_id)
             if not found.owner:
                 return _described(topic, found, self.address)
             try:
                 with OffloadChannel(found.owner, deadline_s=min(OWNER_S, self._limit_s(DESCRIBE))) as owner:
-                    theirs = owner._describe(topic)
+                    theirs = owner._describe(topic, after_ledger_id)
             except OffloadUnreachable as error:
                 why = error  # it died, and somebody else is to own the topic before long
             else:
@@ -234,8 +235,8 @@ class OffloadChannel:
 
     # --- inside ---
 
-    def _describe(self, topic: str) -> DescribeResponse:
-        whole = self._call(DESCRIBE, DescribeRequest(topic=topic))
+    def _describe(self, topic: str, after: int) -> DescribeResponse:
+        whole = self._call(DESCRIBE, DescribeRequest(topic=topic, after_ledger_id=after))
         page = whole
         while page.more:
             after = page.ledgers[-1].ledger_id

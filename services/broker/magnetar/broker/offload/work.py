@@ -6,6 +6,7 @@ is its owner's to say.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
@@ -55,7 +56,7 @@ from magnetar.common.offload.offload_pb2 import (
 )
 from magnetar.common.offload.offload_refusals import AttemptOver, BadLocation, NoLedgerToOffload
 from magnetar.ledger.cold.layout import attempt_path
-from magnetar.ledger.managed_ledger import offload_state
+from magnetar.ledger.managed_ledger import offload_state, offloaded
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers, Step, TopicLedgers
 
@@ -63,6 +64,9 @@ log = get_logger(__name__)
 
 WANTED_MAX: Final = 1_000
 """Ledgers in one answer of Wanted."""
+
+PASSES_MAX: Final = 2
+"""Calls that go through all topics at the same time; others wait for their turn."""
 
 
 class OffloadWork:
@@ -80,12 +84,14 @@ class OffloadWork:
         stale_after_ms: Callable[[], int] = lambda: offload_state.STALE_AFTER_MS,
     ) -> None:
         """`bookie_address` is None where there are no bookies: jobs read through this service then."""
+        self._context = context
         self._metadata = context.metadata
         self._keys = context.keys
         self._clock = context.clock
         self._policies = policies
         self._stale_after_ms = stale_after_ms
         self._topics = topics
+        self._passes = asyncio.Semaphore(PASSES_MAX)
         self._ledgers = OffloadLedgers(context.metadata, context.keys, context.clock)
         self._names = TopicNames(context.metadata, context.keys)
         self._bookies = BookiesOf(context.metadata, context.keys, bookie_address)
@@ -99,14 +105,15 @@ class OffloadWork:
         now_ms, stale_after_ms = self._clock.wall_ms(), self._stale_after_ms()
         waiting: list[tuple[int, str, int, TopicLedgers, TopicLedger]] = []
         more = False
-        async for found in self._topics_of(request.topics):
-            waiting += [
-                (ledger.offload.wanted_ms, found.topic.full, ledger.ref.id, found, ledger)
-                for ledger in found.ledgers
-                if offload_state.waits(ledger, now_ms, stale_after_ms)
-            ]
-            if len(waiting) > 2 * most:
-                waiting, more = _oldest(waiting, most), True
+        async with self._passes:
+            async for found in self._topics_of(request.topics):
+                waiting += [
+                    (ledger.offload.wanted_ms, found.topic.full, ledger.ref.id, found, ledger)
+                    for ledger in found.ledgers
+                    if offload_state.waits(ledger, now_ms, stale_after_ms)
+                ]
+                if len(waiting) > 2 * most:
+                    waiting, more = _oldest(waiting, most), True
         more = more or len(waiting) > most
         ledgers = [
             ledger_message(found.topic, found.creation_id, ledger)
@@ -210,7 +217,8 @@ class OffloadWork:
     # -- sweeping
 
     async def attempts(self, request: AttemptsRequest) -> AttemptsResponse:
-        return await attempts_at(self._ledgers, request)
+        async with self._passes:
+            return await attempts_at(self._ledgers, request)
 
     async def deletions(self, request: DeletionsRequest) -> DeletionsResponse:
         return await object_deletions(self._metadata, self._keys, request.location)
@@ -243,19 +251,20 @@ class OffloadWork:
         self, topic: TopicName, creation_id: int, ledger_id: int, step: Step
     ) -> tuple[Ledger, TopicLedger]:
         after = await self._ledgers.change(topic, creation_id, ledger_id, step)
-        await self._let_know(topic)
+        await self._let_know(topic, ledger_id)
         return ledger_message(topic, creation_id, after), after
 
-    async def _let_know(self, topic: TopicName) -> None:
+    async def _let_know(self, topic: TopicName, ledger_id: int) -> None:
         """A topic that is loaded here need not wait for its next look at metadata."""
         loaded = self._topics.loaded.get(topic.full)
-        if isinstance(loaded, PersistentTopic):
+        if not isinstance(loaded, PersistentTopic):
+            return
+        span = loaded.ledger.spans.by_id.get(ledger_id)
+        if span is not None:
             try:
-                await loaded.ledger.refresh_offload()
+                await offloaded.refresh(self._context, loaded.ledger.creation_id, span)
             except MagnetarError as error:
-                log.debug(
-                    "a topic does not know of its ledgers' steps yet", topic=topic.full, reason=str(error)
-                )
+                log.debug("a topic does not know of a ledger's step yet", topic=topic.full, reason=str(error))
 
     async def _place(self, topic: TopicName, request: WantRequest) -> tuple[str, bool]:
         """Where ledgers go and whether byte by byte: as the request says, or else the topic's policies."""
