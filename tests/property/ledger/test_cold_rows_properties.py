@@ -85,7 +85,8 @@ def entries(draw: st.DrawFn) -> bytes:
         return batch(draw(st.lists(of_message, min_size=1, max_size=5)), compression, **of_entry)
     one: dict[str, Any] = draw(OF_ONE)
     if kind == "odd":
-        told = MessageMetadata(**of_entry, **one, **draw(RARE))
+        rare: dict[str, Any] = draw(RARE)
+        told = MessageMetadata(**of_entry, **one, **rare)
         if compression != NONE:
             told.compression = compression
         return encode_entry(told.SerializeToString(), draw(PAYLOADS))

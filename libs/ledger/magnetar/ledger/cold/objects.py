@@ -22,10 +22,14 @@ from magnetar.common.errors import ConfigError, StorageError
 from magnetar.ledger.cold.local_objects import copy_durably, write_durably
 from magnetar.ledger.cold.object_file import ObjectFile
 
-ATTEMPTS_MAX: Final = 5
-"""Of one request to an object store, with growing pauses between them."""
+ATTEMPTS_MAX: Final = 3
+"""Of one request to S3, with growing pauses between them that are not equal for everybody."""
+ROUNDS_MAX: Final = 2
+"""So often s3fs repeats all that (and does so once more around reads, for answers that end too early). With
+these numbers a store that takes connections and never answers is given up after about two minutes."""
 CONNECT_TIMEOUT_S: Final = 5
-READ_TIMEOUT_S: Final = 30
+READ_TIMEOUT_S: Final = 10
+"""Without a byte."""
 
 _PACKAGES: Final = {
     "s3": "pip install 'magnetar-broker[cold]' or 's3fs'",
@@ -36,8 +40,11 @@ _PACKAGES: Final = {
     "az": "pip install adlfs",
 }
 _LOCAL: Final = ("file", "local")
-_FLAT: Final = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
-"""Have no directories; making one would make a bucket."""
+_S3: Final = ("s3", "s3a")
+_FLAT: Final = ("gs", "gcs", "abfs", "abfss", "az")
+"""Have no directories, like S3; making one would make a bucket."""
+_S3_UPLOAD: Final = {"chunksize": 16 << 20, "max_concurrency": 2}
+"""Otherwise it would have a hundred MB and more of a file in memory."""
 _FINAL: Final = frozenset(
     {errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.ENAMETOOLONG, errno.EMSGSIZE, errno.EROFS, errno.ENOTDIR}
 )
@@ -78,12 +85,17 @@ class ObjectStore:
         self._root = root.rstrip("/")
         protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
         self._local = protocol in _LOCAL
-        self._flat = protocol in _FLAT
+        self._s3 = protocol in _S3
+        self._flat = self._s3 or protocol in _FLAT
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Bytes of an object, fewer only at its end. Raises NoSuchObject, ObjectStoreError."""
+        """Bytes of an object from an offset within it, fewer only at its end.
+
+        Raises NoSuchObject, ObjectStoreError.
+        """
+        start = offset or None  # from 0 would be a range, which an empty object does not have
         end = None if length is None else offset + length
-        return bytes(self._call("read", path, lambda full: self._fs.cat_file(full, start=offset, end=end)))
+        return bytes(self._call("read", path, lambda full: self._fs.cat_file(full, start=start, end=end)))
 
     def size(self, path: str) -> int:
         """Raises NoSuchObject, ObjectStoreError."""
@@ -114,14 +126,14 @@ class ObjectStore:
         if self._local:
             self._call("write", path, lambda full: copy_durably(local, full))
         else:
-            self._call("write", path, lambda full: self._put(full, self._fs.put_file, local, full))
+            self._call("write", path, lambda full: self._put_file(local, full))
 
     def put_bytes(self, path: str, data: bytes) -> None:
         """Write an object, which is whole and durable then. Raises ObjectStoreError."""
         if self._local:
             self._call("write", path, lambda full: write_durably(full, data))
         else:
-            self._call("write", path, lambda full: self._put(full, self._fs.pipe_file, full, data))
+            self._call("write", path, lambda full: self._put_bytes(full, data))
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
         """Every object below a directory, in no order, a directory at a time; none when it is not there.
@@ -156,10 +168,17 @@ class ObjectStore:
         except Exception as error:
             raise _typed(error, f"cannot list {directory} at {self.location}") from error
 
-    def _put(self, full: str, action: Callable[..., Any], *arguments: Any) -> None:
+    def _put_file(self, local: str, full: str) -> None:
+        self._make_directory(full)
+        self._fs.put_file(local, full, **(_S3_UPLOAD if self._s3 else {}))
+
+    def _put_bytes(self, full: str, data: bytes) -> None:
+        self._make_directory(full)
+        self._fs.pipe_file(full, data)
+
+    def _make_directory(self, full: str) -> None:
         if not self._flat:
             self._fs.makedirs(full.rpartition("/")[0], exist_ok=True)
-        action(*arguments)
 
     def _prune(self, path: str) -> None:
         """Directories that a deletion left empty go with it: an object store has none."""
@@ -183,6 +202,10 @@ class ObjectStore:
         try:
             return action(full)
         except FileNotFoundError as error:
+            if what == "write":
+                raise ObjectStoreError(
+                    f"cannot write {self._named(path)}: {error}; does the bucket exist?"
+                ) from error
             raise NoSuchObject(f"cannot {what} {self._named(path)}: it is not there") from error
         except Exception as error:  # libraries of object stores have errors of their own
             raise _typed(error, f"cannot {what} {self._named(path)}") from error
@@ -240,13 +263,17 @@ def open_store(location: str) -> ObjectStore:
     except (ImportError, ValueError) as error:
         how = _PACKAGES.get(scheme, "use file:// or s3://, or install the package that fsspec asks for")
         raise ConfigError(f"the location {location!r} cannot be used ({error}): {how}") from error
+    if scheme in _S3:
+        fs.retries = ROUNDS_MAX
     return ObjectStore(location, fs, root)
 
 
 def _options(scheme: str) -> dict[str, Any]:
-    if scheme not in ("s3", "s3a"):
+    if scheme not in _S3:
         return {}
     return {
+        # Read here though the library would as well: it keeps connections by these options.
+        "endpoint_url": os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
         "use_listings_cache": False,
         "config_kwargs": {
             "retries": {"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
