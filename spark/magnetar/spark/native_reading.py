@@ -39,6 +39,8 @@ _HADOOP_SCHEMES: Final = {"s3": "s3a", "gcs": "gs", "az": "abfss"}
 
 STORED_SCHEMA: Final = StructType([StructField(column.name, TYPES[column.type]) for column in COLUMNS])
 
+_BATCH_INDEX_MAX: Final = 2**31 - 1
+
 _ATTEMPT_IN_PATH: Final = "attempt=([0-9a-f]{32})/"
 
 
@@ -49,8 +51,10 @@ class ColdFiles:
     topic: str
     paths: tuple[str, ...]
     attempts: tuple[str, ...]
-    start: MessageAt
-    end: MessageAt
+    start: MessageAt | None
+    """None: from the beginning of these files on."""
+    end: MessageAt | None
+    """None: to their end."""
 
 
 def read_topic(spark: SparkSession, options: Mapping[str, Any]) -> DataFrame:
@@ -94,6 +98,7 @@ def _plan(
         paths: list[str] = []
         attempts: list[str] = []
         others: list[int] = []
+        first_place = last_place = BEGINNING
         for ledger, first, last in spans(want.described.ledgers, want.start, want.end):
             if not times.may_hold(ledger) or (want.only is not None and ledger.ledger_id not in want.only):
                 continue
@@ -102,6 +107,9 @@ def _plan(
                 others.append(ledger.ledger_id)
                 continue
             manifest = manifests[cold]
+            if not attempts:
+                first_place = MessageAt(ledger.ledger_id, 0)
+            last_place = MessageAt(ledger.ledger_id, ledger.last_entry_id, _BATCH_INDEX_MAX)
             attempts.append(manifest.attempt.hex())
             paths += [
                 hadoop_path(cold.location, f"{cold.path}/{part.name}")
@@ -109,7 +117,9 @@ def _plan(
                 if part.first_entry_id <= last and part.last_entry_id >= first
             ]
         if paths:
-            files.append(ColdFiles(want.described.topic, tuple(paths), tuple(attempts), want.start, want.end))
+            start = want.start if want.start[:2] > first_place[:2] or want.start.batch_index > 0 else None
+            end = want.end if want.end <= last_place else None
+            files.append(ColdFiles(want.described.topic, tuple(paths), tuple(attempts), start, end))
         if others:
             rest[want.described.topic] = others
     return files, rest, {each.described.topic: each.end for each in wanted}
@@ -162,25 +172,20 @@ def _cold(
     stored = spark.read.schema(STORED_SCHEMA).parquet(*(path for each in files for path in each.paths))
     stored = _with_topic(spark, stored, files)
     stored = stored.where(f.col("raw_reason").isNull() | (f.col("raw_reason") != MARKER))
-    bounds = [_between(each, one=len(files) == 1) for each in files]
-    if any(bound is not None for bound in bounds):
-        everything = f.lit(True)
-        stored = stored.where(
-            reduce(
-                lambda one, other: one | other,
-                (
-                    (f.col(TOPIC) == each.topic) & (everything if bound is None else bound)
-                    if len(files) > 1
-                    else (everything if bound is None else bound)
-                    for each, bound in zip(files, bounds, strict=True)
-                ),
-            )
-        )
+    alone = len(files) == 1
     if options.chunks == "join":
         is_piece = f.col("chunk_uuid").isNotNull() & f.col("raw_reason").isNull()
-        stored = stored.where(~is_piece).unionByName(
-            joined_chunks(stored.where(is_piece), options.chunk_bytes_max)
-        )
+        pieces = stored.where(is_piece)
+        for each in files:
+            # Chunks before the start are needed: their message may end behind it.
+            if each.end is not None:
+                pieces = pieces.where(_of_topic(each, ~_at_or_behind(each.end), alone))
+        stored = stored.where(~is_piece).unionByName(joined_chunks(pieces, options.chunk_bytes_max))
+    for each in files:
+        if each.start is not None:
+            stored = stored.where(_of_topic(each, _at_or_behind(each.start), alone))
+        if each.end is not None:
+            stored = stored.where(_of_topic(each, ~_at_or_behind(each.end), alone))
     taken = f.col("broker_publish_time")
     if times.start_ms is not None:
         stored = stored.where(taken >= f.timestamp_millis(f.lit(times.start_ms)))
@@ -199,17 +204,9 @@ def _with_topic(spark: SparkSession, stored: DataFrame, files: Sequence[ColdFile
     return stored.withColumn("attempt", found).join(f.broadcast(names), "attempt").drop("attempt")
 
 
-def _between(files: ColdFiles, *, one: bool) -> Column | None:
-    """The condition on a topic's rows; None: all of its files."""
-    conditions = []
-    if files.start > BEGINNING:
-        conditions.append(_at_or_behind(files.start))
-    conditions.append(~_at_or_behind(files.end))
-    condition = reduce(lambda left, right: left & right, conditions)
-    if one:
-        # Said again by ledger alone, which Parquet's statistics understand.
-        condition = condition & f.col("ledger_id").between(files.start.ledger_id, files.end.ledger_id)
-    return condition
+def _of_topic(files: ColdFiles, condition: Column, alone: bool) -> Column:
+    """The condition for the rows of one topic."""
+    return condition if alone else (f.col(TOPIC) != files.topic) | condition
 
 
 def _at_or_behind(place: MessageAt) -> Column:
