@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 def values_of(column: Any) -> list[Any]:
@@ -42,7 +43,7 @@ def _values(chunk: Any) -> list[Any]:
             return [None if pairs is None else tuple(pairs) for pairs in found]
         return found
     if chunk.null_count:
-        for row in pa.compute.indices_nonzero(chunk.is_null()).to_pylist():
+        for row in pc.indices_nonzero(chunk.is_null()).to_pylist():
             values[row] = None
     return values
 
