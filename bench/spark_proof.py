@@ -85,16 +85,8 @@ def ask_both(
     session = queries.spark_session(cores, directory)
     connection = queries.duckdb_over(objects)
     try:
-        queries.as_messages(
-            read_topic(
-                session,
-                **{
-                    "service.url": server.endpoint.service_url,
-                    "offload.address": server.offload_address,
-                    "topic": TOPIC,
-                },
-            )
-        )
+        options = {"offload.address": server.offload_address, "topic": TOPIC}
+        queries.as_messages(read_topic(session, options))
         for name, query in queries.QUERIES.items():
             steps.begin(name)
             by_spark, spark_s = timed(queries.spark_answers, session, query)
