@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.integration.rest import Rest
 from tests.spark.offload_runs import run_in_session
-from tests.spark.servers import SparkServer, close_ledgers, publish
+from tests.spark.servers import RECEIVE_MS_MAX, SparkServer, close_ledgers, publish
 
 RUN_S_MAX = 240
 
@@ -76,6 +76,12 @@ def payloads(first: int, last: int) -> list[bytes]:
 
 def everything(batches: Batches) -> list[bytes]:
     return [payload for number in sorted(batches) for payload in batches[number]]
+
+
+def backlog(rest: Rest, topic: str) -> int:
+    stats = rest.get(f"/{topic.replace('://', '/')}/stats")
+    entries: int = stats["subscriptions"]["spark"]["msgBacklog"]
+    return entries
 
 
 def offload(
@@ -156,20 +162,18 @@ def test_a_subscription_follows_the_checkpoint_and_its_backlog_clears(
 ) -> None:
     options = {"subscription": "spark", "service_url": server.endpoint.service_url}
     publish(client, topic, payloads(0, 100), batch=10)
-    run(topic, maxRowsPerTrigger=50, **options)
+    assert everything(run(topic, maxRowsPerTrigger=50, **options)) == payloads(0, 100)
+    assert backlog(rest, topic) == 0
     publish(client, topic, payloads(100, 120), batch=10)
-    # Spark says what is committed when the next batch begins: the last one may still be unacknowledged.
-    batches = run(topic, maxRowsPerTrigger=50, **options)
-    assert everything(batches) == payloads(0, 120)
-    run(topic, **options)
-    stats = rest.get(f"/{topic.replace('://', '/')}/stats")
-    assert stats["subscriptions"]["spark"]["msgBacklog"] <= 2
+    assert backlog(rest, topic) > 0
+    with pytest.raises(StreamingQueryException, match="not kept"):
+        run(topic, fail_in=2, **options)
+    assert backlog(rest, topic) > 0, "what no batch has kept stays"
+    assert everything(run(topic, **options)) == payloads(0, 120)
+    assert backlog(rest, topic) == 0
     consumer = client.subscribe(topic, "spark")
     publish(client, topic, [b"next"], batch=1)
-    got = consumer.receive(30_000)
-    while got.data() != b"next":
-        assert got.data() in payloads(100, 120)
-        got = consumer.receive(30_000)
+    assert consumer.receive(RECEIVE_MS_MAX).data() == b"next"
     consumer.close()
 
 

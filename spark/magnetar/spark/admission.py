@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
-from magnetar.spark.message_ids import MessageAt
+from magnetar.spark.message_ids import BEGINNING, MessageAt
 from magnetar.spark.probing import entry_of_index, open_probe
 from magnetar.spark.range_reading import MessagesLost
 from magnetar.spark.reading_plan import TopicLedgers, spans
-from magnetar.spark.stream_offsets import LedgerRun, TopicOffset, cut_by_bytes, shares
+from magnetar.spark.stream_offsets import UNKNOWN, LedgerRun, TopicOffset, cut_by_bytes, shares
 
 log = get_logger(__name__)
 
@@ -61,13 +61,14 @@ def checked_start(described: TopicLedgers, start: TopicOffset, *, fail_on_data_l
     """`start`, or where to go on when messages behind it are gone. Raises MessagesLost if that matters."""
     if start.creation_id != described.creation_id:
         lost = f"{described.topic} was deleted and made anew since it was read up to {start.at}"
-        resumed = TopicOffset(described.creation_id, MessageAt(0, 0), 0)
+        resumed = TopicOffset(described.creation_id, BEGINNING, UNKNOWN)
     else:
         following = next((each for each in described.ledgers if each.ledger_id >= start.at.ledger_id), None)
         if (
             following is None
             or following.ledger_id == start.at.ledger_id
             or following.first_index <= start.index
+            or start.index == UNKNOWN
         ):
             return start
         gone = following.first_index - start.index
@@ -145,7 +146,7 @@ def _inside(waiting: Waiting, run: LedgerRun, rows: int, *, alone: bool, creatio
 
 def _end_index(described: TopicLedgers) -> int:
     if not described.ledgers:
-        return 0
+        return UNKNOWN
     last = described.ledgers[-1]
     return _index_behind(described, last.ledger_id, last.last_entry_id)
 

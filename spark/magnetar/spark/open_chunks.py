@@ -16,6 +16,10 @@ log = get_logger(__name__)
 LOOKED_AT: Final = 64
 """Entries before the place: who sends a message in chunks sends them one after the other."""
 
+LOOKED_AT_BYTES: Final = 16 << 20
+"""Where entries are large fewer are looked at, but not fewer than LOOKED_AT_MIN."""
+LOOKED_AT_MIN: Final = 4
+
 _COLUMNS: Final = (
     "ledger_id",
     "entry_id",
@@ -39,13 +43,13 @@ class SeenEntry(NamedTuple):
     total: int | None
 
 
-def first_needed(newest_first: Iterable[SeenEntry]) -> MessageAt | None:
+def first_needed(newest_first: Iterable[SeenEntry], looked_at: int = LOOKED_AT) -> MessageAt | None:
     """The first entry that belongs to a message whose last chunk is not among these; None: there is none."""
     ended: set[tuple[str | None, str]] = set()
     unfinished: dict[tuple[str | None, str], bool] = {}
     needed: MessageAt | None = None
     for seen, entry in enumerate(newest_first):
-        if seen >= LOOKED_AT and all(unfinished.values()):
+        if seen >= looked_at and all(unfinished.values()):
             break
         if entry.uuid is None:
             continue
@@ -63,10 +67,13 @@ def first_needed(newest_first: Iterable[SeenEntry]) -> MessageAt | None:
 
 def first_needed_before(topic: TopicLedgers, at: MessageAt) -> MessageAt:
     """`at`, or an earlier place that messages in chunks reach back to."""
+    last = topic.ledgers[-1] if topic.ledgers else None
+    entry_bytes = last.byte_length // max(last.entries, 1) if last is not None else 0
+    looked_at = min(LOOKED_AT, max(LOOKED_AT_MIN, LOOKED_AT_BYTES // max(entry_bytes, 1)))
     before = earlier_entries(topic, EntryRange(at.ledger_id, at.entry_id, at.entry_id))
     context = ReadContext(service=topic.service, columns=_COLUMNS)
     try:
-        return first_needed(_seen(read_back(context, topic.partition, before))) or at
+        return first_needed(_seen(read_back(context, topic.partition, before)), looked_at) or at
     except MagnetarError as error:
         log.warning("chunks not looked for", topic=topic.topic, at=str(at), error=str(error))
         return at

@@ -7,8 +7,10 @@ pattern, are read from their first message on.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from magnetar.common.errors import TopicNotFound
 from magnetar.common.obs.logs import get_logger
@@ -20,7 +22,7 @@ from magnetar.spark.planning import Wanted, plan_tasks
 from magnetar.spark.pushed_filters import PushedFilters
 from magnetar.spark.range_reading import MessagesLost
 from magnetar.spark.reading_plan import TimeBounds, TopicLedgers
-from magnetar.spark.stream_offsets import TopicOffset, from_json, to_json
+from magnetar.spark.stream_offsets import UNKNOWN, TopicOffset, from_json, to_json
 from magnetar.spark.subscription import Acknowledger
 from magnetar.spark.tasks import ReadTask, RowMaker
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -37,6 +39,12 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
+FIND_S: Final = 5.0
+"""Between two looks for new partitions and topics."""
+
+DESCRIBE_S: Final = 0.1
+"""Between two questions for new messages."""
+
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One for each query, in a process of the driver; only what `read` needs goes to tasks."""
@@ -49,6 +57,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._times = TimeBounds(start_ms=rows.options.starting_time_ms)
         self._describer = Describer(rows.options)
         self._described: dict[str, TopicLedgers] = {}
+        self._names: list[str] = []
+        self._found_at = self._described_at = -math.inf
         self._target: dict[str, TopicOffset] | None = None
         self._acknowledger: Acknowledger | None = None
 
@@ -77,6 +87,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         offsets = from_json(start)
+        self._acknowledge(offsets)  # Spark plans behind what it has committed.
         waiting, gone = self._waiting(offsets)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
@@ -99,13 +110,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         moved = [topic for topic, offset in after.items() if before.get(topic) != offset]
         wanted = []
         for described in self._covering(moved, after):
-            begin = before.get(described.topic, TopicOffset(described.creation_id, BEGINNING, 0))
+            begin = before.get(described.topic, TopicOffset(described.creation_id, BEGINNING, UNKNOWN))
             finish = after[described.topic]
             if described.creation_id != finish.creation_id:
                 self._lost(f"{described.topic} was deleted and made anew while a batch of it was to be read")
                 continue
             if begin.creation_id != finish.creation_id:
-                begin = TopicOffset(finish.creation_id, BEGINNING, 0)
+                begin = TopicOffset(finish.creation_id, BEGINNING, UNKNOWN)
             begin = self._checked(described, begin)
             wanted.append(Wanted(described, begin.at, finish.at))
         tasks = plan_tasks(
@@ -114,8 +125,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [ReadTask(work) for work in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
-        if self._options.subscription:
-            self._acknowledging().acknowledge(from_json(end), self._described)
+        self._acknowledge(from_json(end))
 
     def stop(self) -> None:
         self._describer.close()
@@ -132,7 +142,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _waiting(self, offsets: Mapping[str, TopicOffset]) -> tuple[list[Waiting], dict[str, TopicOffset]]:
         """(what topics have to be read, offsets of topics that have nothing and do not count)."""
-        names = self._describer.topics()
+        names, described_now = self._describe_now()
         gone = {topic: offset for topic, offset in offsets.items() if topic not in names}
         for topic in gone:
             if topic in self._described:  # Said once.
@@ -142,7 +152,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if new and self._options.subscription:
             self._acknowledging().subscribe(new)
         waiting = []
-        for described in self._describe(names):
+        for described in described_now:
             topic = described.topic
             target = None
             if self._target is not None:
@@ -153,6 +163,32 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = self._checked(described, start)
             waiting.append(waiting_behind(described, start, target))
         return waiting, gone
+
+    def _describe_now(self) -> tuple[list[str], list[TopicLedgers]]:
+        """Names and descriptions as they are, or were a moment ago: Spark asks again and again."""
+        now = time.monotonic()
+        if now - self._described_at < DESCRIBE_S and all(name in self._described for name in self._names):
+            return self._names, [self._described[name] for name in self._names]
+        if now - self._found_at >= FIND_S:
+            self._find(now)
+        try:
+            described = self._describe(self._names)
+        except TopicNotFound:
+            self._find(now)
+            described = self._describe(self._names)
+        self._described_at = now
+        return self._names, described
+
+    def _find(self, now: float) -> None:
+        self._names = self._describer.topics()
+        self._found_at = now
+
+    def _acknowledge(self, offsets: Mapping[str, TopicOffset]) -> None:
+        if self._options.subscription:
+            missing = [topic for topic in offsets if topic not in self._described]
+            if missing:
+                self._describe_now()
+            self._acknowledging().acknowledge(offsets, self._described)
 
     def _describe(self, topics: Sequence[str]) -> list[TopicLedgers]:
         described = self._describer.describe_all(topics)

@@ -18,6 +18,9 @@ from magnetar.spark.message_ids import MessageAt, parse_message_id
 
 OFFSET_VERSION: Final = 1
 
+UNKNOWN: Final = -1
+"""As an index: nobody knows how many messages were before, so nobody can tell whether some are gone."""
+
 
 class BadOffset(MagnetarError):
     """A checkpoint holds what this release does not understand."""
@@ -31,7 +34,7 @@ class TopicOffset:
     at: MessageAt
     """The next entry."""
     index: int
-    """Of its first message: how many messages of the topic were before it."""
+    """Of its first message: how many messages of the topic were before it. May be UNKNOWN."""
 
 
 Offsets = Mapping[str, TopicOffset]

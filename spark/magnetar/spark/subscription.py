@@ -24,7 +24,7 @@ from magnetar.common.wire.pulsar_pb2 import (
     CommandSubscribe,
     MessageIdData,
 )
-from magnetar.spark.message_ids import MessageAt
+from magnetar.spark.message_ids import BEGINNING, MessageAt
 from magnetar.spark.open_chunks import first_needed_before
 from magnetar.spark.options import SourceOptions
 from magnetar.spark.reading_plan import TopicLedgers
@@ -123,7 +123,7 @@ class Acknowledger:
             ledgers = described.get(topic)
             if ledgers is None or ledgers.creation_id != offset.creation_id:
                 continue
-            if self._acknowledged.get(topic) == offset.at:
+            if offset.at <= self._acknowledged.get(topic, BEGINNING):
                 continue
             last = last_entry_before(ledgers, first_needed_before(ledgers, offset.at))
             if last is None:
