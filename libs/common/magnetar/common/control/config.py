@@ -13,8 +13,8 @@ class ControlConfig:
 
     port: int = setting(
         6750,
-        "Port of gRPC, where other brokers, discovery, offload jobs and Spark call this one, at bindAddress; 0 picks "
-        "a free one. Not for clients: keep it within the cluster's network.",
+        "Port of gRPC, where other brokers, discovery, offload jobs and Spark call this one, at bindAddress; "
+        "0 picks a free one. Not for clients: keep it within the cluster's network.",
         key="magnetarControlPort",
         minimum=0,
         maximum=65_535,
