@@ -41,7 +41,10 @@ def test_objects_are_written_read_listed_and_deleted(store: ObjectStore, tmp_pat
     store.put_file(str(local), "t/n/a!2Fb/ledger=1/part.parquet")
     store.put_bytes("t/n/c/ledger=2/empty", b"")
     assert store.read("t/n/a!2Fb/ledger=1/part.parquet", 5, 1) == b"a"
+    assert store.read("t/n/a!2Fb/ledger=1/part.parquet", 5, 100) == b"a file"
+    assert store.read("t/n/a!2Fb/ledger=1/part.parquet", 11, 100) == b""
     assert store.read("t/n/c/ledger=2/empty") == b""
+    assert store.read("t/n/c/ledger=2/empty", 0, 10) == b""
     assert store.size("t/n/a!2Fb/ledger=1/part.parquet") == 11
     assert not store.exists("t/n/c")
     found = {each.path: each.byte_length for each in store.list()}

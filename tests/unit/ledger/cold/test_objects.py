@@ -41,6 +41,7 @@ def test_an_object_is_written_read_and_deleted(store: ObjectStore, tmp_path: Pat
     assert store.read("a/b/one") == b"hello"
     assert store.read("a/b/one", 1, 3) == b"ell"
     assert store.read("a/b/one", 3, 100) == b"lo"
+    assert store.read("a/b/one", 5, 100) == b""
     assert store.read("a/two") == b"from a file"
     assert (store.size("a/b/one"), store.exists("a/b/one"), store.exists("a/b/three")) == (5, True, False)
     store.delete("a/b/one")

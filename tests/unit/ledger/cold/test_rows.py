@@ -20,9 +20,11 @@ from magnetar.common.wire.pulsar_pb2 import (
     MessageMetadata,
 )
 from magnetar.ledger.cold import payload_codecs
+from magnetar.ledger.cold import rows as rows_module
 from magnetar.ledger.cold.columns import COLUMN_NAMES
 from magnetar.ledger.cold.entry_envelope import decode_envelope
-from magnetar.ledger.cold.rows import Rows, rows_of, runs_of
+from magnetar.ledger.cold.entry_rows import ENTRY_ROWS_MAX
+from magnetar.ledger.cold.rows import Rows, rows_in_pieces, rows_of, runs_of
 from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER
 
 from tests.unit.ledger.cold.entries import (
@@ -412,6 +414,32 @@ def test_no_run_that_comes_back_is_large() -> None:
     entries = [single(bytes(1_000_000)) for _ in range(9)]
     back = runs_of(rows_of([run(entries)], partition=-1).columns)
     assert [len(each.entries) for each in back] == [4, 4, 1]
+
+
+def test_pieces_are_bounded_whatever_is_inside_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "PIECE_ROWS", 500)
+    monkeypatch.setattr(rows_module, "PIECE_BYTES", 1 << 20)
+    large = [single(bytes((1 << 20) - 1000), ZSTD) for _ in range(3)]
+    many = [batch([(b"", {})] * 249, ZSTD) for _ in range(5)]
+    assert sum(map(len, [*large, *many])) < 3000
+    given = [run(large), run(many, [249] * 5, first_entry_id=3, first_index=103)]
+    pieces = list(rows_in_pieces(given, partition=-1))
+    ranges = [(piece.first_entry_id, piece.last_entry_id) for piece in pieces]
+    assert ranges == [(0, 1), (2, 3), (4, 6), (7, 7)]
+    whole = rows_of(given, partition=-1)
+    for name, values in whole.columns.items():
+        assert [value for piece in pieces for value in piece.columns[name]] == values
+    assert sum(piece.entries for piece in pieces) == whole.entries
+    assert {piece.max_publish_time_ms for piece in pieces} == {whole.max_publish_time_ms}
+    assert list(rows_in_pieces([], partition=-1)) == []
+
+
+def test_a_batch_of_more_messages_than_anybody_sends_is_kept_as_it_is() -> None:
+    most = rows_of([run([batch([(b"", {})] * ENTRY_ROWS_MAX, ZSTD)])], partition=-1)
+    assert (most.rows, most.raw_entries) == (ENTRY_ROWS_MAX, 0)
+    entry = batch([(b"", {})] * (ENTRY_ROWS_MAX + 1), ZSTD)
+    assert len(entry) < 1000
+    raw(entry, "large: a batch of more than 100000 messages")
 
 
 def test_no_entries_are_no_rows() -> None:

@@ -39,6 +39,9 @@ _KEYS_TAG: Final = b"\x6a"
 _HIGH_TAGS: Final = b"\x01"
 """The second byte of the tags of fields 16 to 31."""
 
+ENTRY_ROWS_MAX: Final = 100_000
+"""A larger batch is one raw row: a few hundred bytes, compressed, can hold a million empty messages."""
+
 _ROW_BYTES: Final = 64
 """What a row's numbers are, about."""
 
@@ -92,10 +95,12 @@ class EntryRows:
         "_exact",
         "_message_bytes_max",
         "_partition",
+        "byte_length",
         "entry_bytes",
         "entry_starts",
         "first_entry_id",
         "last_entry_id",
+        "max_publish_time_ms",
         "raw_reasons",
         "rows",
     )
@@ -110,22 +115,27 @@ class EntryRows:
         self.entry_bytes: list[int] = []
         self.raw_reasons: Counter[str] = Counter()
         self.first_entry_id = self.last_entry_id = -1
+        self.max_publish_time_ms = 0
+        self.byte_length = 0
+        """About how much all rows are, uncompressed."""
 
     def add(self, run: Run) -> None:
         """The rows of a run."""
-        assert run.first_entry_id > self.last_entry_id, "entries come in order"
-        if self.first_entry_id < 0:
-            self.first_entry_id = run.first_entry_id
         index = run.first_index
         counts = run.message_counts
         for number, entry in enumerate(run.entries):
             count = 1 if counts is None else counts[number]
-            self.entry_starts.append(len(self.rows))
-            self._add_entry(run, run.first_entry_id + number, entry, index, count)
+            self.add_entry(run, run.first_entry_id + number, entry, index, count)
             index += count
-        self.last_entry_id = run.last_entry_id
 
-    def _add_entry(self, run: Run, entry_id: int, entry: bytes, index: int, count: int) -> None:
+    def add_entry(self, run: Run, entry_id: int, entry: bytes, index: int, count: int) -> None:
+        """The rows of an entry of a run; `index` is its first message's, `count` how many it counts as."""
+        assert entry_id > self.last_entry_id, "entries come in order"
+        if self.first_entry_id < 0:
+            self.first_entry_id = entry_id
+        self.last_entry_id = entry_id
+        self.max_publish_time_ms = max(self.max_publish_time_ms, run.publish_time_ms)
+        self.entry_starts.append(len(self.rows))
         metadata: MessageMetadata | None = None
         try:
             offset = payload_offset(entry)
@@ -175,6 +185,8 @@ class EntryRows:
             verbatim = entry
         envelope = encode_envelope(compression, run.flags, count, stored)
         if metadata.HasField("num_messages_in_batch") and not chunk:
+            if metadata.num_messages_in_batch > ENTRY_ROWS_MAX:
+                raise _Raw(f"large: a batch of more than {ENTRY_ROWS_MAX} messages")
             singles = list(_batch(payload, metadata.num_messages_in_batch))
             if not singles:
                 raise _Raw("damaged: a batch without messages")
@@ -183,7 +195,11 @@ class EntryRows:
         else:
             self._add_single(run, entry_id, stored, metadata, index, verbatim, envelope, payload)
             rows = 1
-        self.entry_bytes.append(length + len(verbatim or b"") + rows * _ROW_BYTES)
+        self._count_bytes(length + len(verbatim or b"") + rows * _ROW_BYTES)
+
+    def _count_bytes(self, entry_bytes: int) -> None:
+        self.entry_bytes.append(entry_bytes)
+        self.byte_length += entry_bytes
 
     def _add_single(
         self,
@@ -287,7 +303,7 @@ class EntryRows:
         reason: str,
     ) -> None:
         """With what its metadata says, where that can be read: of a batch mostly its first message's."""
-        self.entry_bytes.append(len(entry) + _ROW_BYTES)
+        self._count_bytes(len(entry) + _ROW_BYTES)
         if metadata is not None:
             stored = entry[ENTRY_HEADER_BYTES : payload_offset(entry)]
             envelope = encode_envelope(metadata.compression, run.flags, count, b"")

@@ -89,13 +89,10 @@ class ObjectStore:
         self._flat = self._s3 or protocol in _FLAT
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Bytes of an object from an offset within it, fewer only at its end.
-
-        Raises NoSuchObject, ObjectStoreError.
-        """
-        start = offset or None  # from 0 would be a range, which an empty object does not have
+        """Bytes of an object, fewer only at its end. Raises NoSuchObject, ObjectStoreError."""
+        start = None if length is None and not offset else offset
         end = None if length is None else offset + length
-        return bytes(self._call("read", path, lambda full: self._fs.cat_file(full, start=start, end=end)))
+        return bytes(self._call("read", path, lambda full: self._cat(full, start, end)))
 
     def size(self, path: str) -> int:
         """Raises NoSuchObject, ObjectStoreError."""
@@ -167,6 +164,16 @@ class ObjectStore:
             return ()
         except Exception as error:
             raise _typed(error, f"cannot list {directory} at {self.location}") from error
+
+    def _cat(self, full: str, start: int | None, end: int | None) -> bytes:
+        try:
+            found: bytes = self._fs.cat_file(full, start=start, end=end)
+        except OSError as error:
+            # S3 has an error for a range of which nothing is there.
+            if start is None or error.errno != errno.EINVAL or start < int(self._fs.info(full)["size"]):
+                raise
+            return b""
+        return found
 
     def _put_file(self, local: str, full: str) -> None:
         self._make_directory(full)

@@ -13,7 +13,7 @@ with its bytes and the reason. Nothing that a client can have sent raises.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ from magnetar.ledger.cold.columns import COLUMN_NAMES
 from magnetar.ledger.cold.entry_rows import EntryRows
 from magnetar.ledger.cold.rebuilding import runs_of as runs_of
 from magnetar.ledger.ledger_store import Run
+
+PIECE_ROWS: Final = 50_000
+PIECE_BYTES: Final = 16 << 20
 
 _JOINED_ROWS: Final = 1024
 """So many values are checksummed at once: a call for each would cost more than the copy."""
@@ -64,6 +67,31 @@ class Rows:
         return checksum_values(self.columns["payload"])[0]
 
 
+def rows_in_pieces(
+    runs: Iterable[Run],
+    *,
+    partition: int,
+    exact: bool = False,
+    message_bytes_max: int = MESSAGE_BYTES_MAX,
+) -> Iterator[Rows]:
+    """`rows_of` in pieces of whole entries, so that memory is bounded whatever is inside of the entries.
+
+    A piece ends with the entry with which it has PIECE_ROWS rows or PIECE_BYTES.
+    """
+    maker = EntryRows(partition, exact=exact, message_bytes_max=message_bytes_max)
+    for run in runs:
+        index = run.first_index
+        for number, entry in enumerate(run.entries):
+            count = 1 if run.message_counts is None else run.message_counts[number]
+            maker.add_entry(run, run.first_entry_id + number, entry, index, count)
+            index += count
+            if len(maker.rows) >= PIECE_ROWS or maker.byte_length >= PIECE_BYTES:
+                yield _rows(maker)
+                maker = EntryRows(partition, exact=exact, message_bytes_max=message_bytes_max)
+    if maker.rows:
+        yield _rows(maker)
+
+
 def rows_of(
     runs: Sequence[Run],
     *,
@@ -74,11 +102,16 @@ def rows_of(
     """The rows of runs of one ledger, which are in order; `partition` is -1 where the topic is none.
 
     `exact` keeps the bytes of every entry. An entry that would come back larger than it was, and than
-    `message_bytes_max`, keeps its bytes anyway. Holds the rows in memory: give it a few MiB at a time.
+    `message_bytes_max`, keeps its bytes anyway. Holds all rows in memory, and a few hundred bytes of an entry
+    can be thousands of rows, or many MiB: see `rows_in_pieces`.
     """
     maker = EntryRows(partition, exact=exact, message_bytes_max=message_bytes_max)
     for run in runs:
         maker.add(run)
+    return _rows(maker)
+
+
+def _rows(maker: EntryRows) -> Rows:
     by_name = (
         zip(COLUMN_NAMES, map(list, zip(*maker.rows, strict=True)), strict=True)
         if maker.rows
@@ -91,7 +124,7 @@ def rows_of(
         entry_starts=maker.entry_starts,
         entry_bytes=maker.entry_bytes,
         raw_reasons=maker.raw_reasons,
-        max_publish_time_ms=max((run.publish_time_ms for run in runs), default=0),
+        max_publish_time_ms=maker.max_publish_time_ms,
     )
 
 
