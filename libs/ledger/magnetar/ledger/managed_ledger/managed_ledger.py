@@ -412,7 +412,9 @@ class ManagedLedger:
             if isinstance(error, OwnershipLost):
                 raise
         except BaseException:
-            done.cancel()
+            # Cancelled: the topic closes. Who waits is not to be cancelled with it.
+            if not done.done():
+                done.set_exception(LedgerClosed(f"{self.name} closed before it was known to have left"))
             raise
         else:
             if not done.done():
