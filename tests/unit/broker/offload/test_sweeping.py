@@ -11,7 +11,7 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.offload.config import OffloadConfig
 from magnetar.broker.offload.hourly_sweep import HourlySweep
 from magnetar.broker.offload.scanning import MISSING, OK, RUNNING, UNKNOWN
-from magnetar.broker.offload.sweeping import Sweeping
+from magnetar.broker.offload.sweeping import IDLE_SWEEPS, Sweeping
 from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.naming.namespace_name import NamespaceName
@@ -25,6 +25,7 @@ from tests.unit.broker.offload.stored_world import (
     LOCATION,
     NOW_MS,
     OLD_MS,
+    DictStore,
     World,
     in_world,
     path_of,
@@ -207,10 +208,27 @@ def test_a_scan_compares_what_ledgers_name_with_what_lies_there(tmp_path: Path) 
 
 def test_a_cluster_that_offloads_nowhere_opens_no_store(tmp_path: Path) -> None:
     async def body(world: World) -> None:
-        world.config = BrokerConfig(offload=OffloadConfig())
+        world.config = BrokerConfig(offload=OffloadConfig(grace_s=GRACE_S))
         world.stores.clear()
-        report = await world.sweeping().sweep()
-        assert (report.failures, report.swept) == (0, 0)
+        looks: list[str] = []
+        listing = world.metadata.children
+
+        async def children(prefix: str) -> object:
+            looks.append(prefix)
+            return await listing(prefix)
+
+        world.metadata.children = children  # type: ignore[method-assign,assignment]
+        sweeping = world.sweeping()
+        for _ in range(IDLE_SWEEPS):
+            report = await sweeping.sweep()
+            assert (report.failures, report.swept) == (0, 0)
+        heads = [prefix for prefix in looks if "/topic-heads/" in prefix]
+        assert len(heads) == 1, "its topics are gone through once a day"
+        path = await world.add_ledger(1, Offload.COMPLETE)
+        world.stores[LOCATION] = DictStore(LOCATION)
+        world.store.put_attempt(path)
+        world.store.put_attempt(path_of(2), whole=False)
+        assert (await sweeping.sweep()).swept == 1
 
     in_world(tmp_path, body)
 

@@ -36,6 +36,9 @@ log = get_logger(__name__)
 LOCATIONS_MAX: Final = 10_000
 """Of one sweep; a cluster with more has them swept in later ones, as those before them come to an end."""
 
+IDLE_SWEEPS: Final = 24
+"""While no location is known, one sweep of so many goes through the ledgers of all topics to find one."""
+
 _NAMED: Final = (Offload.RUNNING, Offload.COMPLETE)
 
 
@@ -90,6 +93,7 @@ class Sweeping:
         self._counted = counted
         self._known: set[str] = set()
         self._stores: dict[str, Store] = {}
+        self._idle_sweeps = 0
 
     async def sweep(self) -> SweepReport:
         """Do all there is to do now. What fails at one location keeps none of the others: it is logged and
@@ -99,8 +103,12 @@ class Sweeping:
         self._stores.clear()
         self._known |= await self._configured()
         await self._carry_out(report)
+        if not self._known and self._idle_sweeps % IDLE_SWEEPS:
+            self._idle_sweeps += 1
+            return report
         named = await self._named()
         self._known |= named.locations
+        self._idle_sweeps = 0 if self._known else self._idle_sweeps + 1
         for location in sorted(self._known)[:LOCATIONS_MAX]:
             try:
                 await self._sweep_location(location, named, report)
