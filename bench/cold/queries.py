@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -46,10 +47,12 @@ _DUCKDB: Final = {"micros": "epoch_us", "text": "varchar"}
 
 def spark_session(cores: int, directory: Path) -> SparkSession:
     """Spark on so many cores of this machine, in UTC, without its web page."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session = (
         SparkSession.builder.master(f"local[{cores}]")
         .appName("magnetar-bench")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
