@@ -57,6 +57,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._times = TimeBounds(start_ms=rows.options.starting_time_ms)
         self._describer = Describer(rows.options)
         self._described: dict[str, TopicLedgers] = {}
+        self._said_gone: set[str] = set()
         self._names: list[str] = []
         self._found_at = self._described_at = -math.inf
         self._target: dict[str, TopicOffset] | None = None
@@ -145,8 +146,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         names, described_now = self._describe_now()
         gone = {topic: offset for topic, offset in offsets.items() if topic not in names}
         for topic in gone:
-            if topic in self._described:  # Said once.
-                del self._described[topic]
+            if topic not in self._said_gone:
+                self._said_gone.add(topic)
                 self._lost(f"{topic} was deleted, or is not among the topics to be read any more")
         new = [name for name in names if name not in offsets]
         if new and self._options.subscription:
