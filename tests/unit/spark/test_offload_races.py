@@ -68,6 +68,7 @@ class Watched:
 def make_offloader(world: World) -> tuple[Offloader, Heartbeats]:
     service = WorldService(world)
     heartbeats = Heartbeats(service)
+    patience = Patience(for_s=5.0, stop=NeverSet(world), now=lambda: world.now_ms / 1000, chance=lambda: 0.5)
     offloader = Offloader(
         service=service,
         address=ServiceAddress("127.0.0.1:1"),
@@ -75,9 +76,8 @@ def make_offloader(world: World) -> tuple[Offloader, Heartbeats]:
         open_store=lambda location: WorldStore(world),
         heartbeats=heartbeats,
         watcher=Watched(),
-        patience=Patience(
-            for_s=5.0, stop=NeverSet(world), now=lambda: world.now_ms / 1000, chance=lambda: 0.5
-        ),
+        patience=patience,
+        store_patience=patience,
         new_attempt=lambda: world.rng.randbytes(16),
         wall_ms=lambda: world.now_ms,
         release="test",

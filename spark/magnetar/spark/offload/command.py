@@ -34,6 +34,9 @@ STOPPED: Final = 130
 STEP_DEADLINE_S: Final = 20.0
 """Of one step's call; it is made again until patience ends."""
 
+STORE_PATIENCE_S: Final = 20.0
+"""What the driver writes and reads itself is tried that long, beside what the store's library tries."""
+
 ASK_DEADLINE_S: Final = 6.0
 """Of the first calls: whoever waits at a terminal for a broker that is not there wants to know it."""
 
@@ -138,6 +141,7 @@ def _run_job(
         heartbeats=heartbeats,
         watcher=watcher,
         patience=Patience(for_s=given.patience, stop=stop),
+        store_patience=Patience(for_s=STORE_PATIENCE_S, stop=stop),
         new_attempt=lambda: secrets.token_bytes(16),
         wall_ms=lambda: time.time_ns() // 1_000_000,
         release=release(),

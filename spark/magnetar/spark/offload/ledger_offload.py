@@ -81,6 +81,9 @@ class Offloader:
     heartbeats: Heartbeats
     watcher: Watcher
     patience: Patience
+    """With brokers."""
+    store_patience: Patience
+    """With the object store, where the driver itself writes and reads."""
     new_attempt: Callable[[], bytes]
     """16 random bytes."""
     wall_ms: Callable[[], int]
@@ -179,12 +182,11 @@ class Offloader:
         _check_whole(ledger, manifest)
         encoded = manifest.to_json()
         manifest_path = f"{state.path}/{MANIFEST_NAME}"
-        store.put_bytes(manifest_path, encoded)
+        self.store_patience.call(lambda: store.put_bytes(manifest_path, encoded))
         self._verify(ledger, written, _LedgerCourse(self, ledger, beating, "verifying"))
-        length = store.size(manifest_path)
-        if length != len(encoded) or store.read(manifest_path, 0, length) != encoded:
+        if self.store_patience.call(lambda: _read_whole(store, manifest_path)) != encoded:
             raise TasksFailed(f"{manifest_path} does not read back as it was written")
-        _tidy(store, state.path, manifest)
+        self.store_patience.call(lambda: _tidy(store, state.path, manifest))
         return (
             CompleteRequest(
                 topic=ledger.topic,
@@ -305,6 +307,10 @@ def _sums(counts: Iterable[dict[str, int]]) -> tuple[tuple[str, int], ...]:
         for reason, count in each.items():
             sums[reason] = sums.get(reason, 0) + count
     return tuple(sorted(sums.items()))
+
+
+def _read_whole(store: Store, path: str) -> bytes:
+    return store.read(path, 0, store.size(path))
 
 
 def _tidy(store: Store, path: str, manifest: Manifest) -> None:
