@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import urllib.request
 from collections.abc import Iterator
@@ -36,7 +37,8 @@ def figure(endpoint: Endpoint, name: str) -> float:
 
 
 def files(directory: Path) -> set[Path]:
-    return {path for path in directory.rglob("*") if path.is_file()}
+    """Also while directories go."""
+    return {Path(at) / name for at, _, names in os.walk(directory) for name in names}
 
 
 def put(directory: Path, *names: str) -> set[Path]:
