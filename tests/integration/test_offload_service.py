@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pulsar
 import pytest
@@ -218,29 +219,71 @@ def test_a_read_goes_on_behind_a_kill_without_losing_or_doubling_an_entry(
     assert all(entry.endswith(payload) for entry, payload in zip(entries, given, strict=True))
 
 
+def take_all(address: str, ledgers: list[Ledger]) -> list[int]:
+    """A job that takes what it gets, reads it whole and says that it is complete; returns which it got."""
+    taken = []
+    with OffloadChannel(address) as channel:
+        for ledger in ledgers:
+            attempt = uuid.uuid4().bytes
+            try:
+                begin(channel, ledger, attempt)
+            except (OffloadRunning, OffloadedAlready):
+                continue
+            assert len(entries_of(channel, [ledger])) == ledger.entries
+            try:
+                complete(channel, ledger, attempt)
+            except AttemptOver:
+                continue  # it took longer than a job may be silent here, and another one has it
+            taken.append(ledger.ledger_id)
+    return taken
+
+
 def test_many_jobs_at_once_share_the_ledgers(filling: Filling, topic: str, jobs: OffloadChannel) -> None:
     filling.publish(*(payloads(20) for _ in range(12)), payloads(1))
     wanted = jobs.want(topic, location=LOCATION)
     assert len(wanted) == 12
-
-    def work(number: int) -> list[int]:
-        taken = []
-        with OffloadChannel(jobs.address) as channel:
-            for ledger in wanted:
-                attempt = uuid.uuid4().bytes
-                try:
-                    begin(channel, ledger, attempt)
-                except (OffloadRunning, OffloadedAlready):
-                    continue
-                assert len(entries_of(channel, [ledger])) == 20
-                complete(channel, ledger, attempt)
-                taken.append(ledger.ledger_id)
-        return taken
-
     with ThreadPoolExecutor(4) as threads:
-        taken = [ledger_id for ids in threads.map(work, range(4)) for ledger_id in ids]
+        shares = threads.map(lambda _: take_all(jobs.address, wanted), range(4))
+        taken = [ledger_id for share in shares for ledger_id in share]
     assert sorted(taken) == [ledger.ledger_id for ledger in wanted]
     assert list(jobs.wanted([topic]).ledgers) == []
+
+
+def test_jobs_go_on_while_the_server_is_killed_again_and_again(
+    filling: Filling, topic: str, jobs: OffloadChannel, server: Server
+) -> None:
+    filling.publish(*(payloads(20) for _ in range(6)), payloads(1))
+    wanted = jobs.want(topic, location=LOCATION)
+    stop = Event()
+
+    def job(_: int) -> list[int]:
+        taken: list[int] = []
+        while not stop.is_set():
+            taken += take_all(jobs.address, wanted)
+            if not jobs.wanted([topic]).ledgers and all_complete():
+                break
+            time.sleep(0.05)
+        return taken
+
+    def all_complete() -> bool:
+        found = {ledger.ledger_id: ledger.offload.state for ledger in jobs.describe(topic).ledgers}
+        return all(found[ledger.ledger_id] == COMPLETE for ledger in wanted)
+
+    with ThreadPoolExecutor(3) as threads:
+        running = [threads.submit(job, number) for number in range(3)]
+        try:
+            for _ in range(2):
+                server.kill_and_start()
+            taken = [ledger_id for each in running for ledger_id in each.result(120)]
+        finally:
+            stop.set()
+    assert sorted(taken) == [ledger.ledger_id for ledger in wanted], "each is complete, and once"
+    attempts = jobs.attempts(LOCATION).paths
+    for ledger in jobs.describe(topic).ledgers[:-1]:
+        if ledger.offload.state == COMPLETE:
+            assert [path for path in attempts if f"ledger={ledger.ledger_id}/" in path] == [
+                ledger.offload.path
+            ]
 
 
 def test_a_topic_that_is_not_there_is_an_error(jobs: OffloadChannel) -> None:

@@ -32,7 +32,7 @@ def ledger_message(topic: TopicName, creation_id: int, ledger: TopicLedger) -> L
         byte_length=ledger.byte_length,
         first_index=ledger.first_index,
         opened_ms=ledger.opened_ms,
-        closed_ms=ledger.closed_ms,
+        closed_ms=max(ledger.closed_ms, 1),  # 0 is an open one
         max_publish_time_ms=ledger.max_publish_time_ms,
     )
     if ledger.offload.state:
