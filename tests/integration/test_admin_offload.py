@@ -84,6 +84,9 @@ def test_from_a_wish_over_a_failure_to_the_end(
     assert (status["status"], status["lastError"]) == ("ERROR", "no room left")
     eventually(lambda: rest.get(f"{path}/stats")["lastOffloadFailureTimeStamp"] > 0, "a failure is told")
 
+    rest.do("PUT", f"{path}/offload", {"ledgerId": second, "entryId": 0, "partitionIndex": -1})
+    status = rest.get(f"{path}/offload")
+    assert (status["status"], status["lastError"]) == ("RUNNING", ""), "it is to be tried again"
     uuid = run_job(jobs, ledger)
     status = rest.get(f"{path}/offload")
     assert (status["status"], status["firstUnoffloadedMessage"]["ledgerId"]) == ("SUCCESS", second)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from magnetar.broker.admin.topic_offload import last_failure_ms, process_status
+from magnetar.broker.admin.topic_offload import last_failure_ms, process_status, wanted_anew
 from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.metadata.values import LedgerRef, TopicLedger
 
@@ -60,6 +60,16 @@ def test_the_first_message_that_is_not_offloaded_is_told(
 ) -> None:
     shown = process_status(ledgers)["firstUnoffloadedMessage"]
     assert (shown["ledgerId"], shown["entryId"]) == position
+
+
+def test_who_wants_it_again_has_what_failed_tried_again_and_what_runs_left_alone() -> None:
+    again: dict[str, Any] = {"location": "file:///other", "exact": False, "now_ms": 99}
+    anew = wanted_anew(failed(1, 5, "no bucket"), **again)
+    assert process_status([anew])["status"] == "RUNNING"
+    assert (anew.offload.location, anew.offload.failures) == ("file:///other", 1)
+    for state in (Offload.RUNNING, Offload.COMPLETE):
+        before = ledger(1, state, location="file:///cold", error="once")
+        assert wanted_anew(before, **again) == before
 
 
 def test_when_a_job_failed_last_is_told_until_another_one_succeeds() -> None:

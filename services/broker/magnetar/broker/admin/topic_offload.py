@@ -80,6 +80,14 @@ def _shown(status: str, *, error: str = "", first_left: Position = EARLIEST) -> 
     return {"status": status, "lastError": error, "firstUnoffloadedMessage": message_id(first_left)}
 
 
+def wanted_anew(ledger: TopicLedger, *, location: str, exact: bool, now_ms: int) -> TopicLedger:
+    """As `offload_state.want`; and what failed before is to be tried, not an error any more."""
+    after = want(ledger, location=location, exact=exact, now_ms=now_ms)
+    if after.offload.state == Offload.WANTED:
+        after.offload.ClearField("error")
+    return after
+
+
 async def _status(call: Call) -> web.Response:
     topic = await persistent(call, "Offload status")
     return answer(process_status((await offload_ledgers(call).of_topic(topic.name)).ledgers))
@@ -94,9 +102,8 @@ async def _offload(call: Call) -> web.Response:
     if location is None:
         raise Refused(412, why_nowhere(policies))
     ledgers = offload_ledgers(call)
-    step = partial(
-        want, location=location, exact=policies.offload.exact, now_ms=call.broker.ledgers.clock.wall_ms()
-    )
+    now_ms = call.broker.ledgers.clock.wall_ms()
+    step = partial(wanted_anew, location=location, exact=policies.offload.exact, now_ms=now_ms)
     wanted = []
     for span in list(topic.ledger.spans.spans):
         if not span.closed or span.last_position >= before:
