@@ -57,7 +57,7 @@ class Faults:
         return sum(not path.name.startswith(("hanging.", "taken.")) for path in self.directory.iterdir())
 
 
-class FaultyFileSystem(LocalFileSystem):
+class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]
     """Files of this machine; see above."""
 
     protocol = SCHEME

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import boto3
+import boto3  # type: ignore[import-untyped]
 from moto.server import ThreadedMotoServer
 
 from tools.free_ports import free_ports

@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-import pyarrow.compute  # noqa: F401 - values of columns are made with it
 from magnetar.common.errors import DataCorruption, MagnetarError
 from magnetar.common.offload.offload_errors import may_pass
 from magnetar.ledger.cold.objects import ObjectStore, open_store
