@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 from dataclasses import replace
 from itertools import pairwise
@@ -237,6 +238,18 @@ def test_an_error_of_the_sink_reaches_the_writer() -> None:
     writer = PartWriter(Full(), INFO)
     with pytest.raises(OSError, match="No space left"):
         writer.write(rows_of(many(3000, 9000), partition=-1))
+
+
+def test_a_part_that_is_given_up_writes_nothing_more(tmp_path: Path) -> None:
+    with (tmp_path / "part").open("wb") as sink:
+        writer = PartWriter(sink, INFO, row_group_bytes=1000)
+        writer.write(rows_of(many(20), partition=-1))
+        sink.flush()
+        length = sink.tell()
+    assert 0 < length == writer.byte_length
+    del writer
+    gc.collect()  # pytest would report an error that nobody can catch
+    assert (tmp_path / "part").stat().st_size == length
 
 
 def test_a_count_or_checksum_that_differs_is_named() -> None:

@@ -113,6 +113,10 @@ class PartWriter:
         table = pa.table(
             [pa.array(columns[field.name], type=field.type) for field in ARROW_SCHEMA], schema=ARROW_SCHEMA
         )
+        with self._sink:
+            self._take(table, rows)
+
+    def _take(self, table: Any, rows: Rows) -> None:
         start, waiting = 0, self._waiting_bytes
         for row, entry_bytes in zip(rows.entry_starts, rows.entry_bytes, strict=True):
             if waiting and waiting + entry_bytes > self._row_group_bytes:
@@ -127,20 +131,20 @@ class PartWriter:
         """Write what waits, and the footer; what is in the part. Raises ValueError when nothing is."""
         if not self._entries:
             raise ValueError(f"part {self._info.name} of ledger {self._info.ledger_id} has no entries")
-        self._write_row_group()
-        self._writer.add_key_value_metadata(
-            {
-                layout.FILE_FORMAT: str(FORMAT_VERSION),
-                layout.FILE_TOPIC: self._info.topic,
-                layout.FILE_LEDGER: str(self._info.ledger_id),
-                layout.FILE_FIRST_ENTRY: str(self._first_entry_id),
-                layout.FILE_LAST_ENTRY: str(self._last_entry_id),
-                layout.FILE_ROWS: str(self._rows),
-                layout.FILE_ENTRIES: str(self._entries),
-                layout.FILE_RAW_ENTRIES: str(self._raw_entries),
-            }
-        )
-        self._writer.close()
+        told = {
+            layout.FILE_FORMAT: str(FORMAT_VERSION),
+            layout.FILE_TOPIC: self._info.topic,
+            layout.FILE_LEDGER: str(self._info.ledger_id),
+            layout.FILE_FIRST_ENTRY: str(self._first_entry_id),
+            layout.FILE_LAST_ENTRY: str(self._last_entry_id),
+            layout.FILE_ROWS: str(self._rows),
+            layout.FILE_ENTRIES: str(self._entries),
+            layout.FILE_RAW_ENTRIES: str(self._raw_entries),
+        }
+        with self._sink:
+            self._write_row_group()
+            self._writer.add_key_value_metadata(told)
+            self._writer.close()
         return Part(
             name=self._info.name,
             first_entry_id=self._first_entry_id,
@@ -202,15 +206,28 @@ def _writer(sink: _Hashing, first: Any) -> Any:
 
 
 class _Hashing:
-    """Passes bytes on and counts them; a file, as far as Arrow needs one that is only written."""
+    """Passes bytes on and counts them; a file, as far as Arrow needs one that is only written.
+
+    Only inside `with`: the writer of a part that was given up writes a footer when it is garbage, to a file
+    that the caller has closed.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self._write: Callable[[bytes], Any] = sink.write
+        self._wanted = False
         self.sha256 = hashlib.sha256()
         self.byte_length = 0
         self.closed = False
 
+    def __enter__(self) -> None:
+        self._wanted = True
+
+    def __exit__(self, *_: object) -> None:
+        self._wanted = False
+
     def write(self, data: Any) -> int:
+        if not self._wanted:
+            return len(data)
         data = bytes(data)
         self._write(data)
         self.sha256.update(data)
