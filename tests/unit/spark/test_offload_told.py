@@ -1,0 +1,110 @@
+"""What a job tells: lines, JSON, causes out of traces of Spark, states; and masters that try again."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from magnetar.common.offload.offload_pb2 import COMPLETE, RUNNING, WANTED, Ledger, OffloadState, State
+from magnetar.spark.offload.job import Totals
+from magnetar.spark.offload.outcomes import Outcome, Result
+from magnetar.spark.offload.progress import LineWatcher, as_json_line, closing_line, line_of
+from magnetar.spark.offload.session import with_tries
+from magnetar.spark.offload.spark_tasks import CAUSE_CHARS_MAX, cause_of
+from magnetar.spark.offload.status import state_of
+
+DONE = Outcome(
+    topic="persistent://a/b/c",
+    ledger_id=7,
+    result=Result.OFFLOADED,
+    entries=10,
+    entry_bytes=2_000_000,
+    rows=1_000,
+    raw_entries=2,
+    raw_reasons=(("encrypted", 2),),
+    object_bytes=500_000,
+    seconds=1.25,
+)
+FAILED = Outcome(topic="persistent://a/b/c", ledger_id=8, result=Result.FAILED, reason="no space")
+
+
+def test_lines() -> None:
+    assert line_of(DONE) == (
+        "ledger 7 of persistent://a/b/c: offloaded 1,000 rows of 10 entries, 2 entries kept raw "
+        "(2 encrypted), 2.0 MB as 0.5 MB in 1.2 s"
+    )
+    assert line_of(FAILED) == "ledger 8 of persistent://a/b/c: failed: no space"
+    assert json.loads(as_json_line(DONE))["rawReasons"] == {"encrypted": 2}
+
+
+def test_a_watcher_without_a_terminal_prints_a_line_for_each_ledger() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    watcher = LineWatcher(line_of, out, err)
+    watcher.began(Ledger(topic="t", ledger_id=7, last_entry_id=9, byte_length=10), 1)
+    watcher.advanced(Ledger(), "writing", 1, 2)
+    watcher.ended(FAILED)
+    watcher.close()
+    assert err.getvalue() == "ledger 7 of t: 10 entries, 10 B in 1 part\n"
+    assert out.getvalue() == line_of(FAILED) + "\n"
+
+
+def test_the_closing_line_counts_everything() -> None:
+    totals = Totals()
+    assert closing_line(totals) == "no ledger waits to be offloaded"
+    totals.add(DONE)
+    totals.add(FAILED)
+    assert closing_line(totals).startswith("ledgers: 1 offloaded, 1 failed; 1,000 rows, 2 entries kept raw")
+
+
+@pytest.mark.parametrize(
+    ("state", "left", "said"),
+    [
+        (None, 0, "on bookies"),
+        (WANTED, 0, "waits"),
+        (RUNNING, 0, "running"),
+        (COMPLETE, 0, "offloaded"),
+        (COMPLETE, 1, "offloaded, left bookies"),
+    ],
+)
+def test_states(state: State.ValueType | None, left: int, said: str) -> None:
+    ledger = Ledger(closed_ms=1)
+    if state is not None:
+        ledger.offload.CopyFrom(OffloadState(state=state, left_bookies_ms=left))
+    assert state_of(ledger) == said
+    ledger.closed_ms = 0
+    assert state_of(ledger) == "open"
+
+
+def test_the_cause_of_a_failed_spark_job_is_the_error_of_python() -> None:
+    text = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 1.0 failed 4 times
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+    process()
+magnetar.ledger.cold.objects.ObjectStoreUnavailable: cannot write x: the disk is full
+
+\tat org.apache.spark.api.python.BasePythonRunner"""
+    assert cause_of(text) == "ObjectStoreUnavailable: cannot write x: the disk is full"
+
+
+def test_the_cause_without_an_error_of_python_is_a_line_of_spark() -> None:
+    text = "An error occurred.\n: SparkException: Job aborted due to stage failure: executor lost\n\tat x"
+    assert cause_of(text) == ": SparkException: Job aborted due to stage failure: executor lost"
+    assert cause_of("") == "Spark says no reason"
+    assert len(cause_of("x" * 10_000)) == CAUSE_CHARS_MAX
+
+
+@pytest.mark.parametrize(
+    ("master", "tried"),
+    [
+        ("local", "local[1,4]"),
+        ("local[2]", "local[2,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2,1]", "local[2,1]"),
+        ("local-cluster[2,1,1024]", "local-cluster[2,1,1024]"),
+        ("spark://host:7077", "spark://host:7077"),
+    ],
+)
+def test_local_masters_try_tasks_several_times(master: str, tried: str) -> None:
+    assert with_tries(master) == tried
