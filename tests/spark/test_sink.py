@@ -9,7 +9,7 @@ import sys
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from pyspark.taskcontext import TaskContext
 
 from tests.integration.harness import ROOT
 from tests.integration.rest import Rest
-from tests.spark.servers import RECEIVE_MS_MAX, SparkServer
+from tests.spark.servers import RECEIVE_MS_MAX, SparkServer, pulsar_client
 
 ROWS = 2 * WINDOW_ROWS + 2_000
 CRASH_AT = 2 * WINDOW_ROWS + 500
@@ -189,6 +189,26 @@ def test_a_topic_without_deduplication_is_refused_unless_duplicates_are_accepted
     for _ in range(2):
         write_rows(batches(5), options_of(server, topic, deduplication="none"), task)
     assert Counter(texts(client, topic)) == {"0": 3, "1": 2, "2": 2, "3": 2, "4": 2}
+
+
+def test_a_broker_that_is_killed_while_a_task_writes_is_waited_for(
+    new_server: Callable[..., SparkServer],
+) -> None:
+    server = new_server({"brokerDeduplicationEnabled": "true"})
+    topic = "persistent://public/default/killed"
+
+    def with_a_kill() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches(ROWS)):
+            if number == CRASH_AT // 500:
+                server.kill()
+                server.start()
+            yield batch
+
+    options, task = options_of(server, topic), identity()
+    assert write_rows(with_a_kill(), options, task) == Written(published=ROWS, found=0)
+    assert write_rows(batches(ROWS), options, task) == Written(published=0, found=ROWS)
+    with pulsar_client(server.endpoint) as client:
+        assert texts(client, topic) == [str(number) for number in range(ROWS)]
 
 
 # Spark

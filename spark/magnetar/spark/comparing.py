@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow.compute  # noqa: F401 - values of columns are made with it
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.offload_errors import may_pass

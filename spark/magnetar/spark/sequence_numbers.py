@@ -5,7 +5,7 @@ task that is tried again, or a batch that a restarted query runs again, publishe
 same ids, and only what was not stored yet is stored. That holds as long as the rows come again as they came
 before. Whether they do is in the ids themselves:
 
-    batch (28 bits)   row in the task (25)   check (10)      of streams, and of writes that number batches
+    batch (27 bits)   row in the task (23)   check (13)      of streams, and of writes that number batches
                       row in the task (43)   check (20)      of other writes
 
 The check is a checksum over all rows up to this one. The broker says the last id that it has; a task that
@@ -74,8 +74,8 @@ class Numbering:
         return sequence_id >> self.check_bits & (1 << self.row_bits) - 1
 
 
-BATCHES: Final = Numbering(28, 25, 10)
-"""Of streams: a batch every second for eight years, of 33 million rows a task."""
+BATCHES: Final = Numbering(27, 23, 13)
+"""Of streams: a batch every second for four years, of 8 million rows a task."""
 
 ONE_BATCH: Final = Numbering(0, 43, 20)
 """Of a write that is one batch alone."""

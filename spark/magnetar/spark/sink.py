@@ -10,6 +10,9 @@ What Spark may do to a write, and what becomes of it:
   and numbers come from the checkpoint's query id, the task's partition and the batch.
 - *A batch comes again with other rows* (a shuffle that has another order, other partitions): found by the
   check in the sequence ids, and refused before anything of it is lost.
+- *A query stands still for long in the middle of a batch*: brokers forget names that were not used for
+  brokerDeduplicationProducerInactivityTimeoutMinutes (6 hours unless configured otherwise), and the batch is
+  published as a whole once more.
 - *A write fails for good*: what was published stays published, as topics have no way back. A new write is
   another one, unless it is given the query.id of the first.
 """
@@ -75,11 +78,13 @@ class TopicWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Publish the rows of one task."""
         numbered = self._options.batch_id is not None
+        task = _task()
         identity = TaskIdentity(
             self._query_id,
-            _task().partitionId(),
+            task.partitionId(),
             self._options.batch_id or 0,
             BATCHES if numbered else ONE_BATCH,
+            task.attemptNumber(),
         )
         written = write_rows(iterator, self._options, identity)
         return TaskWritten(written.published, written.found)
@@ -107,7 +112,11 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
                 "micro-batches, with a checkpoint"
             )
         identity = TaskIdentity(
-            self._options.query_id or query.replace("-", ""), task.partitionId(), int(batch), BATCHES
+            self._options.query_id or query.replace("-", ""),
+            task.partitionId(),
+            int(batch),
+            BATCHES,
+            task.attemptNumber(),
         )
         written = write_rows(iterator, self._options, identity)
         return TaskWritten(written.published, written.found)

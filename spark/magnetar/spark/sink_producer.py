@@ -59,6 +59,11 @@ class SequencedProducer(Link):
         self._message_bytes_max = 0
         self._news = asyncio.Event()
 
+    @property
+    def pending_bytes(self) -> int:
+        """What is on its way."""
+        return self._pending_bytes
+
     async def open_when_free(self, seconds_max: float) -> None:
         """Open it, waiting for so long while somebody else has the name. Raises ClientError."""
         loop = asyncio.get_running_loop()

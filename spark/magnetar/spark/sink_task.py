@@ -34,6 +34,13 @@ T = TypeVar("T")
 PRODUCERS_MAX: Final = 1_000
 """Partitions of topics that one task writes to at once; one more is an error, which names the way out."""
 
+PENDING_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Of all of them together: with more on its way nothing else is sent."""
+
+EARLIER_TRY_FACTOR: Final = 30
+"""A later try of a task may run beside an earlier one, and waits so many times longer for the name: Spark
+ends it when the earlier one is done."""
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -45,12 +52,15 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """What all attempts of a task have in common."""
+    """What tells a task from others, the same for all its attempts but for their number."""
 
     query_id: str
     partition: int
     batch: int
     numbering: Numbering
+
+    attempt: int = 0
+    """Which try it is, from 0."""
 
     @property
     def producer_name(self) -> str:
@@ -178,6 +188,10 @@ class Publishing:
                 rest = await self._send_checked(partition, rest)
             if rest.rows:
                 await partition.producer.send(rest)
+        producers = [partition.producer for partition in self._open.values()]
+        if sum(producer.pending_bytes for producer in producers) > PENDING_BYTES_MAX:
+            for producer in producers:
+                await producer.flushed()
 
     async def finish(self) -> Written:
         """Once everything is durable. Raises ClientError, RowsDiffer."""
@@ -218,7 +232,8 @@ class Publishing:
         producer = SequencedProducer(
             self._client, topic, self._identity.producer_name, self._options.compression_type
         )
-        await producer.open_when_free(self._options.busy_timeout)
+        factor = EARLIER_TRY_FACTOR if self._identity.attempt else 1
+        await producer.open_when_free(self._options.busy_timeout * factor)
         return producer
 
     async def _send_checked(self, partition: _Partition, entry: OutgoingEntry) -> OutgoingEntry:
