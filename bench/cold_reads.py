@@ -169,7 +169,7 @@ def _cpu_seconds(pid: int) -> float:
 async def inside(cold_ledgers: Sequence[ColdLedger], readers: int) -> float:
     """Messages a second of the slowest of so many readers in this process."""
     pool = ThreadPool(2, "cold")
-    cold = ColdLedgers(pool, SystemClock(), cache_bytes=CACHE_BYTES)
+    cold = ColdLedgers(lambda _: pool, SystemClock(), cache_bytes=CACHE_BYTES)
 
     async def read() -> float:
         began, messages = time.perf_counter(), 0

@@ -33,7 +33,7 @@ ALL = 1 << 40
 def reading(scenario: Callable[[ColdLedgers], Awaitable[None]], cache_bytes: int = 1 << 20) -> None:
     async def main() -> None:
         pool = ThreadPool(2, "test")
-        cold = ColdLedgers(pool, SystemClock(), cache_bytes=cache_bytes)
+        cold = ColdLedgers(lambda _: pool, SystemClock(), cache_bytes=cache_bytes)
         try:
             await scenario(cold)
         finally:

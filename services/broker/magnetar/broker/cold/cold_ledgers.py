@@ -89,10 +89,14 @@ class _Foot:
 
 
 class ColdLedgers:
-    """One for a broker, used on one event loop. The pool stays the caller's; `close` ends what it loads."""
+    """One for a broker, used on one event loop; `close` ends what it loads.
 
-    def __init__(self, pool: BlockingPool, clock: Clock, *, cache_bytes: int) -> None:
-        self._pool = pool
+    `pool_of` gives the threads in which the objects at a location are read, which stay the caller's: a store
+    that is slow keeps those busy, and no others.
+    """
+
+    def __init__(self, pool_of: Callable[[str], BlockingPool], clock: Clock, *, cache_bytes: int) -> None:
+        self._pool_of = pool_of
         self._clock = clock
         self._opened: GroupCache[str, _Opened] = GroupCache("manifests", HEADS_BYTES_MAX, clock)
         self._feet: GroupCache[tuple[str, int], _Foot] = GroupCache("footers", HEADS_BYTES_MAX, clock)
@@ -102,7 +106,7 @@ class ColdLedgers:
 
     async def read(self, ledger: ColdLedger, first: int, last: int, max_bytes: int) -> list[Run]:
         """See `ColdStore.read`."""
-        goes_on = self._groups.came_from((ledger.path, first))
+        goes_on = self._groups.came_from((ledger.where, first))
         runs: list[Run] = []
         at, key = first, ("", 0, 0)
         try:
@@ -119,7 +123,7 @@ class ColdLedgers:
             if not runs:
                 raise  # else the next read begins there, and says so
         if at <= ledger.last_entry_id and runs:
-            self._groups.stands_at((ledger.path, at), key)
+            self._groups.stands_at((ledger.where, at), key)
             if goes_on:
                 await self._load_ahead(ledger, key)
         READ_ENTRIES.inc(sum(len(run.entries) for run in runs))
@@ -153,12 +157,12 @@ class ColdLedgers:
         objects, manifest = opened.objects, opened.manifest
         last: EntryGroup | None = None
         for part in manifest.parts:
-            await self._run(partial(objects.check_size, part))
+            await self._run(ledger, partial(objects.check_size, part))
             digest = hashlib.sha256()
             for offset in range(0, part.byte_length, VERIFIED_AT_ONCE):
                 length = min(VERIFIED_AT_ONCE, part.byte_length - offset)
                 begun_s = self._clock.monotonic()
-                await self._run(partial(_hash_on, digest, objects, part, offset, length))
+                await self._run(ledger, partial(_hash_on, digest, objects, part, offset, length))
                 VERIFIED_BYTES.inc(length)
                 await asyncio.sleep(self._clock.monotonic() - begun_s)
             if digest.digest() != part.sha256:
@@ -167,8 +171,9 @@ class ColdLedgers:
                     f"its SHA-256 is {digest.hexdigest()}, not {part.sha256.hex()}"
                 )
             # And it can be read: the last entries tell where the ledger's messages end.
-            footer = await self._run(partial(objects.footer, part))
-            last = await self._run(partial(objects.group, part, footer, len(footer.row_groups) - 1))
+            footer = await self._run(ledger, partial(objects.footer, part))
+            number = len(footer.row_groups) - 1
+            last = await self._run(ledger, partial(objects.group, part, footer, number))
         if last is None or last.last_entry_id != ledger.last_entry_id:
             raise ObjectsDamaged(
                 f"the objects of ledger {ledger.ref.id} at {ledger.where} lack its last entries"
@@ -189,21 +194,21 @@ class ColdLedgers:
     # --- inside ---
 
     async def _open(self, ledger: ColdLedger) -> _Opened:
-        found = self._opened.peek(ledger.path)
+        found = self._opened.peek(ledger.where)
         if found is not None and found.objects.ledger == ledger:
             return found
         if found is not None:
             self._forget(ledger)
         return await _in_time(
-            ledger, self._opened.get(ledger.path, lambda: self._run(lambda: _open_objects(ledger)))
+            ledger, self._opened.get(ledger.where, lambda: self._run(ledger, lambda: _open_objects(ledger)))
         )
 
     async def _footer(self, ledger: ColdLedger, opened: _Opened, number: int) -> Footer:
-        key = (ledger.path, number)
+        key = (ledger.where, number)
         found = self._feet.peek(key)
         if found is None:
             part = opened.manifest.parts[number]
-            load = partial(self._run, lambda: _Foot(opened.objects.footer(part)))
+            load = partial(self._run, ledger, lambda: _Foot(opened.objects.footer(part)))
             found = await _in_time(ledger, self._feet.get(key, load))
         return found.footer
 
@@ -212,7 +217,7 @@ class ColdLedgers:
         opened = await self._open(ledger)
         number = opened.manifest.part_of(entry_id)
         footer = await self._footer(ledger, opened, number)
-        key = (ledger.path, number, footer.row_group_of(entry_id))
+        key = (ledger.where, number, footer.row_group_of(entry_id))
         found = self._groups.peek(key)
         if found is None:
             load = partial(self._load, opened, footer, key)
@@ -235,26 +240,26 @@ class ColdLedgers:
     async def _load(self, opened: _Opened, footer: Footer, key: tuple[str, int, int]) -> EntryGroup:
         part = opened.manifest.parts[key[1]]
         begun_s = self._clock.monotonic()
-        group = await self._run(lambda: opened.objects.group(part, footer, key[2]))
+        group = await self._run(opened.objects.ledger, lambda: opened.objects.group(part, footer, key[2]))
         LOAD_SECONDS.observe(self._clock.monotonic() - begun_s)
         return group
 
     async def _load_first(self, ledger: ColdLedger, opened: _Opened, number: int) -> EntryGroup:
         footer = await self._footer(ledger, opened, number)
-        return await self._load(opened, footer, (ledger.path, number, 0))
+        return await self._load(opened, footer, (ledger.where, number, 0))
 
     def _forget(self, ledger: ColdLedger) -> None:
-        self._opened.forget(lambda key: key == ledger.path)
-        self._feet.forget(lambda key: key[0] == ledger.path)
-        self._groups.forget(lambda key: key[0] == ledger.path)
+        self._opened.forget(lambda key: key == ledger.where)
+        self._feet.forget(lambda key: key[0] == ledger.where)
+        self._groups.forget(lambda key: key[0] == ledger.where)
 
     def _failed(self, ledger: ColdLedger, error: LedgerError) -> None:
         FAILED.labels("damaged" if isinstance(error, ObjectsDamaged) else "unavailable").inc()
         if isinstance(error, ObjectsDamaged):
             self._forget(ledger)  # somebody may put them right
 
-    async def _run(self, call: Callable[[], T]) -> T:
-        return await self._pool.run(call)
+    async def _run(self, ledger: ColdLedger, call: Callable[[], T]) -> T:
+        return await self._pool_of(ledger.location).run(call)
 
 
 def _open_objects(ledger: ColdLedger) -> _Opened:

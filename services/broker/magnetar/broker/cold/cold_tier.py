@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 from magnetar.broker.cold.cold_ledgers import ColdLedgers
 from magnetar.broker.cold.keeper import ColdKeeper
@@ -12,43 +12,52 @@ from magnetar.broker.offload.config import OffloadConfig
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.runtime.blocking import ThreadPool
+from magnetar.common.runtime.blocking import BlockingPool, ThreadPool
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 
 log = get_logger(__name__)
+
+POOLS_MAX: Final = 8
+"""Locations whose reads do not wait for those of others."""
+
+LOCATIONS_MAX: Final = 1_000
+"""Whose threads are kept in mind."""
 
 CLOSE_WAIT_S: Final = 5.0
 """For reads of an object store that are under way when the broker stops."""
 
 
-T = TypeVar("T")
-
-
-class _LatePool:
-    """Threads that are there once somebody has something for them: most brokers never read an object."""
+class _Pools:
+    """Threads by location, there once something is read there: most brokers never read an object."""
 
     def __init__(self, threads_max: int) -> None:
         self._threads_max = threads_max
-        self._pool: ThreadPool | None = None
+        self._pools: list[ThreadPool] = []
+        self._by_location: dict[str, ThreadPool] = {}
 
-    def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """See `BlockingPool.run`."""
-        if self._pool is None:
-            self._pool = ThreadPool(self._threads_max, "cold")
-        return self._pool.run(call)
+    def of(self, location: str) -> BlockingPool:
+        """Those of a location; many locations share some."""
+        pool = self._by_location.get(location)
+        if pool is None:
+            if len(self._pools) < POOLS_MAX:
+                self._pools.append(ThreadPool(self._threads_max, "cold"))
+            if len(self._by_location) >= LOCATIONS_MAX:
+                self._by_location.clear()
+            pool = self._pools[len(self._by_location) % len(self._pools)]
+            self._by_location[location] = pool
+        return pool
 
     def close(self) -> None:
         """Wait for running calls; blocks."""
-        if self._pool is not None:
-            self._pool.close()
+        for pool in self._pools:
+            pool.close()
 
     async def close_soon(self) -> None:
         """`close`, without keeping the loop waiting. A store that does not answer is not waited for long."""
-        if self._pool is None:
+        if not self._pools:
             return
-        done, _ = await asyncio.wait(
-            [asyncio.ensure_future(asyncio.to_thread(self.close))], timeout=CLOSE_WAIT_S
-        )
+        closing = asyncio.ensure_future(asyncio.to_thread(self.close))
+        done, _ = await asyncio.wait([closing], timeout=CLOSE_WAIT_S)
         if not done:
             log.warning("an object store still keeps a thread waiting")
 
@@ -62,8 +71,10 @@ class ColdTier:
         ledgers: ManagedLedgerContext,
         config: OffloadConfig,
     ) -> None:
-        self._pool = _LatePool(config.cold_threads)
-        self.ledgers = ColdLedgers(self._pool, ledgers.clock, cache_bytes=config.cold_cache_megabytes << 20)
+        self._pools = _Pools(config.cold_threads)
+        self.ledgers = ColdLedgers(
+            self._pools.of, ledgers.clock, cache_bytes=config.cold_cache_megabytes << 20
+        )
         if ledgers.cold is None:
             ledgers.cold = self.ledgers
         self.keeper = ColdKeeper(topics, ledgers, ledgers.cold, lambda: config.refresh_interval_s)
@@ -75,4 +86,4 @@ class ColdTier:
     async def close(self) -> None:
         """End what is read; idempotent."""
         await self.ledgers.close()
-        await self._pool.close_soon()
+        await self._pools.close_soon()
