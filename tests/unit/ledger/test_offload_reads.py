@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
-from magnetar.common.errors import DataCorruption, EntryUnreadable, MagnetarError
+from magnetar.common.errors import DataCorruption, EntryUnreadable, MagnetarError, TooManyRequests
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_errors import OffloadUnreachable
 from magnetar.ledger.bookie_protocol.record_stream import encode_records
 from magnetar.ledger.ledger_store import LedgerRef, Run
-from magnetar.ledger.offload_reads import ATTEMPTS_MAX, read_runs
+from magnetar.ledger.offload_reads import ATTEMPTS_MAX, BUSY_MAX, read_runs
 
 REF = LedgerRef(7, 99)
 LAST = 19
@@ -70,6 +70,15 @@ def test_a_broker_that_stays_away_is_an_error_in_the_end() -> None:
         stream.entries()
     assert len(stream.asked) == ATTEMPTS_MAX
     assert stream.slept == sorted(stream.slept)
+
+
+def test_a_broker_with_too_many_readers_is_waited_for_longer_but_not_for_ever() -> None:
+    busy = [TooManyRequests("64 calls are under way")] * (3 * ATTEMPTS_MAX)
+    assert Stream(*busy).entries() == ALL
+    always = Stream(*([TooManyRequests("busy")] * 1_000))
+    with pytest.raises(TooManyRequests):
+        always.entries()
+    assert len(always.asked) == BUSY_MAX
 
 
 def test_what_will_not_pass_is_an_error_at_once() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Final
 
-from magnetar.common.errors import DataCorruption, MagnetarError
+from magnetar.common.errors import DataCorruption, MagnetarError, TooManyRequests
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_errors import may_pass
 from magnetar.ledger.bookie_protocol.record_stream import decode_records
@@ -17,6 +17,9 @@ from magnetar.ledger.ledger_store import LedgerRef, Run
 
 ATTEMPTS_MAX: Final = 12
 """Streams in a row that may break without having brought anything."""
+
+BUSY_MAX: Final = 150
+"""How often in a row the broker may say that it has too many readers: they take their turns."""
 
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 5.0
@@ -35,9 +38,10 @@ def read_runs(
     """Entries `first_entry_id` to `last_entry_id` inclusive, as runs that begin and end within them.
 
     `sleep` waits for some seconds, as time.sleep does. Raises EntryUnreadable, NoSuchLedger, NoSuchEntry,
-    OnlyCopy, DataCorruption; OffloadUnreachable when the broker stays away.
+    OnlyCopy, DataCorruption; OffloadUnreachable when the broker stays away, TooManyRequests when it stays
+    busy.
     """
-    following, failures = first_entry_id, 0
+    following, failures, busy = first_entry_id, 0, 0
     while following <= last_entry_id:
         began_at = following
         try:
@@ -57,7 +61,12 @@ def read_runs(
                     f"the entries of ledger {ref.id} ended before {following}; {last_entry_id} was asked for"
                 )
         except MagnetarError as error:
-            failures = 0 if following > began_at else failures + 1
-            if not may_pass(error) or failures >= ATTEMPTS_MAX:
+            if following > began_at:
+                failures = busy = 0
+            elif isinstance(error, TooManyRequests):
+                busy += 1
+            else:
+                failures += 1
+            if not may_pass(error) or failures >= ATTEMPTS_MAX or busy >= BUSY_MAX:
                 raise
-            sleep(min(PAUSE_S * 2**failures, PAUSE_MAX_S))
+            sleep(min(PAUSE_S * 2 ** min(failures + busy, 10), PAUSE_MAX_S))
