@@ -27,6 +27,8 @@ def part(number: int, first: int, last: int, rows: int, raw: int = 0) -> Part:
         payload_bytes=5000,
         raw_crc32c=number,
         raw_bytes=number * 10,
+        footer_crc32c=0x12345678,
+        footer_bytes=500 + number,
     )
 
 
@@ -124,6 +126,10 @@ def test_a_part_without_one_of_its_values_is_refused(name: str) -> None:
         ({"parts": (*MANIFEST.parts[:2], replace(MANIFEST.parts[2], rows=18))}, "18 rows"),
         ({"parts": (*MANIFEST.parts[:2], replace(MANIFEST.parts[2], name="../x"))}, "named"),
         ({"parts": (*MANIFEST.parts[:2], replace(MANIFEST.parts[2], name="part-00001.parquet"))}, "twice"),
+        (
+            {"parts": (*MANIFEST.parts[:2], replace(MANIFEST.parts[2], footer_bytes=1003))},
+            "longer than it is",
+        ),
         ({"attempt": b"short"}, "attempt of 5 bytes"),
     ],
 )

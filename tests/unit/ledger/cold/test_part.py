@@ -17,6 +17,7 @@ from magnetar.common.wire.pulsar_pb2 import LZ4, ZSTD, EncryptionKeys, KeyValue
 from magnetar.ledger.cold.arrow_schema import ARROW_SCHEMA
 from magnetar.ledger.cold.arrow_values import values_of
 from magnetar.ledger.cold.columns import COLUMNS
+from magnetar.ledger.cold.manifest import Part
 from magnetar.ledger.cold.part_reader import Footer, PartReader, read_footer
 from magnetar.ledger.cold.part_writer import PartWriter
 from magnetar.ledger.cold.rows import Rows, rows_of
@@ -291,6 +292,46 @@ def test_other_rows_have_other_checksums() -> None:
 def test_what_is_no_parquet_is_corrupt(data: bytes) -> None:
     with pytest.raises(DataCorruption):
         read_footer(io.BytesIO(data))
+
+
+def part_of(data: bytes, runs: list[Run]) -> Part:
+    """What the manifest says of the object with this data."""
+    sink = io.BytesIO()
+    writer = PartWriter(sink, INFO)
+    writer.write(rows_of(runs, partition=-1))
+    part = writer.close()
+    assert sink.getvalue() == data
+    return part
+
+
+def test_a_damaged_footer_is_found_before_arrow_sees_it(tmp_path: Path) -> None:
+    """Of some Arrow makes an end of the process."""
+    data, reader = written(rows_of(many(50), partition=-1))
+    part = part_of(data, many(50))
+    assert read_footer(io.BytesIO(data), part).row_groups == reader.footer.row_groups
+    start = len(data) - part.footer_bytes
+    assert int.from_bytes(data[-8:-4], "little") == part.footer_bytes - 8
+    for position in range(start, len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 1
+        with pytest.raises(DataCorruption, match=r"the footer of part-00000\.parquet is not the one"):
+            PartReader(io.BytesIO(damaged), part=part)
+    for length in (start - 1, start, len(data) - 1):
+        with pytest.raises(DataCorruption, match="is not the one that was written"):
+            read_footer(io.BytesIO(data[:length]), part)
+    path = tmp_path / part.name
+    path.write_bytes(data)
+    with PartReader(str(path), part=part) as from_file:
+        assert from_file.check().differences(part) == []
+
+
+def test_a_footer_that_says_something_else_than_the_manifest_is_refused() -> None:
+    data, _ = written(rows_of(many(50), partition=-1))
+    part = part_of(data, many(50))
+    with pytest.raises(DataCorruption, match="says of its rows 150, the manifest 151"):
+        read_footer(io.BytesIO(data), replace(part, rows=151))
+    with pytest.raises(DataCorruption, match="says of its last_entry_id 49, the manifest 50"):
+        read_footer(io.BytesIO(data), replace(part, last_entry_id=50, footer_bytes=0))
 
 
 def test_a_cut_object_is_corrupt() -> None:

@@ -51,6 +51,10 @@ class Part:
     raw_crc32c: int
     """CRC32-C of the raw entries of all rows, one after the other."""
     raw_bytes: int
+    footer_crc32c: int = 0
+    """Of the object's last `footer_bytes`, which are read before anything else of it, and never unchecked."""
+    footer_bytes: int = 0
+    """0: the CRC is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +139,8 @@ class Manifest:
                     "payload_bytes": part.payload_bytes,
                     "raw_crc32c": part.raw_crc32c,
                     "raw_bytes": part.raw_bytes,
+                    "footer_crc32c": part.footer_crc32c,
+                    "footer_bytes": part.footer_bytes,
                 }
                 for part in self.parts
             ],
@@ -197,6 +203,8 @@ def _part(value: Any) -> Part:
         payload_bytes=_number(value, "payload_bytes"),
         raw_crc32c=_number(value, "raw_crc32c", _UINT32_MAX),
         raw_bytes=_number(value, "raw_bytes"),
+        footer_crc32c=_number(value, "footer_crc32c", _UINT32_MAX),
+        footer_bytes=_number(value, "footer_bytes", _UINT32_MAX),
     )
 
 
@@ -219,6 +227,8 @@ def _check(manifest: Manifest) -> None:
                 f"{what} says that {part.name} has {part.entries} entries, from {part.first_entry_id} "
                 f"to {part.last_entry_id}"
             )
+        if part.footer_bytes > part.byte_length:
+            raise ManifestInvalid(f"{what} says that {part.name} has a footer longer than it is")
         if not part.raw_entries <= part.entries <= part.rows:
             raise ManifestInvalid(f"{what} says that {part.name} has {part.rows} rows of {part.entries}")
     if following != manifest.last_entry_id + 1:

@@ -6,9 +6,12 @@ part; a reader serves one thread at a time.
 
 from __future__ import annotations
 
+import io
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -102,20 +105,17 @@ class Checked:
 class PartReader:
     """Reads one part from `source`: a path, or an open binary file that can seek, which the caller closes."""
 
-    def __init__(self, source: Any, footer: Footer | None = None) -> None:
-        """Reads the footer unless it is given. Raises DataCorruption, UnsupportedFormat, the source's own."""
-        try:
+    def __init__(self, source: Any, footer: Footer | None = None, *, part: Part | None = None) -> None:
+        """Reads the footer unless it is given; against what the manifest says of it, where `part` is.
+
+        Raises DataCorruption, UnsupportedFormat, the source's own errors. Without `part`, only what has not
+        been damaged may be opened: Arrow does not survive every footer.
+        """
+        self.footer = read_footer(source, part) if footer is None else footer
+        with _arrow_errors("a part cannot be opened"):
             self._file = pq.ParquetFile(
-                source,
-                metadata=None if footer is None else footer.metadata,
-                pre_buffer=True,
-                page_checksum_verification=True,
+                source, metadata=self.footer.metadata, pre_buffer=True, page_checksum_verification=True
             )
-        except (pa.ArrowException, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # the source's own: Arrow's have no number
-            raise DataCorruption(f"a part that is no Parquet: {error}") from error
-        self.footer = _footer(self._file) if footer is None else footer
 
     def close(self) -> None:
         """Let the source go; one that was given as a path is closed."""
@@ -129,12 +129,8 @@ class PartReader:
 
     def read_table(self, row_groups: Iterable[int], columns: Sequence[str] = COLUMN_NAMES) -> Any:
         """A pyarrow.Table of these columns of these row groups, in order. Raises DataCorruption."""
-        try:
+        with _arrow_errors("rows of a part cannot be read"):
             return self._file.read_row_groups(list(row_groups), columns=list(columns), use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # the source's own: Arrow's have no number
-            raise DataCorruption(f"rows of a part cannot be read: {error}") from error
 
     def read_rows(
         self, row_groups: Iterable[int], columns: Sequence[str] = COLUMN_NAMES
@@ -165,13 +161,44 @@ class PartReader:
         return Checked(rows, entries, raw_entries, payload_crc, payload_bytes, raw_crc, raw_bytes)
 
 
-def read_footer(source: Any) -> Footer:
-    """The footer of a part (see PartReader), to be kept. Raises DataCorruption, UnsupportedFormat."""
-    return PartReader(source).footer
+def read_footer(source: Any, part: Part | None = None) -> Footer:
+    """The footer of a part, to be kept: see PartReader. Raises DataCorruption, UnsupportedFormat."""
+    if part is not None and part.footer_bytes:
+        source = io.BytesIO(_checked_footer(source, part))
+    with _arrow_errors("a part that is no Parquet"):
+        footer = _footer(pq.read_metadata(source))
+    if part is not None:
+        for name in ("first_entry_id", "last_entry_id", "rows", "entries", "raw_entries"):
+            told, expected = getattr(footer, name), getattr(part, name)
+            if told != expected:
+                raise DataCorruption(f"{part.name} says of its {name} {told}, the manifest {expected}")
+    return footer
 
 
-def _footer(file: Any) -> Footer:
-    metadata = file.metadata
+def _checked_footer(source: Any, part: Part) -> bytes:
+    """Raises DataCorruption."""
+    if isinstance(source, (str, Path)):
+        with open(source, "rb") as file:
+            return _checked_footer(file, part)
+    source.seek(part.byte_length - part.footer_bytes)
+    data: bytes = source.read(part.footer_bytes)
+    if len(data) != part.footer_bytes or crc32c(data) != part.footer_crc32c:
+        raise DataCorruption(f"the footer of {part.name} is not the one that was written")
+    return data
+
+
+@contextmanager
+def _arrow_errors(what: str) -> Iterator[None]:
+    """Arrow's errors as DataCorruption; those of the source, which have a number, as they are."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise DataCorruption(f"{what}: {error}") from error
+
+
+def _footer(metadata: Any) -> Footer:
     told = {key.decode(): value.decode() for key, value in (metadata.metadata or {}).items()}
     if layout.FILE_FORMAT not in told:
         raise DataCorruption("a Parquet object that is no part of a ledger: it does not say its format")

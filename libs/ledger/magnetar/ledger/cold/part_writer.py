@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from magnetar.common.wire.checksum import crc32c
 from magnetar.ledger.cold import layout
 from magnetar.ledger.cold.arrow_schema import ARROW_SCHEMA
 from magnetar.ledger.cold.columns import COLUMNS, ColumnType
@@ -144,7 +145,10 @@ class PartWriter:
         with self._sink:
             self._write_row_group()
             self._writer.add_key_value_metadata(told)
+            end = self._sink.note_end()
             self._writer.close()
+        # Parquet ends with the length of its footer (4), which counts neither itself nor the magic (4).
+        footer = end[-8 - int.from_bytes(end[-8:-4], "little") :]
         return Part(
             name=self._info.name,
             first_entry_id=self._first_entry_id,
@@ -158,6 +162,8 @@ class PartWriter:
             payload_bytes=self._payload_bytes,
             raw_crc32c=self._raw_crc,
             raw_bytes=self._raw_bytes,
+            footer_crc32c=crc32c(footer),
+            footer_bytes=len(footer),
         )
 
     def _keep(self, table: Any, start: int, stop: int) -> None:
@@ -215,6 +221,7 @@ class _Hashing:
     def __init__(self, sink: Sink) -> None:
         self._write: Callable[[bytes], Any] = sink.write
         self._wanted = False
+        self._end: bytearray | None = None
         self.sha256 = hashlib.sha256()
         self.byte_length = 0
         self.closed = False
@@ -231,8 +238,15 @@ class _Hashing:
         data = bytes(data)
         self._write(data)
         self.sha256.update(data)
+        if self._end is not None:
+            self._end += data
         self.byte_length += len(data)
         return len(data)
+
+    def note_end(self) -> bytearray:
+        """Gets what is written from here on as well."""
+        self._end = bytearray()
+        return self._end
 
     def flush(self) -> None:
         """What the caller's file has to be told, the caller tells it."""
