@@ -126,6 +126,8 @@ def test_no_module_is_left_that_nothing_imports() -> None:
         if named(path).startswith("tests/"):
             continue
         text = path.read_text(encoding="utf-8")
+        if '__name__ == "__main__"' in text and path in modules:
+            used.add(module_name(path))  # started with `python -m`
         used |= set(re.findall(r'import_module\("([\w.]+)"\)', text))
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
