@@ -31,7 +31,6 @@ TOLD_MAX: Final = 20
 """Differences of one object that are told one by one; all are counted."""
 
 _VALUE_CHARS: Final = 80
-_UNIT_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +115,29 @@ def compare_rows(reader: PartReader, entries: Entries, task: CompareTask, found:
         if group.first_entry_id != expected:
             found.differ(f"entry {group.first_entry_id} comes where {expected} is expected")
         expected = group.last_entry_id + 1
-        stored = _by_entry(reader.read_rows([group.number]))
-        for runs in _in_units(entries.read(group.first_entry_id, group.last_entry_id)):
-            live = rows_of(runs, partition=partition, exact=task.exact)
-            found.messages += live.rows
-            found.entries += live.entries
-            bodies = dict(_bodies(runs))
-            for entry_id, rows in _by_entry(live.columns).items():
-                _compare_entry(entry_id, stored.pop(entry_id, []), rows, bodies[entry_id], found)
-        for entry_id in stored:
-            found.differ(f"entry {entry_id} is in the object and not in the ledger")
+        runs = [run for some in entries.read(group.first_entry_id, group.last_entry_id) for run in some]
+        live = rows_of(runs, partition=partition, exact=task.exact)
+        found.messages += live.rows
+        found.entries += live.entries
+        columns = reader.read_rows([group.number])
+        if columns != live.columns:
+            _compare_entries(_by_entry(columns), _by_entry(live.columns), dict(_bodies(runs)), found)
     if expected != task.part.last_entry_id + 1:
         found.differ(
             f"the object ends with entry {expected - 1}, the manifest says {task.part.last_entry_id}"
         )
+
+
+def _compare_entries(
+    stored: dict[int, list[dict[str, Any]]],
+    live: dict[int, list[dict[str, Any]]],
+    bodies: dict[int, bytes],
+    found: Comparison,
+) -> None:
+    for entry_id, rows in live.items():
+        _compare_entry(entry_id, stored.pop(entry_id, []), rows, bodies[entry_id], found)
+    for entry_id in stored:
+        found.differ(f"entry {entry_id} is in the object and not in the ledger")
 
 
 def _compare_entry(
@@ -142,7 +150,7 @@ def _compare_entry(
     if stored == live:
         return
     if len(stored) == 1 and stored[0]["raw_reason"] is not None and stored[0]["raw_entry"] == body:
-        return  # Kept raw where it was offloaded, decoded here: a package more is installed.
+        return  # Kept raw where it was offloaded, and decoded by this release.
     if not stored:
         found.differ(f"entry {entry_id} is in the ledger and not in the object")
         return
@@ -174,21 +182,6 @@ def _bodies(runs: Iterable[Run]) -> Iterator[tuple[int, bytes]]:
     for run in runs:
         for number, entry in enumerate(run.entries):
             yield run.first_entry_id + number, entry
-
-
-def _in_units(read: Iterable[list[Run]]) -> Iterator[list[Run]]:
-    """A few MiB of entries at a time."""
-    pending: list[Run] = []
-    size = 0
-    for runs in read:
-        for run in runs:
-            pending.append(run)
-            size += run.byte_length
-            if size >= _UNIT_BYTES:
-                yield pending
-                pending, size = [], 0
-    if pending:
-        yield pending
 
 
 def _shown(value: Any) -> str:

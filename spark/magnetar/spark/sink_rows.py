@@ -60,10 +60,8 @@ class OutgoingRow:
     properties: Sequence[tuple[str, str]]
     null_value: bool
     encoded: bytes
-
-    @property
-    def byte_length(self) -> int:
-        return len(self.encoded) + len(self.payload)
+    byte_length: int
+    """Of `encoded` and the payload."""
 
 
 def check_columns(schema: StructType, default_topic: str) -> None:
@@ -144,11 +142,12 @@ class RowEncoder:
         # Spark gives the entries of a map in no certain order, and a row has to be the same each time.
         pairs = sorted((name, value or "") for name, value in properties) if properties else []
         row = OutgoingRow(
-            full, data, key, is_base64, order, deliver_at_ms or 0, event_time_ms or 0, pairs, is_null, b""
+            full, data, key, is_base64, order, deliver_at_ms or 0, event_time_ms or 0, pairs, is_null, b"", 0
         )
         if row.deliver_at_ms < 0 or row.event_time_ms < 0:
             raise BadRow("event_time and deliver_at cannot be before 1970")
         row.encoded = self._encoded(row)
+        row.byte_length = len(row.encoded) + len(data)
         return row
 
     def _encoded(self, row: OutgoingRow) -> bytes:
