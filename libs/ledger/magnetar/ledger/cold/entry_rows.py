@@ -121,12 +121,13 @@ class EntryRows:
         count: int,
     ) -> None:
         """`stored` is the metadata's bytes. Raises before any row is added."""
-        if run.flags & RUN_MARKER or metadata.HasField("marker_type"):
+        high = HIGH_TAGS in stored
+        if run.flags & RUN_MARKER or (high and metadata.HasField("marker_type")):
             raise _Raw("marker")
         if KEYS_TAG in stored and metadata.encryption_keys:
             raise _Raw("encrypted")
         payload = entry[offset:]
-        chunk = metadata.num_chunks_from_msg > 1
+        chunk = high and metadata.num_chunks_from_msg > 1
         compression: CompressionType.ValueType = NONE
         if COMPRESSION_TAG in stored:
             if unknown_compression(metadata):
