@@ -215,6 +215,13 @@ def test_a_message_too_large_to_go_over_the_wire_uncompressed_keeps_its_bytes_to
     assert rows.raw_entries == 0
 
 
+@pytest.mark.parametrize(("size", "kept"), [((1 << 20) - 200, False), (1 << 20, True)])
+def test_what_clients_surely_take_comes_back_uncompressed(size: int, kept: bool) -> None:
+    rows = rows_of([run([single(bytes(size), ZSTD)])], partition=-1)
+    assert (rows.columns["raw_entry"] != [None]) == kept
+    assert rows.columns["payload"] == [bytes(size)]
+
+
 def test_a_message_of_the_largest_size_that_is_not_compressed_is_not_kept_twice() -> None:
     found, _ = only(single(bytes(MESSAGE_BYTES_MAX + 100)))
     assert found["raw_entry"] is None

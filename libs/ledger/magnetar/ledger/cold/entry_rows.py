@@ -53,7 +53,7 @@ class EntryRows:
 
     __slots__ = (
         "_exact",
-        "_message_bytes_max",
+        "_rebuilt_bytes_max",
         "_partition",
         "byte_length",
         "entry_bytes",
@@ -65,10 +65,10 @@ class EntryRows:
         "rows",
     )
 
-    def __init__(self, partition: int, *, exact: bool, message_bytes_max: int) -> None:
+    def __init__(self, partition: int, *, exact: bool, rebuilt_bytes_max: int) -> None:
         self._partition = partition
         self._exact = exact
-        self._message_bytes_max = message_bytes_max
+        self._rebuilt_bytes_max = rebuilt_bytes_max
         self.rows: list[tuple[Any, ...]] = []
         """Values in the order of COLUMNS."""
         self.entry_starts: list[int] = []
@@ -142,7 +142,7 @@ class EntryRows:
                 stored = metadata.SerializeToString()
         verbatim = None
         length = ENTRY_HEADER_BYTES + len(stored) + len(payload)
-        if self._exact or length > max(self._message_bytes_max, len(entry)):
+        if self._exact or length > max(self._rebuilt_bytes_max, len(entry)):
             verbatim = entry
         envelope = encode_envelope(compression, run.flags, count, stored)
         if metadata.HasField("num_messages_in_batch") and not chunk:

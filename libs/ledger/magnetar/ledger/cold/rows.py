@@ -18,11 +18,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from magnetar.common.wire.checksum import crc32c
-from magnetar.common.wire.frame import MESSAGE_BYTES_MAX
 from magnetar.ledger.cold.columns import COLUMN_NAMES
 from magnetar.ledger.cold.entry_rows import EntryRows
 from magnetar.ledger.cold.rebuilding import runs_of as runs_of
 from magnetar.ledger.ledger_store import Run
+
+REBUILT_BYTES_MAX: Final = 1 << 20
+"""What every client surely takes: maxMessageSize is 5 MiB unless an operator says otherwise, and may have been
+more when the entry was published than when it is read."""
 
 PIECE_ROWS: Final = 50_000
 PIECE_BYTES: Final = 16 << 20
@@ -72,13 +75,13 @@ def rows_in_pieces(
     *,
     partition: int,
     exact: bool = False,
-    message_bytes_max: int = MESSAGE_BYTES_MAX,
+    rebuilt_bytes_max: int = REBUILT_BYTES_MAX,
 ) -> Iterator[Rows]:
     """`rows_of` in pieces of whole entries, so that memory is bounded whatever is inside of the entries.
 
     A piece ends with the entry with which it has PIECE_ROWS rows or PIECE_BYTES.
     """
-    maker = EntryRows(partition, exact=exact, message_bytes_max=message_bytes_max)
+    maker = EntryRows(partition, exact=exact, rebuilt_bytes_max=rebuilt_bytes_max)
     for run in runs:
         index = run.first_index
         for number, entry in enumerate(run.entries):
@@ -87,7 +90,7 @@ def rows_in_pieces(
             index += count
             if len(maker.rows) >= PIECE_ROWS or maker.byte_length >= PIECE_BYTES:
                 yield _rows(maker)
-                maker = EntryRows(partition, exact=exact, message_bytes_max=message_bytes_max)
+                maker = EntryRows(partition, exact=exact, rebuilt_bytes_max=rebuilt_bytes_max)
     if maker.rows:
         yield _rows(maker)
 
@@ -97,15 +100,15 @@ def rows_of(
     *,
     partition: int,
     exact: bool = False,
-    message_bytes_max: int = MESSAGE_BYTES_MAX,
+    rebuilt_bytes_max: int = REBUILT_BYTES_MAX,
 ) -> Rows:
     """The rows of runs of one ledger, which are in order; `partition` is -1 where the topic is none.
 
     `exact` keeps the bytes of every entry. An entry that would come back larger than it was, and than
-    `message_bytes_max`, keeps its bytes anyway. Holds all rows in memory, and a few hundred bytes of an entry
+    `rebuilt_bytes_max`, keeps its bytes anyway. Holds all rows in memory, and a few hundred bytes of an entry
     can be thousands of rows, or many MiB: see `rows_in_pieces`.
     """
-    maker = EntryRows(partition, exact=exact, message_bytes_max=message_bytes_max)
+    maker = EntryRows(partition, exact=exact, rebuilt_bytes_max=rebuilt_bytes_max)
     for run in runs:
         maker.add(run)
     return _rows(maker)
