@@ -21,15 +21,16 @@ from bench.cold import queries
 from bench.cold.server import offload, publish, running
 from bench.cold.text import texts
 from bench.progress import Steps
-from bench.table import markdown
+from bench.table import into_page, lines, markdown
 from bench.target import RESULTS, new_topic, report
-from tests.integration.harness import temporary_directory
+from tests.integration.harness import ROOT, temporary_directory
 from tests.spark.servers import SparkServer
 
 PIECE_BYTES: Final = 1_024
 GIGABYTES: Final = (0.2, 2.0)
 QUICK_GIGABYTES: Final = (0.01, 0.04)
 TABLE: Final = RESULTS / "offload.md"
+PAGE: Final = ROOT / "docs" / "spark.md"
 
 
 def measure(gigabytes: float, cores: int, server: SparkServer, directory: Path) -> dict[str, float]:
@@ -104,6 +105,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help=f"sizes of {QUICK_GIGABYTES}")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="for Spark (default: all)")
     parser.add_argument("--table", type=Path, default=TABLE, help="where a Markdown table of it is written")
+    parser.add_argument("--docs", action="store_true", help=f"put the table into {PAGE.name} as well")
     options = parser.parse_args(argv)
     small, large = options.gigabytes or (QUICK_GIGABYTES if options.quick else GIGABYTES)
     load = os.getloadavg()[0]
@@ -118,11 +120,11 @@ def main(argv: Sequence[str] | None = None) -> None:
                 columns.append(measure(gigabytes, cores, server, directory))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    write(options.table, wanted, columns, growth(columns[0], columns[1]), load)
+    write(options, wanted, columns, growth(columns[0], columns[1]), load)
 
 
 def write(
-    table: Path,
+    options: argparse.Namespace,
     wanted: Sequence[tuple[float, int]],
     columns: Sequence[dict[str, float]],
     more: dict[str, float],
@@ -134,14 +136,19 @@ def write(
     ]
     rows: list[list[Any]] = [[name, *(column[name] for column in columns)] for name in columns[0]]
     rows += [[name, "", value, *([""] * (len(columns) - 2))] for name, value in more.items()]
-    markdown(table, headings, rows)
+    table = lines(headings, rows)
+    markdown(options.table, table)
+    if options.docs:
+        when = time.strftime("%Y-%m-%d", time.gmtime())
+        how = f"On {when}, {os.cpu_count()} cores, with a load of {load:.1f} of other things before it:"
+        into_page(PAGE, "costs", [how, "", *table])
     flat = {
         f"{heading}: {name}": column[name]
         for heading, column in zip(headings[1:], columns, strict=True)
         for name in column
     }
     report("offload", {"load before": load, **flat, **more})
-    print(f"as a table: {table}")
+    print(f"as a table: {options.table}")
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from bench.cold import queries
 from bench.cold.server import offload, peak_memory, publish, running, wait_until_it_left
 from bench.cold.text import texts
 from bench.progress import Steps
-from bench.table import markdown
+from bench.table import into_page, lines, markdown
 from bench.target import RESULTS, report
-from tests.integration.harness import temporary_directory
+from tests.integration.harness import ROOT, temporary_directory
 from tests.spark.servers import SparkServer, close_ledgers, pulsar_client
 
 MESSAGES: Final = 5_000_000
@@ -34,6 +34,7 @@ QUICK_MESSAGES: Final = 50_000
 TOPIC: Final = "persistent://public/default/lines-of-installed-packages"
 RECEIVE_MS_MAX: Final = 60_000
 TABLE: Final = RESULTS / "spark-proof.md"
+PAGE: Final = ROOT / "docs" / "spark.md"
 
 
 class Different(AssertionError):
@@ -145,6 +146,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="for Spark (default: all)")
     parser.add_argument("--ledger-megabytes", type=int, default=64, help="of each ledger (default 64)")
     parser.add_argument("--table", type=Path, default=TABLE, help="where a Markdown table of it is written")
+    parser.add_argument("--docs", action="store_true", help=f"put the table into {PAGE.name} as well")
     options = parser.parse_args(argv)
     if options.messages is None:
         options.messages = QUICK_MESSAGES if options.quick else MESSAGES
@@ -156,7 +158,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     figures = prove(options)
     report("spark-proof", {"load before": load, **figures})
-    markdown(options.table, ["figure", "value"], [[name, value] for name, value in figures.items()])
+    table = lines(["figure", "value"], [[name, value] for name, value in figures.items()])
+    markdown(options.table, table)
+    if options.docs:
+        when = time.strftime("%Y-%m-%d", time.gmtime())
+        how = f"On {when}, {os.cpu_count()} cores, with a load of {load:.1f} of other things before it:"
+        into_page(PAGE, "proof", [how, "", *table])
     print("same answers from both engines, every message byte for byte as it was published")
     print(f"as a table: {options.table}")
 

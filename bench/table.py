@@ -21,7 +21,20 @@ def lines(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str
     return [f"| {' | '.join(map(shown, row))} |" for row in (headings, rule, *rows)]
 
 
-def markdown(path: Path, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write the table to a file."""
+def markdown(path: Path, table: Sequence[str]) -> None:
+    """Write a table to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines(headings, rows)) + "\n", encoding="utf-8")
+    path.write_text("\n".join(table) + "\n", encoding="utf-8")
+
+
+def into_page(page: Path, part: str, text: Sequence[str]) -> None:
+    """Put lines between the marks of a part of a page, in the place of what was there.
+
+    Raises ValueError when the page has no such marks.
+    """
+    begin, end = f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
+    before, found, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, also_found, after = rest.partition(end)
+    if not (found and also_found):
+        raise ValueError(f"{page} has no part between {begin} and {end}")
+    page.write_text("\n".join([before + begin, *text, end + after]), encoding="utf-8")

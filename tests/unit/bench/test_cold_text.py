@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.cold.text import files, texts
-from bench.table import lines
+from bench.table import into_page, lines
 
 
 @pytest.fixture
@@ -65,3 +65,13 @@ def test_a_table_of_figures_has_about_three_digits_of_each() -> None:
         "| c | 1.23 |",
         "| d | 5,000,000 |",
     ]
+
+
+def test_a_table_goes_between_the_marks_of_a_page_and_nothing_else_changes(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- costs: begin -->\nold\n<!-- costs: end -->\nb\n")
+    for _ in range(2):
+        into_page(page, "costs", ["| new |"])
+        assert page.read_text() == "a\n<!-- costs: begin -->\n| new |\n<!-- costs: end -->\nb\n"
+    with pytest.raises(ValueError, match="proof"):
+        into_page(page, "proof", [])
