@@ -53,8 +53,8 @@ class EntryRows:
 
     __slots__ = (
         "_exact",
-        "_rebuilt_bytes_max",
         "_partition",
+        "_rebuilt_bytes_max",
         "byte_length",
         "entry_bytes",
         "entry_starts",

@@ -4,7 +4,7 @@
 
 What comes back has the same entry ids, batches, metadata, payloads, publish times, indexes, counts and flags.
 Bytes are the same too, but for entries whose payload was compressed: these come back uncompressed. Where that
-would be too large for a frame, and with `exact`, rows keep the entry's own bytes beside the messages.
+would be more than REBUILT_BYTES_MAX, and with `exact`, rows keep the entry's own bytes beside the messages.
 
 An entry that is no messages (encrypted, damaged, a marker, compressed by what nobody knows) is one raw row
 with its bytes and the reason. Nothing that a client can have sent raises.
@@ -24,8 +24,8 @@ from magnetar.ledger.cold.rebuilding import runs_of as runs_of
 from magnetar.ledger.ledger_store import Run
 
 REBUILT_BYTES_MAX: Final = 1 << 20
-"""What every client surely takes: maxMessageSize is 5 MiB unless an operator says otherwise, and may have been
-more when the entry was published than when it is read."""
+"""What every client surely takes: maxMessageSize is 5 MiB unless an operator says otherwise, and may have
+been more when the entry was published than it is when it is read."""
 
 PIECE_ROWS: Final = 50_000
 PIECE_BYTES: Final = 16 << 20
