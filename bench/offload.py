@@ -136,12 +136,11 @@ def write(
     ]
     rows: list[list[Any]] = [[name, *(column[name] for column in columns)] for name in columns[0]]
     rows += [[name, "", value, *([""] * (len(columns) - 2))] for name, value in more.items()]
-    table = lines(headings, rows)
-    markdown(options.table, table)
+    markdown(options.table, headings, rows)
     if options.docs:
         when = time.strftime("%Y-%m-%d", time.gmtime())
         how = f"On {when}, {os.cpu_count()} cores, with a load of {load:.1f} of other things before it:"
-        into_page(PAGE, "costs", [how, "", *table])
+        into_page(PAGE, "costs", [how, "", *lines(headings, rows)])
     flat = {
         f"{heading}: {name}": column[name]
         for heading, column in zip(headings[1:], columns, strict=True)

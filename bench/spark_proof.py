@@ -158,12 +158,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     figures = prove(options)
     report("spark-proof", {"load before": load, **figures})
-    table = lines(["figure", "value"], [[name, value] for name, value in figures.items()])
-    markdown(options.table, table)
+    headings, rows = ["figure", "value"], [[name, value] for name, value in figures.items()]
+    markdown(options.table, headings, rows)
     if options.docs:
         when = time.strftime("%Y-%m-%d", time.gmtime())
         how = f"On {when}, {os.cpu_count()} cores, with a load of {load:.1f} of other things before it:"
-        into_page(PAGE, "proof", [how, "", *table])
+        into_page(PAGE, "proof", [how, "", *lines(headings, rows)])
     print("same answers from both engines, every message byte for byte as it was published")
     print(f"as a table: {options.table}")
 

@@ -21,10 +21,10 @@ def lines(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str
     return [f"| {' | '.join(map(shown, row))} |" for row in (headings, rule, *rows)]
 
 
-def markdown(path: Path, table: Sequence[str]) -> None:
-    """Write a table to a file."""
+def markdown(path: Path, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write the table to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(table) + "\n", encoding="utf-8")
+    path.write_text("\n".join(lines(headings, rows)) + "\n", encoding="utf-8")
 
 
 def into_page(page: Path, part: str, text: Sequence[str]) -> None:
