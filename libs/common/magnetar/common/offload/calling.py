@@ -50,6 +50,8 @@ class Deletions:
 
     deletions: list[Deletion]
     more: bool
+    instance_id: bytes = b""
+    """Of the cluster, which the markers of its locations name."""
 
 
 def options() -> ChannelOptions:

@@ -227,7 +227,7 @@ class OffloadChannel:
     def deletions(self, location: str = "") -> Deletions:
         """Objects that are to be deleted, at one location or anywhere; ask again when there are more."""
         found = self._call(DELETIONS, DeletionsRequest(location=location))
-        return Deletions(list(found.deletions), found.more)
+        return Deletions(list(found.deletions), found.more, found.instance_id)
 
     def deleted(self, intent_id: str) -> None:
         """The objects of a deletion are gone."""

@@ -64,6 +64,7 @@ class Ledger(_message.Message):
     MAX_PUBLISH_TIME_MS_FIELD_NUMBER: _builtins.int
     OFFLOAD_FIELD_NUMBER: _builtins.int
     BOOKIES_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """full name"""
     creation_id: _builtins.int
@@ -80,6 +81,10 @@ class Ledger(_message.Message):
     """0: open"""
     max_publish_time_ms: _builtins.int
     """0: not known"""
+    instance_id: _builtins.bytes
+    """Set in the answer to Begin: whose objects these are, as the marker of their location has to say
+    (magnetar.ledger.cold.marker).
+    """
     @_builtins.property
     def offload(self) -> Global___OffloadState:
         """not set: nobody wants it offloaded"""
@@ -104,10 +109,11 @@ class Ledger(_message.Message):
         max_publish_time_ms: _builtins.int = ...,
         offload: Global___OffloadState | None = ...,
         bookies: Global___Bookies | None = ...,
+        instance_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bookies", b"bookies", "offload", b"offload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookies", b"bookies", "byte_length", b"byte_length", "closed_ms", b"closed_ms", "creation_id", b"creation_id", "entries", b"entries", "first_index", b"first_index", "last_entry_id", b"last_entry_id", "ledger_id", b"ledger_id", "ledger_key", b"ledger_key", "max_publish_time_ms", b"max_publish_time_ms", "offload", b"offload", "opened_ms", b"opened_ms", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookies", b"bookies", "byte_length", b"byte_length", "closed_ms", b"closed_ms", "creation_id", b"creation_id", "entries", b"entries", "first_index", b"first_index", "instance_id", b"instance_id", "last_entry_id", b"last_entry_id", "ledger_id", b"ledger_id", "ledger_key", b"ledger_key", "max_publish_time_ms", b"max_publish_time_ms", "offload", b"offload", "opened_ms", b"opened_ms", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -683,10 +689,13 @@ class AttemptsResponse(_message.Message):
     PATHS_FIELD_NUMBER: _builtins.int
     COMPLETE_FIELD_NUMBER: _builtins.int
     NEXT_AFTER_TOPIC_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
     complete: _builtins.bool
     """Whether the broker could tell of every topic; otherwise nothing may be swept."""
     next_after_topic: _builtins.str
     """set: ask again with it for what follows"""
+    instance_id: _builtins.bytes
+    """of the cluster: only a location whose marker names it may be swept"""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """below the location, of attempts that run or are complete"""
@@ -697,10 +706,11 @@ class AttemptsResponse(_message.Message):
         paths: _abc.Iterable[_builtins.str] | None = ...,
         complete: _builtins.bool = ...,
         next_after_topic: _builtins.str = ...,
+        instance_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "next_after_topic", b"next_after_topic", "paths", b"paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "instance_id", b"instance_id", "next_after_topic", b"next_after_topic", "paths", b"paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

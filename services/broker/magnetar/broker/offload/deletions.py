@@ -11,6 +11,7 @@ from magnetar.common.errors import (
     UnsupportedFormat,
     VersionMismatch,
 )
+from magnetar.common.metadata.instance import read_instance_id
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import Intent, decode
@@ -28,7 +29,7 @@ async def object_deletions(
 ) -> DeletionsResponse:
     """Recorded deletions of objects, at one location or ("") anywhere. Raises MetadataError."""
     location = location.rstrip("/")
-    response = DeletionsResponse()
+    response = DeletionsResponse(instance_id=await read_instance_id(metadata, keys))
     for item in (await metadata.children(keys.intents_prefix)).items:
         try:
             intent = decode(Intent, item.value)

@@ -26,6 +26,7 @@ from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.errors import ConfigError, MagnetarError
+from magnetar.common.metadata.instance import read_instance_id
 from magnetar.common.metadata.values import TopicLedger
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
@@ -153,6 +154,7 @@ class OffloadWork:
             stale_after_ms=self._stale_after_ms(),
         )
         message, ledger = await self._step(topic, request.creation_id, request.ledger_id, step)
+        message.instance_id = await read_instance_id(self._metadata, self._keys)
         await self._bookies.fill([(message, ledger)])
         log.debug("offload begun", topic=topic.full, ledger=request.ledger_id, attempt=request.attempt.hex())
         return BeginResponse(ledger=message)
