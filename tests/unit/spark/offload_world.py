@@ -43,6 +43,11 @@ TOPIC = TopicName.parse("persistent://public/default/races")
 STALE_AFTER_MS = 60_000
 HANDED_OVER_S_MAX = 30.0
 
+BURST_CHANCE = 0.03
+"""At a step, that one actor gets far while all the others stand still."""
+OUTAGE_CHANCE = 0.01
+"""At a step in a world with trouble, that brokers are away for a while."""
+
 
 class Killed(BaseException):
     """This actor does nothing any more."""
@@ -105,8 +110,13 @@ class Turns:
 
     def run(self, kill_chance: float) -> None:
         """Until every actor has ended."""
+        favorite, turns = None, 0
         while waiting := [each for each in self._actors if not each.done]:
-            actor = self._rng.choice(waiting)
+            if turns <= 0 and self._rng.random() < BURST_CHANCE:
+                favorite, turns = self._rng.choice(waiting), self._rng.randrange(300)
+            turns -= 1
+            stays = turns > 0 and favorite in waiting
+            actor = favorite if stays and favorite is not None else self._rng.choice(waiting)
             if self._rng.random() < kill_chance:
                 actor.killed = True
             actor.go.release()
@@ -125,9 +135,15 @@ class World:
     def __init__(self, seed: int, ledgers: int, trouble: float) -> None:
         self.rng = random.Random(seed)
         self.trouble = trouble
+        self.store_behind_ms = self.rng.choice((0, 5_000, 120_000))
+        """The store's clock is not ours."""
+        self.away_until_ms = 0
+        self.answers_lost = False
+        """While brokers are away: they hear what they are asked, and nobody hears them."""
         self.now_ms = 1_700_000_000_000
         self.turns = Turns(self.rng, self.check)
         self.ledgers: dict[int, TopicLedger] = {}
+        self.ledgers_ever = ledgers
         self.bookies: set[int] = set(range(ledgers))
         """Ledgers that bookies still have."""
         self.deletions: dict[str, str] = {}
@@ -148,6 +164,9 @@ class World:
         self.turns.step()
         jump = self.rng.choice((STALE_AFTER_MS, 2 * STALE_AFTER_MS)) if self.rng.random() < 0.01 else 0
         self.now_ms += self.rng.randrange(200) + jump
+        if self.trouble and self.now_ms > self.away_until_ms and self.rng.random() < OUTAGE_CHANCE:
+            self.away_until_ms = self.now_ms + self.rng.randrange(20_000)
+            self.answers_lost = self.rng.random() < 0.5
 
     def lost(self) -> bool:
         return self.rng.random() < self.trouble
@@ -284,24 +303,29 @@ class WorldService:
         self._exchange(lambda: self.world.deletions.pop(intent_id, None))
 
     def attempts(self, location: str) -> Attempts:
-        def ask() -> Attempts:
-            states = (Offload.RUNNING, Offload.COMPLETE)
-            values = self.world.ledgers.values()
-            paths = [value.offload.path for value in values if value.offload.state in states]
-            return Attempts(paths, complete=True)
+        """A ledger at a time, as brokers look at topic after topic."""
+        paths = []
+        for ledger_id in range(self.world.ledgers_ever):
 
-        return self._exchange(ask)
+            def look(ledger_id: int = ledger_id) -> str:
+                value = self.world.ledgers.get(ledger_id)
+                named = value is not None and value.offload.state in (Offload.RUNNING, Offload.COMPLETE)
+                return value.offload.path if value is not None and named else ""
+
+            paths.append(self._exchange(look))
+        return Attempts([path for path in paths if path], complete=True)
 
     def _exchange(self, act: Callable[[], T]) -> T:
         """A call: the request may be lost, or the answer."""
         world = self.world
         world.step()
-        if world.lost():
+        away = world.now_ms < world.away_until_ms
+        if world.lost() or (away and not world.answers_lost):
             raise OffloadTimedOut("the request was lost")
         found = act()
         world.check()
         world.step()
-        if world.lost():
+        if world.lost() or (away and world.answers_lost):
             raise OffloadTimedOut("the answer was lost")
         return found
 
@@ -314,7 +338,7 @@ class WorldStore:
 
     def put_bytes(self, path: str, data: bytes) -> None:
         self._trouble()
-        self.world.objects[path] = (data, self.world.now_ms)
+        self.world.objects[path] = (data, self.world.now_ms - self.world.store_behind_ms)
         self._trouble()
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:

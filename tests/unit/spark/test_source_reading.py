@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from magnetar.common.errors import EntryUnreadable, NoSuchEntry, NoSuchLedger
+from magnetar.common.errors import EntryUnreadable, NoSuchEntry, NoSuchLedger, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.offload.calling import Described
 from magnetar.common.offload.offload_pb2 import COMPLETE, Ledger
 from magnetar.common.wire.frame import encode_entry
 from magnetar.common.wire.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
@@ -26,7 +27,7 @@ from magnetar.spark.message_ids import BEGINNING, END, MessageAt
 from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress
 from magnetar.spark.probing import ColdProbe, Probed, entry_of_index
 from magnetar.spark.pushed_filters import PushedFilters
-from magnetar.spark.range_reading import MessagesLost, ReadContext, read_back, read_range, run_table
+from magnetar.spark.range_reading import MessagesLost, ReadContext, read_back, read_range, run_tables
 from magnetar.spark.reading_plan import (
     ColdLedger,
     EarlierEntries,
@@ -90,10 +91,12 @@ class World:
             closed_ms=1,
         )
         self.asked = 0
+        self.opened: list[str] = []
 
     @contextmanager
     def open_entries(self, source: LedgerSource) -> Iterator[World]:
         assert source.ledger_id == 5
+        self.opened.append(source.service.address)
         yield self
 
     def read(self, first: int, last: int) -> Iterator[list[Run]]:
@@ -103,9 +106,10 @@ class World:
                 raise error
             yield [run_at(entry_id)]
 
-    def find_ledger(self, service: ServiceAddress, topic: str, ledger_id: int) -> Ledger | None:
+    def describe(self, service: ServiceAddress, topic: str) -> Described:
         self.asked += 1
-        return self.described
+        ledgers = [] if self.described is None else [self.described]
+        return Described(topic, 1, ledgers, "127.0.0.1:2", "", b"")
 
     def offload(self, parts: int = 2, attempt: bytes = b"a" * 16) -> ColdLedger:
         """Write the ledger's objects, and say so where it is described."""
@@ -161,7 +165,8 @@ class _Sink:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made = World((tmp_path / "cold").as_uri())
     monkeypatch.setattr(range_reading, "open_entries", made.open_entries)
-    monkeypatch.setattr(range_reading, "find_ledger", made.find_ledger)
+    monkeypatch.setattr(range_reading, "describe_topic", made.describe)
+    monkeypatch.setattr(range_reading, "PAUSE_S", 0.0)
     monkeypatch.setattr(range_reading, "UNIT_BYTES", 1_000)
     return made
 
@@ -208,6 +213,20 @@ def test_objects_that_are_gone_are_no_loss_while_bookies_have_the_ledger(world: 
     assert entry_ids(CONTEXT, each) == list(range(120, 181))
 
 
+def test_an_object_with_a_damaged_footer_is_not_given_to_arrow(world: World) -> None:
+    cold = world.offload()
+    (each,) = cold_ranges(cold, read_manifest(cold), 120, 180, 1 << 40)
+    path = f"{cold.path}/{part_name(1)}"
+    store = open_store(world.location)
+    data = bytearray(store.read(path))
+    data[-40] ^= 0xFF
+    store.put_bytes(path, bytes(data))
+    assert entry_ids(CONTEXT, each) == list(range(120, 181))
+    world.fail = lambda entry_id: NoSuchLedger("left")
+    with pytest.raises(MessagesLost, match="footer"):
+        entry_ids(CONTEXT, each)
+
+
 def test_objects_that_were_written_anew_are_found(world: World) -> None:
     old = world.offload()
     (each,) = cold_ranges(old, read_manifest(old), 120, 180, 1 << 40)
@@ -216,6 +235,29 @@ def test_objects_that_were_written_anew_are_found(world: World) -> None:
     world.offload(parts=3, attempt=b"b" * 16)
     world.fail = lambda entry_id: NoSuchLedger("left")
     assert entry_ids(CONTEXT, each) == list(range(120, 181))
+
+
+def test_an_open_ledger_whose_topic_moves_is_gone_on_with_at_its_new_owner(world: World) -> None:
+    assert world.described is not None
+    world.described.closed_ms = 0
+    failed: list[int] = []
+
+    def fail(entry_id: int) -> Exception | None:
+        if entry_id == 60 and not failed:
+            failed.append(entry_id)
+            return ServiceNotReady("the topic moves")
+        return None
+
+    world.fail = fail
+    assert entry_ids(CONTEXT, hot(20, 180)) == list(range(20, 181))
+    assert world.opened == [SERVICE.address, "127.0.0.1:2"]
+
+
+def test_what_stays_away_is_an_error_that_a_task_may_be_tried_again_for(world: World) -> None:
+    world.fail = lambda entry_id: ServiceNotReady("away")
+    with pytest.raises(ServiceNotReady):
+        entry_ids(CONTEXT, hot(20, 180))
+    assert len(world.opened) == range_reading.PLACES_MAX
 
 
 def test_what_is_nowhere_is_an_error_or_left_out_where_that_is_to_be_borne(world: World) -> None:
@@ -302,7 +344,8 @@ def test_rows_of_a_frame_lie_between_its_bounds(
     schema = frame_schema(chosen(("topic", "entry_id", "batch_index", "payload"), value=False), None)
     work = TopicRange(TOPIC, -1, start, end, (hot(0, 2),))
     maker = FrameBatches(schema, work, CONTEXT, decoder=None, join_bytes_max=1_000)
-    table = run_table([run_at(entry) for entry in range(3)], -1, COLUMNS)
+    ((table, last),) = run_tables([run_at(entry) for entry in range(3)], -1, COLUMNS)
+    assert last == 2
     rows: list[dict[str, Any]] = [row for batch in maker.batches(table) for row in batch.to_pylist()]
     assert [(row["entry_id"], row["batch_index"]) for row in rows] == expected
     assert [row["payload"] for row in rows] == [b"%d.%d" % place for place in expected]
