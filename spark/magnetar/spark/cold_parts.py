@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
 
@@ -48,6 +49,14 @@ def read_manifests(ledgers: Sequence[ColdLedger]) -> list[Manifest | Exception]:
         return list(pool.map(read, ledgers))
 
 
+@contextmanager
+def open_part(cold: ColdPart) -> Iterator[PartReader]:
+    """Reads an object, its footer checked before Arrow sees it. Raises ObjectStoreError, DataCorruption."""
+    store = store_at(cold.location)
+    with store.open(cold.path, cold.part.byte_length) as file, PartReader(file, part=cold.part) as reader:
+        yield reader
+
+
 def read_part(
     part: ColdPart,
     first: int,
@@ -63,7 +72,7 @@ def read_part(
     A table may have more rows than were asked for. `may_match` is asked of each row group's metadata
     (pyarrow.parquet.RowGroupMetaData). Raises ObjectStoreError, DataCorruption.
     """
-    with store_at(part.location).open(part.path, part.byte_length) as file, PartReader(file) as reader:
+    with open_part(part) as reader:
         footer = reader.footer
         numbers = footer.row_groups_for(first, last)
         for number in reversed(numbers) if newest_first else numbers:

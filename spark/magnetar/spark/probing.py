@@ -15,10 +15,9 @@ from magnetar.common.errors import MagnetarError, NoSuchEntry
 from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.ledger.cold.entry_envelope import decode_envelope
 from magnetar.ledger.cold.layout import Manifest
-from magnetar.ledger.cold.part_reader import PartReader
-from magnetar.spark.cold_parts import read_manifest, store_at
+from magnetar.spark.cold_parts import open_part, read_manifest
 from magnetar.spark.offload.entries import Entries, open_entries
-from magnetar.spark.reading_plan import ColdLedger, TopicLedgers, cold_ledger
+from magnetar.spark.reading_plan import ColdLedger, ColdPart, TopicLedgers, cold_ledger
 
 PROBES_MAX = 64
 """Of one search: halving alone needs no more."""
@@ -89,11 +88,8 @@ class ColdProbe:
             part = self._manifest.parts[self._manifest.part_of(entry_id)]
         except IndexError as error:
             raise NoSuchEntry(str(error)) from None
-        store = store_at(self._cold.location)
-        with (
-            store.open(f"{self._cold.path}/{part.name}", part.byte_length) as file,
-            PartReader(file) as reader,
-        ):
+        where = ColdPart(self._cold.location, f"{self._cold.path}/{part.name}", part)
+        with open_part(where) as reader:
             number = reader.footer.row_group_of(entry_id)
             table = reader.read_table([number], ("entry_id", "message_index", "entry_metadata"))
         return dict(_first_rows(table))

@@ -7,29 +7,23 @@ the entry where it stopped.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from magnetar.common.errors import (
-    DataCorruption,
-    EntryUnreadable,
-    MagnetarError,
-    NoSuchEntry,
-    NoSuchLedger,
-    TopicNotFound,
-)
+from magnetar.common.errors import DataCorruption, EntryUnreadable, MagnetarError, TopicNotFound
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.offload.calling import Described
+from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.ledger.cold.arrow_schema import ARROW_SCHEMA
-from magnetar.ledger.cold.objects import ObjectStoreError
-from magnetar.ledger.cold.rows import rows_of
+from magnetar.ledger.cold.rows import rows_in_pieces
 from magnetar.ledger.ledger_store import Run
 from magnetar.spark.cold_parts import read_manifest, read_part
 from magnetar.spark.offload.entries import UNIT_BYTES, open_entries
-from magnetar.spark.offload.service import find_ledger
 from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress
 from magnetar.spark.reading_plan import (
     NO_TIMES,
@@ -43,6 +37,9 @@ from magnetar.spark.reading_plan import (
 
 log = get_logger(__name__)
 
+PAUSE_S: Final = 0.5
+"""Before a place is asked for again that may come back."""
+
 PLACES_MAX: Final = 4
 """How often a ledger is looked for anew while one range is read."""
 
@@ -52,8 +49,7 @@ WINDOW_ENTRIES: Final = 8
 _WHOLE: Final = 1 << 62
 """As a size: do not cut."""
 
-GONE: Final = (NoSuchLedger, NoSuchEntry, ObjectStoreError, DataCorruption, TopicNotFound)
-"""What may mean that a ledger is elsewhere by now."""
+_HOT: Final = "bookies"
 
 
 class MessagesLost(DataCorruption):
@@ -73,11 +69,16 @@ class ReadContext:
     """Of a row group's metadata: whether it can have rows that are wanted."""
 
 
-def run_table(runs: Sequence[Run], partition: int, columns: Sequence[str]) -> Any:
-    """Entries of one ledger as a pyarrow.Table of these columns."""
-    values = rows_of(runs, partition=partition).columns
+def run_tables(runs: Iterable[Run], partition: int, columns: Sequence[str]) -> Iterator[tuple[Any, int]]:
+    """Entries of one ledger as pyarrow.Tables of these columns, each with its last entry.
+
+    In pieces, as a small entry can be many rows.
+    """
     schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
-    return pa.table([pa.array(values[field.name], type=field.type) for field in schema], schema=schema)
+    for rows in rows_in_pieces(runs, partition=partition):
+        values = rows.columns
+        arrays = [pa.array(values[field.name], type=field.type) for field in schema]
+        yield pa.table(arrays, schema=schema), rows.last_entry_id
 
 
 def read_range(context: ReadContext, topic: str, partition: int, each: EntryRange) -> Iterator[Any]:
@@ -86,9 +87,10 @@ def read_range(context: ReadContext, topic: str, partition: int, each: EntryRang
     Raises MessagesLost, and what is retriable as it is.
     """
     at = each.first_entry_id
+    search = _Search(context, topic, each)
     places = [each]
-    tries = 0
     while True:
+        place = each
         try:
             for place in places:
                 for table, last in _tables(context, partition, place, at):
@@ -100,17 +102,12 @@ def read_range(context: ReadContext, topic: str, partition: int, each: EntryRang
             at = _skip(context, topic, each, at, error)
             if at > each.last_entry_id:
                 return
-            continue
-        except GONE as error:
-            tries += 1
-            if getattr(error, "retriable", False):
-                raise
-            failure = error
-        moved = None if tries >= PLACES_MAX else _where_now(context, topic, places, at, each, failure)
-        if moved is None:
-            _lost(context, topic, each, at, failure)
-            return
-        places = moved
+        except MagnetarError as error:
+            moved = search.after(place, at, error)
+            if moved is None:
+                _lost(context, topic, each, at, search.reasons)
+                return
+            places = moved
 
 
 def _tables(context: ReadContext, partition: int, place: EntryRange, at: int) -> Iterator[tuple[Any, int]]:
@@ -128,7 +125,7 @@ def _tables(context: ReadContext, partition: int, place: EntryRange, at: int) ->
     assert place.source is not None, "a range has a place"
     with open_entries(place.source) as entries:
         for runs in _grouped(entries.read(first, last)):
-            yield run_table(runs, partition, context.columns), runs[-1].last_entry_id
+            yield from run_tables(runs, partition, context.columns)
 
 
 def _grouped(read: Iterable[list[Run]]) -> Iterator[list[Run]]:
@@ -168,46 +165,83 @@ def _skip(context: ReadContext, topic: str, each: EntryRange, at: int, error: Ma
     return at + 1
 
 
-def _lost(context: ReadContext, topic: str, each: EntryRange, at: int, error: MagnetarError) -> None:
+def _lost(context: ReadContext, topic: str, each: EntryRange, at: int, reasons: Sequence[str]) -> None:
+    why = "; ".join(reasons)
     if context.fail_on_data_loss:
         raise MessagesLost(
-            f"{topic}, ledger {each.ledger_id}, entries {at} to {each.last_entry_id} cannot be read: "
-            f"{error}; set failOnDataLoss to false to go on without them"
-        ) from error
-    log.warning(
-        "entries left out",
-        topic=topic,
-        ledger=each.ledger_id,
-        first=at,
-        last=each.last_entry_id,
-        error=str(error),
-    )
+            f"{topic}, ledger {each.ledger_id}, entries {at} to {each.last_entry_id} cannot be read: {why}; "
+            "set failOnDataLoss to false to go on without them"
+        )
+    last = each.last_entry_id
+    log.warning("entries left out", topic=topic, ledger=each.ledger_id, first=at, last=last, reason=why)
 
 
-def _where_now(
-    context: ReadContext, topic: str, tried: list[EntryRange], at: int, each: EntryRange, why: MagnetarError
-) -> list[EntryRange] | None:
-    """Where the entries from `at` on are now; None when nobody knows a place that was not tried."""
-    try:
-        ledger = find_ledger(context.service, topic, each.ledger_id)
-    except TopicNotFound:
-        return None
-    if ledger is None or ledger.last_entry_id < each.last_entry_id:
-        return None
-    log.warning("ledger looked for anew", topic=topic, ledger=each.ledger_id, entry=at, error=str(why))
-    known = {place.part.path.rpartition("/")[0] for place in tried if place.part is not None}
-    cold = cold_ledger(ledger)
-    if cold is not None and cold.path not in known:
-        return list(cold_ranges(cold, read_manifest(cold), at, each.last_entry_id, _WHOLE))
-    if ledger.offload.left_bookies_ms or all(place.source is not None for place in tried):
-        return None
-    source = hot_source(context.service, topic, ledger)
-    return [EntryRange(each.ledger_id, at, each.last_entry_id, source=source)]
+class _Search:
+    """Where a range is when it is not where it was."""
+
+    def __init__(self, context: ReadContext, topic: str, each: EntryRange) -> None:
+        self.reasons: list[str] = []
+        """Why the places could not be read that were tried."""
+        self._context = context
+        self._topic = topic
+        self._each = each
+        self._tried: set[str] = set()
+        self._tries = 0
+
+    def after(self, place: EntryRange, at: int, error: MagnetarError) -> list[EntryRange] | None:
+        """Where the entries from `at` on are now, after a place failed; None when no place is left.
+
+        Raises the error when it is retriable and came too often.
+        """
+        self._tries += 1
+        if error.retriable:
+            if self._tries >= PLACES_MAX:
+                raise error
+            time.sleep(PAUSE_S * self._tries)
+        else:
+            self._tried.add(_HOT if place.part is None else place.part.path.rpartition("/")[0])
+            self.reasons.append(str(error))
+        ledger_id = self._each.ledger_id
+        log.warning("ledger looked for anew", topic=self._topic, ledger=ledger_id, entry=at, error=str(error))
+        return self._places(at) if self._tries < PLACES_MAX else None
+
+    def _places(self, at: int) -> list[EntryRange] | None:
+        each, context = self._each, self._context
+        try:
+            described = describe_topic(context.service, self._topic)
+        except TopicNotFound as error:
+            self.reasons.append(str(error))
+            return None
+        ledger = next((one for one in described.ledgers if one.ledger_id == each.ledger_id), None)
+        if ledger is None or ledger.last_entry_id < each.last_entry_id:
+            self.reasons.append("the topic does not have it any more")
+            return None
+        cold = cold_ledger(ledger)
+        if cold is not None and cold.path not in self._tried:
+            try:
+                return list(cold_ranges(cold, read_manifest(cold), at, each.last_entry_id, _WHOLE))
+            except MagnetarError as error:
+                self._tried.add(cold.path)
+                self.reasons.append(str(error))
+        if ledger.offload.left_bookies_ms or _HOT in self._tried:
+            return None
+        service = context.service
+        if ledger.closed_ms == 0 and described.address:
+            service = replace(service, address=described.address)
+        source = hot_source(service, self._topic, ledger)
+        return [EntryRange(each.ledger_id, at, each.last_entry_id, source=source)]
+
+
+def describe_topic(service: ServiceAddress, topic: str) -> Described:
+    """A topic as it is now, described by its owner. Raises TopicNotFound, and what else a call may."""
+    with OffloadChannel(service.address) as channel:
+        return channel.describe(topic)
 
 
 def hot_source(service: ServiceAddress, topic: str, ledger: Ledger) -> LedgerSource:
-    """Where a closed ledger is read if not from objects."""
-    bookies = ledger.bookies.SerializeToString() if ledger.HasField("bookies") else b""
+    """Where a ledger is read if not from objects."""
+    on_bookies = ledger.closed_ms != 0 and ledger.HasField("bookies")
+    bookies = ledger.bookies.SerializeToString() if on_bookies else b""
     return LedgerSource(service, topic, ledger.ledger_id, ledger.ledger_key, bookies)
 
 
@@ -232,7 +266,8 @@ def _windows_back(
         while end >= earlier.first_entry_id:
             begin = max(earlier.first_entry_id, end - window + 1)
             runs = [run for some in entries.read(begin, end) for run in some]
-            yield run_table(runs, partition, context.columns)
+            tables = [table for table, _ in run_tables(runs, partition, context.columns)]
+            yield pa.concat_tables(tables)
             size = sum(run.byte_length for run in runs)
             window = window * 2 if size < UNIT_BYTES else max(1, window // 2)
             end = begin - 1

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from magnetar.common.offload.offload_pb2 import COMPLETE, Ledger
-from magnetar.ledger.cold.layout import Manifest
+from magnetar.ledger.cold.layout import Manifest, Part
 from magnetar.spark.message_ids import BEGINNING, END, MessageAt
 from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress
 
@@ -48,8 +48,8 @@ class ColdPart:
     location: str
     path: str
     """Below the location."""
-    byte_length: int
-    """Of the object."""
+    part: Part
+    """What the manifest says of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def cold_ranges(
         if part.last_entry_id < first or part.first_entry_id > last:
             continue
         low, high = max(first, part.first_entry_id), min(last, part.last_entry_id)
-        where = ColdPart(cold.location, f"{cold.path}/{part.name}", part.byte_length)
+        where = ColdPart(cold.location, f"{cold.path}/{part.name}", part)
         share = (part.payload_bytes + part.raw_bytes) * (high - low + 1) // part.entries
         for low_entry, high_entry, size in _cut(low, high, share, range_bytes):
             yield EntryRange(manifest.ledger_id, low_entry, high_entry, part=where, byte_length=size)
