@@ -12,6 +12,7 @@ from magnetar.common.offload.offload_errors import OffloadTimedOut
 from magnetar.common.offload.offload_pb2 import CompleteRequest, Ledger
 from magnetar.common.offload.offload_refusals import AttemptOver
 from magnetar.ledger.cold.layout import MANIFEST_NAME, Manifest
+from magnetar.ledger.cold.marker import MARKER_NAME, encode_marker
 from magnetar.spark.offload import ledger_offload, tasks
 from magnetar.spark.offload.outcomes import Result
 from magnetar.spark.offload.tasks import Course, PartTask, TasksFailed, VerifiedPart, VerifyTask, WrittenPart
@@ -145,6 +146,49 @@ def test_a_lost_heartbeat_ends_the_tasks(world: World) -> None:
     outcome = made.offload(ledger)
     assert outcome.result is Result.FAILED
     assert not world.objects
+
+
+class Instance(WorldService):
+    """Brokers of a cluster with a name."""
+
+    name = b"i" * 16
+
+    def begin(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes) -> Ledger:
+        ledger = super().begin(topic, creation_id, ledger_id, attempt)
+        ledger.instance_id = self.name
+        return ledger
+
+
+class SameMoment(WorldTasks):
+    """Another cluster's job, which found no mark either, writes its own while this one is at work."""
+
+    def write(self, tasks: Sequence[PartTask], course: Course) -> list[WrittenPart]:
+        self.world.objects[MARKER_NAME] = (encode_marker(b"a" * 16), 0)
+        return super().write(tasks, course)
+
+
+def test_a_location_is_marked_before_anything_else_is_written_there(world: World) -> None:
+    outcome = offloader_with(world, service=Instance(world)).offload(wanted(world))
+    assert outcome.result is Result.OFFLOADED
+    assert next(iter(world.objects)) == MARKER_NAME
+    assert world.objects[MARKER_NAME][0] == encode_marker(Instance.name)
+
+
+def test_nothing_is_written_where_another_cluster_sweeps(world: World) -> None:
+    world.objects[MARKER_NAME] = (encode_marker(b"a" * 16), 0)
+    outcome = offloader_with(world, service=Instance(world)).offload(wanted(world))
+    assert outcome.result is Result.FAILED
+    assert "location of its own" in outcome.reason
+    assert "location of its own" in state(world).error
+    assert set(world.objects) == {MARKER_NAME}
+
+
+def test_nothing_counts_where_another_clusters_mark_came_meanwhile(world: World) -> None:
+    made = offloader_with(world, service=Instance(world), tasks=SameMoment(world))
+    outcome = made.offload(wanted(world))
+    assert outcome.result is Result.FAILED
+    assert state(world).state == Offload.WANTED
+    assert set(world.objects) == {MARKER_NAME}
 
 
 class Unanswered(WorldService):

@@ -23,6 +23,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.offload.offload_errors import may_pass
 from magnetar.common.offload.offload_pb2 import CompleteRequest, Ledger
 from magnetar.ledger.cold.layout import FORMAT_VERSION, MANIFEST_NAME, Manifest, part_name
+from magnetar.ledger.cold.marker import claim
 from magnetar.spark.offload.heartbeats import Beating, Heartbeats
 from magnetar.spark.offload.outcomes import Attempt, Outcome, Result, Watcher
 from magnetar.spark.offload.patience import Patience
@@ -159,6 +160,7 @@ class Offloader:
         if not state.location or not state.path:
             raise TasksFailed("the broker did not say where the ledger's objects go")
         store = self.open_store(state.location)
+        self._claim(store, ledger)
         ranges = plan_parts(ledger.last_entry_id, ledger.byte_length, self.part_bytes)
         self.watcher.began(ledger, len(ranges))
         bookies = ledger.bookies.SerializeToString() if ledger.HasField("bookies") else b""
@@ -187,6 +189,7 @@ class Offloader:
         if self.store_patience.call(lambda: _read_whole(store, manifest_path)) != encoded:
             raise TasksFailed(f"{manifest_path} does not read back as it was written")
         self.store_patience.call(lambda: _tidy(store, state.path, manifest))
+        self._claim(store, ledger)  # another cluster's job may have marked it at the same moment
         return (
             CompleteRequest(
                 topic=ledger.topic,
@@ -201,6 +204,11 @@ class Offloader:
             ),
             written,
         )
+
+    def _claim(self, store: Store, ledger: Ledger) -> None:
+        """Nothing is left where another cluster sweeps, which knows none of it. Raises LocationNotOurs."""
+        if ledger.instance_id:  # else a broker of an earlier release, whose clusters have no mark
+            self.store_patience.call(lambda: claim(store, ledger.instance_id))
 
     def _manifest(self, ledger: Ledger, attempt: bytes, written: list[WrittenPart]) -> Manifest:
         parts = tuple(each.part for each in written)

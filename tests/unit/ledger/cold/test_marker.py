@@ -40,7 +40,7 @@ def test_the_first_job_marks_a_location_and_the_next_ones_leave_the_mark() -> No
 
 def test_another_clusters_location_is_neither_written_nor_swept() -> None:
     store = Objects({MARKER_NAME: encode_marker(ANOTHERS)})
-    with pytest.raises(LocationNotOurs, match="another cluster's.*location of its own"):
+    with pytest.raises(LocationNotOurs, match=r"another cluster's.*location of its own"):
         claim(store, OURS)
     for may_lack in (False, True):
         with pytest.raises(LocationNotOurs, match=ANOTHERS.hex()):
