@@ -142,7 +142,11 @@ def test_a_former_owner_lets_nothing_go() -> None:
         due = topic.ledger.due_to_leave()
         assert due is not None
         verified = await cold.verify(due)
+        head, span = topic.ledger._head, topic.ledger.spans.by_id[ledgers[0]]
+        await head.sync()
         await load_again(topic.ctx)
+        with pytest.raises(OwnershipLost):
+            await leaving.leave(topic.ctx, head, topic.ledger.creation_id, span, verified)
         with pytest.raises(OwnershipLost):
             await topic.ledger.leave_bookies(verified)
         assert topic.listener.lost
