@@ -178,16 +178,13 @@ class Publishing:
         """Send what is not stored of these, in order. Raises SinkError, ClientError, RowsDiffer."""
         for entry in entries:
             partition = self._open.get(entry.topic) or await self._opened(entry.topic)
+            if not partition.checked:
+                await self._check(partition, entry)
             stored = partition.resumption.stored(entry.sequence_ids)
             self._counts.found += stored
-            if stored == len(entry.rows):
-                continue
-            rest = entry.without(stored) if stored else entry
-            self._counts.published += len(rest.rows)
-            if not partition.checked:
-                rest = await self._send_checked(partition, rest)
-            if rest.rows:
-                await partition.producer.send(rest)
+            self._counts.published += len(entry.rows) - stored
+            if stored < len(entry.rows):
+                await partition.producer.send(entry.without(stored) if stored else entry)
         producers = [partition.producer for partition in self._open.values()]
         if sum(producer.pending_bytes for producer in producers) > PENDING_BYTES_MAX:
             for producer in producers:
@@ -212,10 +209,8 @@ class Publishing:
                 "their topic and key before the write"
             )
         producer = await self._connected(topic)
-        identity = self._identity
-        subject = f"{topic}: producer {producer.name!r}"
         try:
-            resumption = Resumption(identity.numbering, identity.batch, producer.last_sequence_id, subject)
+            resumption = self._resumption(producer)
         except BaseException:
             await producer.close()
             raise
@@ -236,27 +231,35 @@ class Publishing:
         await producer.open_when_free(self._options.busy_timeout * factor)
         return producer
 
-    async def _send_checked(self, partition: _Partition, entry: OutgoingEntry) -> OutgoingEntry:
-        """Publish one message and ask what the broker knows of it; what is left of the entry.
+    def _resumption(self, producer: SequencedProducer) -> Resumption:
+        identity = self._identity
+        subject = f"{producer.topic}: producer {producer.name!r}"
+        return Resumption(identity.numbering, identity.batch, producer.last_sequence_id, subject)
+
+    async def _check(self, partition: _Partition, entry: OutgoingEntry) -> None:
+        """Publish the first message of all and ask what the broker knows of it. Raises NotDeduplicated.
 
         A broker does not say whether it deduplicates a topic, only what the last sequence id of a name is.
+        That may be a later one then: another attempt of the task had the name in between.
         """
         topic = entry.topic
-        first = entry.only(1)
-        await partition.producer.send(first)
+        await partition.producer.send(entry.only(1))
         await partition.producer.flushed()
         await partition.producer.close()
         partition.producer = await self._connected(topic)
-        if partition.producer.last_sequence_id != first.sequence_ids[0]:
+        if partition.producer.last_sequence_id < entry.sequence_ids[0]:
             raise NotDeduplicated(
                 f"{topic}: the broker does not deduplicate messages, so rows could be published twice when a "
                 "task is tried again. Switch it on for the namespace (magnetar admin namespaces "
                 "set-deduplication --enable), or accept that with the option deduplication=none. One message "
                 "was published to find out"
             )
+        partition.resumption = self._resumption(partition.producer)
         partition.checked = True
         self._counts.checked_topics.add(TopicName.parse(topic).base.full)
-        return entry.without(1)
+        # It will be found, and is this attempt's own.
+        self._counts.published += 1
+        self._counts.found -= 1
 
 
 async def _opened(options: SinkOptions, identity: TaskIdentity) -> Publishing:
