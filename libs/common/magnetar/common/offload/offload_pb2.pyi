@@ -689,13 +689,10 @@ class AttemptsResponse(_message.Message):
     PATHS_FIELD_NUMBER: _builtins.int
     COMPLETE_FIELD_NUMBER: _builtins.int
     NEXT_AFTER_TOPIC_FIELD_NUMBER: _builtins.int
-    INSTANCE_ID_FIELD_NUMBER: _builtins.int
     complete: _builtins.bool
     """Whether the broker could tell of every topic; otherwise nothing may be swept."""
     next_after_topic: _builtins.str
     """set: ask again with it for what follows"""
-    instance_id: _builtins.bytes
-    """of the cluster: only a location whose marker names it may be swept"""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """below the location, of attempts that run or are complete"""
@@ -706,11 +703,10 @@ class AttemptsResponse(_message.Message):
         paths: _abc.Iterable[_builtins.str] | None = ...,
         complete: _builtins.bool = ...,
         next_after_topic: _builtins.str = ...,
-        instance_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "instance_id", b"instance_id", "next_after_topic", b"next_after_topic", "paths", b"paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "next_after_topic", b"next_after_topic", "paths", b"paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -742,8 +738,11 @@ class DeletionsResponse(_message.Message):
 
     DELETIONS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
     more: _builtins.bool
     """ask again when these are done"""
+    instance_id: _builtins.bytes
+    """of the cluster: only a location whose marker names it may be swept"""
     @_builtins.property
     def deletions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Deletion]: ...
     def __init__(
@@ -751,10 +750,11 @@ class DeletionsResponse(_message.Message):
         *,
         deletions: _abc.Iterable[Global___Deletion] | None = ...,
         more: _builtins.bool = ...,
+        instance_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deletions", b"deletions", "more", b"more"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deletions", b"deletions", "instance_id", b"instance_id", "more", b"more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
