@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from fsspec.implementations.local import LocalFileSystem
+from magnetar.ledger.cold.marker import MARKER_NAME
 
 VARIABLE: Final = "FAULTS_DIRECTORY"
 SCHEME: Final = "faulty"
 HANGS_S_MAX: Final = 120.0
-CALLS: Final = ("put_file", "pipe_file", "cat_file", "info", "ls", "rm_file")
+CALLS: Final = ("put_file", "pipe_file", "cat_file", "info", "ls", "rm_file", "mark", "look_at_mark")
+"""The last two are what `pipe_file` and `cat_file` are called for the location's mark."""
 
 
 class Faults:
@@ -77,12 +79,12 @@ class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]
         return _trouble("put_file", lambda: write(1), lambda: write(0.5))
 
     def pipe_file(self, path: str, value: bytes, **options: Any) -> Any:
-        return _trouble(
-            "pipe_file", lambda: _write(path, value), lambda: _write(path, value[: len(value) // 2])
-        )
+        call = "mark" if path.endswith(MARKER_NAME) else "pipe_file"
+        return _trouble(call, lambda: _write(path, value), lambda: _write(path, value[: len(value) // 2]))
 
     def cat_file(self, path: str, **options: Any) -> Any:
-        return _trouble("cat_file", lambda: LocalFileSystem.cat_file(self, path, **options))
+        call = "look_at_mark" if path.endswith(MARKER_NAME) else "cat_file"
+        return _trouble(call, lambda: LocalFileSystem.cat_file(self, path, **options))
 
     def info(self, path: str, **options: Any) -> Any:
         return _trouble("info", lambda: LocalFileSystem.info(self, path, **options))

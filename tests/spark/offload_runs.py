@@ -15,6 +15,7 @@ import pytest
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import COMPLETE, Ledger
 from magnetar.ledger.cold.layout import MANIFEST_NAME, Manifest
+from magnetar.ledger.cold.marker import MARKER_NAME
 from magnetar.ledger.cold.objects import ObjectStore, open_store
 from magnetar.spark.offload.command import main, run_in
 from pyspark.sql import SparkSession
@@ -126,8 +127,8 @@ def part_files(ledgers: Iterable[Ledger]) -> list[str]:
 
 
 def unnamed(store: ObjectStore, ledgers: Sequence[Ledger]) -> set[str]:
-    """Objects at a location that belong to no offloaded ledger of these."""
-    named = set()
+    """Objects at a location that belong to no offloaded ledger of these, but for the location's mark."""
+    named = {MARKER_NAME}
     for ledger in ledgers:
         if ledger.offload.state == COMPLETE:
             names = [MANIFEST_NAME, *(part.name for part in manifest_of(ledger).parts)]

@@ -106,6 +106,9 @@ PHASES = [
     ("cat_file", "before"),
     pytest.param("info", "before", marks=FULL),
     pytest.param("ls", "before", marks=FULL),
+    pytest.param("mark", "after", marks=FULL),
+    pytest.param("mark", "before", marks=FULL),
+    pytest.param("look_at_mark", "before", marks=FULL),
 ]
 KEEP_FAILING = [
     pytest.param("put_file", "torn", marks=FULL),

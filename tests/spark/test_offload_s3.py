@@ -66,7 +66,7 @@ def test_history_goes_to_s3_leaves_the_broker_and_is_served_from_there(
         (ledger,) = complete_ledgers(server.offload_address, topic)
         manifest = manifest_of(ledger)
         assert len(manifest.parts) > 1
-        listed = s3.client().list_objects_v2(Bucket=s3.bucket, Prefix="history/")["Contents"]
+        listed = s3.client().list_objects_v2(Bucket=s3.bucket, Prefix="history/public/")["Contents"]
         assert len(listed) == len(manifest.parts) + 1
         assert sum(each["Size"] for each in listed) == ledger.offload.object_bytes
 
