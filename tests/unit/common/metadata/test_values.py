@@ -26,6 +26,7 @@ from magnetar.common.metadata.values import (
     LedgerMetadata,
     LedgerRef,
     Namespace,
+    OffloadLocation,
     PartitionedTopic,
     Policies,
     ResourceQuota,
@@ -187,6 +188,7 @@ VALUES: dict[str, Value] = {
     "under-replicated": UnderReplicated(
         ref=LedgerRef(id=12, key=9), missing_bookie_ids=["bookie-1"], created_ms=1_600_000_000_022
     ),
+    "offload-location": OffloadLocation(location="s3://cold/acme", created_ms=1_600_000_000_052),
     "leader": Leader(id="bookie-2", epoch=3, address="10.0.0.8:3181", since_ms=1_600_000_000_023),
     "decommission": Decommission(
         bookie_id="bookie-3", created_ms=1_600_000_000_024, ledgers=7, audited_ms=1_600_000_000_025

@@ -52,6 +52,7 @@ class Keys:
         "intents_prefix",
         "ledger_id_counter",
         "ledgers_prefix",
+        "offload_locations_prefix",
         "producer_name_counter",
         "replication_locks_prefix",
         "root",
@@ -68,6 +69,7 @@ class Keys:
         self.default_resource_quota: Final = f"{self.root}default-resource-quota"
         self.ledgers_prefix: Final = f"{self.root}ledgers/"
         self.intents_prefix: Final = f"{self.root}intents/"
+        self.offload_locations_prefix: Final = f"{self.root}offload-locations/"
         self.bookies_prefix: Final = f"{self.root}bookies/available/"
         self.cookies_prefix: Final = f"{self.root}bookies/cookies/"
         self.bookie_racks_prefix: Final = f"{self.root}bookies/racks/"
@@ -196,6 +198,10 @@ class Keys:
         """(creation id, ledger id) of a topic-ledger key."""
         creation_id, _, ledger_id = self._parts("topics", key, 3)
         return int(creation_id), int(ledger_id)
+
+    def offload_location(self, location: str) -> str:
+        """A place, given as a URI, that has objects of offloaded ledgers."""
+        return f"{self.offload_locations_prefix}{encode_name(location)}"
 
     # Bookies
 

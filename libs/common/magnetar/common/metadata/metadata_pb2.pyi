@@ -56,6 +56,7 @@ class _ValueTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueType.V
     RESOURCE_QUOTA: _ValueType.ValueType  # 23
     BROKER_REGISTRATION: _ValueType.ValueType  # 24
     BUNDLE_OWNER: _ValueType.ValueType  # 25
+    OFFLOAD_LOCATION: _ValueType.ValueType  # 26
 
 class ValueType(_ValueType, metaclass=_ValueTypeEnumTypeWrapper): ...
 
@@ -82,6 +83,7 @@ BOOKIE_RACK: ValueType.ValueType  # 22
 RESOURCE_QUOTA: ValueType.ValueType  # 23
 BROKER_REGISTRATION: ValueType.ValueType  # 24
 BUNDLE_OWNER: ValueType.ValueType  # 25
+OFFLOAD_LOCATION: ValueType.ValueType  # 26
 Global___ValueType: _TypeAlias = ValueType  # noqa: Y015
 
 @_typing.final
@@ -2856,3 +2858,33 @@ class Intent(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
 
 Global___Intent: _TypeAlias = Intent  # noqa: Y015
+
+@_typing.final
+class OffloadLocation(_message.Message):
+    """A place that had objects of offloaded ledgers when it was last swept: what was left there is swept also once
+    no ledger and no policy names it any more.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    LOCATION_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    location: _builtins.str
+    created_ms: _builtins.int
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        location: _builtins.str = ...,
+        created_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "format", b"format", "location", b"location"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OffloadLocation: _TypeAlias = OffloadLocation  # noqa: Y015

@@ -25,6 +25,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     LEADER,
     LEDGER_METADATA,
     NAMESPACE,
+    OFFLOAD_LOCATION,
     PARTITIONED_TOPIC,
     RESOURCE_QUOTA,
     SCHEMA_RECORD,
@@ -50,6 +51,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     LedgerMetadata,
     LedgerRef,
     Namespace,
+    OffloadLocation,
     PartitionedTopic,
     Policies,
     ResourceQuota,
@@ -81,6 +83,7 @@ __all__ = [
     "LedgerMetadata",
     "LedgerRef",
     "Namespace",
+    "OffloadLocation",
     "PartitionedTopic",
     "Policies",
     "ResourceQuota",
@@ -112,6 +115,7 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     InstanceId: INSTANCE_ID,
     Tenant: TENANT,
     Namespace: NAMESPACE,
+    OffloadLocation: OFFLOAD_LOCATION,
     PartitionedTopic: PARTITIONED_TOPIC,
     Counter: COUNTER,
     TopicHead: TOPIC_HEAD,
@@ -137,6 +141,7 @@ Value: TypeAlias = (
     InstanceId
     | Tenant
     | Namespace
+    | OffloadLocation
     | PartitionedTopic
     | Counter
     | TopicHead
@@ -163,6 +168,7 @@ V = TypeVar(
     InstanceId,
     Tenant,
     Namespace,
+    OffloadLocation,
     PartitionedTopic,
     Counter,
     TopicHead,
