@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import duckdb
+import pulsar
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -303,3 +304,12 @@ def test_a_job_whose_broker_is_away_ends_with_3_and_names_it(
     for main, more in ((verify.main, []), (compact.main, ["--to", "file:///nowhere"])):
         assert main(["--service", "127.0.0.1:1", "--topic", "t", *more]) == job_runs.NO_BROKER
         assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_topic_without_offloaded_ledgers_is_not_compacted_to_nothing(
+    server: SparkServer, topic: str, client: pulsar.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(client, topic, [b"value"], message=lambda _: {"partition_key": "k"})
+    given = ["--service", server.offload_address, "--topic", topic, "--to", "file:///nowhere"]
+    assert compact.main(given) == job_runs.FAILED
+    assert "or give --tail" in capsys.readouterr().err

@@ -23,7 +23,7 @@ if (
 ):
     del sys.path[0]  # spark-submit puts it there: the modules beside this one would hide others
 
-from magnetar.common.errors import ConfigError
+from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import COMPLETE
 from magnetar.spark.job_runs import (
@@ -37,6 +37,10 @@ from magnetar.spark.job_runs import (
 )
 
 FILES_MAX: Final = 10_000
+
+
+class NothingOffloaded(MagnetarError):
+    """There is no offloaded history to be read."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -108,7 +112,7 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def source_options(given: argparse.Namespace, topics: Sequence[str]) -> dict[str, str]:
-    """What the source is to read. Raises ConfigError."""
+    """What the source is to read. Raises ConfigError, NothingOffloaded, and what brokers answer."""
     from magnetar.spark.compaction import source_columns
 
     options = {
@@ -128,7 +132,13 @@ def source_options(given: argparse.Namespace, topics: Sequence[str]) -> dict[str
             raise ConfigError("--before is a place in one topic; name one, or one partition")
         options["ending"] = given.before
     if not given.tail:
-        options["ledgers"] = json.dumps(offloaded_ledgers(given.service, topics))
+        ledgers = offloaded_ledgers(given.service, topics)
+        if not any(ledgers.values()):
+            raise NothingOffloaded(
+                f"no ledger of {', '.join(given.topic)} is offloaded: run magnetar offload run, or give "
+                "--tail to have what brokers and bookies have"
+            )
+        options["ledgers"] = json.dumps(ledgers)
     return options
 
 
