@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
-from magnetar.common.errors import TopicNotFound
+from magnetar.broker.offload import describing
+from magnetar.broker.offload.ledger_messages import ledger_message
+from magnetar.common.errors import BeingChanged, TopicNotFound, UnsupportedFormat
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
-from magnetar.common.offload.offload_pb2 import WANTED, DescribeRequest, DescribeResponse
+from magnetar.common.offload.offload_pb2 import WANTED, DescribeRequest, DescribeResponse, Ledger
 from magnetar.common.wire import pulsar_pb2 as pb
+from magnetar.ledger.managed_ledger.offload_ledgers import TopicLedgers
 
+from tests.simulation.power_loss import KEYS
 from tests.unit.broker.offload.world import Elsewhere, Jobs, with_jobs
 
 NAME = TopicName.parse("orders")
@@ -135,5 +141,86 @@ def test_the_newest_schema_comes_with_it() -> None:
         await jobs.made.schemas.put(NAME, pb.Schema(name="s", schema_data=b"{}", type=pb.Schema.Json))
         found = await describe(jobs)
         assert (found.schema_type, found.schema) == ("Json", b"{}")
+
+    with_jobs(scenario)
+
+
+def between(jobs: Jobs, happens: Callable[[], Awaitable[None]]) -> None:
+    """Something happens when the owner has said what may be read, and metadata was not asked yet."""
+    ledgers = jobs.work._describing._ledgers
+    of_topic = ledgers.of_topic
+
+    async def later(topic: TopicName) -> TopicLedgers:
+        await happens()
+        return await of_topic(topic)
+
+    ledgers.of_topic = later  # type: ignore[method-assign]
+
+
+def test_a_ledger_that_is_trimmed_meanwhile_is_not_told_as_an_open_one() -> None:
+    async def scenario(jobs: Jobs) -> None:
+        ids = await jobs.publish("orders", 3, 4, 1)
+        creation_id = (await jobs.load("orders")).ledger.creation_id
+        metadata = jobs.made.process.metadata
+
+        async def trim() -> None:
+            found = await metadata.get(KEYS.topic_ledger(creation_id, ids[0]))
+            assert found is not None
+            await metadata.delete(found.key, found.version)
+
+        between(jobs, trim)
+        found = await describe(jobs)
+        assert [each.ledger_id for each in found.ledgers] == ids[1:]
+
+    with_jobs(scenario)
+
+
+def test_a_topic_that_is_made_anew_meanwhile_has_no_ledgers_of_the_old_one() -> None:
+    async def scenario(jobs: Jobs) -> None:
+        await jobs.publish("orders", 3, 4)
+
+        async def make_anew() -> None:
+            await jobs.made.registry.delete(NAME, force=True)
+            await jobs.publish("orders", 1)
+
+        between(jobs, make_anew)
+        with pytest.raises(BeingChanged, match="made anew"):
+            await describe(jobs)
+
+    with_jobs(scenario)
+
+
+def test_a_ledger_that_this_release_cannot_read_is_an_error_and_not_left_out() -> None:
+    async def scenario(jobs: Jobs) -> None:
+        (ledger,) = await jobs.closed("orders", 3)
+        metadata = jobs.made.process.metadata
+        found = await metadata.get(KEYS.topic_ledger(ledger.creation_id, ledger.ledger_id))
+        assert found is not None
+        await metadata.put(found.key, b"garbage", found.version)
+        for work in (jobs.work, jobs.working_for(Elsewhere())):
+            with pytest.raises(UnsupportedFormat, match="1 ledger"):
+                await work.describe(DescribeRequest(topic="orders"))
+
+    with_jobs(scenario)
+
+
+def test_only_the_page_that_is_asked_for_is_made_and_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = [0]
+
+    def counting(*given: Any) -> Ledger:
+        made[0] += 1
+        return ledger_message(*given)
+
+    monkeypatch.setattr(describing, "ledger_message", counting)
+    monkeypatch.setattr(describing, "LEDGERS_MAX", 2)
+
+    async def scenario(jobs: Jobs) -> None:
+        ids = await jobs.publish("orders", *[1] * 7)
+        page = await describe(jobs, ids[1])
+        assert [each.ledger_id for each in page.ledgers] == ids[2:4]
+        assert page.more
+        assert made[0] == 2
 
     with_jobs(scenario)

@@ -33,6 +33,9 @@ log = get_logger(__name__)
 LISTED_AT_ONCE: Final = 32
 """Topics whose ledgers are read at the same time."""
 
+DECODED_AT_ONCE: Final = 500
+"""Ledgers of a topic before others have their turn."""
+
 _ATTEMPTS_MAX: Final = 10
 
 Step = Callable[[TopicLedger], TopicLedger]
@@ -154,7 +157,10 @@ class OffloadLedgers:
 
     async def _ledgers_of(self, topic: TopicName, creation_id: int) -> TopicLedgers:
         ledgers, unreadable = [], 0
-        for item in (await self._metadata.children(self._keys.topic_ledgers_prefix(creation_id))).items:
+        items = (await self._metadata.children(self._keys.topic_ledgers_prefix(creation_id))).items
+        for number, item in enumerate(items, 1):
+            if number % DECODED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # a topic may have tens of thousands, and messages come first
             try:
                 ledgers.append(decode(TopicLedger, item.value))
             except (DataCorruption, UnsupportedFormat) as error:
