@@ -10,31 +10,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import itertools
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import pulsar
 from magnetar.broker.cold.cold_ledgers import ColdLedgers
-from magnetar.common.naming.topic_name import TopicName
-from magnetar.common.offload.offload_client import OffloadChannel
-from magnetar.common.offload.offload_pb2 import CompleteRequest, Ledger
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.ledger.cold.cold_reader import ColdLedger
-from magnetar.ledger.cold.layout import MANIFEST_NAME, Manifest, part_name
-from magnetar.ledger.cold.objects import open_store
-from magnetar.ledger.cold.part_writer import PartInfo, PartWriter
-from magnetar.ledger.cold.rows import rows_of
-from magnetar.ledger.ledger_store import LedgerRef, Run
-from magnetar.ledger.offload_reads import read_runs
 
 from bench.cold.server import ledgers, publish, running, wait_until_it_left
 from bench.cold.text import texts
@@ -42,6 +32,7 @@ from bench.progress import Steps
 from bench.table import markdown
 from bench.target import RESULTS, new_topic
 from tests.integration.harness import temporary_directory
+from tests.integration.small_job import offload_all
 from tests.spark.servers import RECEIVE_MS_MAX, SparkServer
 
 PIECE_BYTES: Final = 1_024
@@ -49,86 +40,8 @@ READERS: Final = (1, 2, 4)
 READ_BYTES: Final = 5 << 20
 """Of one read of a subscription: dispatcherMaxReadSizeBytes."""
 CACHE_BYTES: Final = 64 << 20
-RUNS_AT_ONCE: Final = 8 << 20
 READERS_END_S: Final = 600
 TABLE: Final = RESULTS / "cold_reads.md"
-
-
-def offload(channel: OffloadChannel, topic: str, location: str, ledger: Ledger) -> ColdLedger:
-    """One ledger, from Begin to Complete, in one part."""
-    attempt = os.urandom(16)
-    begun = channel.begin(topic, ledger.creation_id, ledger.ledger_id, attempt)
-    ref = LedgerRef(begun.ledger_id, begun.ledger_key)
-    store, path = open_store(location), begun.offload.path
-    info = PartInfo(name=part_name(0), topic=topic, ledger_id=ref.id)
-    directory = temporary_directory()
-    local = directory / info.name
-    partition, latest, first_index = TopicName.parse(topic).partition_index, 0, -1
-    try:
-        with open(local, "wb") as file:
-            writer = PartWriter(file, info)
-            read = read_runs(channel, topic, ref, 0, begun.last_entry_id, sleep=time.sleep)
-            for runs in _lots(read):
-                rows = rows_of(runs, partition=partition)
-                latest = max(latest, rows.max_publish_time_ms)
-                first_index = runs[0].first_index if first_index < 0 else first_index
-                writer.write(rows)
-            part = writer.close()
-        store.put_file(str(local), f"{path}/{info.name}")
-    finally:
-        shutil.rmtree(directory)
-    manifest = Manifest(
-        topic=topic,
-        creation_id=begun.creation_id,
-        ledger_id=ref.id,
-        ledger_key=ref.key,
-        attempt=attempt,
-        first_entry_id=0,
-        last_entry_id=begun.last_entry_id,
-        entries=part.entries,
-        rows=part.rows,
-        raw_entries=part.raw_entries,
-        first_index=first_index,
-        max_publish_time_ms=latest,
-        exact=False,
-        parts=(part,),
-        created_ms=latest,
-        release="bench",
-    ).to_json()
-    store.put_bytes(f"{path}/{MANIFEST_NAME}", manifest)
-    sha256 = hashlib.sha256(manifest).digest()
-    channel.complete(
-        CompleteRequest(
-            topic=topic,
-            creation_id=begun.creation_id,
-            ledger_id=ref.id,
-            attempt=attempt,
-            entries=part.entries,
-            rows=part.rows,
-            raw_entries=part.raw_entries,
-            object_bytes=part.byte_length,
-            manifest_sha256=sha256,
-        )
-    )
-    return ColdLedger(topic, begun.creation_id, ref, begun.last_entry_id, location, path, attempt, sha256)
-
-
-def _lots(runs: Iterator[Run]) -> Iterator[list[Run]]:
-    """A few MiB at a time."""
-    lot: list[Run] = []
-    for run in runs:
-        lot.append(run)
-        if sum(each.byte_length for each in lot) >= RUNS_AT_ONCE:
-            yield lot
-            lot = []
-    if lot:
-        yield lot
-
-
-def offload_all(server: SparkServer, topic: str, location: str) -> list[ColdLedger]:
-    """Every closed ledger of the topic."""
-    with OffloadChannel(server.offload_address) as channel:
-        return [offload(channel, topic, location, each) for each in channel.want(topic, location=location)]
 
 
 def read_with_client(url: str, topic: str, messages: int) -> float:
@@ -198,7 +111,7 @@ def measure(messages: int, readers: Sequence[int]) -> list[tuple[str, float, flo
             steps.begin(f"publishing {messages:,} messages")
             publish(server, topic, itertools.islice(texts(PIECE_BYTES), messages))
             steps.begin("offloading")
-            cold_ledgers = offload_all(server, topic, directory.as_uri())
+            cold_ledgers = offload_all(server.offload_address, topic, directory.as_uri())
             wait_until_it_left(server, topic)
             assert all(each.offload.left_bookies_ms for each in ledgers(server, topic))
             for count in readers:

@@ -10,7 +10,7 @@ from magnetar.common.metadata.store import Check, Delete, Op
 from magnetar.common.metadata.values import TopicLedger
 from magnetar.ledger.cold.cold_reader import ColdLedger, ColdLedgerReader, Verified
 from magnetar.ledger.ledger_store import Run
-from magnetar.ledger.managed_ledger import intents, leaving, offloaded, trimming
+from magnetar.ledger.managed_ledger import intents, leaving, offload_state, offloaded, trimming
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
 from magnetar.ledger.managed_ledger.offload_state import leave as leave_step
@@ -93,7 +93,7 @@ def whatever_was_verified_counts(patch: Patch) -> None:
     def leave(value: TopicLedger, *, attempt: bytes, now_ms: int) -> TopicLedger:
         return leave_step(value, attempt=value.offload.attempt, now_ms=now_ms)
 
-    patch.setattr(leaving.offload_state, "leave", leave)
+    patch.setattr(offload_state, "leave", leave)
 
 
 def ledgers_leave_without_an_intent(patch: Patch) -> None:
