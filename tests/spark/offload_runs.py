@@ -95,9 +95,9 @@ def told(capfd: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> R
     return Ran(found, out, err)
 
 
-def run_arguments(address: str, *more: str, cores: int = 2) -> list[str]:
+def run_arguments(address: str, *more: str, master: str = "local[2]") -> list[str]:
     """Of a job on this machine that prints JSON."""
-    return ["run", "--service", address, "--master", f"local[{cores}]", "--json", *LOCAL_CONF, *more]
+    return ["run", "--service", address, "--master", master, "--json", *LOCAL_CONF, *more]
 
 
 def ledgers_of(address: str, topic: str) -> list[Ledger]:

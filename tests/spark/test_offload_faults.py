@@ -294,6 +294,36 @@ def test_a_driver_that_is_killed_leaves_the_ledger_to_the_next(
 
 
 @pytest.mark.full
+def test_an_executor_that_is_killed_is_replaced(
+    spark_environment: dict[str, str],
+    server: SparkServer,
+    client: pulsar.Client,
+    topic: str,
+    location: str,
+    faults: Faults,
+    tmp_path: Path,
+) -> None:
+    publish_closed(client, server.rest, topic)
+    wanted(server.offload_address, topic, location)
+    faults.plan("put_file", "hang", times=2)
+    of_its_own = "local-cluster[1,2,1024]"
+    with driver(server.offload_address, topic, tmp_path, spark_environment, faults, of_its_own) as process:
+        eventually(lambda: bool(faults.hanging()), "the job has come so far", 120)
+        os.kill(executor_of(faults.hanging()[0]), signal.SIGKILL)
+        faults.clear()
+        assert process.wait(180) == 0
+    check_offloaded(server.offload_address, client, topic, location)
+
+
+def executor_of(pid: int) -> int:
+    """The executor whose Python task runs in a process."""
+    while "CoarseGrainedExecutorBackend" not in Path(f"/proc/{pid}/cmdline").read_text():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        assert pid > 1, "no executor runs it"
+    return pid
+
+
+@pytest.mark.full
 def test_a_driver_that_is_stopped_gives_the_ledger_back_at_once(
     spark_environment: dict[str, str],
     server: SparkServer,
@@ -364,14 +394,19 @@ def beside(act: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def driver(
-    address: str, topic: str, directory: Path, spark_environment: dict[str, str], faults: Faults
+    address: str,
+    topic: str,
+    directory: Path,
+    spark_environment: dict[str, str],
+    faults: Faults,
+    master: str = "local[2]",
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A job in a process of its own, killed at the end; what it prints is shown when the test fails."""
     path = directory / "driver.log"
     more = {**spark_environment, VARIABLE: str(faults.directory)}
     with path.open("wb") as log:
         process = spawn(
-            command(*run_arguments(address, "--topic", topic, "--part-mb", PARTS_MB)),
+            command(*run_arguments(address, "--topic", topic, "--part-mb", PARTS_MB, master=master)),
             log,
             directory,
             environment(more),
