@@ -289,7 +289,7 @@ class WorldService:
             ]
         )
 
-    def deletions(self, location: str = "") -> Deletions:
+    def deletions(self, location: str = "", after_intent_id: str = "") -> Deletions:
         def ask() -> Deletions:
             found = [
                 Deletion(intent_id=key, location=LOCATION, path=path)

@@ -14,17 +14,32 @@ from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.keys import Keys, delete_objects_intent_id
 from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
-from magnetar.common.metadata.values import Intent, LedgerRef, Namespace, TopicHead, TopicLedger, encode
+from magnetar.common.metadata.values import (
+    InstanceId,
+    Intent,
+    LedgerRef,
+    Namespace,
+    TopicHead,
+    TopicLedger,
+    encode,
+)
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.cold.layout import MANIFEST_NAME, attempt_path, part_name
-from magnetar.ledger.cold.objects import ObjectStoreError, StoredObject
+from magnetar.ledger.cold.marker import MARKER_NAME, encode_marker
+from magnetar.ledger.cold.objects import (
+    NoSuchObject,
+    ObjectStoreError,
+    ObjectStoreUnavailable,
+    StoredObject,
+)
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 
 KEYS = Keys("standalone")
 TOPIC = TopicName.parse("persistent://public/default/orders")
 LOCATION = "mem://cold"
+INSTANCE = b"i" * 16
 NOW_MS = 2_000_000_000_000
 GRACE_S = 3_600
 OLD_MS = NOW_MS - GRACE_S * 1000
@@ -42,18 +57,30 @@ class StandingClock:
 
 @dataclass
 class DictStore:
-    """Objects by path: when each was written. What is `broken` cannot be deleted."""
+    """Objects by path: when each was written. What is `broken` cannot be deleted; one that is `away` does not
+    answer."""
 
     location: str
+    mark: bytes | None = encode_marker(INSTANCE)
     objects: dict[str, int] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
+    away: bool = False
+    asked: int = 0
     on_list: Callable[[], None] = lambda: None
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
+        self.asked += 1
+        if self.away:
+            raise ObjectStoreUnavailable(f"{self.location} does not answer")
         self.on_list()
         for path, modified_ms in list(self.objects.items()):
             if not prefix or path.startswith(f"{prefix}/"):
                 yield StoredObject(path, 10, modified_ms)
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        if path != MARKER_NAME or self.mark is None:
+            raise NoSuchObject(path)
+        return self.mark[offset : offset + length]
 
     def delete(self, path: str) -> None:
         if path in self.broken:
@@ -132,6 +159,7 @@ def in_world(tmp_path: Path, body: Callable[[World], Awaitable[None]]) -> None:
     async def main() -> None:
         metadata = await SqliteMetadataStore.open(tmp_path / "metadata.sqlite")
         try:
+            await metadata.put(KEYS.instance_id, encode(InstanceId(uuid=INSTANCE)))
             await metadata.put(KEYS.namespace(NamespaceName("public", "default")), encode(Namespace()))
             config = BrokerConfig(offload=OffloadConfig(location=LOCATION, grace_s=GRACE_S))
             await body(World(metadata, {LOCATION: DictStore(LOCATION)}, config))

@@ -7,20 +7,25 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.offload.config import OffloadConfig
+from magnetar.broker.offload.deleting import SILENCES_IN_A_ROW
 from magnetar.broker.offload.hourly_sweep import HourlySweep
+from magnetar.broker.offload.recorded import AT_ONCE
 from magnetar.broker.offload.scanning import MISSING, OK, RUNNING, UNKNOWN
 from magnetar.broker.offload.sweeping import IDLE_SWEEPS, Sweeping
 from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.ledger.cold.layout import MANIFEST_NAME, part_name
+from magnetar.ledger.cold.marker import MARKER_NAME, encode_marker
 from magnetar.ledger.cold.objects import open_store
 from magnetar.ledger.cold.sweep import UNFINISHED_SUFFIX
 
 from tests.unit.broker.offload.stored_world import (
     GRACE_S,
+    INSTANCE,
     KEYS,
     LOCATION,
     NOW_MS,
@@ -129,6 +134,118 @@ def test_a_location_of_which_metadata_knows_nothing_is_left_to_an_operator(tmp_p
         assert (report.swept, report.orphans) == (0, 1)
         assert "another cluster" in report.doubts[LOCATION]
         assert world.store.attempts == {path_of(1)}
+
+    in_world(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("mark", "why"),
+    [(None, "whose"), (encode_marker(b"a" * 16), "another cluster's"), (b"?", "cannot be read")],
+)
+def test_nothing_goes_where_no_mark_says_that_it_is_this_clusters(
+    tmp_path: Path, mark: bytes | None, why: str
+) -> None:
+    async def body(world: World) -> None:
+        kept = await world.add_ledger(1, Offload.COMPLETE)
+        for path, whole in ((kept, True), (path_of(2), True), (path_of(3), False)):
+            world.store.put_attempt(path, whole=whole)
+        world.store.mark = mark
+        report = await world.sweeping().sweep()
+        assert why in report.doubts[LOCATION]
+        assert (report.swept, len(world.store.attempts)) == (0, 3)
+        world.store.mark = encode_marker(INSTANCE)
+        assert (await world.sweeping().sweep()).swept == 2
+
+    in_world(tmp_path, body)
+
+
+def test_deletions_that_fail_hide_none_of_the_others(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        stuck = {path_of(number) for number in range(1, AT_ONCE + 51)}
+        for number, path in enumerate(sorted(stuck), 1):
+            await world.add_deletion(number, path)
+            world.store.put_attempt(path)
+        world.store.broken = set(world.store.objects)
+        newer = path_of(9_999)
+        world.store.put_attempt(newer)
+        await world.add_deletion(9_999, newer)
+        report = await world.sweeping().sweep()
+        assert newer not in world.store.attempts
+        assert (report.deleted, report.deletions_left, report.failures) == (1, len(stuck), len(stuck))
+
+    in_world(tmp_path, body)
+
+
+def test_a_location_that_does_not_answer_is_asked_a_few_times_and_keeps_nobody_waiting(
+    tmp_path: Path,
+) -> None:
+    async def body(world: World) -> None:
+        away = world.stores["mem://away"] = DictStore("mem://away", away=True)
+        for number in range(1, 50):
+            await world.add_deletion(number, path_of(number), away.location)
+        gone = path_of(77)
+        world.store.put_attempt(gone)
+        await world.add_deletion(77, gone)
+        report = await world.sweeping().sweep()
+        assert not world.store.objects
+        assert (report.deleted, report.deletions_left) == (1, 49)
+        assert away.asked == SILENCES_IN_A_ROW + 1, "the last time to list what nobody names"
+
+    in_world(tmp_path, body)
+
+
+def test_what_failed_at_a_place_that_nobody_wants_any_more_is_swept_by_whoever_leads_then(
+    tmp_path: Path,
+) -> None:
+    async def body(world: World) -> None:
+        elsewhere = world.stores["mem://elsewhere"] = DictStore("mem://elsewhere")
+        failed = await world.add_ledger(1, Offload.RUNNING, elsewhere.location)
+        elsewhere.put_attempt(failed, whole=False)
+        assert (await world.sweeping().sweep()).swept == 0
+        await world.add_ledger(1, Offload.WANTED, LOCATION)
+        assert (await world.sweeping().sweep()).swept == 1
+        assert not elsewhere.objects
+        key = KEYS.offload_location(elsewhere.location)
+        assert await world.metadata.get(key) is not None
+        assert (await world.sweeping().sweep()).swept == 0
+        assert await world.metadata.get(key) is None, "nothing lies there any more"
+        asked = elsewhere.asked
+        await world.sweeping().sweep()
+        assert elsewhere.asked == asked
+
+    in_world(tmp_path, body)
+
+
+def test_a_place_that_cannot_be_reached_is_not_forgotten(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        elsewhere = world.stores["mem://elsewhere"] = DictStore("mem://elsewhere")
+        await world.add_ledger(1, Offload.RUNNING, elsewhere.location)
+        elsewhere.away = True
+        await world.sweeping().sweep()
+        await world.add_ledger(1, Offload.WANTED, LOCATION)
+        report = await world.sweeping().sweep()
+        assert report.failures == 1
+        assert await world.metadata.get(KEYS.offload_location(elsewhere.location)) is not None
+
+    in_world(tmp_path, body)
+
+
+def test_topics_are_gone_through_twice_however_many_locations_there_are(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        for number in range(5):
+            store = world.stores[f"mem://{number}"] = DictStore(f"mem://{number}")
+            await world.add_ledger(number + 1, Offload.RUNNING, store.location)
+            store.put_attempt(path_of(100 + number), whole=False)
+        listing, passes = world.metadata.children, 0
+
+        async def children(prefix: str) -> object:
+            nonlocal passes
+            passes += "/topic-heads/" in prefix
+            return await listing(prefix)
+
+        world.metadata.children = children  # type: ignore[method-assign,assignment]
+        assert (await world.sweeping().sweep()).swept == 5
+        assert passes == 2
 
     in_world(tmp_path, body)
 
@@ -278,6 +395,7 @@ def test_files_are_swept_with_their_directories_and_cut_off_writes(tmp_path: Pat
             for name in (part_name(0), f".{part_name(1)}.1-2{UNFINISHED_SUFFIX}"):
                 (place / path / name).write_bytes(b"x")
         (place / kept / MANIFEST_NAME).write_bytes(b"{}")
+        (place / MARKER_NAME).write_bytes(encode_marker(INSTANCE))
         now_s = NOW_MS / 1000
         for each in place.rglob("*.*"):
             os.utime(each, (now_s - GRACE_S, now_s - GRACE_S))

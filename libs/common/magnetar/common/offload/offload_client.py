@@ -224,9 +224,10 @@ class OffloadChannel:
             if not after:
                 return Attempts(paths, complete)
 
-    def deletions(self, location: str = "") -> Deletions:
-        """Objects that are to be deleted, at one location or anywhere; ask again when there are more."""
-        found = self._call(DELETIONS, DeletionsRequest(location=location))
+    def deletions(self, location: str = "", after_intent_id: str = "") -> Deletions:
+        """Objects that are to be deleted, at one location or anywhere; when there are more, ask for those
+        behind the last one."""
+        found = self._call(DELETIONS, DeletionsRequest(location=location, after_intent_id=after_intent_id))
         return Deletions(list(found.deletions), found.more, found.instance_id)
 
     def deleted(self, intent_id: str) -> None:

@@ -717,16 +717,20 @@ class DeletionsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LOCATION_FIELD_NUMBER: _builtins.int
+    AFTER_INTENT_ID_FIELD_NUMBER: _builtins.int
     location: _builtins.str
     """empty: all"""
+    after_intent_id: _builtins.str
+    """only those behind this one: the next page"""
     def __init__(
         self,
         *,
         location: _builtins.str = ...,
+        after_intent_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["location", b"location"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_intent_id", b"after_intent_id", "location", b"location"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -740,7 +744,7 @@ class DeletionsResponse(_message.Message):
     MORE_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     more: _builtins.bool
-    """ask again when these are done"""
+    """ask again for those behind the last one"""
     instance_id: _builtins.bytes
     """of the cluster: only a location whose marker names it may be swept"""
     @_builtins.property

@@ -50,6 +50,11 @@ class AttemptObjects:
     """When the newest of them was written, by the clock of the object store."""
 
     @property
+    def name(self) -> str:
+        """The last step of its path, which is its attempt's."""
+        return _attempt(self.path)
+
+    @property
     def whole(self) -> bool:
         """Whether it has a manifest, which is written last."""
         return self.objects[0].rpartition("/")[2] == MANIFEST_NAME
@@ -74,6 +79,11 @@ class Sweep:
     doubt: str | None = None
     """Why nobody should delete it without asking an operator; None when there is no doubt."""
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of any attempt lies there."""
+        return not (self.doomed or self.waiting or self.named)
+
     def without(self, named: Collection[str]) -> Sweep:
         """The same but for what is named, as asked after the objects were listed."""
         keep = _attempts(named)
@@ -85,27 +95,47 @@ class Sweep:
 
 
 @dataclass(slots=True)
-class _Directory:
+class _Lost:
+    """The directory of an attempt that nobody names."""
+
     objects: list[str] = field(default_factory=list)
     byte_length: int = 0
     newest_ms: int = 0
-    whole: bool = False
-    unfinished: list[tuple[str, int]] = field(default_factory=list)
-
-    def add(self, path: str, name: str, byte_length: int, modified_ms: int, *, keep: bool) -> None:
-        self.whole |= name == MANIFEST_NAME
-        if keep and name.startswith(".") and name.endswith(UNFINISHED_SUFFIX):
-            self.unfinished.append((path, modified_ms))
-        if not keep:
-            self.objects.append(path)
-            self.byte_length += byte_length
-            self.newest_ms = max(self.newest_ms, modified_ms)
 
     def found(self, path: str) -> AttemptObjects:
         manifest_first = sorted(
             self.objects, key=lambda each: (each.rpartition("/")[2] != MANIFEST_NAME, each)
         )
         return AttemptObjects(path, tuple(manifest_first), self.byte_length, self.newest_ms)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Directories of attempts that are named, one after another; nothing of them is kept in memory."""
+
+    count: int = 0
+    whole: int = 0
+    unfinished: list[str] = field(default_factory=list)
+    """Of those that are whole; in others somebody may still write."""
+    _path: str = ""
+    _is_whole: bool = False
+    _left: list[str] = field(default_factory=list)
+
+    def add(self, directory: str, name: str, *, old: bool) -> None:
+        if directory != self._path:
+            self.end()
+            self._path = directory
+            self.count += 1
+        self._is_whole |= name == MANIFEST_NAME
+        if old and name.startswith(".") and name.endswith(UNFINISHED_SUFFIX):
+            self._left.append(f"{directory}/{name}")
+
+    def end(self) -> None:
+        """No object follows of the directory that was last."""
+        if self._is_whole:
+            self.whole += 1
+            self.unfinished += self._left
+        self._path, self._is_whole, self._left = "", False, []
 
 
 def to_sweep(
@@ -119,38 +149,40 @@ def to_sweep(
     """What of a location's objects, given as (path below it, bytes, written ms), may go.
 
     `named` are the paths of the attempts that ledgers name, here or anywhere, or their last steps alone;
-    `complete` says whether these are all. Keeps in memory what it returns, and a little for each attempt.
+    `complete` says whether these are all. Objects of one directory follow one another. Keeps in memory what
+    it returns, and nothing of what is named.
     """
     keep = _attempts(named)
-    directories: dict[str, _Directory] = {}
+    lost: dict[str, _Lost] = {}
+    kept = _Kept()
     for path, byte_length, modified_ms in listing:
         path = path.strip("/")
-        attempt, _, name = path.rpartition("/")
-        directory = directories.get(attempt)
-        if directory is None:
-            if parse_attempt_path(attempt) is None:
+        directory, _, name = path.rpartition("/")
+        if _attempt(directory) in keep:
+            kept.add(directory, name, old=now_ms - modified_ms >= grace_ms)
+            continue
+        found = lost.get(directory)
+        if found is None:
+            if parse_attempt_path(directory) is None:
                 continue
-            directory = directories[attempt] = _Directory()
-        directory.add(path, name, byte_length, modified_ms, keep=_attempt(attempt) in keep)
+            found = lost[directory] = _Lost()
+        found.objects.append(path)
+        found.byte_length += byte_length
+        found.newest_ms = max(found.newest_ms, modified_ms)
+    kept.end()
     doomed: list[AttemptObjects] = []
     waiting: list[AttemptObjects] = []
-    kept: list[bool] = []
-    unfinished: list[str] = []
-    for attempt in sorted(directories):
-        if _attempt(attempt) in keep:
-            kept.append(directories[attempt].whole)
-            if directories[attempt].whole:  # else somebody may still write
-                left = directories[attempt].unfinished
-                unfinished += [path for path, modified_ms in left if now_ms - modified_ms >= grace_ms]
-            continue
-        found = directories[attempt].found(attempt)
-        (doomed if now_ms - found.newest_ms >= grace_ms else waiting).append(found)
+    for directory in sorted(lost):
+        objects = lost[directory].found(directory)
+        (doomed if now_ms - objects.newest_ms >= grace_ms else waiting).append(objects)
     if not complete:
         # Some of these may be named after all.
-        return Sweep((), (*waiting, *doomed), (), len(kept), sum(kept), refused=NOT_ALL_READ)
-    lost = sum(each.whole for each in doomed)
-    doubt = _doubt(lost, lost + sum(kept), len(kept))
-    return Sweep(tuple(doomed), tuple(waiting), tuple(sorted(unfinished)), len(kept), sum(kept), doubt=doubt)
+        return Sweep((), (*waiting, *doomed), (), kept.count, kept.whole, refused=NOT_ALL_READ)
+    whole = sum(each.whole for each in doomed)
+    doubt = _doubt(whole, whole + kept.whole, kept.count)
+    return Sweep(
+        tuple(doomed), tuple(waiting), tuple(sorted(kept.unfinished)), kept.count, kept.whole, doubt=doubt
+    )
 
 
 def _attempts(paths: Collection[str]) -> frozenset[str]:

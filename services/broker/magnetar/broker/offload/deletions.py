@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Final
 
+from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import (
     BeingChanged,
     DataCorruption,
@@ -24,25 +26,41 @@ DELETIONS_MAX: Final = 1_000
 """In one answer."""
 
 
-async def object_deletions(
-    metadata: MetadataStore, keys: Keys, location: str, most: int = DELETIONS_MAX
-) -> DeletionsResponse:
-    """Recorded deletions of objects, at one location or ("") anywhere. Raises MetadataError."""
-    location = location.rstrip("/")
-    response = DeletionsResponse(instance_id=await read_instance_id(metadata, keys))
-    for item in (await metadata.children(keys.intents_prefix)).items:
+async def recorded_deletions(
+    metadata: MetadataStore, keys: Keys, after_intent_id: str = ""
+) -> AsyncIterator[Deletion]:
+    """Every recorded deletion of objects, in the order of their intents, behind one. Raises MetadataError."""
+    behind = keys.intent(after_intent_id) if after_intent_id else ""
+    async for item in unhurried((await metadata.children(keys.intents_prefix)).items):
+        if item.key <= behind:
+            continue
         try:
             intent = decode(Intent, item.value)
         except (DataCorruption, UnsupportedFormat) as error:
             log.error("an intent cannot be read", intent=item.key, reason=str(error))
             continue
-        objects = intent.delete_objects
-        if intent.WhichOneof("target") != "delete_objects" or location not in ("", objects.location):
+        if intent.WhichOneof("target") == "delete_objects":
+            objects = intent.delete_objects
+            yield Deletion(intent_id=intent.id, location=objects.location, path=objects.path)
+
+
+async def object_deletions(
+    metadata: MetadataStore,
+    keys: Keys,
+    location: str,
+    after_intent_id: str = "",
+    most: int = DELETIONS_MAX,
+) -> DeletionsResponse:
+    """One page of them, at one location or ("") anywhere. Raises MetadataError."""
+    location = location.rstrip("/")
+    response = DeletionsResponse(instance_id=await read_instance_id(metadata, keys))
+    async for deletion in recorded_deletions(metadata, keys, after_intent_id):
+        if location not in ("", deletion.location):
             continue
         if len(response.deletions) >= most:
             response.more = True
             break
-        response.deletions.append(Deletion(intent_id=intent.id, location=objects.location, path=objects.path))
+        response.deletions.append(deletion)
     return response
 
 

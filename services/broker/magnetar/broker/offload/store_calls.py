@@ -22,6 +22,10 @@ class Store(Protocol):
         """Raises ObjectStoreError."""
         ...
 
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        """Raises NoSuchObject, ObjectStoreError."""
+        ...
+
     def delete(self, path: str) -> None:
         """Raises ObjectStoreError."""
         ...

@@ -3,38 +3,38 @@
 What may go is decided in `magnetar.ledger.cold.sweep`, which the command line shares. Here it is done, off
 the event loop: listing and deleting block. Two who sweep at once do no harm, since what is gone may be
 deleted again.
+
+A sweep costs one pass over the ledgers of all topics, one over the objects of each location, and a second one
+over the ledgers when something is to go.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.offload.deletions import object_deletions, objects_deleted
-from magnetar.broker.offload.locations import place_in_configuration, place_in_policy
+from magnetar.broker.offload.deleting import delete_directories
+from magnetar.broker.offload.places import Places
+from magnetar.broker.offload.recorded import Counted, carry_out
 from magnetar.broker.offload.scanning import Scan, scan
 from magnetar.broker.offload.store_calls import OpenStore, Store, in_thread, until
-from magnetar.common.errors import DataCorruption, MagnetarError, UnsupportedFormat
+from magnetar.common.errors import MagnetarError
+from magnetar.common.metadata.instance import read_instance_id
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.metadata.store import MetadataStore
-from magnetar.common.metadata.values import Namespace, decode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.offload.offload_pb2 import Deletion
-from magnetar.ledger.cold.layout import AttemptPath, parse_attempt_path
+from magnetar.ledger.cold.layout import parse_attempt_path
+from magnetar.ledger.cold.marker import LocationNotOurs, check
 from magnetar.ledger.cold.objects import StoredObject
-from magnetar.ledger.cold.sweep import NOT_ALL_READ, AttemptObjects, Sweep, to_sweep
+from magnetar.ledger.cold.sweep import NOT_ALL_READ, Sweep, to_sweep
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 
 log = get_logger(__name__)
-
-LOCATIONS_MAX: Final = 10_000
-"""Of one sweep; a cluster with more has them swept in later ones, as those before them come to an end."""
 
 IDLE_SWEEPS: Final = 24
 """While no location is known, one sweep of so many goes through the ledgers of all topics to find one."""
@@ -82,7 +82,7 @@ class Sweeping:
         ledgers: OffloadLedgers,
         config: BrokerConfig,
         open_store: OpenStore,
-        counted: Callable[[AttemptPath | None, bool], None] = lambda path, done: None,
+        counted: Counted = lambda path, done: None,
     ) -> None:
         """`counted` hears of each attempt whose objects were deleted (True) or should have been."""
         self._metadata = metadata
@@ -91,7 +91,7 @@ class Sweeping:
         self._config = config
         self._open_store = open_store
         self._counted = counted
-        self._known: set[str] = set()
+        self._places = Places(metadata, keys, config, ledgers.clock)
         self._stores: dict[str, Store] = {}
         self._idle_sweeps = 0
 
@@ -101,80 +101,45 @@ class Sweeping:
         """
         report = SweepReport()
         self._stores.clear()
-        self._known |= await self._configured()
-        await self._carry_out(report)
-        if not self._known and self._idle_sweeps % IDLE_SWEEPS:
+        known = await self._places.known()
+        carried_out, places = await carry_out(self._metadata, self._keys, self._store, self._counted)
+        report.deleted, report.deletions_left = carried_out.done, carried_out.left
+        report.failures += carried_out.failures
+        known |= places
+        if not known and self._idle_sweeps % IDLE_SWEEPS:
             self._idle_sweeps += 1
             return report
         named = await self._named()
-        self._known |= named.locations
-        self._idle_sweeps = 0 if self._known else self._idle_sweeps + 1
-        for location in sorted(self._known)[:LOCATIONS_MAX]:
-            try:
-                await self._sweep_location(location, named, report)
-            except MagnetarError as error:
-                report.failures += 1
-                log.warning("objects could not be swept", location=location, error=str(error))
+        known |= named.locations
+        self._idle_sweeps = 0 if known else self._idle_sweeps + 1
+        found = await self._look(self._places.in_turn(known), named, report)
+        found = await self._look_again(found)
+        for location, sweep in found.items():
+            await self._finish(location, sweep, report)
+        # Beside what is named now: what was left there, for whoever sweeps when nobody names it any more.
+        full = {location for location, sweep in found.items() if not sweep.empty}
+        await self._places.remember(named.locations | full, found.keys() - full - named.locations - places)
         return report
 
     async def scan(self, namespace: NamespaceName) -> Scan:
         """What lies in objects of a namespace, and what should. Raises MetadataError."""
-        return await scan(namespace, self._ledgers, await self._configured(), self._open_store)
+        return await scan(namespace, self._ledgers, await self._places.known(), self._open_store)
 
-    # -- recorded deletions
+    # -- inside
 
-    async def _carry_out(self, report: SweepReport) -> None:
-        while True:
-            found = await object_deletions(self._metadata, self._keys, "")
-            done = 0
-            for deletion in found.deletions:
-                self._known.add(deletion.location)
-                done += await self._delete_recorded(deletion, report)
-            report.deleted += done
-            if not (found.more and done):
-                report.deletions_left = len(found.deletions) - done
-                return
-
-    async def _delete_recorded(self, deletion: Deletion, report: SweepReport) -> bool:
-        location, path = deletion.location, deletion.path
-        attempt = parse_attempt_path(path)
-        try:
-            if attempt is None:
-                raise MagnetarError(f"{path[:200]!r} is not the path of an attempt: nothing there is deleted")
-            store = self._store(location)
-            listing = partial(store.list, path)
-            await in_thread(lambda stop: _delete(store, (each.path for each in listing()), stop))
-            await objects_deleted(self._metadata, self._keys, deletion.intent_id)
-        except MagnetarError as error:
-            report.failures += 1
-            self._counted(attempt, False)
-            log.warning("objects not deleted yet", location=location, path=path, error=str(error))
-            return False
-        self._counted(attempt, True)
-        log.info("objects of a ledger deleted that is gone", location=location, path=path)
-        return True
-
-    # -- what nobody names
-
-    async def _sweep_location(self, location: str, named: Named, report: SweepReport) -> None:
-        store = self._store(location)
-        sweep = await in_thread(lambda stop: self._decide(until(stop, store.list()), named))
-        if sweep.refused is None and (sweep.doomed or sweep.unfinished):
-            # Attempts that began while objects were listed have theirs among them.
-            again = await self._named()
-            sweep = sweep.without(again.attempts)
-            if not again.complete:
-                sweep = replace(sweep, refused=NOT_ALL_READ)
-        report.leftovers += len(sweep.waiting)
-        if sweep.refused or sweep.doubt:
-            report.doubts[location] = sweep.refused or sweep.doubt or ""
-            report.orphans += len(sweep.doomed)
-            log.warning("objects are not swept", location=location, reason=report.doubts[location])
-            return
-        if sweep.unfinished:
-            await in_thread(lambda stop: _delete(store, sweep.unfinished, stop))
-        for attempt in sweep.doomed:
-            await self._delete_orphan(store, attempt, report)
+    async def _look(self, locations: Collection[str], named: Named, report: SweepReport) -> dict[str, Sweep]:
+        """What may go at each location that answers."""
+        found = {}
+        for location in locations:
+            try:
+                store = self._store(location)
+                found[location] = await in_thread(
+                    lambda stop, store=store: self._decide(until(stop, store.list()), named)  # type: ignore[misc]
+                )
+            except MagnetarError as error:
+                report.failures += 1
+                log.warning("objects could not be listed", location=location, error=str(error))
+        return found
 
     def _decide(self, listing: Iterable[StoredObject], named: Named) -> Sweep:
         return to_sweep(
@@ -185,31 +150,79 @@ class Sweeping:
             grace_ms=self._config.offload.grace_s * 1000,
         )
 
-    async def _delete_orphan(self, store: Store, attempt: AttemptObjects, report: SweepReport) -> None:
-        parsed = parse_attempt_path(attempt.path)
+    async def _look_again(self, found: dict[str, Sweep]) -> dict[str, Sweep]:
+        """Attempts that began while objects were listed have theirs among them."""
+        doomed = {each.name for sweep in found.values() for each in sweep.doomed}
+        if not doomed:
+            return found
+        again = await self._named(doomed)
+        return {
+            location: sweep.without(again.attempts)
+            if again.complete
+            else replace(sweep.without(again.attempts), refused=NOT_ALL_READ)
+            for location, sweep in found.items()
+        }
+
+    async def _finish(self, location: str, sweep: Sweep, report: SweepReport) -> None:
+        report.leftovers += len(sweep.waiting)
         try:
-            await in_thread(lambda stop: _delete(store, attempt.objects, stop))
+            why_not = sweep.refused or sweep.doubt or await self._why_not_ours(location, sweep)
+            if why_not:
+                report.doubts[location] = why_not
+                report.orphans += len(sweep.doomed)
+                log.warning("objects are not swept", location=location, reason=why_not)
+                return
+            store = self._store(location)
+            if sweep.unfinished:
+                await in_thread(partial(delete_directories, store, [lambda: sweep.unfinished]))
+            if sweep.doomed:
+                await self._delete_orphans(store, sweep, report)
         except MagnetarError as error:
-            report.orphans += 1
             report.failures += 1
-            self._counted(parsed, False)
+            report.orphans += len(sweep.doomed)
+            log.warning("objects could not be swept", location=location, error=str(error))
+
+    async def _why_not_ours(self, location: str, sweep: Sweep) -> str | None:
+        if not (sweep.doomed or sweep.unfinished):
+            return None
+        instance_id = await read_instance_id(self._metadata, self._keys)
+        store = self._store(location)
+        try:
+            await in_thread(lambda stop: check(store, instance_id))
+        except LocationNotOurs as error:
+            return str(error)
+        return None
+
+    async def _delete_orphans(self, store: Store, sweep: Sweep, report: SweepReport) -> None:
+        objects = [lambda each=each: each.objects for each in sweep.doomed]
+        deleted = await in_thread(partial(delete_directories, store, objects))
+        for number in deleted.done:
+            attempt = sweep.doomed[number]
+            self._counted(parse_attempt_path(attempt.path), True)
+            log.debug("orphaned objects deleted", location=store.location, path=attempt.path)
+        for number in deleted.failed:
+            self._counted(parse_attempt_path(sweep.doomed[number].path), False)
+        left = len(sweep.doomed) - len(deleted.done)
+        report.swept += len(deleted.done)
+        report.orphans += left
+        report.failures += len(deleted.failed)
+        if deleted.error:
             log.warning(
-                "orphaned objects not deleted", location=store.location, path=attempt.path, error=str(error)
+                "orphaned objects not deleted", location=store.location, attempts=left, error=deleted.error
             )
-            return
-        report.swept += 1
-        self._counted(parsed, True)
-        log.info(
-            "orphaned objects deleted",
-            location=store.location,
-            path=attempt.path,
-            objects=len(attempt.objects),
-            bytes=attempt.byte_length,
-        )
+        if deleted.done:
+            some = [sweep.doomed[number] for number in deleted.done]
+            log.info(
+                "orphaned objects deleted",
+                location=store.location,
+                attempts=len(some),
+                objects=sum(len(each.objects) for each in some),
+                bytes=sum(each.byte_length for each in some),
+                first=some[0].path,
+            )
 
-    # -- what metadata says
-
-    async def _named(self) -> Named:
+    async def _named(self, among: Collection[str] | None = None) -> Named:
+        """What ledgers name now, all of it or of some attempts."""
         named = Named()
         async for found in self._ledgers.everywhere():
             named.complete &= not found.unreadable
@@ -218,31 +231,13 @@ class Sweeping:
                 if offload.location:
                     named.locations.add(offload.location)
                 if offload.state in _NAMED:
-                    named.attempts.add(offload.path.rpartition("/")[2])
+                    name = offload.path.rpartition("/")[2]
+                    if among is None or name in among:
+                        named.attempts.add(name)
         return named
-
-    async def _configured(self) -> set[str]:
-        """Where ledgers may go: what failed there at once is named by none."""
-        config = self._config
-        places = [place_in_configuration(config.offload, config.cluster_name)]
-        for item in (await self._metadata.children(self._keys.namespaces_prefix())).items:
-            try:
-                policy = decode(Namespace, item.value).policies.offload
-            except (DataCorruption, UnsupportedFormat) as error:
-                log.error("a namespace's metadata cannot be read", key=item.key, reason=str(error))
-                continue
-            places.append(place_in_policy(policy, config.cluster_name))
-        return {place.location for place in places if place.location is not None}
 
     def _store(self, location: str) -> Store:
         store = self._stores.get(location)
         if store is None:
             store = self._stores[location] = self._open_store(location)
         return store
-
-
-def _delete(store: Store, paths: Iterable[str], stop: threading.Event) -> None:
-    for path in paths:
-        if stop.is_set():
-            return
-        store.delete(path)

@@ -223,7 +223,7 @@ class OffloadWork:
             return await attempts_at(self._ledgers, request)
 
     async def deletions(self, request: DeletionsRequest) -> DeletionsResponse:
-        return await object_deletions(self._metadata, self._keys, request.location)
+        return await object_deletions(self._metadata, self._keys, request.location, request.after_intent_id)
 
     async def deleted(self, request: DeletedRequest) -> DeletedResponse:
         await objects_deleted(self._metadata, self._keys, request.intent_id)
