@@ -9,7 +9,7 @@ longer each time. Objects found damaged twice are wanted again: once may be a di
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,9 +74,7 @@ class ColdKeeper:
 
     async def refresh(self) -> None:
         """One pass: learn how far the ledgers of each loaded topic are."""
-        for ledger in self._managed_ledgers():
-            if not ledger.has_closed_ledgers:
-                continue
+        async for ledger in self._managed_ledgers():
             try:
                 await ledger.refresh_offload()
             except MagnetarError as error:
@@ -85,7 +83,7 @@ class ColdKeeper:
 
     async def let_go(self) -> None:
         """One pass: each ledger that is due leaves bookies, once it is verified."""
-        async for ledger in unhurried(self._managed_ledgers()):
+        async for ledger in self._managed_ledgers():
             tried: set[LedgerRef] = set()
             while (cold := ledger.due_to_leave(self._waiting_now() | tried)) is not None:
                 tried.add(cold.ref)
@@ -101,12 +99,11 @@ class ColdKeeper:
             except Exception:
                 log.exception("a look at offloaded ledgers broke")
 
-    def _managed_ledgers(self) -> list[ManagedLedger]:
-        return [
-            topic.ledger
-            for topic in self._topics().values()
-            if isinstance(topic, PersistentTopic) and not topic.closing
-        ]
+    async def _managed_ledgers(self) -> AsyncIterator[ManagedLedger]:
+        """Those with anything that could be offloaded; most topics have not."""
+        async for topic in unhurried(list(self._topics().values())):
+            if isinstance(topic, PersistentTopic) and not topic.closing and topic.ledger.has_closed_ledgers:
+                yield topic.ledger
 
     def _waiting_now(self) -> set[LedgerRef]:
         now_s = self._clock.monotonic()
