@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import magnetar.spark  # noqa: F401 - before gRPC: what it sets for that makes starting Java safe
 import pulsar
 import pytest
 from pyspark.sql import SparkSession
