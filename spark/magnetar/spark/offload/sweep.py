@@ -1,19 +1,22 @@
 """Objects that nobody needs any more, deleted: recorded deletions, and what attempts left that failed.
 
-What may go is decided in `magnetar.ledger.cold.sweep`, of a listing that was made before brokers were asked
-which attempts have to stay. A sweep that is stopped half-way goes on the next time.
+What may go is decided in `magnetar.ledger.cold.sweep`: brokers are asked which attempts have to stay, objects
+are listed, and of what nobody named brokers are asked once more. At another cluster's location
+(`magnetar.ledger.cold.marker`) nothing goes, whatever its brokers would say. A sweep that is stopped half-way
+goes on the next time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from magnetar.common.errors import MagnetarError
 from magnetar.common.offload.calling import Attempts, Deletions
 from magnetar.ledger.cold.layout import MANIFEST_NAME, parse_attempt_path
-from magnetar.ledger.cold.sweep import GRACE_MS, Sweep, to_sweep
+from magnetar.ledger.cold.marker import LocationNotOurs, check
+from magnetar.ledger.cold.sweep import GRACE_MS, NOT_ALL_READ, Sweep, to_sweep
 
 
 class SweepRefused(MagnetarError):
@@ -23,7 +26,7 @@ class SweepRefused(MagnetarError):
 class Service(Protocol):
     """What brokers are asked (`OffloadChannel`)."""
 
-    def deletions(self, location: str = "") -> Deletions: ...
+    def deletions(self, location: str = "", after_intent_id: str = "") -> Deletions: ...
 
     def deleted(self, intent_id: str) -> None: ...
 
@@ -34,6 +37,8 @@ class Store(Protocol):
     """The objects at one location (`magnetar.ledger.cold.objects.ObjectStore`)."""
 
     def list(self, prefix: str = "") -> Iterable[tuple[str, int, int]]: ...
+
+    def read(self, path: str, offset: int, length: int) -> bytes: ...
 
     def delete(self, path: str) -> None: ...
 
@@ -66,23 +71,40 @@ def sweep_location(
     force: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> Swept:
-    """Sweep one location. Raises SweepRefused when brokers cannot tell what has to stay, or when so much
-    would go that it looks like a mistake, unless `force`; and what brokers and stores raise when nothing can
-    be asked at all."""
+    """Sweep one location. Raises SweepRefused when it is another cluster's, when brokers cannot tell what has
+    to stay, and, unless `force`, when nobody knows whose it is or so much would go that it looks like a
+    mistake; and what brokers and stores raise when nothing can be asked at all."""
+    location = location.rstrip("/")
     swept = Swept()
+    instance_id = service.deletions("none").instance_id
+    _check_ours(store, location, instance_id, may_lack=True)
     _carry_out(service, store, location, swept, dry_run=dry_run, report=report)
-    listing = list(store.list())  # before brokers are asked: see magnetar.ledger.cold.sweep
     # Those of every location: one place may go by two URIs, and an attempt has one name.
     named = service.attempts("")
-    found = to_sweep(listing, named.paths, complete=named.complete, now_ms=now_ms, grace_ms=grace_ms)
+    found = to_sweep(store.list(), named.paths, complete=named.complete, now_ms=now_ms, grace_ms=grace_ms)
+    if found.doomed:
+        # Attempts that began while objects were listed have theirs among them.
+        again = service.attempts("")
+        found = found.without(again.paths)
+        if not again.complete:
+            found = replace(found, refused=NOT_ALL_READ)
     swept.waiting = len(found.waiting)
     if found.refused is not None:
         raise SweepRefused(f"nothing was swept at {location}: {found.refused}")
     if found.doubt is not None and not force:
         raise SweepRefused(f"nothing was swept at {location}: {found.doubt} (--force sweeps all the same)")
+    if found.doomed or found.unfinished:
+        _check_ours(store, location, instance_id, may_lack=force)
     _delete_doomed(store, found, swept, dry_run=dry_run, report=report)
     _delete_unfinished(store, found, swept, dry_run=dry_run, report=report)
     return swept
+
+
+def _check_ours(store: Store, location: str, instance_id: bytes, *, may_lack: bool) -> None:
+    try:
+        check(store, instance_id, may_lack=may_lack)
+    except LocationNotOurs as error:
+        raise SweepRefused(f"nothing was swept at {location}: {error}") from error
 
 
 def _carry_out(
@@ -94,13 +116,15 @@ def _carry_out(
     dry_run: bool,
     report: Callable[[str], None],
 ) -> None:
-    """Deletions that are recorded for this location."""
-    done: set[str] = set()
+    """Deletions that are recorded for this location; those that fail keep none of the others."""
+    after = ""
     while True:
-        page = service.deletions(location)
-        fresh = [each for each in page.deletions if each.intent_id not in done and each.location == location]
+        page = service.deletions(location, after)
+        fresh = [each for each in page.deletions if each.intent_id > after]
         for deletion in fresh:
-            done.add(deletion.intent_id)
+            after = max(after, deletion.intent_id)
+            if deletion.location != location:
+                continue
             if parse_attempt_path(deletion.path) is None:
                 swept.failed.append(f"{deletion.path!r} is no directory of an attempt: it is left alone")
                 continue
@@ -113,7 +137,7 @@ def _carry_out(
                     continue
                 service.deleted(deletion.intent_id)
             swept.deletions += 1
-        if not page.more or not fresh or dry_run:
+        if not page.more or not fresh:
             return
 
 
