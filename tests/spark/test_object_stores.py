@@ -73,6 +73,28 @@ def test_what_others_wrote_meanwhile_is_seen(store: ObjectStore, s3: S3) -> None
     assert store.size("one") == 17
 
 
+def test_a_listing_takes_a_request_for_a_thousand_objects_and_not_one_for_each_directory(
+    store: ObjectStore, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = store.location.removeprefix(f"s3://{s3.bucket}/")
+    client = s3.client()
+    written = [f"t/n/topic-{number}/ledger=1/attempt=0/part" for number in range(1_050)]
+    for path in written:
+        client.put_object(Bucket=s3.bucket, Key=f"{prefix}/{path}", Body=b"x")
+    client.put_object(Bucket=s3.bucket, Key=f"{prefix}/t/", Body=b"")  # a console's "directory"
+    client.put_object(Bucket=s3.bucket, Key=f"{prefix}-beside/part", Body=b"another place")
+    asked: list[str] = []
+    call = type(store._fs).call_s3
+
+    def counted(self: object, method: str, *given: object, **options: object) -> object:
+        asked.append(method)
+        return call(self, method, *given, **options)
+
+    monkeypatch.setattr(type(store._fs), "call_s3", counted)
+    assert sorted(each.path for each in store.list()) == sorted(written)
+    assert asked == ["list_objects_v2"] * 2
+
+
 def test_a_large_file_goes_in_pieces(store: ObjectStore, s3: S3, tmp_path: Path) -> None:
     local = tmp_path / "large"
     with local.open("wb") as file:
