@@ -312,6 +312,27 @@ def test_values_are_decoded_by_the_schema_of_the_topic(
         assert [(row.value.name, row.value.age) for row in rows] == expected
 
 
+class Citizen(pulsar.schema.Record):  # type: ignore[misc]
+    city = pulsar.schema.String()
+    name = pulsar.schema.String()
+    age = pulsar.schema.Integer()
+
+
+def test_avro_values_are_decoded_by_the_version_of_the_schema_that_they_were_written_with(
+    read: Read, server: SparkServer, client: pulsar.Client, topic: str, offload: Offload
+) -> None:
+    first = client.create_producer(topic, schema=pulsar.schema.AvroSchema(Person))
+    first.send(Person(name="one", age=1))
+    first.close()
+    offload(topic)
+    second = client.create_producer(topic, schema=pulsar.schema.AvroSchema(Citizen))
+    second.send(Citizen(city="X", name="two", age=2))
+    second.close()
+    rows = in_order(read(topic, value_format="avro", service_url=server.endpoint.service_url))
+    found = [(row.value.city, row.value.name, row.value.age) for row in rows]
+    assert found == [(None, "one", 1), ("X", "two", 2)]
+
+
 def test_an_option_that_nobody_knows_is_an_error_that_names_the_nearest(table: Read, topic: str) -> None:
     with pytest.raises(Exception, match=r'did you mean "starting\.time"'):
         table(topic, starting_tim="0")

@@ -16,6 +16,9 @@ from magnetar.spark.reading_plan import TopicLedgers
 
 DESCRIBED_AT_ONCE: Final = 8
 
+SCHEMAS_ASKED: Final = 20
+"""So many topics of a pattern are asked for a schema."""
+
 
 class Describer:
     """Asks brokers; one for each driver. Use it from `open` to `close`, from one thread."""
@@ -76,8 +79,8 @@ class Describer:
             return list(pool.map(self.describe, topics))
 
     def newest_schema(self) -> tuple[str, bytes]:
-        """(type, definition) of the first topic that has one; ("", b"") where none has."""
-        for name in self.topics():
+        """(type, definition) of the first topic that has one; ("", b"") where none of the first few has."""
+        for name in self.topics()[:SCHEMAS_ASKED]:
             described = self.describe(name)
             if described.schema_type:
                 return described.schema_type, described.schema

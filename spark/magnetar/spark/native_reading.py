@@ -37,6 +37,8 @@ log = get_logger(__name__)
 _HADOOP_SCHEMES: Final = {"s3": "s3a", "gcs": "gs", "az": "abfss"}
 """What Hadoop calls the schemes that fsspec knows under other names."""
 
+_EVERYWHERE: Final = frozenset({"file", "hdfs"})
+
 STORED_SCHEMA: Final = StructType([StructField(column.name, TYPES[column.type]) for column in COLUMNS])
 
 _BATCH_INDEX_MAX: Final = 2**31 - 1
@@ -134,10 +136,12 @@ def hadoop_path(location: str, path: str) -> str:
 def _hadoop_reads(spark: SparkSession, location: str) -> bool:
     """Whether Spark has what it needs for a location: S3, for example, is a package of its own."""
     scheme = location.partition("://")[0]
-    jvm, session = spark._jvm, spark._jsparkSession
-    assert jvm is not None, "a session has a virtual machine"
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:  # Over Spark Connect nobody can ask: what every Spark has is taken.
+        return scheme in _EVERYWHERE
     try:
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, session.sessionState().newHadoopConf())
+        configuration = spark._jsparkSession.sessionState().newHadoopConf()
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
     except Exception as error:  # py4j's, with Java's inside
         log.warning(
             "Spark cannot read objects itself, the format magnetar does",

@@ -18,7 +18,6 @@ from magnetar.common.errors import DataCorruption, EntryUnreadable, MagnetarErro
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.offload.calling import Described
 from magnetar.common.offload.offload_client import OffloadChannel
-from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.ledger.cold.arrow_schema import ARROW_SCHEMA
 from magnetar.ledger.cold.rows import rows_in_pieces
 from magnetar.ledger.ledger_store import Run
@@ -33,6 +32,7 @@ from magnetar.spark.reading_plan import (
     TimeBounds,
     cold_ledger,
     cold_ranges,
+    hot_source,
 )
 
 log = get_logger(__name__)
@@ -236,13 +236,6 @@ def describe_topic(service: ServiceAddress, topic: str) -> Described:
     """A topic as it is now, described by its owner. Raises TopicNotFound, and what else a call may."""
     with OffloadChannel(service.address) as channel:
         return channel.describe(topic)
-
-
-def hot_source(service: ServiceAddress, topic: str, ledger: Ledger) -> LedgerSource:
-    """Where a ledger is read if not from objects."""
-    on_bookies = ledger.closed_ms != 0 and ledger.HasField("bookies")
-    bookies = ledger.bookies.SerializeToString() if on_bookies else b""
-    return LedgerSource(service, topic, ledger.ledger_id, ledger.ledger_key, bookies)
 
 
 def read_back(context: ReadContext, partition: int, before: Iterable[EarlierEntries]) -> Iterator[Any]:

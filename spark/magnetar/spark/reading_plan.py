@@ -121,15 +121,14 @@ class TopicLedgers:
 
     def source(self, ledger: Ledger) -> LedgerSource:
         """Where its entries are read if not from objects."""
-        bookies = ledger.bookies.SerializeToString() if ledger.HasField("bookies") else b""
-        is_open = ledger.closed_ms == 0
-        return LedgerSource(
-            self.owner if is_open else self.service,
-            self.topic,
-            ledger.ledger_id,
-            ledger.ledger_key,
-            b"" if is_open else bookies,
-        )
+        return hot_source(self.owner if ledger.closed_ms == 0 else self.service, self.topic, ledger)
+
+
+def hot_source(service: ServiceAddress, topic: str, ledger: Ledger) -> LedgerSource:
+    """Where a ledger is read if not from objects."""
+    on_bookies = ledger.closed_ms != 0 and ledger.HasField("bookies")
+    bookies = ledger.bookies.SerializeToString() if on_bookies else b""
+    return LedgerSource(service, topic, ledger.ledger_id, ledger.ledger_key, bookies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

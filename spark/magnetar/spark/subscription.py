@@ -1,7 +1,7 @@
 """A durable subscription of a stream, acknowledged behind its checkpoint: it keeps what is unread.
 
-Nothing is delivered through it. It is Exclusive: a second query with the same subscription is refused, which
-it should be. That an acknowledgement is lost does no harm, the next one covers it.
+Nothing is delivered through it. It is Exclusive: a second query that begins with the same subscription is
+refused. That an acknowledgement is lost does no harm, the next one covers it.
 """
 
 from __future__ import annotations
