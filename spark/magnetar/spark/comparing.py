@@ -14,23 +14,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from magnetar.common.errors import MagnetarError
+from magnetar.common.errors import MagnetarError, NoSuchLedger, TopicNotFound
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.offload_errors import may_pass
+from magnetar.common.offload.offload_refusals import OnlyCopy
 from magnetar.ledger.cold.layout import Part
-from magnetar.ledger.cold.objects import ObjectStore, open_store
+from magnetar.ledger.cold.objects import NoSuchObject, ObjectStore, open_store
 from magnetar.ledger.cold.part_reader import PartReader
 from magnetar.ledger.cold.rows import rows_of
 from magnetar.ledger.ledger_store import Run
 from magnetar.spark.offload.entries import Entries, open_entries
 from magnetar.spark.offload.scratch import scratch_directory
-from magnetar.spark.offload.tasks import LedgerSource
+from magnetar.spark.offload.service import find_ledger
+from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress
 
 PIECE_BYTES: Final = 4 << 20
 TOLD_MAX: Final = 20
 """Differences of one object that are told one by one; all are counted."""
 
 _VALUE_CHARS: Final = 80
+_GONE: Final = (NoSuchLedger, NoSuchObject, OnlyCopy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class CompareTask:
     exact: bool
     source: LedgerSource | None
     """None: there is nothing any more that it could be compared with but its manifest."""
+    service: ServiceAddress
+    """Who knows whether the ledger is still there."""
 
 
 @dataclass(slots=True)
@@ -61,6 +66,8 @@ class Comparison:
     differences: int = 0
     told: list[str] = field(default_factory=list)
     """The first of them, in words."""
+    gone: bool = False
+    """It was trimmed, or left the bookies, while it was compared."""
 
     def differ(self, what: str) -> None:
         self.differences += 1
@@ -82,10 +89,25 @@ def compare_part(task: CompareTask) -> Comparison:
                 if task.source is not None:
                     compare_rows(reader, stack.enter_context(open_entries(task.source)), task, found)
     except MagnetarError as error:
+        if isinstance(error, _GONE) and _gone_meanwhile(task, error):
+            found.gone = True
+            return found
         if may_pass(error):
             raise
         found.differ(f"{type(error).__name__}: {error}")
     return found
+
+
+def _gone_meanwhile(task: CompareTask, error: MagnetarError) -> bool:
+    """Whether what was not found is not there any more as it should be. Raises what a call may."""
+    try:
+        ledger = find_ledger(task.service, task.topic, task.ledger_id)
+    except TopicNotFound:
+        return True
+    if ledger is None or ledger.offload.path != task.path:
+        return True  # Trimmed, or offloaded anew.
+    # The entries may go then; an object that is gone with them is a loss.
+    return not isinstance(error, NoSuchObject) and ledger.offload.left_bookies_ms > 0
 
 
 def _fetch(store: ObjectStore, task: CompareTask, path: Path, found: Comparison) -> None:

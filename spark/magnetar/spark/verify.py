@@ -55,6 +55,8 @@ class Verified:
     objects_only: int = 0
     """Left the bookies: compared with their manifest."""
     not_offloaded: int = 0
+    gone: int = 0
+    """Objects whose ledger was trimmed, or left the bookies, while it was compared."""
     parts: int = 0
     messages: int = 0
     entries: int = 0
@@ -69,6 +71,7 @@ class Verified:
     def add(self, found: Comparison) -> None:
         """What a task found."""
         self.parts += 1
+        self.gone += found.gone
         self.messages += found.messages
         self.entries += found.entries
         self.differences += found.differences - len(found.told)
@@ -149,7 +152,14 @@ def plan(
             found.differ(f"{where}: manifest: {difference}")
         tasks += [
             CompareTask(
-                ledger.topic, ledger.ledger_id, state.location, state.path, part, manifest.exact, source
+                ledger.topic,
+                ledger.ledger_id,
+                state.location,
+                state.path,
+                part,
+                manifest.exact,
+                source,
+                service,
             )
             for part in manifest.parts
         ]
@@ -204,6 +214,7 @@ def show(found: Verified, *, as_json: bool) -> None:
         f"of {found.entries:,} entries in {found.parts:,} objects, "
         f"{found.differences:,} difference{'s' if found.differences != 1 else ''}; "
         f"{found.not_offloaded:,} ledgers are not offloaded"
+        + (f"; {found.gone:,} objects were trimmed, or left bookies, meanwhile" if found.gone else "")
     )
 
 

@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
-from magnetar.common.errors import DataCorruption
+from magnetar.common.errors import DataCorruption, MagnetarError
+from magnetar.common.offload.offload_pb2 import Ledger, OffloadState
+from magnetar.common.offload.offload_refusals import OnlyCopy
 from magnetar.common.wire.pulsar_pb2 import LZ4, EncryptionKeys
 from magnetar.ledger.cold import payload_codecs
 from magnetar.ledger.cold.layout import Part
+from magnetar.ledger.cold.objects import NoSuchObject
 from magnetar.ledger.cold.rows import rows_of
 from magnetar.ledger.ledger_store import Run
 from magnetar.spark import comparing
@@ -17,6 +20,21 @@ from magnetar.spark.comparing import CompareTask, Comparison, compare_rows
 from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress
 
 from tests.unit.ledger.cold.entries import INFO, LEDGER_ID, batch, run, single, written
+
+PART = Part(
+    name=INFO.name,
+    first_entry_id=0,
+    last_entry_id=0,
+    rows=0,
+    entries=0,
+    raw_entries=0,
+    byte_length=0,
+    sha256=b"",
+    payload_crc32c=0,
+    payload_bytes=0,
+    raw_crc32c=0,
+    raw_bytes=0,
+)
 
 
 class Entries:
@@ -50,22 +68,9 @@ def ledger(change: bytes = b"") -> list[Run]:
 def compare(
     stored: Sequence[Run], live: Sequence[Run], *, exact: bool = False, row_group_bytes: int = 16 << 20
 ) -> Comparison:
-    part = Part(
-        name=INFO.name,
-        first_entry_id=0,
-        last_entry_id=live[-1].last_entry_id,
-        rows=0,
-        entries=0,
-        raw_entries=0,
-        byte_length=0,
-        sha256=b"",
-        payload_crc32c=0,
-        payload_bytes=0,
-        raw_crc32c=0,
-        raw_bytes=0,
-    )
+    part = replace(PART, last_entry_id=live[-1].last_entry_id)
     source = LedgerSource(ServiceAddress("127.0.0.1:1"), INFO.topic, LEDGER_ID, 1)
-    task = CompareTask(INFO.topic, LEDGER_ID, "file:///nowhere", "path", part, exact, source)
+    task = CompareTask(INFO.topic, LEDGER_ID, "file:///nowhere", "path", part, exact, source, source.service)
     found = Comparison(INFO.topic, LEDGER_ID, INFO.name)
     rows = [rows_of([each], partition=-1, exact=exact) for each in stored]
     _, reader = written(*rows, row_group_bytes=row_group_bytes)
@@ -142,3 +147,32 @@ def test_many_differences_are_counted_and_some_of_them_told() -> None:
     for number in range(comparing.TOLD_MAX + 5):
         found.differ(f"difference {number}")
     assert (found.differences, len(found.told)) == (comparing.TOLD_MAX + 5, comparing.TOLD_MAX)
+
+
+NO_OBJECT, NO_ENTRIES = NoSuchObject("no object"), OnlyCopy("left")
+
+
+@pytest.mark.parametrize(
+    ("error", "now", "gone"),
+    [
+        (NO_OBJECT, None, True),
+        (NO_OBJECT, Ledger(offload=OffloadState(path="another attempt")), True),
+        (NO_OBJECT, Ledger(offload=OffloadState(path="path")), False),
+        (NO_OBJECT, Ledger(offload=OffloadState(path="path", left_bookies_ms=5)), False),
+        (NO_ENTRIES, Ledger(offload=OffloadState(path="path", left_bookies_ms=5)), True),
+        (NO_ENTRIES, Ledger(offload=OffloadState(path="path")), False),
+    ],
+)
+def test_what_goes_as_it_should_while_it_is_compared_is_no_difference_and_a_loss_is(
+    error: MagnetarError, now: Ledger | None, gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(comparing, "find_ledger", lambda *_: now)
+    monkeypatch.setattr(comparing, "_fetch", fail)
+    service = ServiceAddress("127.0.0.1:1")
+    source = LedgerSource(service, INFO.topic, LEDGER_ID, 1)
+    task = CompareTask(INFO.topic, LEDGER_ID, "file:///nowhere", "path", PART, False, source, service)
+    found = comparing.compare_part(task)
+    assert (found.gone, found.differences) == (gone, 0 if gone else 1), found.told
