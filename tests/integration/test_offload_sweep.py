@@ -13,6 +13,8 @@ import pytest
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import CompleteRequest
 from magnetar.ledger.cold.layout import MANIFEST_NAME, part_name
+from magnetar.ledger.cold.marker import MARKER_NAME, claim
+from magnetar.ledger.cold.objects import open_store
 
 from tests.integration.clients import publish
 from tests.integration.harness import Endpoint, StandaloneServer, eventually
@@ -66,12 +68,14 @@ def test_orphans_and_objects_of_deleted_topics_go_and_offloaded_ledgers_stay(
     (ledger,) = jobs.want(topic)
     first, second = secrets.token_bytes(16), secrets.token_bytes(16)
     place = (topic, ledger.creation_id, ledger.ledger_id)
-    given_up = tmp_path / jobs.begin(*place, first).offload.path
+    begun = jobs.begin(*place, first)
+    claim(open_store(tmp_path.as_uri()), begun.instance_id)
+    given_up = tmp_path / begun.offload.path
     put(given_up, part_name(0))
     jobs.fail(*place, first, "to see what is left of it")
     directory = tmp_path / jobs.begin(*place, second).offload.path
     kept = put(directory, part_name(0), MANIFEST_NAME)
-    note = tmp_path / "README.txt"
+    note, mark = tmp_path / "README.txt", tmp_path / MARKER_NAME
     note.write_text("nobody's attempt")
     jobs.complete(
         CompleteRequest(
@@ -85,12 +89,12 @@ def test_orphans_and_objects_of_deleted_topics_go_and_offloaded_ledgers_stay(
             manifest_sha256=bytes(32),
         )
     )
-    eventually(lambda: files(tmp_path) == {*kept, note}, "what was given up goes, with its directory")
+    eventually(lambda: files(tmp_path) == {*kept, note, mark}, "what was given up goes, with its directory")
     assert not given_up.exists()
     assert figure(endpoint, "magnetar_offload_orphans") == 0
 
     rest.do("DELETE", f"{path}?force=true")
-    eventually(lambda: files(tmp_path) == {note}, "the objects go with the topic")
+    eventually(lambda: files(tmp_path) == {note, mark}, "the objects go with the topic")
     eventually(lambda: figure(endpoint, "magnetar_offload_deletions_left") == 0, "and the deletion is done")
     assert figure(endpoint, "magnetar_offload_orphans") == 0
     assert note.read_text() == "nobody's attempt"
