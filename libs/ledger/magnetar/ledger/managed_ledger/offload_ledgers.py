@@ -124,8 +124,8 @@ class OffloadLedgers:
             namespaces = [keys.namespace_of(item.key) for item in items]
         else:
             namespaces = [namespace]
-        for each in namespaces:
-            prefix = keys.topic_heads_prefix(PERSISTENT, each)
+        # In the order of the heads, which is not that of the namespaces' own keys: '-' sorts before '/'.
+        for prefix in sorted(keys.topic_heads_prefix(PERSISTENT, each) for each in namespaces):
             if prefix < behind and not behind.startswith(prefix):
                 continue
             heads = [item for item in (await self._metadata.children(prefix)).items if item.key > behind]
