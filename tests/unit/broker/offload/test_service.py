@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
-from magnetar.broker.offload.service import REFUSED, OffloadService
+from magnetar.broker.offload.service import READ_S_MAX, REFUSED, OffloadService
 from magnetar.common.errors import (
     EntryUnreadable,
     NotAllowed,
@@ -21,7 +21,12 @@ from magnetar.common.errors import (
 from magnetar.common.offload.calling import target_of
 from magnetar.common.offload.methods import MESSAGE_BYTES_MAX, SERVICE
 from magnetar.common.offload.offload_client import OffloadChannel
-from magnetar.common.offload.offload_errors import OffloadFailed, OffloadTimedOut, OffloadUnreachable
+from magnetar.common.offload.offload_errors import (
+    OffloadFailed,
+    OffloadTimedOut,
+    OffloadUnreachable,
+    may_pass,
+)
 from magnetar.common.offload.offload_pb2 import (
     AttemptsRequest,
     AttemptsResponse,
@@ -364,6 +369,53 @@ def test_a_slow_reader_holds_the_broker_back() -> None:
         assert settled < 60, "what the reader has not taken is not made"
         go.set()
         assert await reading == 400 * (512 << 10)
+
+    serving(body)
+
+
+def test_a_reader_that_takes_nothing_loses_its_place_in_time_and_may_read_on() -> None:
+    async def body(served: Served) -> None:
+        served.calls.parts = [bytes(512 << 10)] * 400
+        go, begun = threading.Event(), threading.Event()
+
+        def stalls(channel: OffloadChannel) -> None:
+            stream = channel.read("t", 7, 9, 0, 5)
+            next(stream)
+            begun.set()
+            assert go.wait(60)
+            for _ in stream:
+                pass
+
+        stalling = asyncio.create_task(ask(served, stalls, 1.0))
+        try:
+            await asyncio.to_thread(begun.wait, 30)
+            async with asyncio.timeout(30):
+                while served.calls.reading:  # noqa: ASYNC110 -- nothing tells that a stream was ended
+                    await asyncio.sleep(0.01)
+            served.calls.parts = [b"all"]
+            assert await ask(served, lambda c: list(c.read("t", 7, 9, 0, 5))) == [b"all"]
+        finally:
+            go.set()
+        with pytest.raises(OffloadTimedOut) as error:
+            await stalling
+        assert may_pass(error.value)
+
+    serving(body, reads_max=1)
+
+
+def test_a_read_without_a_deadline_is_refused() -> None:
+    async def body(served: Served) -> None:
+        def raw(timeout: float | None) -> grpc.StatusCode:
+            with grpc.insecure_channel(served.address) as channel:
+                call: Any = channel.unary_stream(f"/{SERVICE}/Read")
+                with pytest.raises(grpc.RpcError) as error:
+                    list(call(b"", timeout=timeout))
+                code: grpc.StatusCode = error.value.code()  # type: ignore[attr-defined]
+                return code
+
+        for timeout in (None, READ_S_MAX + 30):
+            assert await asyncio.to_thread(raw, timeout) is grpc.StatusCode.INVALID_ARGUMENT
+        assert served.calls.asked == []
 
     serving(body)
 

@@ -56,7 +56,7 @@ class Method(Generic[Request, Response]):
     request: type[Request]
     response: type[Response]
     deadline_s: float
-    """For all of it, in seconds; for Read: for each message of the answer."""
+    """For all of it, in seconds. A read that takes longer is gone on with by another one."""
 
     @property
     def path(self) -> str:

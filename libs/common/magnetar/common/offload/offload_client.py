@@ -189,7 +189,9 @@ class OffloadChannel:
         """Entries of a ledger, both ends included, as records (see magnetar.ledger.offload_reads, which reads
         on behind an interruption; this one raises). Ask the topic's owner for an open ledger.
 
-        Close the iterator when it is not read to its end.
+        It ends with OffloadTimedOut when its time is over, also while nobody takes what comes: so a broker
+        that hangs keeps nobody waiting, and a reader that pauses keeps no place at the broker. Close the
+        iterator when it is not read to its end.
         """
         request = ReadRequest(
             topic=topic,
@@ -199,7 +201,7 @@ class OffloadChannel:
             last_entry_id=last_entry_id,
         )
         call = self._open().unary_stream(READ.path, READ.request.SerializeToString, READ.response.FromString)(
-            request
+            request, timeout=self._limit_s(READ)
         )
         what = f"Read of {self.address}"
         try:

@@ -56,7 +56,7 @@ from magnetar.common.offload.offload_pb2 import (
     WantRequest,
     WantResponse,
 )
-from magnetar.common.rpc.refusals import Stopping, TooManyCalls, parse
+from magnetar.common.rpc.refusals import BadCall, Stopping, TooManyCalls, parse
 from prometheus_client import Counter
 
 log = get_logger(__name__)
@@ -71,8 +71,13 @@ REFUSED: Final = Counter(
 CALLS_MAX: Final = 200
 """Calls under way at once but for reads; more are refused and made again by their clients."""
 
-READS_MAX: Final = 64
+READS_MAX: Final = 32
 """Reads under way at once."""
+
+READ_S_MAX: Final = 5 * READ.deadline_s
+"""The longest deadline of a read: a reader that takes nothing loses its place by it, and with it the memory
+that waits for the reader. Nothing but the end of its time ends a stream whose reader does not read.
+"""
 
 
 class OffloadCalls(Protocol):
@@ -147,6 +152,9 @@ class OffloadService:
     async def _read(self, data: bytes, context: Any) -> AsyncGenerator[bytes, None]:
         try:
             self._admit(self._reads, self._reads_max)
+            left_s = context.time_remaining()
+            if left_s is None or left_s > READ_S_MAX:
+                raise BadCall(f"a read has a deadline of at most {READ_S_MAX:.0f} s: read on in another one")
             self._reads += 1
             try:
                 async with aclosing(self._work.read(parse(ReadRequest, data))) as parts:
