@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from magnetar.broker.offload import reads
 from magnetar.common.errors import (
@@ -15,6 +17,7 @@ from magnetar.common.metadata.values import TopicLedger, decode, encode
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.offload_pb2 import DescribeRequest, Ledger, ReadRequest
 from magnetar.common.offload.offload_refusals import OnlyCopy
+from magnetar.ledger.ledger_store import LedgerReader, LedgerRef, LedgerStore, Run
 from magnetar.ledger.managed_ledger import offload_state
 
 from tests.simulation.power_loss import KEYS
@@ -90,6 +93,52 @@ def test_what_is_not_there_is_said_to_be_so() -> None:
         other.topic = "non-persistent://public/default/orders"
         with pytest.raises(NotAllowed, match="no ledgers"):
             await read(jobs.work, other, 0, 1)
+
+    with_jobs(scenario)
+
+
+class Counting:
+    """A store that takes its time, and knows how many read at once."""
+
+    def __init__(self, store: LedgerStore) -> None:
+        self._store = store
+        self.now = self.most = 0
+
+    async def open(self, ref: LedgerRef) -> CountingReader:
+        return CountingReader(self, await self._store.open(ref))
+
+
+class CountingReader:
+    def __init__(self, counting: Counting, reader: LedgerReader) -> None:
+        self._counting, self._reader = counting, reader
+
+    async def read(self, first: int, last: int, max_bytes: int) -> list[Run]:
+        counting = self._counting
+        counting.now += 1
+        counting.most = max(counting.most, counting.now)
+        await asyncio.sleep(0.01)
+        counting.now -= 1
+        return await self._reader.read(first, last, max_bytes)
+
+
+def test_many_readers_take_turns_and_one_that_takes_nothing_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "PART_BYTES_MAX", 1)
+
+    async def scenario(jobs: Jobs) -> None:
+        (ledger,) = await jobs.closed("orders", 10)
+        counting = Counting(jobs.work._reads._store)
+        jobs.work._reads._store = counting  # type: ignore[assignment]
+        request = ReadRequest(
+            topic="orders", ledger_id=ledger.ledger_id, ledger_key=ledger.ledger_key, last_entry_id=9
+        )
+        stalled = [jobs.work.read(request) for _ in range(reads.TURNS_MAX + 1)]
+        for parts in stalled:
+            await anext(parts)
+        found = await asyncio.gather(*(read(jobs.work, ledger, 0, 9) for _ in range(20)))
+        assert found == [entries_of("orders", 0, range(10))] * 20
+        assert counting.most == reads.TURNS_MAX
+        for parts in stalled:
+            await parts.aclose()
 
     with_jobs(scenario)
 

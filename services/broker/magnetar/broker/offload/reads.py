@@ -6,6 +6,7 @@ memory. Parts are small enough that encoding one does not keep messages waiting.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
@@ -32,8 +33,11 @@ from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 from magnetar.ledger.managed_ledger.offload_state import has_left_bookies
 from prometheus_client import Counter
 
-PART_BYTES_MAX: Final = 512 << 10
+PART_BYTES_MAX: Final = 256 << 10
 """Entry bytes in one message of an answer, unless a single entry is larger."""
+
+TURNS_MAX: Final = 4
+"""Parts that are made at the same time: what clients read waits behind no more than these."""
 
 PART_ENTRIES_MAX: Final = 10_000
 
@@ -54,6 +58,7 @@ class Reads:
         self._store = store
         self._topics = topics
         self._owners = owners
+        self._turns = asyncio.Semaphore(TURNS_MAX)
 
     async def read(self, request: ReadRequest) -> AsyncGenerator[bytes, None]:
         """Parts of the answer. Raises TopicNotFound, NoSuchLedger, NoSuchEntry, EntryUnreadable, OnlyCopy,
@@ -94,9 +99,12 @@ class Reads:
             )
         reader = await self._store.open(ref)
         while first <= last:
-            runs = await reader.read(first, min(last, first + PART_ENTRIES_MAX - 1), PART_BYTES_MAX)
-            first = runs[-1].last_entry_id + 1
-            yield encode_records(runs, ref, ledger.last_entry_id)
+            async with self._turns:
+                runs = await reader.read(first, min(last, first + PART_ENTRIES_MAX - 1), PART_BYTES_MAX)
+                first = runs[-1].last_entry_id + 1
+                part = encode_records(runs, ref, ledger.last_entry_id)
+            del runs  # or they would be kept as long as a slow reader takes for the part
+            yield part
 
     async def _read_open(
         self, topic: TopicName, ref: LedgerRef, first: int, last: int
@@ -117,11 +125,16 @@ class Reads:
                     f"ledger {ref.id} of {topic} may be read up to {readable}, not up to {last}"
                 )
             entries_max = min(last - first + 1, PART_ENTRIES_MAX)
-            found = await managed_ledger.read(Position(ref.id, first), entries_max, PART_BYTES_MAX)
-            if found.unreadable:
-                raise EntryUnreadable(f"entry {found.unreadable[0]} of {topic} is damaged on its only copy")
-            runs = [run for run in found.runs if run.ledger_id == ref.id]
-            if not runs or runs[0].first_entry_id != first:
-                raise NoSuchLedger(f"ledger {ref.id} of {topic} was trimmed while it was read")
-            first = runs[-1].last_entry_id + 1
-            yield encode_records(runs, ref, readable.entry_id)
+            async with self._turns:
+                found = await managed_ledger.read(Position(ref.id, first), entries_max, PART_BYTES_MAX)
+                if found.unreadable:
+                    raise EntryUnreadable(
+                        f"entry {found.unreadable[0]} of {topic} is damaged on its only copy"
+                    )
+                runs = [run for run in found.runs if run.ledger_id == ref.id]
+                if not runs or runs[0].first_entry_id != first:
+                    raise NoSuchLedger(f"ledger {ref.id} of {topic} was trimmed while it was read")
+                first = runs[-1].last_entry_id + 1
+                part = encode_records(runs, ref, readable.entry_id)
+            del found, runs
+            yield part
