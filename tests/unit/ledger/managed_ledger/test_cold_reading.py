@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from magnetar.common.errors import EntryUnreadable, MetadataError, NoSuchEntry, NoSuchLedger
+from magnetar.common.errors import EntryUnknown, EntryUnreadable, MetadataError, NoSuchEntry, NoSuchLedger
 from magnetar.common.metadata.store import Put
 from magnetar.common.metadata.values import TopicLedger, decode, encode
 from magnetar.common.naming.position import EARLIEST, Position
@@ -103,7 +103,9 @@ def test_reads_go_to_storage_first_and_to_objects_first_where_a_policy_says_so()
     on_a_topic(scenario)
 
 
-@pytest.mark.parametrize("error", [EntryUnreadable("damaged"), NoSuchEntry("gone"), NoSuchLedger("gone")])
+@pytest.mark.parametrize(
+    "error", [EntryUnreadable("damaged"), NoSuchEntry("gone"), NoSuchLedger("gone"), EntryUnknown("away")]
+)
 @pytest.mark.parametrize("known", [True, False])
 def test_what_storage_lost_is_read_from_objects_even_if_the_owner_has_not_heard_of_them(
     error: Exception, known: bool

@@ -1,21 +1,20 @@
 """A topic's managed ledger: its ledgers as one stream of entries, its cursors, and what both need to go on.
 
 The object is the facade that a topic talks to; the work is in its parts: `appender` (the write side),
-`cursor_ledger` (what is written of cursors), `reading`, `trimming`, `takeover`. All metadata work is done by
-one task (`maintenance`), one step at a time.
+`cursor_ledger` (what is written of cursors), `topic_objects`, `reading`, `trimming`, `takeover`. All metadata
+work is done by one task (`maintenance`), one step at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
-from magnetar.common.errors import LedgerClosed, MetadataError, OwnershipLost, StorageError, TopicTerminated
+from magnetar.common.errors import LedgerClosed, MetadataError, StorageError, TopicTerminated
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
-from magnetar.ledger.cold.cold_reader import ColdLedger, Verified
-from magnetar.ledger.ledger_store import LedgerRef, Run
-from magnetar.ledger.managed_ledger import leaving, offloaded, reading, topic_head, trimming
+from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger import reading, topic_head, trimming
 from magnetar.ledger.managed_ledger.appender import Appender, Publish, Step
 from magnetar.ledger.managed_ledger.context import (
     ManagedLedgerContext,
@@ -29,18 +28,17 @@ from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
 from magnetar.ledger.managed_ledger.entry_cache import TopicCache
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.maintenance import maintain
-from magnetar.ledger.managed_ledger.offloaded import NO_OFFLOAD, OffloadRules
-from magnetar.ledger.managed_ledger.span_reads import SpanReads
 from magnetar.ledger.managed_ledger.takeover import TakenOver
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
 from magnetar.ledger.managed_ledger.topic_head import EditT, RaisedEpoch
+from magnetar.ledger.managed_ledger.topic_objects import TopicObjects
 
 log = get_logger(__name__)
 
 
-class ManagedLedger:
+class ManagedLedger(TopicObjects):
     """One loaded topic's storage; made by `open_managed_ledger`, used on one event loop.
 
     `deduplication` is where that has its state. `max_read_position` bounds what may be read below what is
@@ -50,23 +48,14 @@ class ManagedLedger:
     __slots__ = (
         "_appender",
         "_cache",
-        "_closing",
-        "_ctx",
         "_cursor_ledger",
         "_cursors",
         "_doomed",
-        "_head",
-        "_leaving",
         "_listener",
-        "_lost",
         "_maintenance",
-        "_spans",
         "_waiting_for_drain",
-        "creation_id",
         "deduplication",
         "max_read_position",
-        "name",
-        "offload",
         "properties",
         "retention",
         "terminated",
@@ -77,22 +66,15 @@ class ManagedLedger:
         self, ctx: ManagedLedgerContext, name: str, listener: ManagedLedgerListener, topic: TakenOver
     ) -> None:
         head = topic.head.decode()
-        self._ctx = ctx
-        self.name = name
+        super().__init__(ctx, name, head.creation_id, topic.head)
         self._listener = listener
-        self._head = topic.head
         self._spans = topic.spans
-        self.creation_id = head.creation_id
         self.topic_epoch = head.topic_epoch
         self.properties = dict(head.properties)
         self.max_read_position: Position | None = None
         self.retention = trimming.NO_RETENTION
-        self.offload: OffloadRules = NO_OFFLOAD
-        self._leaving: list[tuple[LedgerSpan, Verified, asyncio.Future[bool]]] | None = None
         self._cache: TopicCache | None = None
         self._doomed: list[LedgerSpan] | None = None
-        self._lost: StorageError | None = None
-        self._closing = False
         self._maintenance: asyncio.Task[None] | None = None
         self._waiting_for_drain: asyncio.Future[None] | None = None
         kick = self._kick  # one bound method for both: every idle topic pays for it
@@ -213,9 +195,6 @@ class ManagedLedger:
         return await reading.find_before_publish_time(
             self._reads(), self._spans, publish_time_ms, self.read_limit()
         )
-
-    def _reads(self) -> SpanReads:
-        return SpanReads(self._ctx, self.name, self.creation_id, self.offload.objects_first)
 
     def entries_between(self, after: Position, through: Position) -> int:
         """How many entries exist in (after, through]."""
@@ -362,64 +341,6 @@ class ManagedLedger:
         await trimming.let_go(self._ctx, self.name, doomed)
         self.trim()
 
-    # Objects
-
-    @property
-    def has_closed_ledgers(self) -> bool:
-        """Whether there is anything that could be offloaded."""
-        spans = self._spans.spans
-        return bool(spans) and spans[0].closed
-
-    async def refresh_offload(self) -> None:
-        """Learn how far closed ledgers are on their way to objects. Raises MetadataError, StorageError."""
-        if self.has_closed_ledgers and self._lost is None:
-            await offloaded.refresh_all(self._ctx, self.creation_id, self._spans)
-
-    def due_to_leave(self, skip: Container[LedgerRef] = ()) -> ColdLedger | None:
-        """The oldest ledger, none of `skip`, that is to leave bookies once its objects are verified; see
-        `leave_bookies`.
-        """
-        if self._lost is not None or self._closing:
-            return None
-        span = leaving.due(self._spans.spans, self.offload, self._ctx.clock.wall_ms(), skip)
-        return None if span is None else offloaded.cold_ledger(span, self.name, self.creation_id)
-
-    async def leave_bookies(self, verified: Verified) -> bool:
-        """From now on only objects have a ledger; the caller has verified each. Durable on return.
-
-        False when these are its objects no more, or it is gone. Raises MetadataError or StorageError when it
-        may not have left; trying again is safe.
-        """
-        self._check_serving()
-        span = self._spans.by_id.get(verified.ledger.ref.id)
-        if span is None:
-            return False
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._leaving = [*(self._leaving or ()), (span, verified, done)]
-        self._kick()
-        return await done
-
-    async def _leave(self) -> None:
-        """One at a time, and never tried again by itself: who waits for it does, or lets it be."""
-        assert self._leaving, "the step is due"
-        span, verified, done = self._leaving.pop(0)
-        self._leaving = self._leaving or None
-        try:
-            left = await leaving.leave(self._ctx, self._head, self.creation_id, span, verified)
-        except (MetadataError, StorageError) as error:
-            if not done.done():
-                done.set_exception(error)
-            if isinstance(error, OwnershipLost):
-                raise
-        except BaseException:
-            # Cancelled: the topic closes. Who waits is not to be cancelled with it.
-            if not done.done():
-                done.set_exception(LedgerClosed(f"{self.name} closed before it was known to have left"))
-            raise
-        else:
-            if not done.done():
-                done.set_result(left)
-
     async def raise_topic_epoch(self, at_least: int = 0) -> int:
         """A new exclusive producer: the next topic epoch, or `at_least`; its own, durable on return."""
         return (await self._edit_head(RaisedEpoch(at_least))).epoch
@@ -528,10 +449,7 @@ class ManagedLedger:
         self._appender.retire()
         self._cursor_ledger.fail(error)
         self._head.fail_edits(error)
-        waiting, self._leaving = self._leaving or (), None
-        for _, _, done in waiting:
-            if not done.done():
-                done.set_exception(error)
+        self._fail_leaving(error)
         self._drop_cache()
         self._check_drained()
 
