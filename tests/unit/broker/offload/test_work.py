@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
+from magnetar.broker.offload import topic_names
 from magnetar.broker.offload.attempts import path_below
 from magnetar.broker.offload.owners import EverythingHere
 from magnetar.common.errors import InvalidName, NotAllowed, TopicNotFound
 from magnetar.common.metadata.values import Intent, LedgerMetadata, TopicLedger, decode, encode
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.offload.offload_errors import may_pass
 from magnetar.common.offload.offload_pb2 import (
     COMPLETE,
     RUNNING,
@@ -40,6 +43,16 @@ from tests.unit.broker.offload.world import LOCATION, STALE_MS, A, B, Jobs, with
 NAME = TopicName.parse("orders")
 
 
+async def leave(jobs: Jobs, ledger: Ledger) -> None:
+    """Its bookies let go of a complete ledger."""
+    metadata = jobs.made.process.metadata
+    key = KEYS.topic_ledger(ledger.creation_id, ledger.ledger_id)
+    found = await metadata.get(key)
+    assert found is not None
+    left = offload_state.leave(decode(TopicLedger, found.value), attempt=A, now_ms=1)
+    await metadata.put(key, encode(left), found.version)
+
+
 def test_a_ledger_goes_all_the_way_and_its_topic_knows_at_once() -> None:
     async def scenario(jobs: Jobs) -> None:
         ledgers = await jobs.closed("orders", 3, 4)
@@ -59,6 +72,28 @@ def test_a_ledger_goes_all_the_way_and_its_topic_knows_at_once() -> None:
         assert span.offload.path == begun.offload.path
         again = await jobs.work.want(WantRequest(topic="orders", location=LOCATION))
         assert [ledger.ledger_id for ledger in again.ledgers] == [ledgers[1].ledger_id]
+
+    with_jobs(scenario)
+
+
+def test_what_is_complete_is_written_anew_when_somebody_says_so_and_bookies_have_it() -> None:
+    async def scenario(jobs: Jobs) -> None:
+        damaged, left, open_to_all = await jobs.closed("orders", 3, 4, 5)
+        for ledger in (damaged, left):
+            await jobs.complete(await jobs.begin(ledger))
+        await leave(jobs, left)
+        request = WantRequest(topic="orders", location=LOCATION, again=True)
+        wanted = (await jobs.work.want(request)).ledgers
+        assert [ledger.ledger_id for ledger in wanted] == [damaged.ledger_id, open_to_all.ledger_id]
+        assert all(ledger.offload.state == WANTED and not ledger.offload.error for ledger in wanted)
+        (deletion,) = (await jobs.work.deletions(DeletionsRequest())).deletions
+        assert deletion.path == attempt_path(NAME, damaged.ledger_id, A)
+        begun = await jobs.begin(damaged, B)
+        assert begun.offload.path == attempt_path(NAME, damaged.ledger_id, B)
+        again = (await jobs.work.want(request)).ledgers
+        assert [each.offload.state for each in again] == [RUNNING, WANTED], "what runs is left alone"
+        (deletion,) = (await jobs.work.deletions(DeletionsRequest())).deletions
+        assert deletion.path.endswith(A.hex())
 
     with_jobs(scenario)
 
@@ -271,6 +306,59 @@ def test_topics_are_named_or_matched_and_partitions_stand_for_their_topic() -> N
                 await topics(pattern=bad)
         with pytest.raises(TopicNotFound):
             await topics("nobody")
+
+    with_jobs(scenario)
+
+
+def test_topics_that_do_not_fit_in_an_answer_are_refused_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(jobs: Jobs) -> None:
+        for name in ("orders", "orders-eu", "other"):
+            await jobs.load(name)
+        everything = TopicsRequest(pattern=".*")
+        named = TopicsRequest(names=["orders", "other", "orders", "orders-eu"])
+        bounds = (("TOPICS_MAX", 3, 2), ("NAMES_BYTES_MAX", 110, 90))
+        for bound, enough, too_few in bounds:
+            with monkeypatch.context() as patch:
+                for request in (everything, named):
+                    patch.setattr(topic_names, bound, enough)
+                    assert len((await jobs.work.topics(request)).topics) == 3
+                    patch.setattr(topic_names, bound, too_few)
+                    with pytest.raises(NotAllowed, match="fewer at once") as error:
+                        await jobs.work.topics(request)
+                    assert not may_pass(error.value), "or clients would ask again and again"
+
+    with_jobs(scenario)
+
+
+def test_no_pattern_keeps_messages_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(jobs: Jobs) -> None:
+        for number in range(20):
+            await jobs.load(f"orders-{number}")
+        with pytest.raises(NotAllowed, match="at most 4096 characters"):
+            await jobs.work.topics(TopicsRequest(pattern="a" * 4097))
+        turns = [0]
+
+        async def sleep(delay_s: float) -> None:
+            turns[0] += 1
+            await asyncio.sleep(delay_s)
+
+        looking = SimpleNamespace(sleep=sleep, get_running_loop=asyncio.get_running_loop)
+        monkeypatch.setattr(topic_names, "asyncio", looking)
+        for slice_s, expected in ((1e9, 0), (-1.0, 20)):
+            monkeypatch.setattr(topic_names, "SLICE_S", slice_s)
+            turns[0] = 0
+            assert len((await jobs.work.topics(TopicsRequest(pattern=".*orders.*"))).topics) == 20
+            assert turns[0] == expected
+
+    with_jobs(scenario)
+
+
+def test_a_pattern_that_goes_on_behind_the_namespace_is_sought_everywhere() -> None:
+    async def scenario(jobs: Jobs) -> None:
+        await jobs.load("orders")
+        for pattern in ("persistent://public/defa/{0}ult/orders", "persistent://public/default/?/orders"):
+            found = await jobs.work.topics(TopicsRequest(pattern=pattern))
+            assert found.topics == ["persistent://public/default/orders"]
 
     with_jobs(scenario)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from magnetar.broker.topics.topic_pattern import linear_pattern
 from magnetar.broker.unhurried import unhurried
-from magnetar.common.errors import NamespaceNotFound, NotAllowed, TooManyRequests, TopicNotFound
+from magnetar.common.errors import NamespaceNotFound, NotAllowed, TopicNotFound
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import PartitionedTopic, decode
@@ -16,10 +17,37 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_topic
 
 TOPICS_MAX: Final = 50_000
+NAMES_BYTES_MAX: Final = 6 << 20
 """In one answer."""
 
-_IN_NAMESPACE: Final = re.compile(r"\^?(?:persistent://)([\w-]+)/([\w-]+)/")
+PATTERN_CHARS_MAX: Final = 4_096
+"""Of a pattern: a longer one takes long to be refused."""
+
+SLICE_S: Final = 0.002
+"""Names are matched so long before others have their turn: an odd pattern takes a millisecond for each."""
+
+_IN_NAMESPACE: Final = re.compile(r"\^?(?:persistent://)([\w-]+)/([\w-]+)/(?![*+?{])")
 """How a pattern begins that can only match topics of one namespace."""
+
+
+class _Found:
+    """What fits in one answer."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self._byte_length = 0
+
+    def add(self, topic: TopicName) -> None:
+        """Raises NotAllowed when it does not fit."""
+        if topic.full in self.names:
+            return
+        self._byte_length += len(topic.full.encode())
+        if len(self.names) >= TOPICS_MAX or self._byte_length > NAMES_BYTES_MAX:
+            raise NotAllowed(
+                f"more than {len(self.names)} topics are too many for one answer: ask for fewer at once, by "
+                "names or a narrower pattern"
+            )
+        self.names[topic.full] = None
 
 
 class TopicNames:
@@ -28,6 +56,7 @@ class TopicNames:
     def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
         self._metadata = metadata
         self._keys = keys
+        self._matchers = asyncio.Semaphore(1)
 
     async def persistent(self, name: str) -> TopicName:
         """A name as that of one topic with ledgers.
@@ -50,20 +79,17 @@ class TopicNames:
     async def find(self, names: Iterable[str], pattern: str) -> list[str]:
         """Full names, sorted as their names were given, those of the pattern behind them.
 
-        Raises InvalidName, NotAllowed, TopicNotFound, NamespaceNotFound, TooManyRequests, MetadataError.
+        Raises InvalidName, NotAllowed, TopicNotFound, NamespaceNotFound, MetadataError.
         """
-        found: dict[str, None] = {}
-        for name in names:
+        found = _Found()
+        for name in dict.fromkeys(names):
             for topic in await self._named(name):
-                found[topic.full] = None
+                found.add(topic)
         if pattern:
-            async for topic in self._matching(pattern):
-                found[topic.full] = None
-                if len(found) > TOPICS_MAX:
-                    raise TooManyRequests(
-                        f"more than {TOPICS_MAX} topics match {pattern[:200]!r}: ask for fewer at once"
-                    )
-        return list(found)
+            async with self._matchers:
+                async for topic in self._matching(pattern):
+                    found.add(topic)
+        return list(found.names)
 
     async def _named(self, name: str) -> list[TopicName]:
         topic = TopicName.parse(name)
@@ -76,6 +102,13 @@ class TopicNames:
 
     async def _matching(self, pattern: str) -> AsyncIterator[TopicName]:
         """The expression has to match the whole name of the topic, or of its partitioned topic."""
+        if len(pattern) > PATTERN_CHARS_MAX:
+            raise NotAllowed(
+                f"a topics pattern has at most {PATTERN_CHARS_MAX} characters, not {len(pattern)}: ask for "
+                "several, or for topics by name"
+            )
+        time = asyncio.get_running_loop().time
+        since = time()
         matches = linear_pattern(pattern, f"topics pattern {pattern[:200]!r}").fullmatch
         for namespace in await self._namespaces(pattern):
             prefix = self._keys.topic_heads_prefix(PERSISTENT, namespace)
@@ -85,6 +118,9 @@ class TopicNames:
                     continue
                 if matches(topic.full) is not None or matches(topic.base.full) is not None:
                     yield topic
+                if time() - since > SLICE_S:
+                    await asyncio.sleep(0)
+                    since = time()
 
     async def _namespaces(self, pattern: str) -> list[NamespaceName]:
         begins = _IN_NAMESPACE.match(pattern)
