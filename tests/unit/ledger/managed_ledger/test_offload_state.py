@@ -159,6 +159,20 @@ def test_a_clock_that_is_behind_lets_nobody_take_over() -> None:
     assert begin(running, A, now_ms=5).offload.heard_ms == 10_000_000
 
 
+def test_a_sign_of_life_of_a_clock_that_was_wrong_keeps_nobody_away_for_ever() -> None:
+    year_ms = 365 * 24 * 60 * 60 * 1000
+    now_ms = 10_000_000
+    running = begin(wanted(), A, now_ms=now_ms + year_ms)
+    assert steps.is_stale(running, now_ms)
+    other = begin(running, B, now_ms=now_ms)
+    assert (other.offload.attempt, other.offload.heard_ms) == (B, now_ms)
+    alive = begin(running, A, now_ms=now_ms)
+    assert alive.offload.heard_ms == now_ms, "the clock is right again, and so is what it says"
+    assert not steps.is_stale(alive, now_ms)
+    with pytest.raises(OffloadRunning):
+        begin(alive, B, now_ms=now_ms + 1)
+
+
 def test_nothing_is_begun_that_nobody_wants_or_that_is_done() -> None:
     with pytest.raises(NotWanted):
         begin(closed())

@@ -62,6 +62,9 @@ LOCATION_CHARS_MAX: Final = 2_048
 STALE_AFTER_MS: Final = 60 * 60 * 1000
 """A running attempt that was not heard of for so long may be taken over, unless configured otherwise."""
 
+CLOCK_AHEAD_MS: Final = 24 * 60 * 60 * 1000
+"""A sign of life so far in the future was given by a clock that was wrong then: it keeps nobody away."""
+
 _S3: Final = ("s3", "s3a", "s3n")
 
 
@@ -76,11 +79,16 @@ def has_left_bookies(ledger: TopicLedger) -> bool:
 
 
 def is_stale(ledger: TopicLedger, now_ms: int, stale_after_ms: int = STALE_AFTER_MS) -> bool:
-    """Whether an attempt runs that was not heard of for so long that another one may take over."""
+    """Whether an attempt runs that was not heard of for so long that another one may take over.
+
+    Clocks of brokers differ: one that is behind lets nobody take over, unless the last sign of life lies
+    a day ahead of it.
+    """
     offload = ledger.offload
     if offload.state != Offload.RUNNING:
         return False
-    return now_ms - max(offload.begun_ms, offload.heard_ms) >= stale_after_ms
+    silent_ms = now_ms - _heard_ms(offload)
+    return silent_ms >= stale_after_ms or silent_ms <= -CLOCK_AHEAD_MS
 
 
 def waits(ledger: TopicLedger, now_ms: int, stale_after_ms: int = STALE_AFTER_MS) -> bool:
@@ -165,10 +173,12 @@ def begin(
     who = _named(ledger)
     if offload.state == Offload.RUNNING:
         if offload.attempt == attempt:
-            offload.heard_ms = max(offload.heard_ms, now_ms)
+            if not is_stale(ledger, now_ms, stale_after_ms):
+                now_ms = max(now_ms, offload.heard_ms)  # by another broker's clock
+            offload.heard_ms = now_ms
             return after
         if not is_stale(ledger, now_ms, stale_after_ms):
-            heard_s = max(0, now_ms - max(offload.begun_ms, offload.heard_ms)) // 1000
+            heard_s = max(0, now_ms - _heard_ms(offload)) // 1000
             raise OffloadRunning(
                 f"{who} is being offloaded by attempt {offload.attempt.hex()}, heard of {heard_s} s ago: it "
                 f"may be taken over when nothing was heard for {stale_after_ms // 1000} s"
@@ -291,6 +301,10 @@ def _copy(ledger: TopicLedger) -> TopicLedger:
     after = TopicLedger()
     after.CopyFrom(ledger)
     return after
+
+
+def _heard_ms(offload: Offload) -> int:
+    return offload.heard_ms or offload.begun_ms
 
 
 def _named(ledger: TopicLedger) -> str:
