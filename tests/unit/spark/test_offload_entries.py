@@ -1,4 +1,4 @@
-"""Entries on their way to rows: cut by their sizes alone; and the checksum over what stands beside them."""
+"""The checksum over what stands beside entries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 
 import pytest
 from magnetar.ledger.ledger_store import Run
-from magnetar.spark.offload.entries import in_units
 from magnetar.spark.offload.envelopes import envelope_crc
 
 SIZES = [0, 1, 10, 99, 100, 101, 250, 3, 7, 100]
@@ -37,22 +36,6 @@ def cut(run: Run, rng: random.Random) -> list[list[Run]]:
             answers.append([])
         answers[-1].append(each)
     return answers
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_units_end_at_the_same_entries_however_answers_are_cut(seed: int) -> None:
-    whole = ledger()
-    expected = [unit[-1].last_entry_id for unit in in_units([[whole]], 1_000)]
-    found = list(in_units(cut(whole, random.Random(seed)), 1_000))
-    assert [unit[-1].last_entry_id for unit in found] == expected
-    assert [entry for unit in found for run in unit for entry in run.entries] == whole.entries
-    assert all(sum(run.byte_length for run in unit) >= 1_000 for unit in found[:-1])
-    places = [(run.first_entry_id, run.first_index) for unit in found for run in unit]
-    assert places == [(first, whole.slice(first, first).first_index) for first, _ in places]
-
-
-def test_nothing_is_no_unit() -> None:
-    assert list(in_units([], 10)) == []
 
 
 @pytest.mark.parametrize("seed", range(10))
