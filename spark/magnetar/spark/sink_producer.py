@@ -14,6 +14,7 @@ from magnetar.client.connection import Connection
 from magnetar.client.errors import ClientError, ConnectionLost, Refused
 from magnetar.client.link import Link
 from magnetar.common.wire.frame import Frame, encode_entry, encode_payload_command
+from magnetar.common.wire.producer_wishes import DEDUPLICATION, NOT_DEDUPLICATED, REQUIRED
 from magnetar.common.wire.pulsar_pb2 import (
     BaseCommand,
     CommandCloseProducer,
@@ -24,12 +25,12 @@ from magnetar.common.wire.pulsar_pb2 import (
     ServerError,
 )
 from magnetar.spark.sink_entries import OutgoingEntry, batch_payload
-from magnetar.spark.sink_errors import BadRow
+from magnetar.spark.sink_errors import WITHOUT_DEDUPLICATION, BadRow, NotDeduplicated
 
 PENDING_BYTES_MAX: Final = 16 * 1024 * 1024
 PENDING_ENTRIES_MAX: Final = 1_000
 METADATA_BYTES_MAX: Final = 8 * 1024
-"""Of one message: more would not fit beside the largest payload that a broker takes."""
+"""What fits of one message's metadata beside the largest payload that a broker takes."""
 
 
 class NameBusy(ClientError):
@@ -47,9 +48,19 @@ class _Pending:
 class SequencedProducer(Link):
     """One event loop; `open_when_free` before all else, `close` after all else."""
 
-    def __init__(self, client: Client, topic: str, name: str, compression: CompressionType.ValueType) -> None:
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        name: str,
+        compression: CompressionType.ValueType,
+        *,
+        deduplicated: bool = True,
+    ) -> None:
+        """`deduplicated`: the topic has to be; brokers of Magnetar say so before anything is published."""
         super().__init__(client, topic)
         self.name = name
+        self._deduplicated = deduplicated
         self.last_sequence_id = -1
         """The highest one that the broker had of this name when it was opened; -1: it knows none."""
 
@@ -168,10 +179,11 @@ class SequencedProducer(Link):
             metadata.uncompressed_size = len(payload)
             payload = compress(self._compression, payload)
         encoded = metadata.SerializeToString()
-        if len(payload) > self._message_bytes_max or len(encoded) > METADATA_BYTES_MAX:
+        most = self._message_bytes_max
+        if len(payload) > most or len(payload) + len(encoded) > most + METADATA_BYTES_MAX:
             raise BadRow(
                 f"a row of {len(payload)} bytes, with {len(encoded)} bytes of metadata: {self.topic} takes "
-                f"at most {self._message_bytes_max} and {METADATA_BYTES_MAX}. Write smaller rows, set "
+                f"at most {most}, and with metadata {most + METADATA_BYTES_MAX}. Write smaller rows, set "
                 "batch.bytes.max lower, or raise maxMessageSize of the brokers"
             )
         command = BaseCommand(type=BaseCommand.SEND, send=send)
@@ -187,6 +199,8 @@ class SequencedProducer(Link):
             producer_name=self.name,
             user_provided_producer_name=True,
         )
+        if self._deduplicated:
+            command.metadata.add(key=DEDUPLICATION, value=REQUIRED)
         try:
             answer = await connection.request(
                 BaseCommand(type=BaseCommand.PRODUCER, producer=command),
@@ -194,6 +208,8 @@ class SequencedProducer(Link):
                 self.client.options.operation_timeout_s,
             )
         except Refused as refused:
+            if NOT_DEDUPLICATED in refused.reason:
+                raise NotDeduplicated(f"{self.topic}: {WITHOUT_DEDUPLICATION}") from refused
             if refused.code != ServerError.ProducerBusy:
                 raise
             raise NameBusy(

@@ -21,7 +21,7 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.spark.routing import HASHES, partition_of
 from magnetar.spark.sequence_numbers import NONE_YET, Numbering, Resumption, RowNumbers
 from magnetar.spark.sink_entries import EntryLimits, OutgoingEntry, entries_of, windows
-from magnetar.spark.sink_errors import NotDeduplicated, SinkError
+from magnetar.spark.sink_errors import WITHOUT_DEDUPLICATION, NotDeduplicated, SinkError
 from magnetar.spark.sink_options import SinkOptions
 from magnetar.spark.sink_producer import SequencedProducer
 from magnetar.spark.sink_rows import OutgoingRow, RowEncoder
@@ -225,7 +225,11 @@ class Publishing:
 
     async def _connected(self, topic: str) -> SequencedProducer:
         producer = SequencedProducer(
-            self._client, topic, self._identity.producer_name, self._options.compression_type
+            self._client,
+            topic,
+            self._identity.producer_name,
+            self._options.compression_type,
+            deduplicated=self._options.deduplication != "none",
         )
         factor = EARLIER_TRY_FACTOR if self._identity.attempt else 1
         await producer.open_when_free(self._options.busy_timeout * factor)
@@ -239,7 +243,8 @@ class Publishing:
     async def _check(self, partition: _Partition, entry: OutgoingEntry) -> None:
         """Publish the first message of all and ask what the broker knows of it. Raises NotDeduplicated.
 
-        A broker does not say whether it deduplicates a topic, only what the last sequence id of a name is.
+        Brokers of Magnetar have refused the producer by now; others do not say whether they deduplicate a
+        topic, only what the last sequence id of a name is.
         That may be a later one then: another attempt of the task had the name in between.
         """
         topic = entry.topic
@@ -248,12 +253,7 @@ class Publishing:
         await partition.producer.close()
         partition.producer = await self._connected(topic)
         if partition.producer.last_sequence_id < entry.sequence_ids[0]:
-            raise NotDeduplicated(
-                f"{topic}: the broker does not deduplicate messages, so rows could be published twice when a "
-                "task is tried again. Switch it on for the namespace (magnetar admin namespaces "
-                "set-deduplication --enable), or accept that with the option deduplication=none. One message "
-                "was published to find out"
-            )
+            raise NotDeduplicated(f"{topic}: {WITHOUT_DEDUPLICATION}. One message was published to find out")
         partition.resumption = self._resumption(partition.producer)
         partition.checked = True
         self._counts.checked_topics.add(TopicName.parse(topic).base.full)
