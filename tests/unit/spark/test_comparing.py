@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from magnetar.common.errors import DataCorruption, MagnetarError
 from magnetar.common.offload.offload_pb2 import Ledger, OffloadState
@@ -13,7 +16,8 @@ from magnetar.common.wire.pulsar_pb2 import LZ4, EncryptionKeys
 from magnetar.ledger.cold import payload_codecs
 from magnetar.ledger.cold.layout import Part
 from magnetar.ledger.cold.objects import NoSuchObject
-from magnetar.ledger.cold.rows import rows_of
+from magnetar.ledger.cold.part_writer import PartWriter
+from magnetar.ledger.cold.rows import Rows, rows_in_pieces, rows_of
 from magnetar.ledger.ledger_store import Run
 from magnetar.spark import comparing
 from magnetar.spark.comparing import CompareTask, Comparison, compare_rows
@@ -115,6 +119,88 @@ def test_an_entry_that_the_object_lacks_or_that_is_too_much_is_found() -> None:
     longer = [*live, run([single(b"more")], first_entry_id=5, first_index=107)]
     more = compare(longer, live)
     assert any("entry 5 is in the object and not in the ledger" in each for each in more.told), more.told
+
+
+def test_messages_in_another_order_are_found() -> None:
+    live = ledger()
+    swapped = [live[0], live[2], live[1], live[3]]
+    rows = [rows_of([each], partition=-1) for each in live]
+    _, reader = written(*rows)
+    with reader:
+        table = reader.read_table([0])
+    found = Comparison(INFO.topic, LEDGER_ID, INFO.name)
+    mixed = table.take([0, 1, 2, 5, 3, 4, 6])
+    (piece,) = rows_in_pieces(live, partition=-1)
+    comparing._compare_piece(mixed, piece, swapped, found)
+    assert found.differences == 1
+    assert "another order" in found.told[0]
+
+
+def test_entries_of_many_messages_are_compared_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("magnetar.ledger.cold.rows.PIECE_ROWS", 2)
+    sizes: list[int] = []
+    original = comparing._compare_piece
+
+    def counted(table: object, live: Rows, runs: Sequence[Run], found: Comparison) -> None:
+        sizes.append(live.rows)
+        original(table, live, runs, found)
+
+    monkeypatch.setattr(comparing, "_compare_piece", counted)
+    found = compare(ledger(), ledger())
+    assert (found.differences, found.messages, found.entries) == (0, 7, 5)
+    assert sizes == [3, 2, 1, 1]
+
+
+def _damaged(tmp_path: Path, part: Part, data: bytes, at: int) -> Comparison:
+    (tmp_path / "path").mkdir()
+    path = tmp_path / "path" / part.name
+    path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+    service = ServiceAddress("127.0.0.1:1")
+    return comparing.compare_part(
+        CompareTask(INFO.topic, LEDGER_ID, tmp_path.as_uri(), "path", part, False, None, service)
+    )
+
+
+def _object() -> tuple[Part, bytes]:
+    sink = io.BytesIO()
+    writer = PartWriter(sink, INFO)
+    writer.write(rows_of(ledger(), partition=-1))
+    return writer.close(), sink.getvalue()
+
+
+def test_a_footer_that_is_damaged_never_gets_to_arrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow ends the process with some of them."""
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("Arrow was given a footer that is not the one that was written")
+
+    part, data = _object()
+    monkeypatch.setattr(pq, "read_metadata", never)
+    monkeypatch.setattr(pq, "ParquetFile", never)
+    found = _damaged(tmp_path, part, data, len(data) - part.footer_bytes + 10)
+    assert [each.rpartition(": ")[2] for each in found.told] == [
+        "the object has other bytes than the manifest says (SHA-256)",
+        f"the footer of {part.name} is not the one that was written",
+    ]
+
+
+def test_an_object_that_is_damaged_and_whose_footer_nobody_knows_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, data = _object()
+    monkeypatch.setattr(comparing, "PartReader", None)
+    found = _damaged(tmp_path, replace(part, footer_bytes=0, footer_crc32c=0), data, len(data) - 20)
+    assert found.differences == 1
+    assert "SHA-256" in found.told[0]
+
+
+def test_a_page_that_is_damaged_is_found(tmp_path: Path) -> None:
+    part, data = _object()
+    found = _damaged(tmp_path, part, data, data.index(b"alone") if b"alone" in data else 400)
+    assert found.differences >= 1
+    assert "SHA-256" in found.told[0]
 
 
 def test_an_entry_that_nobody_could_decode_where_it_was_offloaded_is_compared_by_its_bytes(
