@@ -15,6 +15,7 @@ from magnetar.broker.cold.cold_ledgers import ColdLedgers
 from magnetar.broker.cold.group_cache import MISSES, READ_AHEAD
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
+from magnetar.ledger.cold import part_reader
 from magnetar.ledger.cold.cold_reader import ColdLedger, ColdLedgerReader, ObjectsDamaged, ObjectsUnavailable
 from magnetar.ledger.cold.layout import MANIFEST_NAME
 from magnetar.ledger.ledger_store import Run
@@ -178,6 +179,26 @@ def test_no_flipped_bit_passes_verification(tmp_path: Path, name: str, at: float
     async def scenario(cold: ColdLedgers) -> None:
         with pytest.raises(ObjectsDamaged):
             await cold.verify(ledger)
+
+    reading(scenario)
+
+
+@pytest.mark.parametrize("from_end", [9, 60, 400, 1_200])
+def test_a_damaged_footer_is_told_before_the_library_parses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_end: int
+) -> None:
+    # Arrow aborts the process on some of them: nothing of it may see these bytes.
+    ledger = write_ledger(tmp_path, messages(100))
+    path = tmp_path / ledger.path / "part-00000.parquet"
+    data = bytearray(path.read_bytes())
+    data[-from_end] ^= 1
+    path.write_bytes(data)
+    monkeypatch.setattr(part_reader, "pq", None)
+
+    async def scenario(cold: ColdLedgers) -> None:
+        for attempt in (cold.read(ledger, 0, 99, ALL), cold.first_not_before(ledger, STARTED_MS)):
+            with pytest.raises(ObjectsDamaged, match="footer"):
+                await attempt
 
     reading(scenario)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from magnetar.broker.cold.entry_group import EntryGroup
@@ -56,7 +57,7 @@ class LedgerObjects:
 
     def footer(self, part: Part) -> Footer:
         """The footer of a part, which has the row groups that the manifest lets expect."""
-        footer = self._with_part(part, read_footer)
+        footer = self._with_part(part, partial(read_footer, part=part))
         following = part.first_entry_id
         for group in footer.row_groups:
             if group.first_entry_id != following:
