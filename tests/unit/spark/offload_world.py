@@ -28,6 +28,7 @@ from magnetar.ledger.cold.objects import NoSuchObject, ObjectStoreUnavailable
 from magnetar.ledger.managed_ledger import offload_state
 from magnetar.spark.offload.tasks import (
     Course,
+    MeasureTask,
     PartTask,
     Stopped,
     TasksFailed,
@@ -381,6 +382,15 @@ class WorldTasks:
     """Implements Spark's tasks: they write and read objects, may fail, and may outlive their job."""
 
     world: World
+
+    def measure(self, task: MeasureTask, course: Course) -> list[int]:
+        world = self.world
+        world.step()
+        if reason := course.over():
+            raise Stopped(reason)
+        if world.lost():
+            raise TasksFailed("a task was lost")
+        return [world.rng.randrange(1, 100) for _ in task.entry_ids]
 
     def write(self, tasks: Sequence[PartTask], course: Course) -> list[WrittenPart]:
         world = self.world

@@ -15,8 +15,15 @@ from magnetar.ledger.cold.part_reader import PartReader
 from magnetar.ledger.cold.part_writer import PartWriter
 from magnetar.ledger.cold.rows import Rows
 from magnetar.ledger.ledger_store import Run
-from magnetar.spark.offload import part_task
-from magnetar.spark.offload.tasks import LedgerSource, PartTask, ServiceAddress, TaskFailure, WrittenPart
+from magnetar.spark.offload import measure_task, part_task
+from magnetar.spark.offload.tasks import (
+    LedgerSource,
+    MeasureTask,
+    PartTask,
+    ServiceAddress,
+    TaskFailure,
+    WrittenPart,
+)
 
 from tests.unit.ledger.cold.entries import LEDGER_ID, batch, run, single
 
@@ -135,3 +142,29 @@ def test_entries_beyond_the_part_are_not_written_into_it(write: Write) -> None:
     failed = write([[ENTRIES]], 8)
     assert isinstance(failed, TaskFailure)
     assert "7:0 to 9 came where 0 to 8 were to follow" in failed.reason
+
+
+def test_entries_are_measured_with_one_read_for_those_that_follow_one_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = run([bytes(number) for number in range(20)])
+    read: list[tuple[int, int]] = []
+
+    class Ledger:
+        def read(self, first: int, last: int) -> Iterator[list[Run]]:
+            read.append((first, last))
+            middle = (first + last) // 2
+            yield [ledger.slice(first, middle)]
+            if middle < last:
+                yield [ledger.slice(middle + 1, last)]
+
+    @contextmanager
+    def open_entries(source: LedgerSource) -> Iterator[Ledger]:
+        yield Ledger()
+
+    monkeypatch.setattr(measure_task, "open_entries", open_entries)
+    source = LedgerSource(ServiceAddress("127.0.0.1:1"), TOPIC, LEDGER_ID, 0)
+    wanted = (0, 3, 4, 5, 9, 18, 19)
+    assert measure_task.measure_entries(MeasureTask(source, wanted)) == list(wanted)
+    assert read == [(0, 0), (3, 5), (9, 9), (18, 19)]
+    assert measure_task.measure_entries(MeasureTask(source, ())) == []

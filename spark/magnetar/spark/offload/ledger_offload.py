@@ -1,6 +1,6 @@
 """One ledger on its way out: begun, written, verified, committed; or given up, so that the next job takes it.
 
-    Begin -> parts -> manifest -> everything read back and compared -> Complete
+    Begin -> sizes of some entries -> parts -> manifest -> everything read back and compared -> Complete
 
 Each step before Complete can be lost at any moment: its objects lie in a directory that belongs to this
 attempt alone, and nothing reads them unless Complete says so. What fails is told by Fail. An attempt that can
@@ -27,10 +27,11 @@ from magnetar.ledger.cold.marker import claim
 from magnetar.spark.offload.heartbeats import Beating, Heartbeats
 from magnetar.spark.offload.outcomes import Attempt, Outcome, Result, Watcher
 from magnetar.spark.offload.patience import Patience
-from magnetar.spark.offload.plan import PART_BYTES, plan_parts
+from magnetar.spark.offload.plan import PART_BYTES, PartRange, entries_to_measure, plan_parts
 from magnetar.spark.offload.tasks import (
     Course,
     LedgerSource,
+    MeasureTask,
     PartTask,
     ServiceAddress,
     Stopped,
@@ -161,10 +162,10 @@ class Offloader:
             raise TasksFailed("the broker did not say where the ledger's objects go")
         store = self.open_store(state.location)
         self._claim(store, ledger)
-        ranges = plan_parts(ledger.last_entry_id, ledger.byte_length, self.part_bytes)
-        self.watcher.began(ledger, len(ranges))
         bookies = ledger.bookies.SerializeToString() if ledger.HasField("bookies") else b""
         source = LedgerSource(self.address, ledger.topic, ledger.ledger_id, ledger.ledger_key, bookies)
+        ranges = self._plan(ledger, source, beating)
+        self.watcher.began(ledger, len(ranges))
         written = self.tasks.write(
             [
                 PartTask(
@@ -204,6 +205,14 @@ class Offloader:
             ),
             written,
         )
+
+    def _plan(self, ledger: Ledger, source: LedgerSource, beating: Beating) -> list[PartRange]:
+        size = ledger.last_entry_id, ledger.byte_length, self.part_bytes
+        sizes: list[int] = []
+        if to_measure := entries_to_measure(*size):
+            course = _LedgerCourse(self, ledger, beating, "measuring")
+            sizes = self.tasks.measure(MeasureTask(source, tuple(to_measure)), course)
+        return plan_parts(*size, sizes)
 
     def _claim(self, store: Store, ledger: Ledger) -> None:
         """Nothing is left where another cluster sweeps, which knows none of it. Raises LocationNotOurs."""

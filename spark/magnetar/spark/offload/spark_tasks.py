@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Final, TypeVar
 
+from magnetar.spark.offload.measure_task import measure_entries
 from magnetar.spark.offload.part_task import write_part
 from magnetar.spark.offload.tasks import (
     Course,
+    MeasureTask,
     PartTask,
     Stopped,
     TaskFailure,
@@ -37,6 +39,10 @@ class SparkTasks:
     def __init__(self, context: SparkContext, jobs_max: int) -> None:
         self._context = context
         self._pool = ThreadPoolExecutor(jobs_max, "spark job")
+
+    def measure(self, task: MeasureTask, course: Course) -> list[int]:
+        (sizes,) = self._run("measure", measure_entries, [task], course)
+        return sizes
 
     def write(self, tasks: Sequence[PartTask], course: Course) -> list[WrittenPart]:
         return self._run("write", write_part, tasks, course)
@@ -78,7 +84,7 @@ class SparkTasks:
 
     def _collect(self, group: str, what: str, act: Callable[[T], Any], tasks: Sequence[T]) -> list[Any]:
         context = self._context
-        context.setJobGroup(group, f"{what} {len(tasks)} parts", interruptOnCancel=True)
+        context.setJobGroup(group, f"{what}: {len(tasks)} tasks", interruptOnCancel=True)
         return context.parallelize(list(tasks), len(tasks)).map(act).collect()
 
     def _done(self, group: str) -> int:

@@ -48,6 +48,14 @@ class LedgerSource:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasureTask:
+    """Say how large some entries are."""
+
+    source: LedgerSource
+    entry_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PartTask:
     """Write the entries of one range as one object."""
 
@@ -118,6 +126,10 @@ class Course(Protocol):
 
 class Tasks(Protocol):
     """Runs tasks somewhere, as many at a time as there is room."""
+
+    def measure(self, task: MeasureTask, course: Course) -> list[int]:
+        """Bytes, in the order of the task's entries. Raises TasksFailed, Stopped."""
+        ...
 
     def write(self, tasks: Sequence[PartTask], course: Course) -> list[WrittenPart]:
         """Results in the order of the tasks. Raises TasksFailed, Stopped."""
