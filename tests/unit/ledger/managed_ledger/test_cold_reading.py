@@ -326,3 +326,37 @@ def test_a_reader_of_objects_keeps_to_the_ledger() -> None:
     for first, last in ((10, 10), (-1, 3), (4, 3)):
         with pytest.raises(NoSuchEntry):
             asyncio.run(reader.read(first, last, 1000))
+
+
+class Slow:
+    """A reader on storage that is overtaken: the ledger leaves while it reads."""
+
+    copies = 1
+
+    def __init__(self, ref: LedgerRef, error: Exception, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        self.ref = ref
+        self.last_confirmed = 9
+        self._error = error
+        self._meanwhile = meanwhile
+
+    async def read(self, first: int, last: int, max_bytes: int) -> list[Run]:
+        await self._meanwhile()
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [EntryUnreadable("gone"), NoSuchEntry("gone"), NoSuchLedger("gone")])
+def test_a_ledger_that_leaves_while_it_is_read_is_read_on_from_its_objects(error: Exception) -> None:
+    async def scenario(process: Process, topic: Topic, cold: Cold, ledgers: list[int]) -> None:
+        topic.ledger.offload = AT_ONCE
+        span = topic.ledger.spans.by_id[ledgers[0]]
+
+        async def leaves() -> None:
+            await offload(topic, cold, ledgers[0])
+            await leave(topic, cold)
+
+        span.reader = Slow(span.ref, error, leaves)
+        skipped = UNREADABLE._value.get()
+        assert await entries(topic) == EVERYTHING
+        assert UNREADABLE._value.get() == skipped
+
+    on_a_topic(scenario)

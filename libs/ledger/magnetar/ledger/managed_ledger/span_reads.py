@@ -17,7 +17,7 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.ledger.cold.cold_reader import ColdLedgerReader, ObjectsUnavailable
 from magnetar.ledger.ledger_store import LedgerReader, Run
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
-from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, SpanOffload
 from magnetar.ledger.managed_ledger.offloaded import cold_reader, refresh
 from prometheus_client import Counter
 
@@ -48,19 +48,21 @@ class SpanReads:
 
         An error of storage is raised only where metadata says that the ledger has no whole objects.
         """
+        known = span.offload
         try:
             return await self._read(span, first, last, max_bytes)
         except (LedgerError, MetadataError):
-            if not await self._something_new(span):
+            if not await self._something_new(span, known):
                 raise
         return await self._read(span, first, last, max_bytes)
 
     async def first_not_before(self, span: LedgerSpan, publish_time_ms: int) -> int:
         """See `ColdStore.first_not_before`."""
+        known = span.offload
         try:
             return await self._objects(span).first_not_before(publish_time_ms)
         except LedgerError:
-            if not await self._something_new(span):
+            if not await self._something_new(span, known):
                 raise
         return await self._objects(span).first_not_before(publish_time_ms)
 
@@ -115,10 +117,12 @@ class SpanReads:
             )
         return reader
 
-    async def _something_new(self, span: LedgerSpan) -> bool:
-        """Ask metadata, once in the life of this; True when it says something that was not known. Raises
-        MetadataError, StorageError.
+    async def _something_new(self, span: LedgerSpan, known: SpanOffload | None) -> bool:
+        """Whether more is known of a ledger by now than when a read began, as when it left meanwhile; if not,
+        metadata is asked, once in the life of this. Raises MetadataError, StorageError.
         """
+        if span.offload is not known:
+            return True
         if not span.closed or span.ref.id in self._asked:
             return False
         self._asked.add(span.ref.id)
