@@ -23,7 +23,7 @@ if (
 ):
     del sys.path[0]  # spark-submit puts it there: the modules beside this one would hide others
 
-from magnetar.common.errors import DataCorruption, MagnetarError
+from magnetar.common.errors import ConfigError, DataCorruption, MagnetarError
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import COMPLETE, Ledger
 from magnetar.ledger.cold.layout import MANIFEST_NAME, Manifest
@@ -103,6 +103,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(given: argparse.Namespace) -> int:
     found = Verified()
     tasks: list[CompareTask] = []
+    missing = set(given.ledger)
     with OffloadChannel(given.service) as channel:
         for topic in topics_of(given):
             ledgers = [
@@ -110,7 +111,13 @@ def _run(given: argparse.Namespace) -> int:
                 for each in channel.describe(topic).ledgers
                 if not given.ledger or each.ledger_id in given.ledger
             ]
+            missing.difference_update(each.ledger_id for each in ledgers)
             tasks += plan(ledgers, service_of(given), found, read_manifest)
+    if missing:
+        raise ConfigError(
+            f"--ledger {min(missing)}: none of the topics has such a ledger; magnetar offload status lists "
+            "those there are"
+        )
     if tasks:
         with session_of("magnetar spark verify", given) as session:
             compared = with_progress(
