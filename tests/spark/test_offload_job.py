@@ -293,6 +293,7 @@ def test_without_a_broker_it_says_so_before_spark_is_started(capfd: Capture) -> 
     [
         (["run", "--want"], "name them with --topic"),
         (["run", "--topic", "t", "--location", "file:///x"], "give --want too"),
+        (["run", "--topic", "t", "--again"], "give --want too"),
         (["run", "--part-mb", "0"], "above 0"),
         (["sweep"], "--location"),
         (["status"], "which topics"),

@@ -74,7 +74,7 @@ def test_the_commands_pass_on_what_was_given(monkeypatch: pytest.MonkeyPatch) ->
         started.append((*given, more))
 
     monkeypatch.setattr(spark_process, "start", start)
-    line = "offload run -t a -t b --want --location file:///x --every 5 --conf k=v --master local[3] --json"
+    line = "offload run -t a -t b --want --location file:///x --again --every 5 --conf k=v --master local[3] --json"
     assert CliRunner().invoke(main, line.split()).exit_code == 0
     module, arguments, more = started[0]
     assert module == "offload"
@@ -82,7 +82,7 @@ def test_the_commands_pass_on_what_was_given(monkeypatch: pytest.MonkeyPatch) ->
     assert arguments[0] == "run"
     text = " ".join(arguments)
     assert "--topic a --topic b" in text
-    assert "--want --location file:///x --every 5.0" in text
+    assert "--want --location file:///x --again --every 5.0" in text
     assert "--json" in arguments
     assert "--exact" not in text
 

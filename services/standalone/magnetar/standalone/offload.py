@@ -69,6 +69,11 @@ def offload() -> None:
         "--exact", is_flag=True, help="With --want: keep the bytes of entries verbatim beside the rows."
     ),
     click.option(
+        "--again",
+        is_flag=True,
+        help="With --want: those too that are offloaded and that bookies still have, such as damaged ones.",
+    ),
+    click.option(
         "--before",
         default="",
         metavar="LEDGER:ENTRY",

@@ -79,7 +79,9 @@ def _run(given: argparse.Namespace, session: SparkSession | None = None) -> int:
         if given.want:
             location = as_uri(given.location)
             for topic in topics:
-                channel.want(topic, before=before, location=location, exact=given.exact or None)
+                channel.want(
+                    topic, before=before, location=location, exact=given.exact or None, again=given.again
+                )
         if session is not None:
             return _run_job(given, channel, steps, topics, session, stop)
         from magnetar.spark.offload.session import open_session  # it imports Spark, which takes seconds

@@ -37,11 +37,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     made = parser()
     given = made.parse_args(arguments)
     if given.command == "run" and not (given.topic or given.topic_pattern):
-        for name in ("want", "location", "exact"):
+        for name in ("want", "location", "exact", "again"):
             if getattr(given, name):
                 made.error(f"--{name} is for topics: name them with --topic or --topic-pattern")
-    if given.command == "run" and not given.want and (given.location or given.exact or given.before):
-        made.error("--location, --exact and --before say how ledgers are wanted: give --want too")
+    says_what = given.command == "run" and (given.location or given.exact or given.before or given.again)
+    if says_what and not given.want:
+        made.error("--location, --exact, --again and --before say what is wanted: give --want too")
     if given.command == "status" and not (given.topic or given.topic_pattern):
         made.error("which topics? name them with --topic or --topic-pattern")
     return given
@@ -85,6 +86,11 @@ def _add_run(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--exact", action="store_true", help="with --want: keep the bytes of entries verbatim beside the rows"
+    )
+    command.add_argument(
+        "--again",
+        action="store_true",
+        help="with --want: those too that are offloaded and that bookies still have, such as damaged ones",
     )
     command.add_argument(
         "--before",

@@ -111,14 +111,20 @@ class OffloadChannel:
         before: tuple[int, int] = (0, 0),
         location: str = "",
         exact: bool | None = None,
+        again: bool = False,
     ) -> list[Ledger]:
         """Have closed ledgers of a topic offloaded, those wholly before (ledger id, entry id) or all; returns
         those that wait or run then. `location` and `exact` in the place of what policies say.
+        With `again` those too that are offloaded and have not left bookies: their objects are written anew.
 
         Raises BadLocation, TopicNotFound.
         """
         request = WantRequest(
-            topic=topic, before_ledger_id=before[0], before_entry_id=before[1], location=location
+            topic=topic,
+            before_ledger_id=before[0],
+            before_entry_id=before[1],
+            location=location,
+            again=again,
         )
         if exact is not None:
             request.exact = exact

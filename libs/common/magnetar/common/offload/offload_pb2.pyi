@@ -290,6 +290,7 @@ class WantRequest(_message.Message):
     BEFORE_ENTRY_ID_FIELD_NUMBER: _builtins.int
     LOCATION_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     before_ledger_id: _builtins.int
     """Only ledgers wholly before this position; both 0: every closed one."""
@@ -298,6 +299,10 @@ class WantRequest(_message.Message):
     """empty: as the topic's policies say"""
     exact: _builtins.bool
     """likewise"""
+    again: _builtins.bool
+    """Those too whose objects are complete, as long as bookies have their entries: objects that were damaged are
+    written anew.
+    """
     def __init__(
         self,
         *,
@@ -306,10 +311,11 @@ class WantRequest(_message.Message):
         before_entry_id: _builtins.int = ...,
         location: _builtins.str = ...,
         exact: _builtins.bool | None = ...,
+        again: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exact", b"_exact", "exact", b"exact"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exact", b"_exact", "before_entry_id", b"before_entry_id", "before_ledger_id", b"before_ledger_id", "exact", b"exact", "location", b"location", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exact", b"_exact", "again", b"again", "before_entry_id", b"before_entry_id", "before_ledger_id", b"before_ledger_id", "exact", b"exact", "location", b"location", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exact: _TypeAlias = _typing.Literal["exact"]  # noqa: Y015
     _WhichOneofArgType__exact: _TypeAlias = _typing.Literal["_exact", b"_exact"]  # noqa: Y015

@@ -44,7 +44,8 @@ DELETIONS_LEFT: Final = Gauge(
 )
 HALTED: Final = Gauge(
     "magnetar_offload_sweep_halted",
-    "Locations at which the last sweep deleted no orphans since metadata may lack their ledgers.",
+    "Locations at which the last sweep deleted no orphans: their mark is missing or another cluster's, or "
+    "metadata may lack their ledgers; the log says which.",
     registry=REGISTRY,
 )
 FAILURES: Final = Counter(

@@ -55,10 +55,11 @@ from magnetar.common.offload.offload_pb2 import (
     WantRequest,
     WantResponse,
 )
-from magnetar.common.offload.offload_refusals import AttemptOver, BadLocation, NoLedgerToOffload
+from magnetar.common.offload.offload_refusals import AttemptOver, BadLocation, NoLedgerToOffload, OnlyCopy
 from magnetar.ledger.cold.layout import attempt_path
 from magnetar.ledger.managed_ledger import offload_state, offloaded
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.intents import delete_objects_intents
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers, Step, TopicLedgers
 
 log = get_logger(__name__)
@@ -129,7 +130,11 @@ class OffloadWork:
         step = partial(offload_state.want, location=location, exact=exact, now_ms=self._clock.wall_ms())
         response = WantResponse()
         for ledger in found.ledgers:
-            if not _before(ledger, request) or offload_state.is_complete(ledger) or ledger.last_entry_id < 0:
+            if not _before(ledger, request) or ledger.last_entry_id < 0:
+                continue
+            if offload_state.is_complete(ledger) and not (
+                request.again and await self._once_more(topic, found.creation_id, ledger)
+            ):
                 continue
             try:
                 message, _ = await self._step(topic, found.creation_id, ledger.ref.id, step)
@@ -255,6 +260,27 @@ class OffloadWork:
         after = await self._ledgers.change(topic, creation_id, ledger_id, step)
         await self._let_know(topic, ledger_id)
         return ledger_message(topic, creation_id, after), after
+
+    async def _once_more(self, topic: TopicName, creation_id: int, ledger: TopicLedger) -> bool:
+        """Have complete objects written anew, and the old ones deleted; False when bookies cannot give the
+        entries once more, or a job has them already."""
+        step = partial(
+            offload_state.again,
+            attempt=ledger.offload.attempt,
+            error="",
+            now_ms=self._clock.wall_ms(),
+        )
+        try:
+            await self._ledgers.change(
+                topic,
+                creation_id,
+                ledger.ref.id,
+                step,
+                lambda after: delete_objects_intents(self._context, after),
+            )
+        except (OnlyCopy, AttemptOver, NoLedgerToOffload):
+            return False
+        return True
 
     async def _let_know(self, topic: TopicName, ledger_id: int) -> None:
         """A topic that is loaded here need not wait for its next look at metadata."""
