@@ -49,11 +49,14 @@ class Waiting:
 def begin_of(described: TopicLedgers, at: MessageAt) -> TopicOffset:
     """The offset of a place: of what comes from there on."""
     for ledger, first, _ in spans(described.ledgers, at, described.end):
+        place = MessageAt(ledger.ledger_id, first)
+        if place[:2] == at[:2]:
+            place = at  # perhaps inside of a batch
         if not first:
-            return TopicOffset(described.creation_id, MessageAt(ledger.ledger_id, 0), ledger.first_index)
+            return TopicOffset(described.creation_id, place, ledger.first_index)
         with open_probe(described, ledger) as probe:
             index = probe.entry(first).first_index
-        return TopicOffset(described.creation_id, MessageAt(ledger.ledger_id, first), index)
+        return TopicOffset(described.creation_id, place, index)
     return TopicOffset(described.creation_id, max(at, described.end), _end_index(described))
 
 

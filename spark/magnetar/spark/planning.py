@@ -9,6 +9,7 @@ from magnetar.common.errors import MagnetarError
 from magnetar.ledger.cold.layout import Manifest
 from magnetar.spark.cold_parts import read_manifests
 from magnetar.spark.message_ids import MessageAt
+from magnetar.spark.range_reading import GONE
 from magnetar.spark.reading_plan import (
     NO_TIMES,
     ColdLedger,
@@ -34,10 +35,18 @@ class Wanted:
 
 
 def plan_tasks(
-    wanted: Sequence[Wanted], *, task_bytes: int, joins: bool, times: TimeBounds = NO_TIMES
+    wanted: Sequence[Wanted],
+    *,
+    task_bytes: int,
+    joins: bool,
+    times: TimeBounds = NO_TIMES,
+    fail_on_data_loss: bool = True,
 ) -> list[tuple[TopicRange, ...]]:
-    """The ranges of each task. Raises why a manifest cannot be read, where no bookie has the ledger."""
-    manifests = load_manifests(wanted, times)
+    """The ranges of each task. Raises why a manifest cannot be read, where no bookie has the ledger.
+
+    Where a loss is to be borne, a manifest that is gone or damaged is left to the task, which says so.
+    """
+    manifests = load_manifests(wanted, times, fail_on_data_loss=fail_on_data_loss)
     return share_out(
         (
             (
@@ -61,7 +70,9 @@ def plan_tasks(
     )
 
 
-def load_manifests(wanted: Iterable[Wanted], times: TimeBounds) -> dict[ColdLedger, Manifest]:
+def load_manifests(
+    wanted: Iterable[Wanted], times: TimeBounds, *, fail_on_data_loss: bool = True
+) -> dict[ColdLedger, Manifest]:
     """Those of the offloaded ledgers that are to be read. One that cannot be read is left out while brokers
     still have the ledger; otherwise its error is raised."""
     needed: dict[ColdLedger, bool] = {}
@@ -76,6 +87,8 @@ def load_manifests(wanted: Iterable[Wanted], times: TimeBounds) -> dict[ColdLedg
     for (cold, alone), manifest in zip(needed.items(), read_manifests(list(needed)), strict=True):
         if isinstance(manifest, Manifest):
             found[cold] = manifest
-        elif alone or not isinstance(manifest, MagnetarError):
+        elif not isinstance(manifest, MagnetarError) or (
+            alone and (fail_on_data_loss or not isinstance(manifest, GONE))
+        ):
             raise manifest
     return found

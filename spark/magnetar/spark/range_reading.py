@@ -14,11 +14,20 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from magnetar.common.errors import DataCorruption, EntryUnreadable, MagnetarError, TopicNotFound
+from magnetar.common.errors import (
+    DataCorruption,
+    EntryUnreadable,
+    MagnetarError,
+    NoSuchEntry,
+    NoSuchLedger,
+    TopicNotFound,
+)
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.offload.calling import Described
 from magnetar.common.offload.offload_client import OffloadChannel
+from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.ledger.cold.arrow_schema import ARROW_SCHEMA
+from magnetar.ledger.cold.objects import NoSuchObject
 from magnetar.ledger.cold.rows import rows_in_pieces
 from magnetar.ledger.ledger_store import Run
 from magnetar.spark.cold_parts import read_manifest, read_part
@@ -50,6 +59,10 @@ _WHOLE: Final = 1 << 62
 """As a size: do not cut."""
 
 _HOT: Final = "bookies"
+
+GONE: Final = (DataCorruption, EntryUnreadable, NoSuchEntry, NoSuchLedger, NoSuchObject, TopicNotFound)
+"""What says that messages are lost. Nothing else does: an object store that is away, or whose credentials are
+wrong, has them all the same."""
 
 
 class MessagesLost(DataCorruption):
@@ -185,13 +198,18 @@ class _Search:
         self._context = context
         self._topic = topic
         self._each = each
+        self._address = ""
+        """Of the topic's owner."""
         self._tried: set[str] = set()
         self._tries = 0
+        self._doubt: MagnetarError | None = None
+        """An error of a place that may have the entries all the same."""
 
     def after(self, place: EntryRange, at: int, error: MagnetarError) -> list[EntryRange] | None:
-        """Where the entries from `at` on are now, after a place failed; None when no place is left.
+        """Where the entries from `at` on are now, after a place failed; None when they are lost.
 
-        Raises the error when it is retriable and came too often.
+        Raises the error of a place that may still have them: when it is retriable and came too often, or when
+        no other place is left.
         """
         self._tries += 1
         if error.retriable:
@@ -199,35 +217,51 @@ class _Search:
                 raise error
             time.sleep(PAUSE_S * self._tries)
         else:
-            self._tried.add(_HOT if place.part is None else place.part.path.rpartition("/")[0])
-            self.reasons.append(str(error))
+            self._failed(_HOT if place.part is None else place.part.path.rpartition("/")[0], error)
         ledger_id = self._each.ledger_id
         log.warning("ledger looked for anew", topic=self._topic, ledger=ledger_id, entry=at, error=str(error))
-        return self._places(at) if self._tries < PLACES_MAX else None
+        ledger = self._described()
+        if ledger is None:
+            return None
+        moved = self._places(ledger, at) if self._tries < PLACES_MAX else None
+        if moved is None and self._doubt is not None:
+            raise self._doubt
+        return moved
 
-    def _places(self, at: int) -> list[EntryRange] | None:
-        each, context = self._each, self._context
+    def _failed(self, place: str, error: MagnetarError) -> None:
+        self._tried.add(place)
+        self.reasons.append(str(error))
+        if not isinstance(error, GONE):
+            self._doubt = error
+
+    def _described(self) -> Ledger | None:
+        """The ledger as it is now; None when the topic does not have it any more."""
+        each = self._each
         try:
-            described = describe_topic(context.service, self._topic)
+            found = describe_topic(self._context.service, self._topic)
         except TopicNotFound as error:
             self.reasons.append(str(error))
             return None
-        ledger = next((one for one in described.ledgers if one.ledger_id == each.ledger_id), None)
+        self._address = found.address
+        ledger = next((one for one in found.ledgers if one.ledger_id == each.ledger_id), None)
         if ledger is None or ledger.last_entry_id < each.last_entry_id:
             self.reasons.append("the topic does not have it any more")
             return None
+        return ledger
+
+    def _places(self, ledger: Ledger, at: int) -> list[EntryRange] | None:
+        each = self._each
         cold = cold_ledger(ledger)
         if cold is not None and cold.path not in self._tried:
             try:
                 return list(cold_ranges(cold, read_manifest(cold), at, each.last_entry_id, _WHOLE))
             except MagnetarError as error:
-                self._tried.add(cold.path)
-                self.reasons.append(str(error))
+                self._failed(cold.path, error)
         if ledger.offload.left_bookies_ms or _HOT in self._tried:
             return None
-        service = context.service
-        if ledger.closed_ms == 0 and described.address:
-            service = replace(service, address=described.address)
+        service = self._context.service
+        if ledger.closed_ms == 0 and self._address:
+            service = replace(service, address=self._address)
         source = hot_source(service, self._topic, ledger)
         return [EntryRange(each.ledger_id, at, each.last_entry_id, source=source)]
 

@@ -83,6 +83,7 @@ class TopicReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One for each task. Raises TopicNotFound, BadOption, and what brokers and object stores answer."""
         options = self._rows.options
+        times = self._filters.times(self._times)
         describer = Describer(options)
         try:
             names = [name for name in describer.topics() if self._filters.may_hold_topic(name)]
@@ -97,13 +98,14 @@ class TopicReader(DataSourceReader):
             wanted,
             task_bytes=options.task_bytes,
             joins=self._rows.joins,
-            times=self._filters.times(self._times),
+            times=times,
         )
-        return [ReadTask(work) for work in tasks]
+        return [ReadTask(work, times) for work in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        for work in partition.value or ():
-            yield from self._rows.batches(work, self._filters.times(self._times), self._filters)
+        if isinstance(partition, ReadTask):  # Spark makes an empty one where there is nothing.
+            for work in partition.value:
+                yield from self._rows.batches(work, partition.times, self._filters)
 
 
 class PushingReader(TopicReader):

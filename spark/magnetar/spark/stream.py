@@ -22,7 +22,7 @@ from magnetar.spark.planning import Wanted, plan_tasks
 from magnetar.spark.pushed_filters import PushedFilters
 from magnetar.spark.range_reading import MessagesLost
 from magnetar.spark.reading_plan import TimeBounds, TopicLedgers
-from magnetar.spark.stream_offsets import UNKNOWN, TopicOffset, from_json, to_json
+from magnetar.spark.stream_offsets import UNKNOWN, TopicOffset, from_json, since_of, to_json
 from magnetar.spark.subscription import Acknowledger
 from magnetar.spark.tasks import ReadTask, RowMaker
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -55,6 +55,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows = rows
         self._options = rows.options
         self._times = TimeBounds(start_ms=rows.options.starting_time_ms)
+        """Of a query that begins; from then on its offsets say it."""
         self._describer = Describer(rows.options)
         self._described: dict[str, TopicLedgers] = {}
         self._said_gone: set[str] = set()
@@ -65,7 +66,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks need neither connections nor what the driver knows."""
-        return {"_rows": self._rows, "_options": self._options, "_times": self._times}
+        return {"_rows": self._rows}
 
     # What Spark calls on the driver
 
@@ -76,7 +77,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets[described.topic] = begin_of(described, self._first_in_time(described, at))
         if self._options.subscription:
             self._acknowledging().subscribe(list(offsets))
-        return to_json(offsets)
+        return to_json(offsets, self._times.start_ms)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -89,14 +90,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         offsets = from_json(start)
         self._acknowledge(offsets)  # Spark plans behind what it has committed.
-        waiting, gone = self._waiting(offsets)
+        waiting = self._waiting(offsets)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         if rows is not None and self._options.max_bytes_per_trigger:
             size = self._options.max_bytes_per_trigger
         ends = admitted(waiting, rows=rows, size=size)
         found = {each.described.topic: end for each, end in zip(waiting, ends, strict=True)}
-        return to_json({**gone, **found})
+        return to_json({**offsets, **found}, since_of(start))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None
@@ -108,6 +109,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = from_json(start), from_json(end)
+        times = TimeBounds(start_ms=since_of(end))
         moved = [topic for topic, offset in after.items() if before.get(topic) != offset]
         wanted = []
         for described in self._covering(moved, after):
@@ -121,9 +123,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = self._checked(described, begin)
             wanted.append(Wanted(described, begin.at, finish.at))
         tasks = plan_tasks(
-            wanted, task_bytes=self._options.task_bytes, joins=self._rows.joins, times=self._times
+            wanted,
+            task_bytes=self._options.task_bytes,
+            joins=self._rows.joins,
+            times=times,
+            fail_on_data_loss=self._options.fail_on_data_loss,
         )
-        return [ReadTask(work) for work in tasks]
+        return [ReadTask(work, times) for work in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         self._acknowledge(from_json(end))
@@ -136,17 +142,17 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # What Spark calls in tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        for work in partition.value or ():
-            yield from self._rows.batches(work, self._times, PushedFilters())
+        if isinstance(partition, ReadTask):  # Spark makes an empty one where there is nothing.
+            for work in partition.value:
+                yield from self._rows.batches(work, partition.times, PushedFilters())
 
     # Inside
 
-    def _waiting(self, offsets: Mapping[str, TopicOffset]) -> tuple[list[Waiting], dict[str, TopicOffset]]:
-        """(what topics have to be read, offsets of topics that have nothing and do not count)."""
+    def _waiting(self, offsets: Mapping[str, TopicOffset]) -> list[Waiting]:
+        """What topics have to be read; not those that are gone, or that this run does not aim at."""
         names, described_now = self._describe_now()
-        gone = {topic: offset for topic, offset in offsets.items() if topic not in names}
-        for topic in gone:
-            if topic not in self._said_gone:
+        for topic in offsets:
+            if topic not in names and topic not in self._said_gone:
                 self._said_gone.add(topic)
                 self._lost(f"{topic} was deleted, or is not among the topics to be read any more")
         new = [name for name in names if name not in offsets]
@@ -163,7 +169,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = offsets.get(topic) or begin_of(described, described.first)
             start = self._checked(described, start)
             waiting.append(waiting_behind(described, start, target))
-        return waiting, gone
+        return waiting
 
     def _describe_now(self) -> tuple[list[str], list[TopicLedgers]]:
         """Names and descriptions as they are, or were a moment ago: Spark asks again and again."""

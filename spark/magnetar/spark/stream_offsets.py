@@ -1,10 +1,12 @@
 """How far a stream has read, as it stands in Spark's checkpoint, and how far a micro-batch goes: values only.
 
-    {"version": 1,
+    {"version": 1, "since_ms": 1767225600000,
      "topics": {"persistent://public/default/a": {"creation": "123", "at": "12:34", "index": 5600}}}
 
 `at` is the place of the next entry, `index` the topic-wide number of its first message. Entries are never
-cut: so a batch that Spark repeats is the same messages, wherever they are read from by then.
+cut: so a batch that Spark repeats is the same messages, wherever they are read from by then. Only where a
+query begins `at` may be inside of an entry. `since_ms` is starting.time as it was when the query began; it is
+kept, as that of a restart, an hour ago for example, would leave out what came while the query was down.
 """
 
 from __future__ import annotations
@@ -41,17 +43,26 @@ Offsets = Mapping[str, TopicOffset]
 """By full name of a topic or partition."""
 
 
-def to_json(offsets: Offsets) -> dict[str, Any]:
+def to_json(offsets: Offsets, since_ms: int | None = None) -> dict[str, Any]:
     """For Spark's checkpoint; equal offsets give equal text."""
     topics = {
         topic: {
             "creation": str(each.creation_id),
-            "at": f"{each.at.ledger_id}:{each.at.entry_id}",
+            "at": str(each.at),
             "index": each.index,
         }
         for topic, each in sorted(offsets.items())
     }
-    return {"version": OFFSET_VERSION, "topics": topics}
+    since = {} if since_ms is None else {"since_ms": since_ms}
+    return {"version": OFFSET_VERSION, **since, "topics": topics}
+
+
+def since_of(value: Mapping[str, Any]) -> int | None:
+    """From when on messages count, ms since 1970; None: all do. Raises BadOffset."""
+    since = value.get("since_ms")
+    if since is not None and not isinstance(since, int):
+        raise BadOffset(f"the checkpoint has {since!r} for a time")
+    return since
 
 
 def from_json(value: Mapping[str, Any]) -> dict[str, TopicOffset]:

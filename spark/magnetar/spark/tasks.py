@@ -10,7 +10,7 @@ from magnetar.spark.frame_batches import FrameBatches
 from magnetar.spark.options import SourceOptions
 from magnetar.spark.pushed_filters import PushedFilters
 from magnetar.spark.range_reading import ReadContext, read_range
-from magnetar.spark.reading_plan import TimeBounds, TopicRange
+from magnetar.spark.reading_plan import NO_TIMES, TimeBounds, TopicRange
 from magnetar.spark.schema_versions import schema_of_version
 from magnetar.spark.source_columns import VALUE, check_schema, chosen, stored_columns
 from magnetar.spark.values import ValueDecoder, ValuePlan, plan_values, type_in
@@ -19,10 +19,11 @@ from pyspark.sql.types import StructType
 
 
 class ReadTask(InputPartition):
-    """What one task reads."""
+    """What one task reads, and of which time."""
 
-    def __init__(self, work: tuple[TopicRange, ...]) -> None:
+    def __init__(self, work: tuple[TopicRange, ...], times: TimeBounds = NO_TIMES) -> None:
         super().__init__(work)
+        self.times = times
 
 
 class RowMaker:

@@ -9,18 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from magnetar.common.errors import EntryUnreadable, NoSuchEntry, NoSuchLedger, ServiceNotReady
+from magnetar.common.errors import (
+    ConfigError,
+    EntryUnreadable,
+    MagnetarError,
+    NoSuchEntry,
+    NoSuchLedger,
+    ServiceNotReady,
+    UnsupportedFormat,
+)
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.calling import Described
 from magnetar.common.offload.offload_pb2 import COMPLETE, Ledger
 from magnetar.common.wire.frame import encode_entry
 from magnetar.common.wire.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
 from magnetar.ledger.cold.layout import MANIFEST_NAME, Manifest, attempt_path, part_name
-from magnetar.ledger.cold.objects import NoSuchObject, open_store
+from magnetar.ledger.cold.objects import (
+    NoSuchObject,
+    ObjectStoreError,
+    ObjectStoreUnavailable,
+    open_store,
+)
 from magnetar.ledger.cold.part_writer import PartInfo, PartWriter
 from magnetar.ledger.cold.rows import rows_of
 from magnetar.ledger.ledger_store import Run
-from magnetar.spark import range_reading
+from magnetar.spark import cold_parts, range_reading
 from magnetar.spark.cold_parts import read_manifest, read_part
 from magnetar.spark.frame_batches import FrameBatches
 from magnetar.spark.message_ids import BEGINNING, END, MessageAt
@@ -267,6 +280,53 @@ def test_what_is_nowhere_is_an_error_or_left_out_where_that_is_to_be_borne(world
         entry_ids(CONTEXT, hot(20, 180))
     bearing = ReadContext(service=SERVICE, columns=COLUMNS, fail_on_data_loss=False)
     assert entry_ids(bearing, hot(20, 180)) == list(range(20, 61))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ObjectStoreUnavailable("no answer"),
+        ObjectStoreError("no permission"),
+        ConfigError("a package is missing"),
+        UnsupportedFormat("of a newer release"),
+    ],
+)
+@pytest.mark.parametrize("what", ["store_at", "read_manifest"])
+def test_a_store_that_cannot_be_asked_has_lost_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: MagnetarError, what: str
+) -> None:
+    cold = world.offload()
+    assert world.described is not None
+    world.described.offload.left_bookies_ms = 1
+    world.fail = lambda entry_id: NoSuchLedger("left")
+    (each,) = cold_ranges(cold, read_manifest(cold), 120, 180, 1 << 40)
+
+    def refuse(_: object) -> None:
+        raise error
+
+    bearing = ReadContext(service=SERVICE, columns=COLUMNS, fail_on_data_loss=False)
+    if what == "store_at":
+        monkeypatch.setattr(cold_parts, what, refuse)
+    else:
+        monkeypatch.setattr(range_reading, what, refuse)
+        each = hot(120, 180)
+    with pytest.raises(type(error), match=str(error)):
+        entry_ids(bearing, each)
+
+
+def test_a_ledger_that_is_trimmed_is_lost_whatever_its_store_says(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cold = world.offload()
+    (each,) = cold_ranges(cold, read_manifest(cold), 120, 180, 1 << 40)
+    world.described = None
+
+    def refuse(_: object) -> None:
+        raise ObjectStoreError("no permission")
+
+    monkeypatch.setattr(cold_parts, "store_at", refuse)
+    bearing = ReadContext(service=SERVICE, columns=COLUMNS, fail_on_data_loss=False)
+    assert entry_ids(bearing, each) == []
 
 
 def test_an_entry_that_nobody_can_read_is_left_out_alone(world: World) -> None:

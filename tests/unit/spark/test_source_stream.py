@@ -12,10 +12,10 @@ from magnetar.spark import stream
 from magnetar.spark.message_ids import MessageAt
 from magnetar.spark.options import BadOption, SourceOptions, parse_options
 from magnetar.spark.range_reading import MessagesLost
-from magnetar.spark.reading_plan import TopicLedgers
+from magnetar.spark.reading_plan import TimeBounds, TopicLedgers
 from magnetar.spark.source_columns import chosen, frame_schema
 from magnetar.spark.stream import TopicStreamReader
-from magnetar.spark.stream_offsets import TopicOffset, from_json
+from magnetar.spark.stream_offsets import BadOffset, TopicOffset, from_json, since_of
 from magnetar.spark.tasks import RowMaker
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
@@ -195,6 +195,46 @@ def test_a_topic_made_anew_is_read_from_its_beginning_where_that_is_to_be_borne(
     end = bearing.latestOffset(offset, ReadAllAvailable())
     assert from_json(end)[A] == TopicOffset(8, MessageAt(9, 1), 1)
     assert entries(bearing.partitions(offset, end)) == [(A, 9, 0, 0)]
+
+
+def test_a_topic_that_a_run_does_not_aim_at_keeps_its_place(brokers: Brokers) -> None:
+    brokers.have(A, {3: [2]})
+    brokers.have(B, {4: [2]})
+    read = reader()
+    offset = read.latestOffset(read.initialOffset(), ReadAllAvailable())
+    there = brokers.worlds.pop(B)
+    read.prepareForTriggerAvailableNow()
+    brokers.worlds[B] = there
+    assert read.latestOffset(offset, ReadAllAvailable()) == offset
+
+
+def test_the_starting_time_of_a_query_stays_that_of_its_beginning(brokers: Brokers) -> None:
+    brokers.have(A, {3: [2], 5: [2], 7: [2]})
+    for ledger, newest_ms in zip(brokers.worlds[A].ledgers, (1_000, 2_000, 3_000), strict=True):
+        ledger.max_publish_time_ms = newest_ms
+    start = reader(starting_time="1500").initialOffset()
+    # Begun again, with "an hour ago" of a later hour: what came meanwhile is behind the checkpoint.
+    for options in ({"starting_time": "2500"}, {}):
+        again = reader(**options)
+        end = again.latestOffset(start, ReadAllAvailable())
+        planned = again.partitions(start, end)
+        assert entries(planned) == [(A, 5, 0, 0), (A, 7, 0, 0)]
+        tasks: Sequence[Any] = pickle.loads(pickle.dumps(planned))
+        assert {task.times for task in tasks} == {TimeBounds(start_ms=1_500)}
+        assert since_of(end) == 1_500
+    with pytest.raises(BadOffset):
+        reader().latestOffset({**start, "since_ms": "yesterday"}, ReadAllAvailable())
+
+
+def test_a_stream_begins_with_a_message_inside_of_a_batch(brokers: Brokers) -> None:
+    brokers.have(A, {3: [2, 2], 5: [2]})
+    for entry_id in (0, 1):
+        start = reader(starting=f'{{"{A}": "3:{entry_id}:-1:1"}}').initialOffset()
+        end = reader().latestOffset(start, ReadAllAvailable())
+        (task,) = reader().partitions(start, end)
+        assert task.value[0].start == MessageAt(3, entry_id, 1)
+        assert entries([task])[0] == (A, 3, entry_id, 1)
+        assert reader().latestOffset(end, ReadAllAvailable()) == end
 
 
 def test_ledgers_before_the_starting_time_are_not_begun_with(brokers: Brokers) -> None:
