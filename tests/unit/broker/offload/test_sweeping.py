@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +15,17 @@ from magnetar.broker.offload.deleting import SILENCES_IN_A_ROW
 from magnetar.broker.offload.hourly_sweep import HourlySweep
 from magnetar.broker.offload.recorded import AT_ONCE
 from magnetar.broker.offload.scanning import MISSING, OK, RUNNING, UNKNOWN
-from magnetar.broker.offload.sweeping import IDLE_SWEEPS, Sweeping
+from magnetar.broker.offload.sweeping import IDLE_SWEEPS, REST, Sweeping
 from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.metadata_pb2 import Offload
+from magnetar.common.metadata.values import TopicHead, encode
 from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.cold.layout import MANIFEST_NAME, part_name
 from magnetar.ledger.cold.marker import MARKER_NAME, encode_marker
 from magnetar.ledger.cold.objects import open_store
 from magnetar.ledger.cold.sweep import UNFINISHED_SUFFIX
+from magnetar.ledger.managed_ledger.offload_ledgers import LISTED_AT_ONCE, OffloadLedgers
 
 from tests.unit.broker.offload.stored_world import (
     GRACE_S,
@@ -31,6 +35,7 @@ from tests.unit.broker.offload.stored_world import (
     NOW_MS,
     OLD_MS,
     DictStore,
+    StandingClock,
     World,
     in_world,
     path_of,
@@ -226,6 +231,31 @@ def test_a_place_that_cannot_be_reached_is_not_forgotten(tmp_path: Path) -> None
         report = await world.sweeping().sweep()
         assert report.failures == 1
         assert await world.metadata.get(KEYS.offload_location(elsewhere.location)) is not None
+
+    in_world(tmp_path, body)
+
+
+def test_others_have_most_of_the_time_while_topics_are_gone_through(tmp_path: Path) -> None:
+    """Their clock says that each read takes a while; this one says how long others had."""
+    read_s = 0.01
+
+    class SlowReads(StandingClock):
+        reads = 0
+
+        def monotonic(self) -> float:
+            self.reads += 1
+            return self.reads * read_s
+
+    async def body(world: World) -> None:
+        for number in range(10 * LISTED_AT_ONCE):
+            topic = TopicName.parse(f"idle-{number}")
+            await world.metadata.put(KEYS.topic_head(topic), encode(TopicHead(creation_id=number + 100)))
+        clock = SlowReads()
+        ledgers = OffloadLedgers(world.metadata, KEYS, clock)
+        begun_s = time.monotonic()
+        await Sweeping(world.metadata, KEYS, ledgers, world.config, world.open_store).sweep()
+        assert clock.reads == 2 * 10
+        assert time.monotonic() - begun_s >= 10 * read_s * REST
 
     in_world(tmp_path, body)
 

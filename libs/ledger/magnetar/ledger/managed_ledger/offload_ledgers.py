@@ -109,13 +109,18 @@ class OffloadLedgers:
         raise MetadataError(f"ledger {ledger_id} of {topic} keeps being changed by others; try again")
 
     async def everywhere(
-        self, after: TopicName | None = None, namespace: NamespaceName | None = None
+        self,
+        after: TopicName | None = None,
+        namespace: NamespaceName | None = None,
+        *,
+        rest: float = 0.0,
     ) -> AsyncIterator[TopicLedgers]:
         """Topics with a closed ledger, those of one namespace or of all, in the order of their keys, behind
         `after`.
 
         Not at one moment: what is made, closed or deleted meanwhile may be in it or not. Holds the heads of
-        one namespace and the ledgers of some topics in memory. Raises MetadataError.
+        one namespace and the ledgers of some topics in memory. `rest`: how many seconds others have after
+        each second of reading, for whoever is in no hurry. Raises MetadataError.
         """
         keys = self._keys
         behind = "" if after is None else keys.topic_head(after)
@@ -131,9 +136,12 @@ class OffloadLedgers:
             heads = [item for item in (await self._metadata.children(prefix)).items if item.key > behind]
             for first in range(0, len(heads), LISTED_AT_ONCE):
                 some = heads[first : first + LISTED_AT_ONCE]
+                begun_s = self.clock.monotonic()
                 for found in await asyncio.gather(*map(self._of_head, some)):
                     if found.ledgers or found.unreadable:
                         yield found
+                if rest:
+                    await asyncio.sleep(rest * (self.clock.monotonic() - begun_s))
 
     # --- inside ---
 

@@ -39,6 +39,9 @@ log = get_logger(__name__)
 IDLE_SWEEPS: Final = 24
 """While no location is known, one sweep of so many goes through the ledgers of all topics to find one."""
 
+REST: Final = 3.0
+"""Seconds for others after each second of going through topics: nobody waits for a sweep."""
+
 _NAMED: Final = (Offload.RUNNING, Offload.COMPLETE)
 
 
@@ -224,7 +227,7 @@ class Sweeping:
     async def _named(self, among: Collection[str] | None = None) -> Named:
         """What ledgers name now, all of it or of some attempts."""
         named = Named()
-        async for found in self._ledgers.everywhere():
+        async for found in self._ledgers.everywhere(rest=REST):
             named.complete &= not found.unreadable
             for ledger in found.ledgers:
                 offload = ledger.offload
