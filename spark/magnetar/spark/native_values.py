@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from magnetar.spark.options import SourceOptions
-from magnetar.spark.schema_versions import schema_of_version
+from magnetar.spark.schema_versions import schemas_of
 from magnetar.spark.source_columns import TOPIC, VALUE
 from magnetar.spark.values import ValueDecoder, ValuePlan
 from pyspark.sql import functions as f
@@ -14,6 +15,8 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType, StructType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
@@ -49,19 +52,29 @@ def _type_of(spark: SparkSession, values: ValuePlan) -> DataType:
 
 
 def _decoded(options: SourceOptions, values: ValuePlan, kind: DataType) -> Column:
+    decoders: dict[str, ValueDecoder] = {}
+
+    def decoder_of(topic: str) -> ValueDecoder:
+        if topic not in decoders:
+            decoders[topic] = ValueDecoder(values, kind, schemas_of(options, topic))
+        return decoders[topic]
+
     def decode(topic: pa.Array, payload: pa.Array, version: pa.Array, null: pa.Array) -> pa.Array:
-        first = topic[0].as_py() if len(topic) else ""
-
-        def schema_of(wanted: bytes) -> str | None:
-            if not options.service_url:
-                return None
-            return schema_of_version(options.client_options(), first, wanted)
-
-        table = {"payload": payload, "schema_version": version, "null_value": null}
-        return ValueDecoder(values, kind, schema_of).decode(table)
+        table = pa.table({"payload": payload, "schema_version": version, "null_value": null})
+        return decoded_by_topic(topic, table, decoder_of)
 
     # Without annotations, as Spark looks at these and they are texts here.
     decode.__annotations__ = dict.fromkeys(("topic", "payload", "version", "null", "return"), pa.Array)
     udf = cast(Any, arrow_udf)(decode, kind)
     made: Column = udf(f.col(TOPIC), f.col("payload"), f.col("schema_version"), f.col("null_value"))
     return made
+
+
+def decoded_by_topic(topics: Any, table: Any, decoder_of: Callable[[str], ValueDecoder]) -> Any:
+    """Rows of several topics decoded, each with its topic's decoder: versions of schemas are of one topic."""
+    names = pc.unique(topics).to_pylist()
+    if len(names) <= 1:
+        return decoder_of(names[0] if names else "").decode(table)
+    rows = [pc.indices_nonzero(pc.equal(topics, name)) for name in names]
+    values = [decoder_of(name).decode(table.take(at)) for name, at in zip(names, rows, strict=True)]
+    return pa.concat_arrays(values).take(pc.sort_indices(pa.concat_arrays(rows)))

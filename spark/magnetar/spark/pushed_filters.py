@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 _STORED: Final = frozenset(column.name for column in MESSAGE_COLUMNS) - {TOPIC}
+_JOINED: Final = frozenset({"payload", "raw_reason"})
 _TIME: Final = "broker_publish_time"
 
 
@@ -60,9 +61,13 @@ class PushedFilters:
                 end = at_ms + 2 if end is None else min(end, at_ms + 2)
         return replace(bounds, start_ms=start, end_ms=end)
 
-    def row_groups(self) -> Callable[[Any], bool] | None:
-        """Of a row group's metadata, whether it may have such rows; None: there is nothing to ask."""
-        known = [each for each in self.filters if _column(each) in _STORED]
+    def row_groups(self, *, joins: bool) -> Callable[[Any], bool] | None:
+        """Of a row group's metadata, whether it may have such rows; None: there is nothing to ask.
+
+        `joins`: chunks are put together, which makes columns that are not as they are stored.
+        """
+        stored = _STORED - _JOINED if joins else _STORED
+        known = [each for each in self.filters if _column(each) in stored]
         return RowGroupTest(tuple(known)) if known else None
 
     def _of(self, name: str) -> Iterable[Filter]:

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
 from magnetar.client.client import Client, ClientOptions
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandGetSchema
+from magnetar.spark.options import SourceOptions
 
 SCHEMAS_KEPT: Final = 1_000
+
+
+def schemas_of(options: SourceOptions, topic: str) -> Callable[[bytes], str | None]:
+    """Asks for a topic's schemas by version, where the options say whom; None for all where they do not."""
+
+    def schema_of(version: bytes) -> str | None:
+        if not options.service_url:
+            return None
+        return schema_of_version(options.client_options(), topic, version)
+
+    return schema_of
 
 
 @lru_cache(maxsize=SCHEMAS_KEPT)

@@ -11,7 +11,7 @@ from magnetar.spark.options import SourceOptions
 from magnetar.spark.pushed_filters import PushedFilters
 from magnetar.spark.range_reading import ReadContext, read_range
 from magnetar.spark.reading_plan import NO_TIMES, TimeBounds, TopicRange
-from magnetar.spark.schema_versions import schema_of_version
+from magnetar.spark.schema_versions import schemas_of
 from magnetar.spark.source_columns import VALUE, check_schema, chosen, stored_columns
 from magnetar.spark.values import ValueDecoder, ValuePlan, plan_values, type_in
 from pyspark.sql.datasource import InputPartition
@@ -56,7 +56,7 @@ class RowMaker:
             columns=tuple(columns),
             times=times,
             fail_on_data_loss=options.fail_on_data_loss,
-            may_match=filters.row_groups(),
+            may_match=filters.row_groups(joins=self.joins),
         )
         maker = FrameBatches(
             self.schema,
@@ -73,14 +73,7 @@ class RowMaker:
         kind = type_in(self.schema)
         if kind is None:
             return None
-        options = self.options
-
-        def schema_of(version: bytes) -> str | None:
-            if not options.service_url:
-                return None
-            return schema_of_version(options.client_options(), topic, version)
-
-        return ValueDecoder(self._values, kind, schema_of)
+        return ValueDecoder(self._values, kind, schemas_of(self.options, topic))
 
 
 def value_plan(options: SourceOptions) -> ValuePlan:

@@ -355,8 +355,12 @@ def test_row_groups_are_left_out_by_time_and_filters(world: World) -> None:
     (each,) = cold_ranges(cold, read_manifest(cold), 0, ENTRIES - 1, 1 << 40)
     assert each.part is not None
 
-    def groups(times: TimeBounds = TimeBounds(), *filters: Filter) -> list[tuple[int, int]]:  # noqa: B008
-        test = PushedFilters(filters).row_groups()
+    def groups(
+        times: TimeBounds = TimeBounds(),  # noqa: B008
+        *filters: Filter,
+        joins: bool = False,
+    ) -> list[tuple[int, int]]:
+        test = PushedFilters(filters).row_groups(joins=joins)
         found = read_part(each.part, 0, ENTRIES - 1, ("entry_id",), times=times, may_match=test)  # type: ignore[arg-type]
         return [(low, high) for _, low, high in found]
 
@@ -373,6 +377,9 @@ def test_row_groups_are_left_out_by_time_and_filters(world: World) -> None:
     assert groups(none, LessThan(("message_index",), middle[0] * BATCH)) == everything[:1]
     assert groups(none, IsNotNull(("chunk_uuid",))) == []
     assert groups(none, IsNull(("key",))) == []
+    assert groups(none, IsNotNull(("raw_reason",))) == []
+    # A last chunk whose message is not whole has a reason that is not stored.
+    assert groups(none, IsNotNull(("raw_reason",)), joins=True) == everything
     assert (
         groups(none, IsNull(("chunk_uuid",)), EqualTo(("payload",), b"x"), EqualTo(("unknown",), 1))
         == everything

@@ -12,6 +12,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 from magnetar.spark.avro_types import type_of_avro
+from magnetar.spark.native_values import decoded_by_topic
 from magnetar.spark.value_types import Unfit, fitting
 from magnetar.spark.values import ValueDecoder, ValuePlan, ValueUnfit
 from pyspark.sql.types import (
@@ -148,3 +149,30 @@ def test_avro_types_have_their_counterparts() -> None:
     }
     found = decode(ValuePlan("avro", kind, avro=json.dumps(schema)), kind, [avro(schema, value)])
     assert found == [{**value, "m": [("k", 1)]}]
+
+
+def test_versions_of_schemas_are_those_of_each_rows_topic() -> None:
+    def schema(field: str) -> str:
+        return json.dumps({"type": "record", "name": "R", "fields": [{"name": field, "type": "int"}]})
+
+    kind = StructType([StructField("a", IntegerType()), StructField("b", IntegerType())])
+    plan = ValuePlan("avro", kind, "", schema("a"))
+    made: list[str] = []
+
+    def decoder_of(topic: str) -> ValueDecoder:
+        made.append(topic)
+        return ValueDecoder(plan, kind, {b"0": schema(topic)}.get)
+
+    topics = ["b", "a", "b", "a", "a"]
+    table = pa.table(
+        {
+            "payload": pa.array([bytes([2 * number]) for number in range(5)], pa.binary()),
+            "schema_version": pa.array([b"0"] * 5, pa.binary()),
+            "null_value": pa.array([False] * 5),
+        }
+    )
+    found = decoded_by_topic(pa.array(topics), table, decoder_of).to_pylist()
+    assert found == [{"a": None, "b": None} | {topic: n} for n, topic in enumerate(topics)]
+    assert sorted(made) == ["a", "b"]
+    none = table.slice(0, 0)
+    assert len(decoded_by_topic(pa.array([], pa.string()), none, decoder_of)) == 0
