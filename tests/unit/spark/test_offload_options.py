@@ -9,7 +9,8 @@ import pytest
 from magnetar.common.errors import ConfigError
 from magnetar.spark.offload import command
 from magnetar.spark.offload.options import parse, parser
-from magnetar.standalone.offload import arguments_of, offload
+from magnetar.standalone.offload import offload
+from magnetar.standalone.spark_options import arguments_of
 
 NOT_PASSED_ON = {"run": {"--deploy-mode"}}
 """spark-submit's own."""

@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 import click
 from magnetar.standalone import spark_process
 from magnetar.standalone.lazy_group import WholeSentences
+from magnetar.standalone.spark_options import OF_SPARK, SERVICE, arguments_of, as_json, topics, with_options
 
 MODULE: Final = "offload"
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-_SERVICE = click.option(
-    "--service",
-    envvar="MAGNETAR_OFFLOAD_SERVICE",
-    default="127.0.0.1:6750",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="magnetarControlPort of a broker or a standalone; also from MAGNETAR_OFFLOAD_SERVICE.",
-)
 _TOPICS = (
-    click.option(
-        "--topic",
-        "-t",
-        multiple=True,
-        metavar="NAME",
-        help="A topic, all of its partitions if it has some; repeat it for several.",
-    ),
+    topics(required=False),
     click.option("--topic-pattern", default="", metavar="REGEX", help="Topics whose full name it matches."),
 )
-_JSON = click.option("--json", "json", is_flag=True, help="Lines of JSON.")
-
-
-def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+_JSON = as_json("Lines of JSON.")
 
 
 @click.group(cls=WholeSentences)
@@ -53,8 +29,8 @@ def offload() -> None:
 
 
 @offload.command()
-@_options(
-    _SERVICE,
+@with_options(
+    SERVICE,
     *_TOPICS,
     click.option(
         "--want", is_flag=True, help="First have the closed ledgers of the topics offloaded, all of them."
@@ -123,27 +99,7 @@ def offload() -> None:
         metavar="SECONDS",
         help="How often brokers hear that the job lives.",
     ),
-    click.option(
-        "--master",
-        default="",
-        metavar="URL",
-        help="Of Spark: local[N], or a cluster's, for which spark-submit is run. Default: all cores here.",
-    ),
-    click.option(
-        "--deploy-mode",
-        default="",
-        type=click.Choice(["", "client", "cluster"]),
-        help="Of spark-submit, where the driver runs; default: client.",
-    ),
-    click.option(
-        "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it for several."
-    ),
-    click.option("--bookie-trust-certs", default="", metavar="FILE", help="TLS to bookies: PEM, trusted."),
-    click.option("--bookie-certificate", default="", metavar="FILE", help="TLS to bookies: PEM, the job's."),
-    click.option("--bookie-key", default="", metavar="FILE", help="TLS to bookies: PEM, the job's."),
-    click.option(
-        "--bookie-server-name", default="", metavar="NAME", help="TLS to bookies: in their certificates."
-    ),
+    *OF_SPARK,
     _JSON,
 )
 def run(master: str, deploy_mode: str, conf: Sequence[str], **given: Any) -> None:
@@ -161,7 +117,7 @@ def run(master: str, deploy_mode: str, conf: Sequence[str], **given: Any) -> Non
 
 
 @offload.command()
-@_options(_SERVICE, *_TOPICS, _JSON)
+@with_options(SERVICE, *_TOPICS, _JSON)
 def status(**given: Any) -> None:
     """How far every ledger of some topics is.
 
@@ -172,8 +128,8 @@ def status(**given: Any) -> None:
 
 
 @offload.command()
-@_options(
-    _SERVICE,
+@with_options(
+    SERVICE,
     click.option(
         "--location",
         multiple=True,
@@ -202,18 +158,3 @@ def sweep(**given: Any) -> None:
     magnetar offload sweep --location file:///var/lib/cold --dry-run
     """
     spark_process.start(MODULE, ["sweep", *arguments_of(given)])
-
-
-def arguments_of(given: dict[str, Any]) -> list[str]:
-    """The options as they are passed on: those that say something."""
-    arguments: list[str] = []
-    for name, value in given.items():
-        option = f"--{name.replace('_', '-')}"
-        if value is True:
-            arguments.append(option)
-        elif isinstance(value, tuple):
-            for each in value:
-                arguments += [option, each]
-        elif value not in (None, False, ""):
-            arguments += [option, str(value)]
-    return arguments

@@ -2,67 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import click
 from magnetar.standalone import spark_process
 from magnetar.standalone.lazy_group import WholeSentences
-from magnetar.standalone.offload import arguments_of
+from magnetar.standalone.spark_options import OF_SPARK, SERVICE, arguments_of, as_json, topics, with_options
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-_COMMON = (
-    click.option(
-        "--service",
-        envvar="MAGNETAR_OFFLOAD_SERVICE",
-        default="127.0.0.1:6750",
-        show_default=True,
-        metavar="HOST:PORT",
-        help="magnetarControlPort of a broker or a standalone; also from MAGNETAR_OFFLOAD_SERVICE.",
-    ),
-    click.option(
-        "--topic",
-        "-t",
-        multiple=True,
-        required=True,
-        metavar="NAME",
-        help="A topic, all of its partitions if it has some; repeat it for several.",
-    ),
-)
-_OF_SPARK = (
-    click.option(
-        "--master",
-        default="",
-        metavar="URL",
-        help="Of Spark: local[N], or a cluster's, for which spark-submit is run. Default: all cores here.",
-    ),
-    click.option(
-        "--deploy-mode",
-        default="",
-        type=click.Choice(["", "client", "cluster"]),
-        help="Of spark-submit, where the driver runs; default: client.",
-    ),
-    click.option(
-        "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it for several."
-    ),
-    click.option("--bookie-trust-certs", default="", metavar="FILE", help="TLS to bookies: PEM, trusted."),
-    click.option("--bookie-certificate", default="", metavar="FILE", help="TLS to bookies: PEM, the job's."),
-    click.option("--bookie-key", default="", metavar="FILE", help="TLS to bookies: PEM, the job's."),
-    click.option(
-        "--bookie-server-name", default="", metavar="NAME", help="TLS to bookies: in their certificates."
-    ),
-    click.option("--json", "json", is_flag=True, help="The result as a line of JSON."),
-)
-
-
-def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+_COMMON = (SERVICE, topics(required=True))
+_LAST = (*OF_SPARK, as_json("The result as a line of JSON."))
 
 
 @click.group(cls=WholeSentences)
@@ -75,7 +24,7 @@ def spark() -> None:
 
 
 @spark.command()
-@_options(
+@with_options(
     *_COMMON,
     click.option(
         "--to",
@@ -98,7 +47,7 @@ def spark() -> None:
         help="So many files; default: one for each Spark task.",
     ),
     click.option("--overwrite", is_flag=True, help="Replace the result of an earlier run."),
-    *_OF_SPARK,
+    *_LAST,
 )
 def compact(master: str, deploy_mode: str, conf: Sequence[str], **given: Any) -> None:
     """Write the latest value of each key of a topic's offloaded history as Parquet.
@@ -114,10 +63,10 @@ def compact(master: str, deploy_mode: str, conf: Sequence[str], **given: Any) ->
 
 
 @spark.command()
-@_options(
+@with_options(
     *_COMMON,
     click.option("--ledger", type=int, multiple=True, metavar="ID", help="Only this ledger; repeat it."),
-    *_OF_SPARK,
+    *_LAST,
 )
 def verify(master: str, deploy_mode: str, conf: Sequence[str], **given: Any) -> None:
     """Compare topics with their offloaded ledgers, message by message.
