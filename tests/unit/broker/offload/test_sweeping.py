@@ -7,9 +7,11 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.offload.attempts import attempts_at
 from magnetar.broker.offload.config import OffloadConfig
 from magnetar.broker.offload.deleting import SILENCES_IN_A_ROW
 from magnetar.broker.offload.hourly_sweep import HourlySweep
@@ -21,6 +23,7 @@ from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.metadata.values import TopicHead, encode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.offload.offload_pb2 import AttemptsRequest
 from magnetar.ledger.cold.layout import MANIFEST_NAME, part_name
 from magnetar.ledger.cold.marker import MARKER_NAME, encode_marker
 from magnetar.ledger.cold.objects import open_store
@@ -65,6 +68,17 @@ def test_orphans_go_and_what_is_named_or_young_stays(tmp_path: Path) -> None:
         report = await world.sweeping().sweep()
         assert store.attempts == {complete, running, young, ""}
         assert (report.swept, report.orphans, report.leftovers, report.failures) == (2, 0, 1, 0)
+
+    in_world(tmp_path, body)
+
+
+def test_what_a_newer_release_says_of_a_ledger_keeps_its_objects(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        later: Any = 7
+        kept = await world.add_ledger(1, later)
+        world.store.put_attempt(kept)
+        assert (await world.sweeping().sweep()).swept == 0
+        assert (await attempts_at(world.ledgers, AttemptsRequest())).paths == [kept]
 
     in_world(tmp_path, body)
 

@@ -46,6 +46,7 @@ __all__ = [
     "is_complete",
     "is_stale",
     "leave",
+    "names_objects",
     "want",
 ]
 
@@ -76,6 +77,11 @@ def is_complete(ledger: TopicLedger) -> bool:
 def has_left_bookies(ledger: TopicLedger) -> bool:
     """Whether only objects have its entries."""
     return bool(ledger.format.incompatible_features & LEFT_BOOKIES)
+
+
+def names_objects(ledger: TopicLedger) -> bool:
+    """Whether the objects of its attempt have to stay; of a state that this release does not know they do."""
+    return ledger.offload.state not in (Offload.STATE_UNSPECIFIED, Offload.WANTED)
 
 
 def is_stale(ledger: TopicLedger, now_ms: int, stale_after_ms: int = STALE_AFTER_MS) -> bool:

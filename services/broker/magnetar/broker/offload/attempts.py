@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.offload_pb2 import AttemptsRequest, AttemptsResponse
 from magnetar.common.offload.offload_refusals import BadLocation
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
+from magnetar.ledger.managed_ledger.offload_state import names_objects
 
 PATHS_MAX: Final = 10_000
 """In one answer; the topic with the last of them is told whole."""
-
-_NAMED: Final = (Offload.RUNNING, Offload.COMPLETE)
 
 
 async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> AttemptsResponse:
@@ -32,7 +30,7 @@ async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> Atte
             response.complete = False
         for ledger in found.ledgers:
             offload = ledger.offload
-            if offload.state in _NAMED:
+            if names_objects(ledger):
                 path = path_below(location, offload.location, offload.path) if location else offload.path
                 if path is not None:
                     response.paths.append(path)

@@ -24,7 +24,6 @@ from magnetar.broker.offload.store_calls import OpenStore, Store, in_thread, unt
 from magnetar.common.errors import MagnetarError
 from magnetar.common.metadata.instance import read_instance_id
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.obs.logs import get_logger
@@ -33,6 +32,7 @@ from magnetar.ledger.cold.marker import LocationNotOurs, check
 from magnetar.ledger.cold.objects import StoredObject
 from magnetar.ledger.cold.sweep import NOT_ALL_READ, Sweep, to_sweep
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
+from magnetar.ledger.managed_ledger.offload_state import names_objects
 
 log = get_logger(__name__)
 
@@ -41,8 +41,6 @@ IDLE_SWEEPS: Final = 24
 
 REST: Final = 3.0
 """Seconds for others after each second of going through topics: nobody waits for a sweep."""
-
-_NAMED: Final = (Offload.RUNNING, Offload.COMPLETE)
 
 
 @dataclass(slots=True)
@@ -233,7 +231,7 @@ class Sweeping:
                 offload = ledger.offload
                 if offload.location:
                     named.locations.add(offload.location)
-                if offload.state in _NAMED:
+                if names_objects(ledger):
                     name = offload.path.rpartition("/")[2]
                     if among is None or name in among:
                         named.attempts.add(name)
