@@ -6,11 +6,13 @@ import asyncio
 import hashlib
 import random
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from magnetar.broker.cold import cold_ledgers
 from magnetar.broker.cold.cold_ledgers import ColdLedgers
 from magnetar.broker.cold.group_cache import MISSES, READ_AHEAD
 from magnetar.common.runtime.blocking import ThreadPool
@@ -179,6 +181,27 @@ def test_no_flipped_bit_passes_verification(tmp_path: Path, name: str, at: float
     async def scenario(cold: ColdLedgers) -> None:
         with pytest.raises(ObjectsDamaged):
             await cold.verify(ledger)
+
+    reading(scenario)
+
+
+@pytest.mark.parametrize("step", ["check_size", "read", "footer", "group"])
+def test_a_store_that_stops_answering_ends_a_verification(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    ledger = write_ledger(tmp_path, messages(100))
+    answers = threading.Event()
+    monkeypatch.setattr(cold_ledgers, "WAIT_MAX_S", 0.5)
+
+    async def scenario(cold: ColdLedgers) -> None:
+        from magnetar.broker.cold.ledger_objects import LedgerObjects
+
+        monkeypatch.setattr(LedgerObjects, step, lambda *_: answers.wait(60))
+        try:
+            with pytest.raises(ObjectsUnavailable, match="did not answer"):
+                await cold.verify(ledger)
+        finally:
+            answers.set()
 
     reading(scenario)
 

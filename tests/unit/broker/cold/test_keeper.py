@@ -24,9 +24,11 @@ class Verifier(Cold):
     """Counts verifications; one that is away cannot be had."""
 
     verifications = 0
+    answers_after_s = 0.0
 
     async def verify(self, ledger: ColdLedger) -> Verified:
         self.verifications += 1
+        await asyncio.sleep(self.answers_after_s)
         if self.away:
             raise ObjectsUnavailable("the objects are away")
         return await super().verify(ledger)
@@ -104,6 +106,24 @@ def test_objects_that_are_away_are_asked_for_later_and_later() -> None:
         await keeper.let_go()
         assert cold.verifications == 4, "the next time comes twice as late"
         cold.away = False
+        await asyncio.sleep(RETRY_MIN_S)
+        await keeper.let_go()
+        assert left(topic) == [True, True]
+
+    keeping(scenario, lag_ms=0)
+
+
+def test_a_store_that_does_not_answer_keeps_others_waiting_once_and_not_for_each_ledger() -> None:
+    async def scenario(broker: SimBroker, keeper: ColdKeeper, cold: Verifier, topic: Topic) -> None:
+        await keeper.refresh()
+        cold.away, cold.answers_after_s = True, 180.0
+        began_s = broker.ledgers.clock.monotonic()
+        await keeper.let_go()
+        assert cold.verifications == 1
+        assert broker.ledgers.clock.monotonic() - began_s < 200
+        await keeper.let_go()
+        assert cold.verifications == 2, "the other ledger has its turn"
+        cold.away, cold.answers_after_s = False, 0.0
         await asyncio.sleep(RETRY_MIN_S)
         await keeper.let_go()
         assert left(topic) == [True, True]

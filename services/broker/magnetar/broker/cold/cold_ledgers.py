@@ -157,12 +157,12 @@ class ColdLedgers:
         objects, manifest = opened.objects, opened.manifest
         last: EntryGroup | None = None
         for part in manifest.parts:
-            await self._run(ledger, partial(objects.check_size, part))
+            await self._in_time(ledger, partial(objects.check_size, part))
             digest = hashlib.sha256()
             for offset in range(0, part.byte_length, VERIFIED_AT_ONCE):
                 length = min(VERIFIED_AT_ONCE, part.byte_length - offset)
                 begun_s = self._clock.monotonic()
-                await self._run(ledger, partial(_hash_on, digest, objects, part, offset, length))
+                await self._in_time(ledger, partial(_hash_on, digest, objects, part, offset, length))
                 VERIFIED_BYTES.inc(length)
                 await asyncio.sleep(self._clock.monotonic() - begun_s)
             if digest.digest() != part.sha256:
@@ -171,9 +171,9 @@ class ColdLedgers:
                     f"its SHA-256 is {digest.hexdigest()}, not {part.sha256.hex()}"
                 )
             # And it can be read: the last entries tell where the ledger's messages end.
-            footer = await self._run(ledger, partial(objects.footer, part))
+            footer = await self._in_time(ledger, partial(objects.footer, part))
             number = len(footer.row_groups) - 1
-            last = await self._run(ledger, partial(objects.group, part, footer, number))
+            last = await self._in_time(ledger, partial(objects.group, part, footer, number))
         if last is None or last.last_entry_id != ledger.last_entry_id:
             raise ObjectsDamaged(
                 f"the objects of ledger {ledger.ref.id} at {ledger.where} lack its last entries"
@@ -260,6 +260,9 @@ class ColdLedgers:
 
     async def _run(self, ledger: ColdLedger, call: Callable[[], T]) -> T:
         return await self._pool_of(ledger.location).run(call)
+
+    async def _in_time(self, ledger: ColdLedger, call: Callable[[], T]) -> T:
+        return await _in_time(ledger, self._run(ledger, call))
 
 
 def _open_objects(ledger: ColdLedger) -> _Opened:

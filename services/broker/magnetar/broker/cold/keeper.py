@@ -3,14 +3,15 @@ and lets bookies go of ledgers whose objects it has verified.
 
 Two tasks of one broker, each going through the loaded topics in turn. One verification at a time: it reads
 every byte of a ledger's objects, and clients come first. A ledger whose objects cannot be verified waits
-longer each time. Objects found damaged twice are wanted again: once may be a directory that is not mounted.
+longer each time, and a location that took long to say so is left alone until the next pass: others are not
+to wait for it. Objects found damaged twice are wanted again: once may be a directory that is not mounted.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from magnetar.broker.spawn import Spawn
@@ -37,6 +38,9 @@ RETRY_MAX_S: Final = 3600.0
 DAMAGED_TIMES: Final = 2
 """Verifications that have to find objects damaged before they are wanted again."""
 
+SLOW_S: Final = 30.0
+"""A failure that took longer is one of the store, which would answer for the next ledger as late."""
+
 WAITING_MAX: Final = 10_000
 """Ledgers that are kept in mind as waiting; more are tried in each pass."""
 
@@ -48,6 +52,20 @@ class _Waiting:
     until_s: float
     wait_s: float
     damaged: int
+
+
+@dataclass(slots=True)
+class _Skipped:
+    """Ledgers that are not tried now: those that wait, and those that one pass has tried."""
+
+    waiting: Mapping[LedgerRef, _Waiting]
+    now_s: float
+    tried: set[LedgerRef] = field(default_factory=set)
+
+    def __contains__(self, ref: object) -> bool:
+        assert isinstance(ref, LedgerRef)
+        found = self.waiting.get(ref)
+        return ref in self.tried or (found is not None and found.until_s > self.now_s)
 
 
 class ColdKeeper:
@@ -83,11 +101,17 @@ class ColdKeeper:
 
     async def let_go(self) -> None:
         """One pass: each ledger that is due leaves bookies, once it is verified."""
+        slow: set[str] = set()
         async for ledger in self._managed_ledgers():
-            tried: set[LedgerRef] = set()
-            while (cold := ledger.due_to_leave(self._waiting_now() | tried)) is not None:
-                tried.add(cold.ref)
-                await self._leave(ledger, cold)
+            skip = _Skipped(self._waiting, self._clock.monotonic())
+            while (cold := ledger.due_to_leave(skip)) is not None:
+                skip.tried.add(cold.ref)
+                if cold.location in slow:
+                    await asyncio.sleep(0)
+                    continue
+                began_s = skip.now_s = self._clock.monotonic()
+                if not await self._leave(ledger, cold) and self._clock.monotonic() - began_s > SLOW_S:
+                    slow.add(cold.location)
 
     # --- inside ---
 
@@ -105,11 +129,8 @@ class ColdKeeper:
             if isinstance(topic, PersistentTopic) and not topic.closing and topic.ledger.has_closed_ledgers:
                 yield topic.ledger
 
-    def _waiting_now(self) -> set[LedgerRef]:
-        now_s = self._clock.monotonic()
-        return {ref for ref, waiting in self._waiting.items() if waiting.until_s > now_s}
-
-    async def _leave(self, ledger: ManagedLedger, cold: ColdLedger) -> None:
+    async def _leave(self, ledger: ManagedLedger, cold: ColdLedger) -> bool:
+        """False when its objects, or the metadata, could not be had."""
         try:
             verified = await self._cold.verify(cold)
             if not await ledger.leave_bookies(verified):
@@ -124,8 +145,10 @@ class ColdKeeper:
                 error=str(error),
             )
             self._wait_for(cold)
+            return False
         else:
             self._waiting.pop(cold.ref, None)
+        return True
 
     async def _damaged(self, ledger: ManagedLedger, cold: ColdLedger, error: ObjectsDamaged) -> None:
         waiting = self._waiting.get(cold.ref)
