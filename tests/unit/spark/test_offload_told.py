@@ -9,10 +9,11 @@ import pytest
 from magnetar.common.offload.offload_pb2 import COMPLETE, RUNNING, WANTED, Ledger, OffloadState, State
 from magnetar.spark.offload.job import Totals
 from magnetar.spark.offload.outcomes import Outcome, Result
-from magnetar.spark.offload.progress import LineWatcher, as_json_line, closing_line, line_of
+from magnetar.spark.offload.progress import BarWatcher, LineWatcher, as_json_line, closing_line, line_of
 from magnetar.spark.offload.session import with_tries
 from magnetar.spark.offload.spark_tasks import CAUSE_CHARS_MAX, cause_of
 from magnetar.spark.offload.status import state_of
+from rich.console import Console
 
 DONE = Outcome(
     topic="persistent://a/b/c",
@@ -47,6 +48,52 @@ def test_a_watcher_without_a_terminal_prints_a_line_for_each_ledger() -> None:
     watcher.close()
     assert err.getvalue() == "ledger 7 of t: 10 entries, 10 B in 1 part\n"
     assert out.getvalue() == line_of(FAILED) + "\n"
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_line_with_a_bar_fits_and_ends_with_the_end_of_the_name(width: int) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=width, height=20, color_system=None)
+    watcher = BarWatcher(line_of, io.StringIO(), console)
+    topic = "persistent://public/default/orders-of-the-european-warehouse-2026-eu-west-partition-17"
+    ledger = Ledger(topic=topic, ledger_id=1_234_567, last_entry_id=9, byte_length=10)
+    watcher.advanced(ledger, "measuring", 0, 1)
+    watcher.began(ledger, 100)
+    watcher.advanced(ledger, "verifying", 42, 100)
+    screen.truncate(0)
+    watcher._progress.refresh()
+    (line,) = [each for each in screen.getvalue().replace("\r", "\n").splitlines() if "ledger" in each]
+    assert line.startswith(("ledger 1234567 ", "\x1b[2Kledger 1234567 "))
+    assert " 42/100 verifying 0:00:0" in line
+    assert line.rstrip().endswith("-partition-17")
+    assert (topic.removeprefix("persistent://") in line) == (width == 140)
+    watcher.close()
+
+
+def test_lines_above_the_bars_are_whole_and_a_bar_goes_with_its_ledger() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=40, height=20, color_system=None)
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    watcher = BarWatcher(line_of, Terminal(), console)
+    watcher.began(Ledger(topic=DONE.topic, ledger_id=DONE.ledger_id), 3)
+    watcher.ended(DONE)
+    assert line_of(DONE) + "\n" in screen.getvalue()
+    assert watcher._progress.tasks == []
+    watcher.close()
+
+
+def test_results_that_are_piped_stay_off_the_terminal() -> None:
+    screen, piped = io.StringIO(), io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80, height=20)
+    watcher = BarWatcher(as_json_line, piped, console)
+    watcher.ended(FAILED)
+    watcher.close()
+    assert json.loads(piped.getvalue())["reason"] == "no space"
+    assert "no space" not in screen.getvalue()
 
 
 def test_the_closing_line_counts_everything() -> None:

@@ -86,6 +86,7 @@ def _run(given: argparse.Namespace, session: SparkSession | None = None) -> int:
             return _run_job(given, channel, steps, topics, session, stop)
         from magnetar.spark.offload.session import open_session  # it imports Spark, which takes seconds
 
+        print("starting Spark", file=sys.stderr, flush=True)
         session = open_session("magnetar offload", given.master, conf)
         try:
             with _stopped_by_signals(stop):  # Spark has put its own handler of Ctrl-C

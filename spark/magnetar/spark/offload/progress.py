@@ -6,11 +6,18 @@ import json
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.spark.offload.job import Totals
 from magnetar.spark.offload.outcomes import Outcome, Result
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+BAR_COLUMNS: Final = 16
+NAME_COLUMNS_MIN: Final = 12
 
 
 class Shown(Protocol):
@@ -62,36 +69,44 @@ class LineWatcher:
 class BarWatcher:
     """A bar for each ledger under way; above them, a line for each that has ended."""
 
-    def __init__(self, say: Callable[[Outcome], str], out: TextIO) -> None:
-        from rich.console import Console
+    def __init__(self, say: Callable[[Outcome], str], out: TextIO, console: Console | None = None) -> None:
+        """Bars go to `console`, or where errors go."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.table import Column
 
         self._say = say
         self._out = None if out.isatty() else out
         self._lock = threading.Lock()
-        self._bars: dict[tuple[str, int], Any] = {}
+        self._bars: dict[tuple[str, int], TaskID] = {}
+        # What counts stands first and keeps its width: names are long, and get what is left of the line.
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(BAR_COLUMNS),
             MofNCompleteColumn(),
-            TextColumn("parts {task.fields[phase]}"),
+            TextColumn("{task.fields[phase]}"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            TextColumn("{task.fields[name]}", table_column=Column(ratio=1, no_wrap=True), markup=False),
+            console=console or _console(),
             transient=True,
+            expand=True,
         )
         self._progress.start()
 
     def began(self, ledger: Ledger, parts: int) -> None:
-        with self._lock:
-            self._bars[ledger.topic, ledger.ledger_id] = self._progress.add_task(
-                f"{ledger.topic} ledger {ledger.ledger_id}", total=parts, phase="writing"
-            )
+        self.advanced(ledger, "writing", 0, parts)
 
     def advanced(self, ledger: Ledger, phase: str, done: int, total: int) -> None:
         with self._lock:
+            about = f"ledger {ledger.ledger_id}"
+            # Names differ at their ends, so it is these that are shown.
+            others = len(f"{about}  {total}/{total} verifying 0:00:00 ") + BAR_COLUMNS
+            room = max(self._progress.console.width - others - 1, NAME_COLUMNS_MIN)
+            name = shortened(ledger.topic.removeprefix("persistent://"), room)
             bar = self._bars.get((ledger.topic, ledger.ledger_id))
-            if bar is not None:
-                self._progress.update(bar, completed=done, total=total, phase=phase)
+            if bar is None:
+                bar = self._progress.add_task(about, phase=phase, name=name)
+                self._bars[ledger.topic, ledger.ledger_id] = bar
+            self._progress.update(bar, completed=done, total=total, phase=phase, name=name)
 
     def ended(self, outcome: Outcome) -> None:
         with self._lock:
@@ -99,12 +114,25 @@ class BarWatcher:
             if bar is not None:
                 self._progress.remove_task(bar)
             if self._out is None:
-                self._progress.console.print(self._say(outcome), highlight=False, markup=False)
+                self._progress.console.print(
+                    self._say(outcome), highlight=False, markup=False, soft_wrap=True
+                )
             else:
                 print(self._say(outcome), file=self._out, flush=True)
 
     def close(self) -> None:
         self._progress.stop()
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def shortened(name: str, columns: int) -> str:
+    """Its end, where it is longer."""
+    return name if len(name) <= columns else "…" + name[len(name) - columns + 1 :]
 
 
 def beginning_of(ledger: Ledger, parts: int) -> str:
