@@ -226,6 +226,10 @@ def test_what_failed_at_a_place_that_nobody_wants_any_more_is_swept_by_whoever_l
         assert not elsewhere.objects
         key = KEYS.offload_location(elsewhere.location)
         assert await world.metadata.get(key) is not None
+        elsewhere.mark = None
+        assert (await world.sweeping().sweep()).swept == 0
+        assert await world.metadata.get(key) is not None, "perhaps the directory is not mounted"
+        elsewhere.mark = encode_marker(INSTANCE)
         assert (await world.sweeping().sweep()).swept == 0
         assert await world.metadata.get(key) is None, "nothing lies there any more"
         asked = elsewhere.asked

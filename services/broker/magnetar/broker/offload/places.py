@@ -32,7 +32,8 @@ class Places:
         self._keys = keys
         self._config = config
         self._clock = clock
-        self._remembered: set[str] = set()
+        self.remembered: set[str] = set()
+        """As `known` has found them."""
         self._behind = ""
 
     async def known(self) -> set[str]:
@@ -47,13 +48,13 @@ class Places:
                 log.error("a namespace's metadata cannot be read", key=item.key, reason=str(error))
                 continue
             places.append(place_in_policy(policy, config.cluster_name))
-        self._remembered = set()
+        self.remembered = set()
         for item in (await self._metadata.children(self._keys.offload_locations_prefix)).items:
             try:
-                self._remembered.add(decode(OffloadLocation, item.value).location)
+                self.remembered.add(decode(OffloadLocation, item.value).location)
             except (DataCorruption, UnsupportedFormat) as error:
                 log.error("a location in metadata cannot be read", key=item.key, reason=str(error))
-        return {place.location for place in places if place.location is not None} | self._remembered
+        return {place.location for place in places if place.location is not None} | self.remembered
 
     def in_turn(self, locations: Collection[str]) -> list[str]:
         """As many of them as one sweep does, those first that the last one had no turn for."""
@@ -65,16 +66,16 @@ class Places:
         self._behind = some[-1]
         return some
 
-    async def remember(self, full: Collection[str], empty: Collection[str]) -> None:
-        """Write down which have objects, or ledgers that name them, and forget which have neither.
-
-        What cannot be written now is written by a later sweep.
-        """
+    async def remember(self, locations: Collection[str]) -> None:
+        """Write down those that have objects, or ledgers that name them; what cannot be written now is
+        written by a later sweep."""
         try:
-            for location in sorted(set(full) - self._remembered):
+            for location in sorted(set(locations) - self.remembered):
                 value = OffloadLocation(location=location, created_ms=self._clock.wall_ms())
                 await self._metadata.put(self._keys.offload_location(location), encode(value))
-            for location in sorted(self._remembered & set(empty)):
-                await self._metadata.delete(self._keys.offload_location(location))
         except MetadataError as error:
             log.warning("places of objects are not written down yet", error=str(error))
+
+    async def forget(self, location: str) -> None:
+        """Nothing lies there any more. Raises MetadataError."""
+        await self._metadata.delete(self._keys.offload_location(location))

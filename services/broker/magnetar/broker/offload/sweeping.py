@@ -119,7 +119,8 @@ class Sweeping:
             await self._finish(location, sweep, report)
         # Beside what is named now: what was left there, for whoever sweeps when nobody names it any more.
         full = {location for location, sweep in found.items() if not sweep.empty}
-        await self._places.remember(named.locations | full, found.keys() - full - named.locations - places)
+        await self._places.remember(named.locations | full)
+        await self._forget(found.keys() - full - named.locations - places)
         return report
 
     async def scan(self, namespace: NamespaceName) -> Scan:
@@ -167,7 +168,9 @@ class Sweeping:
     async def _finish(self, location: str, sweep: Sweep, report: SweepReport) -> None:
         report.leftovers += len(sweep.waiting)
         try:
-            why_not = sweep.refused or sweep.doubt or await self._why_not_ours(location, sweep)
+            why_not = sweep.refused or sweep.doubt
+            if not why_not and (sweep.doomed or sweep.unfinished):
+                why_not = await self._why_not_ours(location)
             if why_not:
                 report.doubts[location] = why_not
                 report.orphans += len(sweep.doomed)
@@ -183,9 +186,17 @@ class Sweeping:
             report.orphans += len(sweep.doomed)
             log.warning("objects could not be swept", location=location, error=str(error))
 
-    async def _why_not_ours(self, location: str, sweep: Sweep) -> str | None:
-        if not (sweep.doomed or sweep.unfinished):
-            return None
+    async def _forget(self, empty: Iterable[str]) -> None:
+        """Places without objects, but for those where the mark is missing as well: a directory may not be
+        mounted just now."""
+        for location in sorted(self._places.remembered.intersection(empty)):
+            try:
+                if await self._why_not_ours(location) is None:
+                    await self._places.forget(location)
+            except MagnetarError as error:
+                log.warning("a place without objects is not forgotten", location=location, error=str(error))
+
+    async def _why_not_ours(self, location: str) -> str | None:
         instance_id = await read_instance_id(self._metadata, self._keys)
         store = self._store(location)
         try:
