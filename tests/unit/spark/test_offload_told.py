@@ -58,8 +58,13 @@ def test_a_line_with_a_bar_fits_and_ends_with_the_end_of_the_name(width: int) ->
     topic = "persistent://public/default/orders-of-the-european-warehouse-2026-eu-west-partition-17"
     ledger = Ledger(topic=topic, ledger_id=1_234_567, last_entry_id=9, byte_length=10)
     watcher.advanced(ledger, "measuring", 0, 1)
+    assert watcher._progress.tasks[0].total is None
     watcher.began(ledger, 100)
+    watcher.advanced(ledger, "writing", 100, 100)
     watcher.advanced(ledger, "verifying", 42, 100)
+    (bar,) = watcher._progress.tasks
+    assert bar.finished_time is None, "its time stands still"
+    assert (bar.completed, bar.total) == (142, 201)
     screen.truncate(0)
     watcher._progress.refresh()
     (line,) = [each for each in screen.getvalue().replace("\r", "\n").splitlines() if "ledger" in each]

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 BAR_COLUMNS: Final = 16
 NAME_COLUMNS_MIN: Final = 12
 
+PHASES: Final = {"writing": 0, "verifying": 1}
+"""Those that go part by part, in order: a bar is full after the last."""
+
 
 class Shown(Protocol):
     """An `outcomes.Watcher` that is closed in the end."""
@@ -71,7 +74,7 @@ class BarWatcher:
 
     def __init__(self, say: Callable[[Outcome], str], out: TextIO, console: Console | None = None) -> None:
         """Bars go to `console`, or where errors go."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
         from rich.table import Column
 
         self._say = say
@@ -82,7 +85,6 @@ class BarWatcher:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(BAR_COLUMNS),
-            MofNCompleteColumn(),
             TextColumn("{task.fields[phase]}"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[name]}", table_column=Column(ratio=1, no_wrap=True), markup=False),
@@ -96,17 +98,22 @@ class BarWatcher:
         self.advanced(ledger, "writing", 0, parts)
 
     def advanced(self, ledger: Ledger, phase: str, done: int, total: int) -> None:
+        before = PHASES.get(phase)
         with self._lock:
             about = f"ledger {ledger.ledger_id}"
+            told = phase if before is None else f"{done}/{total} {phase}"
             # Names differ at their ends, so it is these that are shown.
             others = len(f"{about}  {total}/{total} verifying 0:00:00 ") + BAR_COLUMNS
             room = max(self._progress.console.width - others - 1, NAME_COLUMNS_MIN)
             name = shortened(ledger.topic.removeprefix("persistent://"), room)
             bar = self._bars.get((ledger.topic, ledger.ledger_id))
             if bar is None:
-                bar = self._progress.add_task(about, phase=phase, name=name)
+                bar = self._progress.add_task(about, total=None, phase=told, name=name)
                 self._bars[ledger.topic, ledger.ledger_id] = bar
-            self._progress.update(bar, completed=done, total=total, phase=phase, name=name)
+            self._progress.update(bar, phase=told, name=name)
+            if before is not None:
+                # One more than there is to do: a full bar's time stands still, and Complete is still to come.
+                self._progress.update(bar, completed=before * total + done, total=len(PHASES) * total + 1)
 
     def ended(self, outcome: Outcome) -> None:
         with self._lock:
