@@ -7,7 +7,6 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.offload.config import OffloadConfig
 from magnetar.broker.offload.locations import (
     Place,
-    location_of,
     normalized,
     place_in_configuration,
     place_in_policy,
@@ -92,9 +91,9 @@ def test_the_configuration_says_it_by_a_location_or_by_a_driver() -> None:
 def test_who_gets_no_location_is_told_what_to_do() -> None:
     config = BrokerConfig()
     policies = resolve(config, Policies(), Policies())
-    assert location_of(policies, config) is None
+    assert policies.offload.location is None
     assert "magnetarOffloadLocation" in why_nowhere(policies)
     config = BrokerConfig(offload=OffloadConfig(location="nowhere"))
     policies = resolve(config, Policies(), Policies())
-    assert location_of(policies, config) is None
+    assert policies.offload.location is None
     assert "file:///" in why_nowhere(policies)

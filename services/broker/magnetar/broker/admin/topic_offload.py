@@ -18,7 +18,7 @@ from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.subscription_calls import reset_data
 from magnetar.broker.admin.topic_calls import persistent
 from magnetar.broker.admin.topics import message_id, owned_topic_routes
-from magnetar.broker.offload.locations import location_of, why_nowhere
+from magnetar.broker.offload.locations import why_nowhere
 from magnetar.common.errors import MagnetarError
 from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.metadata.values import TopicLedger
@@ -98,7 +98,7 @@ async def _offload(call: Call) -> web.Response:
     before, _, _ = reset_data(await call.json())
     topic = await persistent(call, "Offload")
     policies = topic.policies
-    location = location_of(policies, call.broker.config)
+    location = policies.offload.location
     if location is None:
         raise Refused(412, why_nowhere(policies))
     ledgers = offload_ledgers(call)

@@ -18,7 +18,6 @@ from magnetar.common.offload.offload_refusals import BadLocation
 from magnetar.ledger.managed_ledger.offload_state import check_location
 
 if TYPE_CHECKING:
-    from magnetar.broker.config import BrokerConfig
     from magnetar.broker.policies.effective import EffectivePolicies
 
 _SCHEMES: Final = {GCS_DRIVER: "gs", "azureblob": "abfs", "aliyun-oss": "oss"}
@@ -34,17 +33,8 @@ class Place(NamedTuple):
     problem: str | None = None
 
 
-def location_of(policies: EffectivePolicies, config: BrokerConfig) -> str | None:
-    """Where the closed ledgers of a topic with these policies go; None: nowhere, `why_nowhere` says why.
-
-    A topic's or a namespace's own place comes before the configuration's, which is in `policies` already.
-    """
-    del config
-    return policies.offload.location
-
-
 def why_nowhere(policies: EffectivePolicies) -> str:
-    """Why `location_of` has no answer, and what to do."""
+    """Why a topic with these policies has no location (`policies.offload.location`), and what to do."""
     return policies.offload.problem or (
         "nobody says where offloaded ledgers go: set magnetarOffloadLocation, or offload policies of the "
         "namespace or topic"
