@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from magnetar.spark.chunk_joining import Chunk, ChunkJoiner, MessageKey
 from magnetar.spark.chunk_rows import chunk_at, joined
+from magnetar.spark.earlier_entries import read_back
 from magnetar.spark.message_ids import MessageAt
-from magnetar.spark.range_reading import ReadContext, read_back
+from magnetar.spark.range_reading import ReadContext
 from magnetar.spark.reading_plan import TopicRange, look_back
 from magnetar.spark.source_columns import TOPIC, VALUE
 from magnetar.spark.values import ValueDecoder
@@ -86,7 +87,7 @@ class FrameBatches:
         """Chunks of the message before the table that is at hand, newest first."""
         work = self._work
         before = look_back(work, *self._at)
-        for table in read_back(self._look_back_context, work.partition, before):
+        for table in read_back(self._look_back_context, work.topic, work.partition, before):
             rows = pc.indices_nonzero(pc.equal(table["chunk_uuid"], key.uuid)).to_pylist()
             for row in reversed(rows):
                 if table["raw_reason"][row].as_py() is None:

@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
+from magnetar.spark.earlier_entries import read_back
 from magnetar.spark.message_ids import MessageAt
-from magnetar.spark.range_reading import ReadContext, read_back
+from magnetar.spark.range_reading import ReadContext
 from magnetar.spark.reading_plan import EntryRange, TopicLedgers, earlier_entries
 
 log = get_logger(__name__)
@@ -73,7 +74,7 @@ def first_needed_before(topic: TopicLedgers, at: MessageAt) -> MessageAt:
     before = earlier_entries(topic, EntryRange(at.ledger_id, at.entry_id, at.entry_id))
     context = ReadContext(service=topic.service, columns=_COLUMNS)
     try:
-        return first_needed(_seen(read_back(context, topic.partition, before)), looked_at) or at
+        return first_needed(_seen(read_back(context, topic.topic, topic.partition, before)), looked_at) or at
     except MagnetarError as error:
         log.warning("chunks not looked for", topic=topic.topic, at=str(at), error=str(error))
         return at

@@ -32,11 +32,9 @@ from magnetar.ledger.cold.rows import rows_in_pieces
 from magnetar.ledger.ledger_store import Run
 from magnetar.spark.cold_parts import read_manifest, read_part
 from magnetar.spark.offload.entries import UNIT_BYTES, open_entries
-from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress
+from magnetar.spark.offload.tasks import ServiceAddress
 from magnetar.spark.reading_plan import (
     NO_TIMES,
-    ColdPart,
-    EarlierEntries,
     EntryRange,
     TimeBounds,
     cold_ledger,
@@ -52,10 +50,7 @@ PAUSE_S: Final = 0.5
 PLACES_MAX: Final = 4
 """How often a ledger is looked for anew while one range is read."""
 
-WINDOW_ENTRIES: Final = 8
-"""Read at a time when going back, at first."""
-
-_WHOLE: Final = 1 << 62
+WHOLE: Final = 1 << 62
 """As a size: do not cut."""
 
 _HOT: Final = "bookies"
@@ -133,7 +128,7 @@ def _tables(context: ReadContext, partition: int, place: EntryRange, at: int) ->
             place.part, first, last, context.columns, times=context.times, may_match=context.may_match
         )
         for table, low, high in groups:
-            yield _between(table, low, high), high
+            yield rows_between(table, low, high), high
         return
     assert place.source is not None, "a range has a place"
     with open_entries(place.source) as entries:
@@ -160,7 +155,7 @@ def _grouped(read: Iterable[list[Run]]) -> Iterator[list[Run]]:
         yield pending
 
 
-def _between(table: Any, first: int, last: int) -> Any:
+def rows_between(table: Any, first: int, last: int) -> Any:
     """The rows of these entries; row groups are in their order."""
     entry_ids = table["entry_id"]
     if not len(entry_ids) or (entry_ids[0].as_py() >= first and entry_ids[-1].as_py() <= last):
@@ -254,7 +249,7 @@ class _Search:
         cold = cold_ledger(ledger)
         if cold is not None and cold.path not in self._tried:
             try:
-                return list(cold_ranges(cold, read_manifest(cold), at, each.last_entry_id, _WHOLE))
+                return list(cold_ranges(cold, read_manifest(cold), at, each.last_entry_id, WHOLE))
             except MagnetarError as error:
                 self._failed(cold.path, error)
         if ledger.offload.left_bookies_ms or _HOT in self._tried:
@@ -270,42 +265,3 @@ def describe_topic(service: ServiceAddress, topic: str) -> Described:
     """A topic as it is now, described by its owner. Raises TopicNotFound, and what else a call may."""
     with OffloadChannel(service.address) as channel:
         return channel.describe(topic)
-
-
-def read_back(context: ReadContext, partition: int, before: Iterable[EarlierEntries]) -> Iterator[Any]:
-    """Tables of the rows of earlier entries, newest first; rows inside a table ascend."""
-    for earlier in before:
-        if earlier.source is not None:
-            yield from _windows_back(context, partition, earlier, earlier.source)
-            continue
-        for part, first, last in _parts_back(earlier):
-            for table, low, high in read_part(part, first, last, context.columns, newest_first=True):
-                yield _between(table, low, high)
-
-
-def _windows_back(
-    context: ReadContext, partition: int, earlier: EarlierEntries, source: LedgerSource
-) -> Iterator[Any]:
-    """Few entries at first: chunks are as large as entries may be."""
-    window = WINDOW_ENTRIES
-    end = earlier.last_entry_id
-    with open_entries(source) as entries:
-        while end >= earlier.first_entry_id:
-            begin = max(earlier.first_entry_id, end - window + 1)
-            runs = [run for some in entries.read(begin, end) for run in some]
-            tables = [table for table, _ in run_tables(runs, partition, context.columns)]
-            yield pa.concat_tables(tables)
-            size = sum(run.byte_length for run in runs)
-            window = window * 2 if size < UNIT_BYTES else max(1, window // 2)
-            end = begin - 1
-
-
-def _parts_back(earlier: EarlierEntries) -> Iterator[tuple[ColdPart, int, int]]:
-    first, last = earlier.first_entry_id, earlier.last_entry_id
-    if earlier.part is not None:
-        yield earlier.part, first, last
-    elif earlier.cold is not None:
-        ranges = list(cold_ranges(earlier.cold, read_manifest(earlier.cold), first, last, _WHOLE))
-        for each in reversed(ranges):
-            assert each.part is not None, "an offloaded ledger has parts"
-            yield each.part, each.first_entry_id, each.last_entry_id

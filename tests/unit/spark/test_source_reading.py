@@ -33,14 +33,15 @@ from magnetar.ledger.cold.objects import (
 from magnetar.ledger.cold.part_writer import PartInfo, PartWriter
 from magnetar.ledger.cold.rows import rows_of
 from magnetar.ledger.ledger_store import Run
-from magnetar.spark import cold_parts, range_reading
+from magnetar.spark import cold_parts, earlier_entries, range_reading
 from magnetar.spark.cold_parts import read_manifest, read_part
+from magnetar.spark.earlier_entries import read_back
 from magnetar.spark.frame_batches import FrameBatches
 from magnetar.spark.message_ids import BEGINNING, END, MessageAt
 from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress
 from magnetar.spark.probing import ColdProbe, Probed, entry_of_index
 from magnetar.spark.pushed_filters import PushedFilters
-from magnetar.spark.range_reading import MessagesLost, ReadContext, read_back, read_range, run_tables
+from magnetar.spark.range_reading import MessagesLost, ReadContext, read_range, run_tables
 from magnetar.spark.reading_plan import (
     ColdLedger,
     EarlierEntries,
@@ -177,10 +178,11 @@ class _Sink:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made = World((tmp_path / "cold").as_uri())
-    monkeypatch.setattr(range_reading, "open_entries", made.open_entries)
-    monkeypatch.setattr(range_reading, "describe_topic", made.describe)
+    for module in (range_reading, earlier_entries):
+        monkeypatch.setattr(module, "open_entries", made.open_entries)
+        monkeypatch.setattr(module, "describe_topic", made.describe)
+        monkeypatch.setattr(module, "UNIT_BYTES", 1_000)
     monkeypatch.setattr(range_reading, "PAUSE_S", 0.0)
-    monkeypatch.setattr(range_reading, "UNIT_BYTES", 1_000)
     return made
 
 
@@ -344,10 +346,38 @@ def test_going_back_comes_to_every_entry_newest_first(world: World) -> None:
         EarlierEntries(5, 150, 190, source=SOURCE),
         EarlierEntries(5, 40, 149, cold=cold),
     ]
-    tables = list(read_back(CONTEXT, -1, before))
-    backwards = [entry for table in tables for entry in reversed(table["entry_id"].to_pylist()[::BATCH])]
-    assert backwards == list(range(190, 39, -1))
-    assert len(tables) > 4
+    assert backwards(before) == list(range(190, 39, -1))
+    assert len(list(read_back(CONTEXT, TOPIC, -1, before))) > 4
+
+
+def backwards(before: list[EarlierEntries]) -> list[int]:
+    """Entries, as going back comes to them."""
+    tables = read_back(CONTEXT, TOPIC, -1, before)
+    return [entry for table in tables for entry in reversed(table["entry_id"].to_pylist()[::BATCH])]
+
+
+def test_going_back_follows_a_ledger_that_left_the_bookies_or_whose_objects_are_gone(world: World) -> None:
+    cold = world.offload()
+    open_store(world.location).delete(f"{cold.path}/{part_name(0)}")
+    assert backwards([EarlierEntries(5, 40, 149, cold=cold)]) == list(range(149, 39, -1))
+    new = world.offload(attempt=b"b" * 16)
+    world.fail = lambda entry_id: NoSuchLedger("left") if entry_id < 120 else None
+    assert world.described is not None
+    world.described.offload.left_bookies_ms = 1
+    assert backwards([EarlierEntries(5, 40, 149, source=SOURCE)]) == list(range(149, 39, -1))
+    world.asked = 0
+    assert backwards([EarlierEntries(5, 40, 149, cold=cold)]) == list(range(149, 39, -1))
+    assert world.asked == 1
+    (low, *_) = cold_ranges(new, read_manifest(new), 0, 99, 1 << 40)
+    assert backwards([EarlierEntries(5, 40, 60, part=low.part)]) == list(range(60, 39, -1))
+
+
+def test_going_back_ends_at_what_was_trimmed(world: World) -> None:
+    world.described = None
+    world.fail = lambda entry_id: NoSuchLedger("trimmed") if entry_id < 120 else None
+    # Windows of 8 and more entries: those that are read as a whole come.
+    found = backwards([EarlierEntries(5, 40, 149, source=SOURCE), EarlierEntries(5, 0, 39, source=SOURCE)])
+    assert found == list(range(149, 125, -1))
 
 
 def test_row_groups_are_left_out_by_time_and_filters(world: World) -> None:
