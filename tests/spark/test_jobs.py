@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ from magnetar.spark import compact, job_runs, register, verify
 from magnetar.spark.compaction import LocationInUse, check_location, latest_by_key, write_parquet
 from magnetar.spark.comparing import CompareTask, compare_part
 from magnetar.spark.offload.tasks import ServiceAddress
-from magnetar.spark.verify import Verified, plan, read_manifest
+from magnetar.spark.verify import Verified, plan
 from pyspark.sql import SparkSession
 
 from tests.integration.harness import ROOT, magnetar_command
@@ -134,7 +135,7 @@ def values_at(directory: Path) -> dict[str, bytes]:
 
 
 def test_compact_writes_the_latest_value_of_each_key_and_replaces_what_it_wrote_before(
-    offloaded: Offloaded, tmp_path: Path, spark: SparkSession
+    offloaded: Offloaded, tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     to = tmp_path / "compacted"
     service = ("--service", offloaded.server.offload_address, "--topic", offloaded.topic)
@@ -142,8 +143,8 @@ def test_compact_writes_the_latest_value_of_each_key_and_replaces_what_it_wrote_
     assert (done["keys"], done["replaced"]) == (KEYS - 1, 0)
     assert values_at(to) == offloaded.expected
     first = {path.name for path in to.glob("*.parquet")}
-    refused = job("compact", *service, "--to", str(to), code=1)
-    assert "--overwrite" in refused.stderr
+    assert compact.main([*service, "--to", str(to)]) == job_runs.FAILED
+    assert "--overwrite" in capsys.readouterr().err
     # The same with the tail, in the session of the tests: starting another one takes long.
     given = compact.parser().parse_args([*service, "--to", str(to), "--tail", "--overwrite"])
     register(spark)
@@ -206,18 +207,36 @@ def test_the_latest_message_is_the_last_of_its_partition_whatever_clocks_say(spa
     }
 
 
-def test_verify_finds_one_message_that_is_not_equal(offloaded: Offloaded, tmp_path: Path) -> None:
-    ledger = offloaded.ledgers[0]
-    part = offloaded.location / ledger.offload.path / read_manifest(ledger).parts[0].name
-    shutil.copy(part, tmp_path / "kept")
+def test_verify_finds_an_object_that_is_damaged_and_compares_the_others(offloaded: Offloaded) -> None:
+    (task, *_), _ = tasks_of(offloaded)
+    part = offloaded.location / task.path / task.part.name
+    sound = part.read_bytes()
     service = ("--service", offloaded.server.offload_address, "--topic", offloaded.topic)
     try:
-        _damage(part)
+        part.write_bytes(sound[:-100] + b"?" + sound[-99:])
         found = json.loads(job("verify", *service, code=1).stdout)
     finally:
-        shutil.copy(tmp_path / "kept", part)
-    assert (found["ledgers"], found["not_offloaded"], found["messages"]) == (2, 1, 2 * MESSAGES + 2)
-    assert len([each for each in found["told"] if "payload is" in each]) == 1, found["told"]
+        part.write_bytes(sound)
+    assert (found["ledgers"], found["not_offloaded"], found["messages"]) == (2, 1, MESSAGES + 2)
+    assert any("SHA-256" in each for each in found["told"]), found["told"]
+    assert any("the footer of" in each for each in found["told"]), found["told"]
+
+
+def test_a_ledger_that_no_topic_has_is_not_verified_as_equal(
+    offloaded: Offloaded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = ["--service", offloaded.server.offload_address, "--topic", offloaded.topic]
+    assert verify.main([*service, "--ledger", "987654"]) == job_runs.WRONG
+    assert "--ledger 987654: none of the topics" in capsys.readouterr().err
+
+
+def test_one_message_that_is_not_equal_is_found(offloaded: Offloaded, tmp_path: Path) -> None:
+    (task, *_), _ = tasks_of(offloaded)
+    shutil.copytree(offloaded.location / task.path, tmp_path / task.path)
+    _damage(tmp_path / task.path / task.part.name)
+    found = compare_part(rewritten(task, tmp_path))
+    assert found.messages == task.part.rows
+    assert len([each for each in found.told if "payload is" in each]) == 1, found.told
 
 
 def test_every_message_of_sound_objects_is_equal(offloaded: Offloaded) -> None:
@@ -248,12 +267,25 @@ def _rewrite(part: Path, table: Any, told: dict[bytes, bytes]) -> None:
         )
 
 
+def rewritten(task: CompareTask, location: Path) -> CompareTask:
+    """The task for an object that was written with other content, and whose manifest says its bytes."""
+    data = (location / task.path / task.part.name).read_bytes()
+    part = replace(
+        task.part,
+        byte_length=len(data),
+        sha256=hashlib.sha256(data).digest(),
+        footer_bytes=0,
+        footer_crc32c=0,
+    )
+    return replace(task, location=location.as_uri(), part=part)
+
+
 def tasks_of(offloaded: Offloaded) -> tuple[list[CompareTask], Verified]:
     found = Verified()
     service = ServiceAddress(offloaded.server.offload_address)
     with OffloadChannel(offloaded.server.offload_address) as channel:
         ledgers = channel.describe(offloaded.topic).ledgers
-    return plan(ledgers, service, found, read_manifest), found
+    return plan(ledgers, service, found), found
 
 
 def test_an_object_that_lacks_an_entry_differs(offloaded: Offloaded, tmp_path: Path) -> None:
@@ -266,7 +298,7 @@ def test_an_object_that_lacks_an_entry_differs(offloaded: Offloaded, tmp_path: P
     with pq.ParquetFile(part) as file:
         table, told = file.read(), file.metadata.metadata
     _rewrite(part, table.filter(pc.not_equal(table["entry_id"], 3)), told)
-    elsewhere = replace(task, location=tmp_path.as_uri())
+    elsewhere = rewritten(task, tmp_path)
     lacks = compare_part(elsewhere).told
     assert any("entry 3 is in the ledger and not in the object" in each for each in lacks), lacks
     part.unlink()
@@ -289,12 +321,12 @@ def test_a_manifest_that_says_otherwise_than_the_metadata_differs(offloaded: Off
     ledger = Ledger.FromString(offloaded.ledgers[0].SerializeToString())
     ledger.offload.rows += 1
     found = Verified()
-    plan([ledger], ServiceAddress(offloaded.server.offload_address), found, read_manifest)
+    plan([ledger], ServiceAddress(offloaded.server.offload_address), found)
     assert found.differences == 1
     assert "rows is" in found.told[0]
     ledger.offload.manifest_sha256 = b"?" * 32
-    plan([ledger], ServiceAddress(offloaded.server.offload_address), found, read_manifest)
-    assert "is not the one that was verified" in found.told[1]
+    plan([ledger], ServiceAddress(offloaded.server.offload_address), found)
+    assert "is not the manifest that was verified" in found.told[1]
 
 
 def test_a_job_whose_broker_is_away_ends_with_3_and_names_it(

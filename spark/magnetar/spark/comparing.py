@@ -94,7 +94,7 @@ def compare_part(task: CompareTask) -> Comparison:
                 if task.source is not None:
                     compare_rows(reader, stack.enter_context(open_entries(task.source)), task, found)
     except MagnetarError as error:
-        if isinstance(error, _GONE) and _gone_meanwhile(task, error):
+        if gone_meanwhile(task.service, task.topic, task.ledger_id, task.path, error):
             found.gone = True
             return found
         if may_pass(error):
@@ -103,13 +103,20 @@ def compare_part(task: CompareTask) -> Comparison:
     return found
 
 
-def _gone_meanwhile(task: CompareTask, error: MagnetarError) -> bool:
-    """Whether what was not found is not there any more as it should be. Raises what a call may."""
+def gone_meanwhile(
+    service: ServiceAddress, topic: str, ledger_id: int, path: str, error: MagnetarError
+) -> bool:
+    """Whether `error` is that something of a ledger is not there, as it should be by now.
+
+    Raises what a call may.
+    """
+    if not isinstance(error, _GONE):
+        return False
     try:
-        ledger = find_ledger(task.service, task.topic, task.ledger_id)
+        ledger = find_ledger(service, topic, ledger_id)
     except TopicNotFound:
         return True
-    if ledger is None or ledger.offload.path != task.path:
+    if ledger is None or ledger.offload.path != path:
         return True  # Trimmed, or offloaded anew.
     # The entries may go then; an object that is gone with them is a loss.
     return not isinstance(error, NoSuchObject) and ledger.offload.left_bookies_ms > 0

@@ -13,6 +13,7 @@ from magnetar.client.compression import compress
 from magnetar.client.connection import Connection
 from magnetar.client.errors import ClientError, ConnectionLost, Refused
 from magnetar.client.link import Link
+from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire.frame import Frame, encode_entry, encode_payload_command
 from magnetar.common.wire.producer_wishes import DEDUPLICATION, NOT_DEDUPLICATED, REQUIRED
 from magnetar.common.wire.pulsar_pb2 import (
@@ -26,6 +27,8 @@ from magnetar.common.wire.pulsar_pb2 import (
 )
 from magnetar.spark.sink_entries import OutgoingEntry, batch_payload
 from magnetar.spark.sink_errors import WITHOUT_DEDUPLICATION, BadRow, NotDeduplicated
+
+log = get_logger(__name__)
 
 PENDING_BYTES_MAX: Final = 16 * 1024 * 1024
 PENDING_ENTRIES_MAX: Final = 1_000
@@ -79,13 +82,19 @@ class SequencedProducer(Link):
         """Open it, waiting for so long while somebody else has the name. Raises ClientError."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + seconds_max, PAUSE_S
+        told = False
         while True:
             try:
                 await self.open()
                 return
-            except NameBusy:
+            except NameBusy as busy:
                 if loop.time() + pause > deadline:
                     raise
+                if not told:
+                    log.info(
+                        "waiting for a producer name", topic=self.topic, name=self.name, reason=str(busy)
+                    )
+                    told = True
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_S_MAX)
 

@@ -8,10 +8,9 @@ has its objects alone, and is checked as far as these tell.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,11 +22,12 @@ if (
 ):
     del sys.path[0]  # spark-submit puts it there: the modules beside this one would hide others
 
-from magnetar.common.errors import ConfigError, DataCorruption, MagnetarError
+from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.offload.offload_client import OffloadChannel
-from magnetar.common.offload.offload_pb2 import COMPLETE, Ledger
-from magnetar.ledger.cold.layout import MANIFEST_NAME, Manifest
-from magnetar.spark.comparing import CompareTask, Comparison, compare_part
+from magnetar.common.offload.offload_pb2 import Ledger
+from magnetar.ledger.cold.layout import Manifest
+from magnetar.spark.cold_parts import read_manifests
+from magnetar.spark.comparing import CompareTask, Comparison, compare_part, gone_meanwhile
 from magnetar.spark.job_runs import (
     CREDENTIALS,
     DONE,
@@ -41,6 +41,7 @@ from magnetar.spark.job_runs import (
     with_progress,
 )
 from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress
+from magnetar.spark.reading_plan import cold_ledger
 
 TOLD_ALL_MAX: Final = 100
 """Differences that are told one by one; all are counted."""
@@ -112,7 +113,7 @@ def _run(given: argparse.Namespace) -> int:
                 if not given.ledger or each.ledger_id in given.ledger
             ]
             missing.difference_update(each.ledger_id for each in ledgers)
-            tasks += plan(ledgers, service_of(given), found, read_manifest)
+            tasks += plan(ledgers, service_of(given), found)
     if missing:
         raise ConfigError(
             f"--ledger {min(missing)}: none of the topics has such a ledger; magnetar offload status lists "
@@ -129,19 +130,14 @@ def _run(given: argparse.Namespace) -> int:
     return FAILED if found.differences else DONE
 
 
-def plan(
-    ledgers: Sequence[Ledger],
-    service: ServiceAddress,
-    found: Verified,
-    manifest_of: Callable[[Ledger], Manifest],
-) -> list[CompareTask]:
+def plan(ledgers: Sequence[Ledger], service: ServiceAddress, found: Verified) -> list[CompareTask]:
     """A task for each object of the ledgers of a topic; counts ledgers, and what is wrong with manifests."""
     tasks: list[CompareTask] = []
-    for ledger in ledgers:
+    offloaded = [(ledger, cold) for ledger in ledgers if (cold := cold_ledger(ledger)) is not None]
+    found.not_offloaded += len(ledgers) - len(offloaded)
+    manifests = read_manifests([cold for _, cold in offloaded])
+    for (ledger, _), manifest in zip(offloaded, manifests, strict=True):
         state = ledger.offload
-        if not ledger.HasField("offload") or state.state != COMPLETE:
-            found.not_offloaded += 1
-            continue
         where = f"{ledger.topic}, ledger {ledger.ledger_id}"
         if state.left_bookies_ms:
             source = None
@@ -150,11 +146,14 @@ def plan(
             bookies = ledger.bookies.SerializeToString() if ledger.HasField("bookies") else b""
             source = LedgerSource(service, ledger.topic, ledger.ledger_id, ledger.ledger_key, bookies)
             found.ledgers += 1
-        try:
-            manifest = manifest_of(ledger)
-        except MagnetarError as error:
-            found.differ(f"{where}: manifest: {type(error).__name__}: {error}")
+        if isinstance(manifest, MagnetarError):
+            if gone_meanwhile(service, ledger.topic, ledger.ledger_id, state.path, manifest):
+                found.gone += 1
+                continue
+            found.differ(f"{where}: manifest: {type(manifest).__name__}: {manifest}")
             continue
+        if isinstance(manifest, Exception):
+            raise manifest
         for difference in manifest_differences(manifest, ledger):
             found.differ(f"{where}: manifest: {difference}")
         tasks += [
@@ -171,19 +170,6 @@ def plan(
             for part in manifest.parts
         ]
     return tasks
-
-
-def read_manifest(ledger: Ledger) -> Manifest:
-    """The manifest that the metadata names. Raises DataCorruption, ObjectStoreError, ConfigError."""
-    from magnetar.ledger.cold.objects import open_store
-
-    path = f"{ledger.offload.path}/{MANIFEST_NAME}"
-    data = open_store(ledger.offload.location).read(path)
-    if hashlib.sha256(data).digest() != ledger.offload.manifest_sha256:
-        raise DataCorruption(
-            f"{path} at {ledger.offload.location} is not the one that was verified (SHA-256)"
-        )
-    return Manifest.from_json(data)
 
 
 def manifest_differences(manifest: Manifest, ledger: Ledger) -> list[str]:
