@@ -16,10 +16,10 @@ from typing import Any
 import pulsar
 import pyarrow as pa
 import pytest
-from magnetar.spark import register
+from magnetar.spark import register, sink_producer
 from magnetar.spark.routing import HASHES
 from magnetar.spark.sequence_numbers import BATCHES, RowsDiffer
-from magnetar.spark.sink_entries import WINDOW_ROWS
+from magnetar.spark.sink_entries import WINDOW_BYTES
 from magnetar.spark.sink_errors import NotDeduplicated
 from magnetar.spark.sink_options import SinkOptions
 from magnetar.spark.sink_producer import NameBusy
@@ -32,9 +32,13 @@ from tests.integration.harness import ROOT
 from tests.integration.rest import Rest
 from tests.spark.servers import RECEIVE_MS_MAX, SparkServer, pulsar_client
 
-ROWS = 2 * WINDOW_ROWS + 2_000
-CRASH_AT = 2 * WINDOW_ROWS + 500
-"""The first window was sent by then, and the second may be on its way."""
+ROW_CHARS = 8_192
+WINDOW = WINDOW_BYTES // ROW_CHARS
+ROWS = 2 * WINDOW + 300
+CRASH_AT = 2 * WINDOW + 100
+"""The first window was sent by then, and the second may be on its way. Few large rows are read quickly."""
+
+ROWS_AT_ONCE = 50
 
 
 @pytest.fixture
@@ -64,7 +68,7 @@ def received(client: pulsar.Client, topic: str) -> list[pulsar.Message]:
 
 
 def texts(client: pulsar.Client, topic: str) -> list[str]:
-    return [message.data().decode() for message in received(client, topic)]
+    return [message.data().decode().rstrip() for message in received(client, topic)]
 
 
 # One task, without Spark
@@ -76,10 +80,12 @@ def identity(batch: int = 0, query: str = "") -> TaskIdentity:
 
 def batches(rows: int, *, first: int = 0, crash_at: int | None = None) -> Iterator[pa.RecordBatch]:
     """Numbered rows, as Spark hands them over; ends with an error when `crash_at` is reached."""
-    for start in range(first, first + rows, 500):
+    for start in range(first, first + rows, ROWS_AT_ONCE):
         if crash_at is not None and start >= crash_at:
             raise ConnectionAbortedError("the upstream of the task is gone")
-        values = [f"{number}" for number in range(start, min(start + 500, first + rows))]
+        values = [
+            f"{number:<{ROW_CHARS}}" for number in range(start, min(start + ROWS_AT_ONCE, first + rows))
+        ]
         yield pa.RecordBatch.from_pydict({"value": values})
 
 
@@ -179,17 +185,69 @@ def test_a_batch_that_comes_again_with_other_rows_is_refused_and_loses_nothing(
     assert texts(client, topic) == [str(number) for number in range(ROWS + 10)]
 
 
+def test_a_batch_that_comes_again_in_another_number_of_tasks_is_refused_and_loses_nothing(
+    server: SparkServer, client: pulsar.Client, topic: str
+) -> None:
+    options, query = options_of(server, topic), uuid.uuid4().hex
+
+    def task(number: int, tasks: int) -> Written:
+        rows = 60 // tasks
+        of_task = TaskIdentity(query, number, 4, BATCHES)
+        return write_rows(batches(rows, first=number * rows), options, of_task)
+
+    task(1, 2)  # and the query is killed before the other task
+    task(0, 3)
+    with pytest.raises(RowsDiffer, match="keep the number of partitions"):
+        task(1, 3)
+    task(2, 3)
+    # As many tasks as at first go on where they were.
+    assert task(0, 2) == Written(published=10, found=20)
+    assert task(1, 2) == Written(published=0, found=30)
+    once = {str(number): 1 for number in range(40)}
+    twice = {str(number): 2 for number in range(40, 60)}
+    assert Counter(texts(client, topic)) == once | twice, "what nobody can know before is there twice"
+
+
 def test_a_topic_without_deduplication_is_refused_unless_duplicates_are_accepted(
     server: SparkServer, rest: Rest, client: pulsar.Client
 ) -> None:
     topic = f"persistent://{rest.new_namespace()}/plain"
     with pytest.raises(NotDeduplicated, match="set-deduplication --enable"):
         write_rows(batches(5), options_of(server, topic), identity())
-    assert texts(client, topic) == ["0"], "one message was needed to find out"
+    assert texts(client, topic) == [], "the broker said so before anything was published"
     task = identity()
     for _ in range(2):
         write_rows(batches(5), options_of(server, topic, deduplication="none"), task)
-    assert Counter(texts(client, topic)) == {"0": 3, "1": 2, "2": 2, "3": 2, "4": 2}
+    assert Counter(texts(client, topic)) == dict.fromkeys("01234", 2)
+
+
+def test_a_broker_that_does_not_say_whether_it_deduplicates_is_found_out_by_one_message(
+    server: SparkServer, rest: Rest, client: pulsar.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As brokers of Apache Pulsar, which pass over what they do not know of a producer's metadata."""
+    monkeypatch.setattr(sink_producer, "DEDUPLICATION", "not.known")
+    topic = f"persistent://{rest.new_namespace()}/plain"
+    with pytest.raises(NotDeduplicated, match="One message was published to find out"):
+        write_rows(batches(5), options_of(server, topic), identity())
+    assert texts(client, topic) == ["0"]
+
+
+def test_a_topic_that_deduplicates_no_more_ends_a_task_that_comes_back_to_it(
+    server: SparkServer, rest: Rest, client: pulsar.Client, topic: str
+) -> None:
+    namespace = topic.removeprefix("persistent://").rpartition("/")[0]
+
+    def with_a_change() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches(ROWS)):
+            if number == CRASH_AT // ROWS_AT_ONCE:
+                rest.do("POST", f"/namespaces/{namespace}/deduplication", False)
+                rest.do("PUT", f"/{topic.replace('://', '/')}/unload")
+            yield batch
+
+    with pytest.raises(NotDeduplicated):
+        write_rows(with_a_change(), options_of(server, topic), identity())
+    found = texts(client, topic)
+    assert found == [str(number) for number in range(len(found))], "nothing twice"
 
 
 def test_a_broker_that_is_killed_while_a_task_writes_is_waited_for(
@@ -200,7 +258,7 @@ def test_a_broker_that_is_killed_while_a_task_writes_is_waited_for(
 
     def with_a_kill() -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches(ROWS)):
-            if number == CRASH_AT // 500:
+            if number == CRASH_AT // ROWS_AT_ONCE:
                 server.kill()
                 server.start()
             yield batch
@@ -267,7 +325,7 @@ def test_a_task_whose_process_is_killed_writes_each_row_once(
         assert task is not None
         if task.attemptNumber() == 0 and number % half > CRASH_AT:
             os.kill(os.getpid(), signal.SIGKILL)
-        return str(number)
+        return f"{number:<{ROW_CHARS}}"
 
     frame = spark.range(0, 2 * ROWS, 1, 2).select(die_once("id").alias("value"))
     frame.write.format("magnetar").options(**sink).mode("append").save()
@@ -299,7 +357,7 @@ def test_a_stream_that_fails_in_a_batch_and_starts_again_writes_each_row_once(
     def break_(text: str) -> str:
         if int(text) > last_good and os.path.exists(flag):
             raise ConnectionAbortedError("the upstream of the task is gone")
-        return text
+        return text.ljust(ROW_CHARS)
 
     def run() -> None:
         frame = spark.readStream.option("maxFilesPerTrigger", 1).text(str(lines))
