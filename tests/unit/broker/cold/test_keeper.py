@@ -25,10 +25,13 @@ class Verifier(Cold):
 
     verifications = 0
     answers_after_s = 0.0
+    breaks_at = 0
 
     async def verify(self, ledger: ColdLedger) -> Verified:
         self.verifications += 1
         await asyncio.sleep(self.answers_after_s)
+        if ledger.ref.id == self.breaks_at:
+            raise RuntimeError("nobody expected this")
         if self.away:
             raise ObjectsUnavailable("the objects are away")
         return await super().verify(ledger)
@@ -127,6 +130,16 @@ def test_a_store_that_does_not_answer_keeps_others_waiting_once_and_not_for_each
         await asyncio.sleep(RETRY_MIN_S)
         await keeper.let_go()
         assert left(topic) == [True, True]
+
+    keeping(scenario, lag_ms=0)
+
+
+def test_an_error_that_nobody_expected_keeps_no_other_ledger_with_bookies() -> None:
+    async def scenario(broker: SimBroker, keeper: ColdKeeper, cold: Verifier, topic: Topic) -> None:
+        await keeper.refresh()
+        cold.breaks_at = topic.ledger.spans.spans[0].ref.id
+        await keeper.let_go()
+        assert left(topic) == [False, True]
 
     keeping(scenario, lag_ms=0)
 

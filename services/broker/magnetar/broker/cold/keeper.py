@@ -146,6 +146,10 @@ class ColdKeeper:
             )
             self._wait_for(cold)
             return False
+        except Exception:
+            # Whatever it is, the ledgers behind this one are to have their turn.
+            log.exception("verifying an offloaded ledger broke", topic=cold.topic, ledger=cold.ref.id)
+            self._wait_for(cold)
         else:
             self._waiting.pop(cold.ref, None)
         return True
