@@ -97,6 +97,9 @@ def test_what_is_not_there_is_said_to_be_so() -> None:
     with_jobs(scenario)
 
 
+READ_S = 0.004
+
+
 class Counting:
     """A store that takes its time, and knows how many read at once."""
 
@@ -116,7 +119,7 @@ class CountingReader:
         counting = self._counting
         counting.now += 1
         counting.most = max(counting.most, counting.now)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(READ_S)
         counting.now -= 1
         return await self._reader.read(first, last, max_bytes)
 
@@ -131,12 +134,16 @@ def test_many_readers_take_turns_and_one_that_takes_nothing_has_none(monkeypatch
         request = ReadRequest(
             topic="orders", ledger_id=ledger.ledger_id, ledger_key=ledger.ledger_key, last_entry_id=9
         )
-        stalled = [jobs.work.read(request) for _ in range(reads.TURNS_MAX + 1)]
+        stalled = [jobs.work.read(request) for _ in range(reads.READING_MAX + 1)]
         for parts in stalled:
             await anext(parts)
         found = await asyncio.gather(*(read(jobs.work, ledger, 0, 9) for _ in range(20)))
         assert found == [entries_of("orders", 0, range(10))] * 20
-        assert counting.most == reads.TURNS_MAX
+        assert counting.most == reads.READING_MAX
+        time = asyncio.get_running_loop().time
+        since = time()
+        await read(jobs.work, ledger, 0, 9)
+        assert time() - since >= 10 * 2 * READ_S, "behind each part the loop is left to clients as long"
         for parts in stalled:
             await parts.aclose()
 

@@ -7,7 +7,7 @@ memory. Parts are small enough that encoding one does not keep messages waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -28,7 +28,8 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.offload.offload_pb2 import ReadRequest
 from magnetar.common.offload.offload_refusals import NoLedgerToOffload, OnlyCopy
 from magnetar.ledger.bookie_protocol.record_stream import encode_records
-from magnetar.ledger.ledger_store import LedgerRef, LedgerStore
+from magnetar.ledger.ledger_store import LedgerRef, LedgerStore, Run
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 from magnetar.ledger.managed_ledger.offload_state import has_left_bookies
 from prometheus_client import Counter
@@ -36,8 +37,11 @@ from prometheus_client import Counter
 PART_BYTES_MAX: Final = 256 << 10
 """Entry bytes in one message of an answer, unless a single entry is larger."""
 
-TURNS_MAX: Final = 4
-"""Parts that are made at the same time: what clients read waits behind no more than these."""
+READING_MAX: Final = 4
+"""Parts that are read at the same time: what clients read waits behind no more than these."""
+
+REST_MAX_S: Final = 0.005
+"""After a part so much time as it took, at most, is the clients' alone."""
 
 PART_ENTRIES_MAX: Final = 10_000
 
@@ -58,7 +62,8 @@ class Reads:
         self._store = store
         self._topics = topics
         self._owners = owners
-        self._turns = asyncio.Semaphore(TURNS_MAX)
+        self._reading = asyncio.Semaphore(READING_MAX)
+        self._turn = asyncio.Lock()
 
     async def read(self, request: ReadRequest) -> AsyncGenerator[bytes, None]:
         """Parts of the answer. Raises TopicNotFound, NoSuchLedger, NoSuchEntry, EntryUnreadable, OnlyCopy,
@@ -83,6 +88,23 @@ class Reads:
                 READ_BYTES.inc(len(part))
                 yield part
 
+    async def _part(
+        self, read: Awaitable[Sequence[Run]], ref: LedgerRef, last_confirmed: int
+    ) -> tuple[bytes, int]:
+        """What is read as a part, and its last entry. Parts come one by one with a rest behind each: however
+        many jobs read, they leave half of the loop's time or more, and messages come first.
+        """
+        time = asyncio.get_running_loop().time
+        async with self._reading:
+            since = time()
+            runs = await read
+            read_s = time() - since
+            async with self._turn:
+                since = time()
+                part = encode_records(runs, ref, last_confirmed)
+                await asyncio.sleep(min(read_s + time() - since, REST_MAX_S))
+        return part, runs[-1].last_entry_id
+
     async def _read_closed(
         self, topic: TopicName, ledger: TopicLedger, ref: LedgerRef, first: int, last: int
     ) -> AsyncGenerator[bytes, None]:
@@ -99,12 +121,10 @@ class Reads:
             )
         reader = await self._store.open(ref)
         while first <= last:
-            async with self._turns:
-                runs = await reader.read(first, min(last, first + PART_ENTRIES_MAX - 1), PART_BYTES_MAX)
-                first = runs[-1].last_entry_id + 1
-                part = encode_records(runs, ref, ledger.last_entry_id)
-            del runs  # or they would be kept as long as a slow reader takes for the part
+            reading = reader.read(first, min(last, first + PART_ENTRIES_MAX - 1), PART_BYTES_MAX)
+            part, sent = await self._part(reading, ref, ledger.last_entry_id)
             yield part
+            first = sent + 1
 
     async def _read_open(
         self, topic: TopicName, ref: LedgerRef, first: int, last: int
@@ -124,17 +144,17 @@ class Reads:
                 raise NoSuchEntry(
                     f"ledger {ref.id} of {topic} may be read up to {readable}, not up to {last}"
                 )
-            entries_max = min(last - first + 1, PART_ENTRIES_MAX)
-            async with self._turns:
-                found = await managed_ledger.read(Position(ref.id, first), entries_max, PART_BYTES_MAX)
-                if found.unreadable:
-                    raise EntryUnreadable(
-                        f"entry {found.unreadable[0]} of {topic} is damaged on its only copy"
-                    )
-                runs = [run for run in found.runs if run.ledger_id == ref.id]
-                if not runs or runs[0].first_entry_id != first:
-                    raise NoSuchLedger(f"ledger {ref.id} of {topic} was trimmed while it was read")
-                first = runs[-1].last_entry_id + 1
-                part = encode_records(runs, ref, readable.entry_id)
-            del found, runs
+            reading = self._read_managed(managed_ledger, ref, first, last)
+            part, sent = await self._part(reading, ref, readable.entry_id)
             yield part
+            first = sent + 1
+
+    async def _read_managed(self, ledger: ManagedLedger, ref: LedgerRef, first: int, last: int) -> list[Run]:
+        entries_max = min(last - first + 1, PART_ENTRIES_MAX)
+        found = await ledger.read(Position(ref.id, first), entries_max, PART_BYTES_MAX)
+        if found.unreadable:
+            raise EntryUnreadable(f"entry {found.unreadable[0]} of {ledger.name} is damaged on its only copy")
+        runs = [run for run in found.runs if run.ledger_id == ref.id]
+        if not runs or runs[0].first_entry_id != first:
+            raise NoSuchLedger(f"ledger {ref.id} of {ledger.name} was trimmed while it was read")
+        return runs
