@@ -15,6 +15,7 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, SpanOffload
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
+from structlog.testing import capture_logs
 
 from tests.unit.broker.topics.simulated_broker import TOPIC, SimBroker, counted, simulated
 
@@ -81,7 +82,10 @@ def test_a_pass_writes_each_wish_once_and_jobs_find_it() -> None:
         assert len(closed) >= 2
         wants, ledgers = wants_of(broker)
         before = counted("magnetar_offload_wanted_total")
-        await wants.look()
+        with capture_logs() as lines:
+            await wants.look()
+        (line,) = [each for each in lines if each["log_level"] == "info"]
+        assert (line["topics"], line["ledgers"]) == (1, len(closed)), "one line, however many topics"
         assert counted("magnetar_offload_wanted_total") - before == len(closed)
         found = (await ledgers.of_topic(TopicName.parse(TOPIC))).ledgers
         assert [each.ref.id for each in found if each.offload.state == Offload.WANTED] == closed

@@ -96,6 +96,8 @@ class PolicyWants:
         self._config = config
         self._clock = clock
         self._figures = OffloadFigures()
+        self._wanted: list[int] = []
+        """How many ledgers, of each topic that had some in this look."""
         self._nowhere: set[str] = set()
         self._told: set[str] = set()
 
@@ -107,8 +109,14 @@ class PolicyWants:
 
     async def look(self) -> None:
         """One pass; what fails is logged, and comes again in the next one."""
-        self._figures, self._nowhere = OffloadFigures(), set()
+        self._figures, self._wanted, self._nowhere = OffloadFigures(), [], set()
         await look_at_all("offload", list(self._loaded().values()), self._look_at, self._clock)
+        if self._wanted:
+            log.info(
+                "ledgers to be offloaded, as policies say",
+                topics=len(self._wanted),
+                ledgers=sum(self._wanted),
+            )
         figures = self._figures
         for state in ("waiting", "running", "complete", "left"):
             LEDGERS.labels(state=state).set(getattr(figures, state))
@@ -146,7 +154,9 @@ class PolicyWants:
                 continue  # trimmed meanwhile
             wanted.append(span.ref.id)
             WANTED.inc()
-        log.info("ledgers to be offloaded, as policies say", topic=name.full, ledgers=wanted, to=location)
+        if wanted:
+            self._wanted.append(len(wanted))
+            log.debug("ledgers to be offloaded", topic=name.full, ledgers=wanted, to=location)
         await topic.ledger.refresh_offload()
 
     def _tell(self, topic: Topic) -> None:
