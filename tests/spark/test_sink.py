@@ -20,7 +20,7 @@ from magnetar.spark import register, sink_producer
 from magnetar.spark.routing import HASHES
 from magnetar.spark.sequence_numbers import BATCHES, RowsDiffer
 from magnetar.spark.sink_entries import WINDOW_BYTES
-from magnetar.spark.sink_errors import NotDeduplicated
+from magnetar.spark.sink_errors import BadRow, NotDeduplicated
 from magnetar.spark.sink_options import SinkOptions
 from magnetar.spark.sink_producer import NameBusy
 from magnetar.spark.sink_task import TaskIdentity, Written, write_rows
@@ -268,6 +268,25 @@ def test_a_broker_that_is_killed_while_a_task_writes_is_waited_for(
     assert write_rows(batches(ROWS), options, task) == Written(published=0, found=ROWS)
     with pulsar_client(server.endpoint) as client:
         assert texts(client, topic) == [str(number) for number in range(ROWS)]
+
+
+def test_rows_are_as_large_as_the_broker_takes_and_larger_ones_are_refused_here(
+    server: SparkServer, client: pulsar.Client, topic: str
+) -> None:
+    def row(payload: int, properties: int) -> pa.RecordBatch:
+        kind = pa.map_(pa.string(), pa.string())
+        values = pa.array([[("p", "x" * properties)]], kind)
+        return pa.RecordBatch.from_pydict({"value": [b"v" * payload], "properties": values})
+
+    most = 5 * 1024 * 1024
+    options = options_of(server, topic)
+    for payload, properties in ((most, 7_000), (10, 100_000)):
+        write_rows([row(payload, properties)], options, identity())
+    for payload, properties in ((most + 1, 0), (most, 20_000)):
+        with pytest.raises(BadRow, match="Write smaller rows"):
+            write_rows([row(payload, properties)], options, identity())
+    found = [(len(each.data()), len(each.properties()["p"])) for each in received(client, topic)]
+    assert found == [(most, 7_000), (10, 100_000)]
 
 
 # Spark
