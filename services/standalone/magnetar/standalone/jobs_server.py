@@ -11,6 +11,9 @@ from magnetar.common.offload.methods import MESSAGE_BYTES_MAX, SERVICE
 from magnetar.common.rpc.options import server_options
 from magnetar.common.rpc.server import GrpcServer
 
+STREAMS_MAX: Final = 64
+"""Calls of one connection that are heard at the same time; others wait at the client, at no cost here."""
+
 CLOSE_GRACE_S: Final = 1.0
 """For calls that are under way when the process stops."""
 
@@ -20,9 +23,8 @@ class JobsServer:
 
     def __init__(self, broker: Broker) -> None:
         self._service = service = offload_service(broker, EverythingHere())
-        self._server = GrpcServer(
-            SERVICE, service.methods(), service.refuse, server_options(MESSAGE_BYTES_MAX)
-        )
+        options = [*server_options(MESSAGE_BYTES_MAX), ("grpc.max_concurrent_streams", STREAMS_MAX)]
+        self._server = GrpcServer(SERVICE, service.methods(), service.refuse, options)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError when that cannot be."""

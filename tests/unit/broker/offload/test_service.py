@@ -256,6 +256,29 @@ def test_the_owner_is_asked_where_a_topic_ends() -> None:
     serving(body)
 
 
+def test_an_owner_that_gives_a_topic_away_is_asked_until_somebody_else_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("magnetar.common.offload.offload_client.OWNER_S", 0.3)
+
+    async def body(served: Served) -> None:
+        owner = Served(Calls())
+        await owner.start()
+        served.calls.owner = owner.address
+        owner.calls.fail = [ServiceNotReady("topic t is not served by this broker")] * 1_000
+        asking = asyncio.create_task(ask(served, lambda c: c.describe("t")))
+        try:
+            async with asyncio.timeout(20):
+                while len(served.calls.asked) < 8:  # noqa: ASYNC110 -- pages, each time the owner is sought
+                    await asyncio.sleep(0.01)
+            served.calls.owner = ""
+            assert (await asking).address == served.address
+        finally:
+            await owner.stop()
+
+    serving(body)
+
+
 def test_errors_come_by_name_and_only_those_that_may_pass_are_tried_again() -> None:
     async def body(served: Served) -> None:
         calls = served.calls

@@ -157,6 +157,7 @@ def test_the_oldest_wish_comes_first_and_one_that_failed_goes_to_the_end() -> No
         order = [*ids[:3], others[0].ledger_id]
         assert await jobs.wanted() == order
         assert await jobs.wanted("another", "orders") == order
+        assert await jobs.wanted("another", "orders", "another") == order, "once"
         assert await jobs.wanted("another") == order[3:]
         assert await jobs.wanted(most=2) == order[:2]
         assert (await jobs.work.wanted(WantedRequest(most=2))).more
@@ -310,6 +311,28 @@ def test_topics_are_named_or_matched_and_partitions_stand_for_their_topic() -> N
     with_jobs(scenario)
 
 
+def test_ledgers_that_do_not_fit_in_an_answer_come_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("magnetar.broker.offload.work.ANSWER_BYTES_MAX", 250)
+
+    async def scenario(jobs: Jobs) -> None:
+        ids = (await jobs.publish("orders", 1, 1, 1, 1, 1))[:4]
+        told = (await jobs.work.want(WantRequest(topic="orders", location=LOCATION))).ledgers
+        assert 1 <= len(told) < 4
+        assert {ledger.offload.state for ledger in told} == {WANTED}
+        begun: list[int] = []
+        while True:
+            answer = await jobs.work.wanted(WantedRequest())
+            assert 1 <= len(answer.ledgers) < 4
+            for ledger in answer.ledgers:
+                await jobs.begin(ledger)
+                begun.append(ledger.ledger_id)
+            if not answer.more:
+                break
+        assert begun == ids
+
+    with_jobs(scenario)
+
+
 def test_topics_that_do_not_fit_in_an_answer_are_refused_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(jobs: Jobs) -> None:
         for name in ("orders", "orders-eu", "other"):
@@ -404,10 +427,11 @@ def test_what_lies_at_a_location_within_the_location_is_named_too() -> None:
     assert path_below("s3://b/in", "s3://b", "t/n") is None
 
 
+@pytest.mark.parametrize(("bound", "most"), [("PATHS_MAX", 2), ("PATHS_BYTES_MAX", 200)])
 def test_attempts_come_in_pages_and_what_cannot_be_read_forbids_to_sweep(
-    monkeypatch: pytest.MonkeyPatch,
+    bound: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("magnetar.broker.offload.attempts.PATHS_MAX", 2)
+    monkeypatch.setattr(f"magnetar.broker.offload.attempts.{bound}", most)
 
     async def scenario(jobs: Jobs) -> None:
         expected: list[str] = []

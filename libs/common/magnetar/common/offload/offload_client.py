@@ -172,21 +172,25 @@ class OffloadChannel:
         """
         deadline = time.monotonic() + self._limit_s(DESCRIBE)
         why: MagnetarError = ServiceNotReady(f"topic {topic} keeps going from broker to broker; try again")
-        moves = 0
-        while moves < OWNERS_MAX and time.monotonic() < deadline:
-            found = self._describe(topic, after_ledger_id)
-            if not found.owner:
-                return _described(topic, found, self.address)
+        moves = attempt = 0
+        while moves < OWNERS_MAX:
             try:
+                found = self._describe(topic, after_ledger_id)
+                if not found.owner:
+                    return _described(topic, found, self.address)
                 with OffloadChannel(found.owner, deadline_s=min(OWNER_S, self._limit_s(DESCRIBE))) as owner:
                     theirs = owner._describe(topic, after_ledger_id)
-            except OffloadUnreachable as error:
-                why = error  # it died, and somebody else is to own the topic before long
-            else:
                 if not theirs.owner:
                     return _described(topic, theirs, owner.address)
-                moves += 1
-            self._closed.wait(PAUSE_S)
+                moves, pause_s = moves + 1, PAUSE_S
+            except MagnetarError as error:
+                # The owner died, or is giving the topic away: somebody else is to own it before long.
+                why, again_s = error, pause_before_next(error, attempt, deadline - time.monotonic())
+                if again_s is None:
+                    raise
+                attempt, pause_s = attempt + 1, again_s
+            if time.monotonic() >= deadline or self._closed.wait(pause_s):
+                break
         raise why
 
     def read(

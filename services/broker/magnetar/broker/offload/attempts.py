@@ -11,6 +11,7 @@ from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 from magnetar.ledger.managed_ledger.offload_state import names_objects
 
 PATHS_MAX: Final = 10_000
+PATHS_BYTES_MAX: Final = 2 << 20
 """In one answer; the topic with the last of them is told whole."""
 
 
@@ -25,6 +26,7 @@ async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> Atte
         raise BadLocation(f"{request.location[:200]!r} is no location: write one as it stands in metadata")
     after = TopicName.parse(request.after_topic) if request.after_topic else None
     response = AttemptsResponse(complete=True)
+    byte_length = 0
     async for found in ledgers.everywhere(after):
         if found.unreadable:
             response.complete = False
@@ -34,7 +36,8 @@ async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> Atte
                 path = path_below(location, offload.location, offload.path) if location else offload.path
                 if path is not None:
                     response.paths.append(path)
-        if len(response.paths) >= PATHS_MAX:
+                    byte_length += len(path)
+        if len(response.paths) >= PATHS_MAX or byte_length >= PATHS_BYTES_MAX:
             response.next_after_topic = found.topic.full
             break
     return response

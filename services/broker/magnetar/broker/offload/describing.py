@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -24,6 +25,9 @@ from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers, Topic
 LEDGERS_MAX: Final = 1_000
 PAGE_BYTES_MAX: Final = 4 << 20
 """Of ledgers in one answer."""
+
+TURNS_MAX: Final = 4
+"""Pages that are made at the same time: a long one takes the loop a millisecond at each of its turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class Describing:
         self._bookies = bookies
         self._owners = owners
         self._names = names
+        self._turns = asyncio.Semaphore(TURNS_MAX)
 
     async def describe(self, request: DescribeRequest) -> DescribeResponse:
         """One page of ledgers. Raises TopicNotFound, ServiceNotReady, BeingChanged, UnsupportedFormat,
@@ -71,17 +76,18 @@ class Describing:
         response = DescribeResponse(owner=await self._owners.elsewhere(name))
         # Before the list is read: a ledger that is closed in between is in both, and none is in neither.
         readable = None if response.owner else await self._readable(name)
-        found = await self._ledgers.of_topic(name)
-        if found.unreadable:
-            raise UnsupportedFormat(
-                f"topic {name} has {found.unreadable} ledgers whose metadata this release cannot read: what "
-                "is in them would be missing; ask a broker of the release that wrote it"
+        async with self._turns:
+            found = await self._ledgers.of_topic(name)
+            if found.unreadable:
+                raise UnsupportedFormat(
+                    f"topic {name} has {found.unreadable} ledgers whose metadata this release cannot read: "
+                    "what is in them would be missing; ask a broker of the release that wrote it"
+                )
+            response.creation_id = found.creation_id
+            told = _closed(found) if readable is None else _joined(name, found, readable)
+            await self._fill_page(
+                response, name, [each for each in told if each.ledger_id > request.after_ledger_id]
             )
-        response.creation_id = found.creation_id
-        told = _closed(found) if readable is None else _joined(name, found, readable)
-        await self._fill_page(
-            response, name, [each for each in told if each.ledger_id > request.after_ledger_id]
-        )
         await self._fill_schema(response, name)
         return response
 

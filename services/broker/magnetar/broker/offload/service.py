@@ -187,7 +187,7 @@ class OffloadService:
                     method=method[:REASON_CHARS_MAX],
                     peer=context.peer(),
                     status=status.name,
-                    reason=str(error),
+                    reason=str(error)[:REASON_CHARS_MAX],
                     times=times,
                 )
         trailing = ((ERROR_KEY, name),) if name else ()

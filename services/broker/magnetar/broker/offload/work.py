@@ -25,6 +25,7 @@ from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.instance import read_instance_id
 from magnetar.common.metadata.values import TopicLedger
@@ -66,6 +67,9 @@ log = get_logger(__name__)
 
 WANTED_MAX: Final = 1_000
 """Ledgers in one answer of Wanted."""
+
+ANSWER_BYTES_MAX: Final = 4 << 20
+"""Of ledgers in one answer of Wanted or Want, which leave out what follows."""
 
 PASSES_MAX: Final = 2
 """Calls that go through all topics at the same time; others wait for their turn."""
@@ -116,12 +120,16 @@ class OffloadWork:
                 ]
                 if len(waiting) > 2 * most:
                     waiting, more = _oldest(waiting, most), True
-        more = more or len(waiting) > most
-        ledgers = [
-            ledger_message(found.topic, found.creation_id, ledger)
-            for *_, found, ledger in _oldest(waiting, most)
-        ]
-        return WantedResponse(ledgers=ledgers, more=more)
+        response = WantedResponse(more=more or len(waiting) > most)
+        byte_length = 0
+        async for *_, found, ledger in unhurried(_oldest(waiting, most)):
+            message = ledger_message(found.topic, found.creation_id, ledger)
+            byte_length += message.ByteSize()
+            if response.ledgers and byte_length > ANSWER_BYTES_MAX:
+                response.more = True
+                break
+            response.ledgers.append(message)
+        return response
 
     async def want(self, request: WantRequest) -> WantResponse:
         topic = await self._names.persistent(request.topic)
@@ -129,6 +137,7 @@ class OffloadWork:
         found = await self._ledgers.of_topic(topic)
         step = partial(offload_state.want, location=location, exact=exact, now_ms=self._clock.wall_ms())
         response = WantResponse()
+        count = byte_length = 0
         for ledger in found.ledgers:
             if not _before(ledger, request) or ledger.last_entry_id < 0:
                 continue
@@ -141,10 +150,11 @@ class OffloadWork:
             except NoLedgerToOffload:
                 continue  # trimmed meanwhile
             if message.offload.state != State.COMPLETE:
-                response.ledgers.append(message)
-        log.info(
-            "ledgers wanted offloaded", topic=topic.full, ledgers=len(response.ledgers), location=location
-        )
+                count += 1
+                byte_length += message.ByteSize()
+                if byte_length <= ANSWER_BYTES_MAX:
+                    response.ledgers.append(message)
+        log.info("ledgers wanted offloaded", topic=topic.full, ledgers=count, location=location)
         return response
 
     async def begin(self, request: BeginRequest) -> BeginResponse:
@@ -240,7 +250,7 @@ class OffloadWork:
         if not names:
             async for found in self._ledgers.everywhere():
                 yield found
-        for name in names:
+        for name in dict.fromkeys(names):
             yield await self._ledgers.of_topic(await self._names.persistent(name))
 
     async def _same_topic(self, name: str, creation_id: int, ledger_id: int) -> TopicName:
