@@ -80,6 +80,33 @@ def test_a_ledger_that_fails_is_tried_once_a_round_and_then_pauses() -> None:
     assert sorted(desk.tried) == [0, 1, 1, 1, 2]
 
 
+def test_ledgers_that_fail_do_not_hide_newer_ones_however_many_they_are() -> None:
+    """Brokers tell of a thousand at a time, and one that failed waits behind the others."""
+
+    class Capped(Desk):
+        def wanted(self, topics: Iterable[str] = (), *, most: int = 0) -> WantedResponse:
+            return super().wanted(topics, most=min(most, 1_000))
+
+        def offload(self, wanted: Ledger) -> Outcome:
+            outcome = super().offload(wanted)
+            if outcome.result is Result.FAILED:
+                with self.lock:
+                    self.waiting.remove(wanted)
+                    self.waiting.append(wanted)
+            return outcome
+
+    desk = Capped(1_300)
+    desk.results = dict.fromkeys(range(1_300), Result.FAILED)
+    job = make_job(desk, now=lambda: 0.0)
+    job.run()
+    assert sorted(desk.tried) == list(range(1_300))
+    desk.tried.clear()
+    desk.waiting += [Ledger(topic="t", creation_id=1, ledger_id=number) for number in range(2_000, 2_005)]
+    job.run()
+    assert {2_000, 2_001, 2_002, 2_003, 2_004} <= set(desk.tried)
+    assert len(desk.tried) == len(set(desk.tried)) < 400
+
+
 def test_only_the_topics_that_were_named_are_asked_for() -> None:
     desk = Desk(0)
     make_job(desk, topics=["a", "b"]).run()

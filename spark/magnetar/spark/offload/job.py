@@ -151,9 +151,14 @@ class Job:
         most = WANTED_MOST
         while True:
             found = self._waiting.wanted(self._topics, most=most)
-            fresh = [each for each in found.ledgers if _key(each) not in tried and not self._pauses(each)]
-            if fresh or not found.more or len(found.ledgers) < most:
+            untried = [each for each in found.ledgers if _key(each) not in tried]
+            fresh = [each for each in untried if not self._pauses(each)]
+            if fresh or not found.more:
                 return fresh
+            if len(found.ledgers) < most:
+                # Brokers tell no more at a time: those that pause hide what waits behind them. Some are tried
+                # all the same, and if they fail once more they wait behind all others.
+                return untried[: self._at_once]
             most *= 2  # all that came were tried: what follows them is further on
 
     def _pauses(self, ledger: Ledger) -> bool:
