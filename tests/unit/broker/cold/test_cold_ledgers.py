@@ -19,7 +19,7 @@ from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.ledger.cold import part_reader
 from magnetar.ledger.cold.cold_reader import ColdLedger, ColdLedgerReader, ObjectsDamaged, ObjectsUnavailable
-from magnetar.ledger.cold.layout import MANIFEST_NAME
+from magnetar.ledger.cold.layout import MANIFEST_NAME, Manifest
 from magnetar.ledger.ledger_store import Run
 
 from tests.unit.broker.cold.parquet_ledgers import (
@@ -185,6 +185,39 @@ def test_no_flipped_bit_passes_verification(tmp_path: Path, name: str, at: float
     reading(scenario)
 
 
+def test_verification_does_not_believe_what_a_reader_is_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = write_ledger(tmp_path, messages(100))
+    read_already, answers = threading.Event(), threading.Event()
+
+    async def scenario(cold: ColdLedgers) -> None:
+        from magnetar.broker.cold.ledger_objects import LedgerObjects
+
+        manifest = LedgerObjects.manifest
+
+        def slow(objects: LedgerObjects) -> Manifest:
+            found = manifest(objects)
+            read_already.set()
+            answers.wait(60)
+            return found
+
+        monkeypatch.setattr(LedgerObjects, "manifest", slow)
+        reader = asyncio.ensure_future(cold.read(ledger, 0, 99, ALL))
+        await asyncio.to_thread(read_already.wait)
+        monkeypatch.setattr(LedgerObjects, "manifest", manifest)
+        (tmp_path / ledger.path / MANIFEST_NAME).unlink()
+        try:
+            with pytest.raises(ObjectsDamaged):
+                async with asyncio.timeout(20):
+                    await cold.verify(ledger)
+        finally:
+            answers.set()
+        await reader
+
+    reading(scenario)
+
+
 @pytest.mark.parametrize("step", ["check_size", "read", "footer", "group"])
 def test_a_store_that_stops_answering_ends_a_verification(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -249,12 +282,13 @@ def test_a_missing_or_short_object_is_damage_and_readable_again_once_it_is_back(
     reading(scenario)
 
 
-def test_verification_does_not_believe_what_is_in_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["part-00000.parquet", "part-00001.parquet", MANIFEST_NAME])
+def test_verification_does_not_believe_what_is_in_memory(tmp_path: Path, name: str) -> None:
     ledger = write_ledger(tmp_path, messages(100), parts=2)
 
     async def scenario(cold: ColdLedgers) -> None:
         await read_through(cold, ledger, ALL)
-        (tmp_path / ledger.path / "part-00000.parquet").unlink()
+        (tmp_path / ledger.path / name).unlink()
         with pytest.raises(ObjectsDamaged):
             await cold.verify(ledger)
 

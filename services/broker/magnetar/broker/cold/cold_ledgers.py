@@ -153,7 +153,7 @@ class ColdLedgers:
     async def verify(self, ledger: ColdLedger) -> Verified:
         """See `ColdStore.verify`. Nothing that is in memory counts; at most half of the time goes into it."""
         self._forget(ledger)
-        opened = await self._open(ledger)
+        opened = await self._in_time(ledger, partial(_open_objects, ledger))
         objects, manifest = opened.objects, opened.manifest
         last: EntryGroup | None = None
         for part in manifest.parts:
