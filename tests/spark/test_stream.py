@@ -21,6 +21,11 @@ from tests.spark.servers import RECEIVE_MS_MAX, SparkServer, close_ledgers, publ
 
 RUN_S_MAX = 240
 
+STARTS_MAX = 4
+TOO_SLOW = "Python worker failed to connect back"
+"""What Spark says when Python took ten seconds to start, as it may where much else runs. A query that is
+begun again goes on with its checkpoint."""
+
 Batches = dict[int, list[bytes]]
 Run = Callable[..., Batches]
 
@@ -57,7 +62,13 @@ def run(spark: SparkSession, server: SparkServer, tmp_path: Path) -> Run:
             .option("checkpointLocation", str(tmp_path / checkpoint))
             .trigger(availableNow=True)
         )
-        finish(writer.start())
+        for left in reversed(range(STARTS_MAX)):
+            try:
+                finish(writer.start())
+                break
+            except StreamingQueryException as error:
+                if TOO_SLOW not in str(error) or not left:
+                    raise
         return batches
 
     return act
@@ -146,7 +157,7 @@ def test_new_topics_of_a_pattern_are_read_from_their_first_message_on(
 
 
 def test_a_stream_may_begin_at_the_end_and_limits_its_batches_by_bytes(
-    run: Run, client: pulsar.Client, topic: str
+    run: Run, client: pulsar.Client, topic: str, tmp_path: Path
 ) -> None:
     publish(client, topic, payloads(0, 50))
     assert everything(run(topic, starting="latest")) == []
@@ -155,6 +166,14 @@ def test_a_stream_may_begin_at_the_end_and_limits_its_batches_by_bytes(
     batches = run(topic, starting="latest", maxBytesPerTrigger=20_000)
     assert everything(batches) == sent
     assert len([batch for batch in batches.values() if batch]) >= 4
+    # Offsets in the checkpoint are message ids.
+    newest = max((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    offset = json.loads(newest.read_text().splitlines()[-1])
+    assert offset["version"] == 1
+    assert offset["topics"][topic]["index"] == 150
+    ledger, _, entry = offset["topics"][topic]["at"].partition(":")
+    assert int(ledger) >= 0
+    assert int(entry) >= 21
 
 
 def test_a_subscription_follows_the_checkpoint_and_its_backlog_clears(
@@ -188,23 +207,3 @@ def test_messages_that_are_gone_fail_a_query_unless_that_is_to_be_borne(
         run(topic)
     batches = run(topic, failOnDataLoss="false")
     assert everything(batches) == [*payloads(0, 10), *payloads(20, 30)]
-
-
-def test_offsets_in_the_checkpoint_are_message_ids(
-    run: Run, client: pulsar.Client, topic: str, tmp_path: Path
-) -> None:
-    publish(client, topic, payloads(0, 10), batch=5)
-    run(topic)
-    text = (tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1]
-    offset = json.loads(text)
-    assert offset["version"] == 1
-    assert offset["topics"][topic]["index"] == 10
-    ledger, _, entry = offset["topics"][topic]["at"].partition(":")
-    assert int(ledger) >= 0
-    assert int(entry) == 2
-
-
-def test_a_stream_has_no_end(run: Run, client: pulsar.Client, topic: str) -> None:
-    publish(client, topic, payloads(0, 1))
-    with pytest.raises(Exception, match="a stream has no end"):
-        run(topic, ending="latest")
