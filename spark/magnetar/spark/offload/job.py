@@ -27,6 +27,9 @@ RETRY_S: Final = 30.0
 RETRY_MAX_S: Final = 3_600.0
 """Before a ledger is tried again that failed: the first pause, doubling up to the last."""
 
+UNPAUSED_MAX: Final = 200
+"""Ledgers of a round, after which no other is tried before its pause is over."""
+
 Key = tuple[str, int, int]
 """A ledger: topic, creation id, ledger id."""
 
@@ -157,8 +160,9 @@ class Job:
                 return fresh
             if len(found.ledgers) < most:
                 # Brokers tell no more at a time: those that pause hide what waits behind them. Some are tried
-                # all the same, and if they fail once more they wait behind all others.
-                return untried[: self._at_once]
+                # all the same; if they fail once more they wait behind all others.
+                room = max(0, UNPAUSED_MAX - len(tried))
+                return untried[: min(self._at_once, room)]
             most *= 2  # all that came were tried: what follows them is further on
 
     def _pauses(self, ledger: Ledger) -> bool:
