@@ -151,6 +151,6 @@ class Resumption:
         raise RowsDiffer(
             f"{self._subject} was interrupted after row {row} of its task, and now the rows up to there "
             "are others, or come in another order. Make the rows repeatable (sort them with "
-            "sortWithinPartitions, keep the number of partitions), or set another query.id, which publishes "
-            "the batch once more"
+            "sortWithinPartitions, in a stream by foreachBatch; keep the number of partitions), or set "
+            "another query.id, which publishes the batch once more"
         )
