@@ -104,6 +104,7 @@ def test_results_that_are_piped_stay_off_the_terminal() -> None:
 def test_the_closing_line_counts_everything() -> None:
     totals = Totals()
     assert closing_line(totals) == "no ledger waits to be offloaded"
+    assert closing_line(totals, stopped=True) == "stopped before any ledger"
     totals.add(DONE)
     totals.add(FAILED)
     assert closing_line(totals).startswith("ledgers: 1 offloaded, 1 failed; 1,000 rows, 2 entries kept raw")

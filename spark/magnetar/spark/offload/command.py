@@ -169,7 +169,7 @@ def _run_job(
         heartbeats.close()
         watcher.close()
         tasks.close()
-    print(closing_line(job.totals), file=sys.stderr)
+    print(closing_line(job.totals, stopped=stop.is_set()), file=sys.stderr)
     if stop.is_set() and given.every is None:
         return STOPPED
     bad = job.totals.outcomes[Result.FAILED] + job.totals.outcomes[Result.UNSETTLED]

@@ -184,11 +184,11 @@ def as_json_line(outcome: Outcome) -> str:
     )
 
 
-def closing_line(totals: Totals) -> str:
-    """A line about everything."""
+def closing_line(totals: Totals, *, stopped: bool = False) -> str:
+    """A line about everything; of a job that was `stopped` it does not say that nothing waits."""
     counts = totals.outcomes
     if not any(counts.values()):
-        return "no ledger waits to be offloaded"
+        return "stopped before any ledger" if stopped else "no ledger waits to be offloaded"
     parts = [f"{counts[each]:,} {each.value}" for each in Result if counts[each]]
     return (
         f"ledgers: {', '.join(parts)}; {totals.rows:,} rows, {totals.raw_entries:,} entries kept raw, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -66,9 +67,7 @@ class SparkTasks:
         while not wait([job], POLL_S).done:
             course.advanced(self._done(group), len(tasks))
             if reason := course.over():
-                self._context.cancelJobGroup(group)
-                job.cancel()
-                wait([job], CANCEL_S)
+                self._cancel(group, job)
                 raise Stopped(reason)
         try:
             results = job.result()
@@ -81,6 +80,15 @@ class SparkTasks:
             sound.append(each)
         course.advanced(len(tasks), len(tasks))
         return sound
+
+    def _cancel(self, group: str, job: Future[Any]) -> None:
+        """Ends the tasks, and waits a while for it."""
+        job.cancel()
+        deadline = time.monotonic() + CANCEL_S
+        while True:
+            self._context.cancelJobGroup(group)  # again and again: Spark may not know of the job yet
+            if wait([job], POLL_S).done or time.monotonic() > deadline:
+                return
 
     def _collect(self, group: str, what: str, act: Callable[[T], Any], tasks: Sequence[T]) -> list[Any]:
         context = self._context
