@@ -332,6 +332,7 @@ def test_figures_say_what_a_sweep_left_and_an_orphan_that_stays_is_one(tmp_path:
         )
         await swept.sweep()
         assert counted("magnetar_offload_orphans") == 1
+        assert counted("magnetar_offload_last_sweep_timestamp_seconds") == NOW_MS / 1000
         world.store.broken.clear()
         await swept.sweep()
         assert counted("magnetar_offload_orphans") == 0

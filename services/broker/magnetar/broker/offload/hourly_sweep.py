@@ -48,6 +48,11 @@ HALTED: Final = Gauge(
     "metadata may lack their ledgers; the log says which.",
     registry=REGISTRY,
 )
+LAST: Final = Gauge(
+    "magnetar_offload_last_sweep_timestamp_seconds",
+    "When the last sweep of this broker ended, seconds since 1970 UTC; 0: none, or it does not lead.",
+    registry=REGISTRY,
+)
 FAILURES: Final = Counter(
     "magnetar_offload_sweep_failures_total",
     "Locations and attempts at which a sweep failed; it is tried again.",
@@ -76,6 +81,7 @@ class HourlySweep:
         """`leads`: of several brokers, the one that leads sweeps."""
         self._sweeping = Sweeping(metadata, keys, ledgers, config, stores, _count)
         self._config = config.offload
+        self._clock = ledgers.clock
         self._leads = leads
         self._at_work = asyncio.Lock()
         self._scanning = asyncio.Lock()
@@ -86,7 +92,7 @@ class HourlySweep:
             await asyncio.sleep(self._config.sweep_interval_s)
             if not self._leads():
                 # Whoever leads shows them.
-                for gauge in (ORPHANS, LEFTOVERS, DELETIONS_LEFT, HALTED):
+                for gauge in (ORPHANS, LEFTOVERS, DELETIONS_LEFT, HALTED, LAST):
                     gauge.set(0)
                 continue
             try:
@@ -106,6 +112,7 @@ class HourlySweep:
         LEFTOVERS.set(report.leftovers)
         DELETIONS_LEFT.set(report.deletions_left)
         HALTED.set(len(report.doubts))
+        LAST.set(self._clock.wall_ms() / 1000)
         FAILURES.inc(report.failures)
         if report.deleted or report.swept:
             log.info("objects swept", ledgers_gone=report.deleted, orphans=report.swept)
