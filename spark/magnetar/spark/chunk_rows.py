@@ -2,34 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from magnetar.spark.chunk_joining import Chunk, ChunkJoiner
 
+JOINED_BYTES: Final = 32 << 20
 
-def joined(table: Any, joiner: ChunkJoiner) -> Any:
-    """A pyarrow.Table without chunks; tables come in their topic's order. Needs the columns of chunks."""
+
+def joined(table: Any, joiner: ChunkJoiner, size_max: int = JOINED_BYTES) -> Iterator[Any]:
+    """The same rows without chunks, a table anew behind `size_max` bytes of joined messages: last chunks are
+    small, and what they end may be many times what was read.
+
+    Tables of one topic come in its order. Needs the columns of chunks.
+    """
     pieces = pc.indices_nonzero(pc.and_(pc.is_valid(table["chunk_uuid"]), pc.is_null(table["raw_reason"])))
-    keep = [True] * table.num_rows
-    payloads: dict[int, bytes] = {}
-    reasons: dict[int, str] = {}
     envelopes = table["entry_metadata"] if "entry_metadata" in table.column_names else None
+    begin = 0
+    made = _Joined()
     for row in pieces.to_pylist():
         chunk = chunk_at(table, row)
-        if envelopes is None:
-            keep[row] = chunk.number == chunk.total - 1  # Nobody wants what is in it.
+        if envelopes is None:  # Nobody wants what is in it.
+            if chunk.number != chunk.total - 1:
+                made.dropped.add(row - begin)
             continue
         whole = joiner.add(chunk, envelopes[row].as_py)
         if whole is None:
-            keep[row] = False
+            made.dropped.add(row - begin)
             continue
-        payloads[row] = whole.payload
+        made.payloads[row - begin] = whole.payload
+        made.size += len(whole.payload)
         if whole.reason is not None:
-            reasons[row] = whole.reason
-    table = _replaced(_replaced(table, "payload", payloads), "raw_reason", reasons)
-    return table.filter(pa.array(keep, type=pa.bool_()))
+            made.reasons[row - begin] = whole.reason
+        if made.size >= size_max:
+            yield made.applied(table.slice(begin, row + 1 - begin))
+            begin, made = row + 1, _Joined()
+    if begin < table.num_rows:
+        yield made.applied(table.slice(begin))
+
+
+@dataclass(slots=True)
+class _Joined:
+    """What becomes of rows, by their number."""
+
+    dropped: set[int] = field(default_factory=set)
+    payloads: dict[int, bytes] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+    size: int = 0
+
+    def applied(self, table: Any) -> Any:
+        table = _replaced(_replaced(table, "payload", self.payloads), "raw_reason", self.reasons)
+        if not self.dropped:
+            return table
+        keep = [row not in self.dropped for row in range(table.num_rows)]
+        return table.filter(pa.array(keep, type=pa.bool_()))
 
 
 def chunk_at(table: Any, row: int) -> Chunk:

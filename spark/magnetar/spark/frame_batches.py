@@ -57,7 +57,12 @@ class FrameBatches:
         self._at = table["ledger_id"][0].as_py(), table["entry_id"][0].as_py()
         table = self._chosen(table)
         if self._joiner is not None and table["chunk_uuid"].null_count < table.num_rows:
-            table = joined(table, self._joiner)
+            for some in joined(table, self._joiner):
+                yield from self._whole_messages(some)
+        else:
+            yield from self._whole_messages(table)
+
+    def _whole_messages(self, table: Any) -> Iterator[Any]:
         table = self._of_time(table)  # Only now: a message is as old as its last chunk.
         if not table.num_rows:
             return

@@ -6,10 +6,12 @@ import random
 import zlib
 from collections.abc import Iterable, Iterator
 
+import pyarrow as pa
 import pytest
 from magnetar.common.wire.pulsar_pb2 import NONE, ZLIB, CompressionType, MessageMetadata
 from magnetar.ledger.cold.entry_envelope import encode_envelope
 from magnetar.spark.chunk_joining import INCOMPLETE, WAITING_MAX, Chunk, ChunkJoiner, MessageKey, Whole
+from magnetar.spark.chunk_rows import joined
 from magnetar.spark.open_chunks import LOOKED_AT, SeenEntry, first_needed
 
 
@@ -102,6 +104,36 @@ def test_what_waits_has_a_bound_in_bytes_and_in_messages() -> None:
     for number in range(WAITING_MAX + 100):
         list(join(many, chunks_of(b"ab", 2, f"m{number}")[:1]))
     assert len(many._waiting) == WAITING_MAX
+
+
+@pytest.mark.parametrize("size_max", [1, 100, 1 << 20])
+def test_tables_of_joined_messages_are_bounded_and_hold_every_row_once(size_max: int) -> None:
+    chunks = [each for n in range(10) for each in chunks_of(bytes([65 + n]) * 60, 3, f"u{n}")]
+    rows: list[Chunk | None] = [None, *chunks[:15], None, None, *chunks[15:], chunks[1], None]
+    table = pa.table(
+        {
+            "entry_id": pa.array(range(len(rows))),
+            "producer_name": pa.array(["p"] * len(rows)),
+            "chunk_uuid": pa.array([row and row.uuid for row in rows], pa.string()),
+            "chunk_id": pa.array([None if row is None else row.number for row in rows], pa.int32()),
+            "chunk_total": pa.array([row and row.total for row in rows], pa.int32()),
+            "payload": pa.array([b"alone" if row is None else row.payload for row in rows], pa.binary()),
+            "raw_reason": pa.array([None] * len(rows), pa.string()),
+            "entry_metadata": pa.array([envelope()] * len(rows), pa.binary()),
+        }
+    )
+    tables = list(joined(table, ChunkJoiner(1 << 20, nothing), size_max))
+    found = [row for some in tables for row in some.to_pylist()]
+    last = [row for row, chunk in enumerate(rows) if chunk is None or chunk.number == 2]
+    assert [row["entry_id"] for row in found] == last
+    whole = [row["payload"] for row in found if row["chunk_uuid"] is not None]
+    assert whole == [bytes([65 + n]) * 60 for n in range(10)]
+    assert all(sum(map(len, some["payload"].to_pylist()[:-1])) < size_max + 20 for some in tables)
+    assert (len(tables) == 1) == (size_max > 600)
+    # Where nobody wants payloads, only their rows are chosen.
+    names = [name for name in table.column_names if name not in ("payload", "entry_metadata")]
+    (chosen,) = joined(table.select(names), ChunkJoiner(1 << 20, nothing), size_max)
+    assert chosen["entry_id"].to_pylist() == last
 
 
 def seen(
