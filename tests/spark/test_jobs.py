@@ -22,12 +22,13 @@ from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.spark import compact, job_runs, register, verify
 from magnetar.spark.compaction import LocationInUse, check_location, latest_by_key, write_parquet
 from magnetar.spark.comparing import CompareTask, compare_part
+from magnetar.spark.offload.command import run_in
 from magnetar.spark.offload.tasks import ServiceAddress
 from magnetar.spark.verify import Verified, plan
 from pyspark.sql import SparkSession
 
 from tests.integration.harness import ROOT, magnetar_command
-from tests.spark.offload_runs import RUN_S_MAX, complete_ledgers, environment, offload, run_arguments
+from tests.spark.offload_runs import RUN_S_MAX, complete_ledgers, environment
 from tests.spark.servers import SparkServer, close_ledgers, publish, pulsar_client
 
 KEYS = 50
@@ -72,7 +73,9 @@ class Offloaded:
 
 
 @pytest.fixture(scope="module")
-def offloaded(_server: SparkServer, tmp_path_factory: pytest.TempPathFactory) -> Offloaded:
+def offloaded(
+    _server: SparkServer, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+) -> Offloaded:
     topic = "persistent://public/default/jobs"
     location = tmp_path_factory.mktemp("cold")
     expected: dict[str, bytes] = {}
@@ -90,11 +93,8 @@ def offloaded(_server: SparkServer, tmp_path_factory: pytest.TempPathFactory) ->
                 del expected["key-7"]
                 publish(client, topic, [b"no key"])
             close_ledgers(_server.rest, topic)
-        offload(
-            *run_arguments(_server.offload_address, "--topic", topic, "--want"),
-            "--location",
-            location.as_uri(),
-        )
+        arguments = ["--service", _server.offload_address, "--topic", topic, "--want"]
+        assert run_in(spark, [*arguments, "--location", location.as_uri()]) == job_runs.DONE
         publish(client, topic, [b"later"], message=lambda _: {"partition_key": "key-7"}, batch=1)
     tail = {**expected, "key-7": b"later"}
     return Offloaded(_server, topic, location, expected, tail)
