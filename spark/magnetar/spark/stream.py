@@ -8,8 +8,8 @@ pattern, are read from their first message on.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from magnetar.common.errors import TopicNotFound
@@ -45,6 +45,12 @@ FIND_S: Final = 5.0
 DESCRIBE_S: Final = 0.1
 """Between two questions for new messages."""
 
+DESCRIBE_SHARE: Final = 4
+"""So many times as long as they took is waited before the next ones: brokers with many topics are not kept
+busy by a query that has nothing to do."""
+
+DESCRIBE_MAX_S: Final = 5.0
+
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One for each query, in a process of the driver; only what `read` needs goes to tasks."""
@@ -60,7 +66,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._described: dict[str, TopicLedgers] = {}
         self._said_gone: set[str] = set()
         self._names: list[str] = []
-        self._found_at = self._described_at = -math.inf
+        self._found_at = self._describe_at = -math.inf
         self._target: dict[str, TopicOffset] | None = None
         self._acknowledger: Acknowledger | None = None
 
@@ -173,8 +179,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _describe_now(self) -> tuple[list[str], list[TopicLedgers]]:
         """Names and descriptions as they are, or were a moment ago: Spark asks again and again."""
-        now = time.monotonic()
-        if now - self._described_at < DESCRIBE_S and all(name in self._described for name in self._names):
+        now = monotonic()
+        if now < self._describe_at and all(name in self._described for name in self._names):
             return self._names, [self._described[name] for name in self._names]
         if now - self._found_at >= FIND_S:
             self._find(now)
@@ -183,7 +189,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except TopicNotFound:
             self._find(now)
             described = self._describe(self._names)
-        self._described_at = now
+        after = monotonic()
+        pause_s = min(max(DESCRIBE_S, DESCRIBE_SHARE * (after - now)), DESCRIBE_MAX_S)
+        self._describe_at = after + pause_s
         return self._names, described
 
     def _find(self, now: float) -> None:

@@ -36,7 +36,7 @@ class Brokers:
         self.subscribed: list[str] = []
         monkeypatch.setattr(stream, "Describer", lambda options: self)
         monkeypatch.setattr(stream, "Acknowledger", lambda options: self)
-        monkeypatch.setattr(stream, "DESCRIBE_S", -1.0)
+        monkeypatch.setattr(stream, "DESCRIBE_MAX_S", -1.0)
         monkeypatch.setattr(stream, "FIND_S", -1.0)
 
     def have(
@@ -195,6 +195,39 @@ def test_a_topic_made_anew_is_read_from_its_beginning_where_that_is_to_be_borne(
     end = bearing.latestOffset(offset, ReadAllAvailable())
     assert from_json(end)[A] == TopicOffset(8, MessageAt(9, 1), 1)
     assert entries(bearing.partitions(offset, end)) == [(A, 9, 0, 0)]
+
+
+def test_brokers_are_not_asked_again_and_again_by_a_query_without_news(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(stream, "DESCRIBE_MAX_S", 5.0)
+    monkeypatch.setattr(stream, "FIND_S", 5.0)
+    monkeypatch.setattr("magnetar.spark.stream.monotonic", lambda: clock[0])
+    asked: list[float] = []
+    takes_s = [0.0]
+    describe_all = brokers.describe_all
+
+    def slowly(topics: Sequence[str]) -> list[TopicLedgers]:
+        asked.append(clock[0])
+        clock[0] += takes_s[0]
+        return describe_all(topics)
+
+    monkeypatch.setattr(brokers, "describe_all", slowly)
+    brokers.have(A, {3: [2]})
+    read = reader()
+    offset = read.initialOffset()
+    for took, pause_s in ((0.0, 0.1), (0.5, 2.0), (10.0, 5.0)):
+        takes_s[0] = took
+        clock[0] += 60.0
+        asked.clear()
+        read.latestOffset(offset, ReadAllAvailable())
+        clock[0] += pause_s * 0.9
+        read.latestOffset(offset, ReadAllAvailable())
+        assert len(asked) == 1
+        clock[0] += pause_s * 0.2
+        read.latestOffset(offset, ReadAllAvailable())
+        assert len(asked) == 2
 
 
 def test_a_topic_that_a_run_does_not_aim_at_keeps_its_place(brokers: Brokers) -> None:
