@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from tests.integration.harness import ROOT, launched, temporary_directory
 from tests.integration.rest import Rest
-from tests.spark.servers import SparkServer, pulsar_client
+from tests.spark.servers import SHORT_LIVED, SparkServer, pulsar_client
 
 CORES = 2
 TASK_TRIES = 2
@@ -71,6 +71,7 @@ def spark(
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
         .config("spark.local.dir", str(directory / "local"))
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .config("spark.sql.session.timeZone", "UTC")

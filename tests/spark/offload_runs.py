@@ -21,6 +21,7 @@ from magnetar.spark.offload.command import main, run_in
 from pyspark.sql import SparkSession
 
 from tests.integration.harness import ROOT
+from tests.spark.servers import SHORT_LIVED
 
 RUN_S_MAX: Final = 240.0
 LOCAL_CONF: Final = (
@@ -28,6 +29,8 @@ LOCAL_CONF: Final = (
     "spark.sql.shuffle.partitions=2",
     "--conf",
     "spark.driver.memory=512m",
+    "--conf",
+    f"spark.driver.extraJavaOptions={SHORT_LIVED}",
 )
 
 

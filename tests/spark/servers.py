@@ -20,6 +20,9 @@ SETTINGS: Final = {
 }
 """Without retention a closed ledger that no subscription needs would be gone before a job sees it."""
 
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of Java: tests are over before it has optimized what they run, which took most of its time."""
+
 RECEIVE_MS_MAX: Final = 30_000
 
 

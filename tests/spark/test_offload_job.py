@@ -279,6 +279,7 @@ def test_the_command_of_magnetar_runs_a_job_of_its_own(
     assert json.loads(done.stdout)["rows"] == 20
     assert "20 rows" in done.stderr
     assert "log4j" not in done.stderr
+    assert "log level" not in done.stderr
     assert len(complete_ledgers(server.offload_address, topic)) == 1
 
 

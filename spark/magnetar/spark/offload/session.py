@@ -20,6 +20,8 @@ LOCAL_MASTER: Final = f"local[*,{TASK_TRIES}]"
 _LOGGING: Final = (Path(__file__).parent / "log4j2.properties").as_uri()
 """Spark's own log says nothing of what goes as it should."""
 
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
 _CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -45,7 +47,8 @@ def open_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1")
-        builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOGGING}")
+        java = (f"-Dlog4j2.configurationFile={_LOGGING}", conf.get(_JAVA_OPTIONS, ""))
+        conf = {**conf, _JAVA_OPTIONS: " ".join(filter(None, java))}
     for key, value in {**_CONF, **conf}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
