@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
-from magnetar.broker.offload.service import READ_S_MAX, REFUSED, OffloadService
+from magnetar.broker.offload.service import BURST_S, CALLS_A_SECOND, READ_S_MAX, REFUSED, OffloadService
 from magnetar.common.errors import (
     EntryUnreadable,
     NotAllowed,
@@ -461,6 +461,24 @@ def test_what_is_too_much_or_comes_too_early_is_refused_and_the_client_comes_aga
             await ask(served, lambda c: c.wanted(), 0.3)
 
     serving(body, calls_max=1)
+
+
+def test_calls_that_come_too_fast_wait_and_are_all_answered() -> None:
+    async def body(served: Served) -> None:
+        loop = asyncio.get_running_loop()
+        beyond = 100
+        count = int(BURST_S * CALLS_A_SECOND) + beyond
+
+        def many(channel: OffloadChannel) -> None:
+            for _ in range(count // 5):
+                channel.deleted("i")
+
+        since = loop.time()
+        await asyncio.gather(*(ask(served, many) for _ in range(5)))
+        assert loop.time() - since >= beyond / CALLS_A_SECOND
+        assert len(served.calls.asked) == count // 5 * 5
+
+    serving(body)
 
 
 def test_reads_beyond_the_limit_are_refused() -> None:
