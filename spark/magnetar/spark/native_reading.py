@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
+from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.cold.layout import COLUMNS
 from magnetar.spark import register
 from magnetar.spark.chunk_frames import joined_chunks
+from magnetar.spark.cold_parts import read_manifest
 from magnetar.spark.describing import Describer, bounds_of
 from magnetar.spark.frame_batches import MARKER
 from magnetar.spark.message_ids import BEGINNING, MessageAt
 from magnetar.spark.native_values import with_value
 from magnetar.spark.options import SourceOptions, parse_options
 from magnetar.spark.planning import Wanted, load_manifests
-from magnetar.spark.reading_plan import TimeBounds, cold_ledger, spans
+from magnetar.spark.reading_plan import EntryRange, TimeBounds, cold_ledger, earlier_entries, spans
 from magnetar.spark.source_columns import TOPIC, TYPES, VALUE, chosen
 from magnetar.spark.tasks import value_plan
 from magnetar.spark.values import ValuePlan
@@ -57,6 +59,9 @@ class ColdFiles:
     """None: from the beginning of these files on."""
     end: MessageAt | None
     """None: to their end."""
+    earlier: tuple[str, ...] = ()
+    """Objects before them, only read for the chunks of messages that end in them."""
+    earlier_from: MessageAt = BEGINNING
 
 
 def read_topic(spark: SparkSession, options: Mapping[str, Any]) -> DataFrame:
@@ -111,6 +116,7 @@ def _plan(
             manifest = manifests[cold]
             if not attempts:
                 first_place = MessageAt(ledger.ledger_id, 0)
+                begin = EntryRange(ledger.ledger_id, first, last)
             last_place = MessageAt(ledger.ledger_id, ledger.last_entry_id, _BATCH_INDEX_MAX)
             attempts.append(manifest.attempt.hex())
             paths += [
@@ -121,10 +127,43 @@ def _plan(
         if paths:
             start = want.start if want.start[:2] > first_place[:2] or want.start.batch_index > 0 else None
             end = want.end if want.end <= last_place else None
-            files.append(ColdFiles(want.described.topic, tuple(paths), tuple(attempts), start, end))
+            found = ColdFiles(want.described.topic, tuple(paths), tuple(attempts), start, end)
+            if options.chunks == "join":
+                found = _with_earlier(found, want, begin, readable)
+            files.append(found)
         if others:
             rest[want.described.topic] = others
     return files, rest, {each.described.topic: each.end for each in wanted}
+
+
+def _with_earlier(
+    files: ColdFiles, want: Wanted, begin: EntryRange, readable: Callable[[str], bool]
+) -> ColdFiles:
+    """And the objects before its first entry, as far as the format "magnetar" looks for chunks."""
+    paths: list[str] = []
+    attempts: list[str] = []
+    low = MessageAt(begin.ledger_id, begin.first_entry_id)
+    for each in earlier_entries(want.described, begin):
+        if each.cold is None or not readable(hadoop_path(each.cold.location, "")):
+            break
+        try:
+            manifest = read_manifest(each.cold)
+        except MagnetarError as error:
+            log.warning("chunks not looked for", ledger=each.ledger_id, error=str(error))
+            break
+        low = MessageAt(each.ledger_id, each.first_entry_id)
+        attempts.append(manifest.attempt.hex())
+        paths += [
+            hadoop_path(each.cold.location, f"{each.cold.path}/{part.name}")
+            for part in manifest.parts
+            if part.first_entry_id <= each.last_entry_id and part.last_entry_id >= each.first_entry_id
+        ]
+    if not paths:
+        return files
+    start = max(want.start, MessageAt(begin.ledger_id, begin.first_entry_id))
+    others = tuple(path for path in paths if path not in files.paths)
+    known = tuple(dict.fromkeys((*files.attempts, *attempts)))
+    return replace(files, attempts=known, start=start, earlier=others, earlier_from=low)
 
 
 def hadoop_path(location: str, path: str) -> str:
@@ -173,15 +212,19 @@ def _cold(
     times: TimeBounds,
     names: Sequence[str],
 ) -> DataFrame:
-    stored = spark.read.schema(STORED_SCHEMA).parquet(*(path for each in files for path in each.paths))
-    stored = _with_topic(spark, stored, files)
+    stored = _rows(spark, files, [path for each in files for path in each.paths])
     stored = stored.where(f.col("raw_reason").isNull() | (f.col("raw_reason") != MARKER))
+    earlier = [path for each in files for path in each.earlier]
     alone = len(files) == 1
     if options.chunks == "join":
         is_piece = f.col("chunk_uuid").isNotNull() & f.col("raw_reason").isNull()
         pieces = stored.where(is_piece)
+        if earlier:
+            pieces = pieces.unionByName(_rows(spark, files, earlier).where(is_piece))
         for each in files:
             # Chunks before the start are needed: their message may end behind it.
+            if each.earlier:
+                pieces = pieces.where(_of_topic(each, _at_or_behind(each.earlier_from), alone))
             if each.end is not None:
                 pieces = pieces.where(_of_topic(each, ~_at_or_behind(each.end), alone))
         stored = stored.where(~is_piece).unionByName(joined_chunks(pieces, options.chunk_bytes_max))
@@ -198,8 +241,9 @@ def _cold(
     return with_value(spark, stored, options, values) if VALUE in names else stored
 
 
-def _with_topic(spark: SparkSession, stored: DataFrame, files: Sequence[ColdFiles]) -> DataFrame:
-    """The topic of each row: that of the attempt whose directory its file is in."""
+def _rows(spark: SparkSession, files: Sequence[ColdFiles], paths: Sequence[str]) -> DataFrame:
+    """Rows as they are stored, with their topic: that of the attempt whose directory their file is in."""
+    stored = spark.read.schema(STORED_SCHEMA).parquet(*paths)
     if len(files) == 1:
         return stored.withColumn(TOPIC, f.lit(files[0].topic))
     pairs = [(attempt, each.topic) for each in files for attempt in each.attempts]
