@@ -8,11 +8,12 @@ from typing import Final
 
 from magnetar.broker.cold.cold_ledgers import ColdLedgers
 from magnetar.broker.cold.keeper import ColdKeeper
+from magnetar.broker.cold.store_threads import StoreThreads
 from magnetar.broker.offload.config import OffloadConfig
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.runtime.blocking import BlockingPool, ThreadPool
+from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 
 log = get_logger(__name__)
@@ -32,33 +33,30 @@ class _Pools:
 
     def __init__(self, threads_max: int) -> None:
         self._threads_max = threads_max
-        self._pools: list[ThreadPool] = []
-        self._by_location: dict[str, ThreadPool] = {}
+        self._pools: list[StoreThreads] = []
+        self._by_location: dict[str, StoreThreads] = {}
 
     def of(self, location: str) -> BlockingPool:
         """Those of a location; many locations share some."""
         pool = self._by_location.get(location)
         if pool is None:
             if len(self._pools) < POOLS_MAX:
-                self._pools.append(ThreadPool(self._threads_max, "cold"))
+                self._pools.append(StoreThreads(self._threads_max, "cold"))
             if len(self._by_location) >= LOCATIONS_MAX:
                 self._by_location.clear()
             pool = self._pools[len(self._by_location) % len(self._pools)]
             self._by_location[location] = pool
         return pool
 
-    def close(self) -> None:
-        """Wait for running calls; blocks."""
-        for pool in self._pools:
-            pool.close()
-
     async def close_soon(self) -> None:
-        """`close`, without keeping the loop waiting. A store that does not answer is not waited for long."""
-        if not self._pools:
-            return
-        closing = asyncio.ensure_future(asyncio.to_thread(self.close))
-        done, _ = await asyncio.wait([closing], timeout=CLOSE_WAIT_S)
-        if not done:
+        """End the threads. A store that does not answer is not waited for long, nor by the process's end."""
+        for pool in self._pools:
+            pool.stop()
+        try:
+            async with asyncio.timeout(CLOSE_WAIT_S):
+                for pool in self._pools:
+                    await pool.ended()
+        except TimeoutError:
             log.warning("an object store still keeps a thread waiting")
 
 
