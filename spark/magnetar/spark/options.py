@@ -122,14 +122,6 @@ class SourceOptions:
             allow_insecure=self.tls_allow_insecure,
         )
 
-    def starting_of(self, topic: str) -> Bound | None:
-        """Where reading a topic begins; None where nothing is said."""
-        return self.starting_by_topic.get(topic, self.starting)
-
-    def ending_of(self, topic: str) -> Bound | None:
-        """Where it ends."""
-        return self.ending_by_topic.get(topic, self.ending)
-
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Raises BadOption."""

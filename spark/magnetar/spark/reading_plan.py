@@ -16,7 +16,7 @@ from typing import Final
 
 from magnetar.common.offload.offload_pb2 import COMPLETE, Ledger
 from magnetar.ledger.cold.layout import Manifest, Part
-from magnetar.spark.message_ids import BEGINNING, END, MessageAt
+from magnetar.spark.message_ids import BEGINNING, MessageAt
 from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress
 
 LOOK_BACK_ENTRIES: Final = 2_000
@@ -312,10 +312,3 @@ def _topic_range(
 ) -> TopicRange:
     before = earlier_entries(topic, ranges[0]) if joins else ()
     return TopicRange(topic.topic, topic.partition, start, end, tuple(ranges), before)
-
-
-def bounded(
-    topic: TopicLedgers, start: MessageAt | None, end: MessageAt | None
-) -> tuple[MessageAt, MessageAt]:
-    """Both places as they are now: what is published later is not part of it."""
-    return start or BEGINNING, min(end or END, topic.end)

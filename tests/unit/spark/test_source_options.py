@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from magnetar.spark.describing import option_of
 from magnetar.spark.message_ids import BEGINNING, MessageAt, parse_message_id
 from magnetar.spark.options import DEFAULT_SERVICE, BadOption, parse_options
 from magnetar.spark.source_columns import chosen, frame_ddl, frame_schema, stored_columns
@@ -55,12 +56,12 @@ def test_what_cannot_be_is_refused_with_a_hint(given: dict[str, str], said: str)
 
 def test_bounds_are_said_for_all_topics_or_by_topic() -> None:
     one = parse_options({"topic": "orders", "starting": "5:7", "ending": "latest"})
-    assert one.starting_of(TOPIC) == MessageAt(5, 7)
-    assert one.ending_of(TOPIC) == "latest"
+    assert option_of(one, TOPIC, "starting") == MessageAt(5, 7)
+    assert option_of(one, TOPIC, "ending") == "latest"
     several = parse_options({"topics": "orders,b", "starting": '{"orders": "5:7:0:3", "b": "earliest"}'})
-    assert several.starting_of(TOPIC) == MessageAt(5, 7, 3)
-    assert several.starting_of("persistent://public/default/b") == "earliest"
-    assert several.starting_of("persistent://public/default/c") is None
+    assert option_of(several, TOPIC, "starting") == MessageAt(5, 7, 3)
+    assert option_of(several, "persistent://public/default/b", "starting") == "earliest"
+    assert option_of(several, "persistent://public/default/c", "starting") is None
 
 
 def test_times_are_milliseconds_or_iso_in_utc() -> None:
