@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.offload.scanning import Scan
-from magnetar.broker.offload.store_calls import OpenStore
-from magnetar.broker.offload.sweeping import Sweeping, SweepReport
 from magnetar.common.errors import MagnetarError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
-from magnetar.ledger.cold.layout import AttemptPath
-from magnetar.ledger.cold.objects import open_store
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 from prometheus_client import Counter, Gauge
+
+if TYPE_CHECKING:
+    from magnetar.broker.offload.scanning import Scan
+    from magnetar.broker.offload.store_calls import OpenStore
+    from magnetar.broker.offload.sweeping import Sweeping, SweepReport
+    from magnetar.ledger.cold.layout import AttemptPath
 
 log = get_logger(__name__)
 
@@ -76,10 +78,14 @@ class HourlySweep:
         ledgers: OffloadLedgers,
         config: BrokerConfig,
         leads: Callable[[], bool],
-        stores: OpenStore = open_store,
+        stores: OpenStore | None = None,
     ) -> None:
-        """`leads`: of several brokers, the one that leads sweeps."""
-        self._sweeping = Sweeping(metadata, keys, ledgers, config, stores, _count)
+        """`leads`: of several brokers, the one that leads sweeps. `stores` opens them; None: as they are."""
+        self._metadata = metadata
+        self._keys = keys
+        self._ledgers = ledgers
+        self._whole_config = config
+        self._stores = stores
         self._config = config.offload
         self._clock = ledgers.clock
         self._leads = leads
@@ -122,6 +128,15 @@ class HourlySweep:
         """What lies in objects of a namespace, and what should; one at a time. Raises MetadataError."""
         async with self._scanning:
             return await self._sweeping.scan(namespace)
+
+    @cached_property
+    def _sweeping(self) -> Sweeping:
+        # Imported when the first hour is over: a start need not wait for it.
+        from magnetar.broker.offload.sweeping import Sweeping
+        from magnetar.ledger.cold.objects import open_store
+
+        stores = self._stores or open_store
+        return Sweeping(self._metadata, self._keys, self._ledgers, self._whole_config, stores, _count)
 
 
 def _count(attempt: AttemptPath | None, done: bool) -> None:
