@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 
 import pytest
 from magnetar.common.errors import NotAllowed, ServiceNotReady
@@ -101,6 +102,22 @@ def test_an_attempt_beats_while_it_is_under_way() -> None:
         assert sorted(service.heard) == [b"a" * 16, b"b" * 16]
     heartbeats.beat()
     assert len(service.heard) == 2
+
+
+def test_an_attempt_that_ends_while_others_are_asked_beats_no_more() -> None:
+    with ExitStack() as attempts:
+
+        class Ending(Beaten):
+            def begin(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes) -> Ledger:
+                attempts.close()
+                return super().begin(topic, creation_id, ledger_id, attempt)
+
+        service = Ending()
+        heartbeats = Heartbeats(service)
+        for number in range(3):
+            attempts.enter_context(heartbeats.of(Ledger(ledger_id=number), bytes([number] * 16)))
+        heartbeats.beat()
+    assert len(service.heard) == 1
 
 
 def test_an_attempt_that_is_refused_is_lost_and_one_that_is_not_heard_is_not() -> None:

@@ -75,6 +75,9 @@ class Heartbeats:
         with self._lock:
             alive = [each for each in self._beating if not each.lost]
         for each in alive:
+            with self._lock:
+                if each not in self._beating:
+                    continue  # ended while the others were asked: another attempt may have come and gone
             ledger = each.ledger
             try:
                 self._service.begin(ledger.topic, ledger.creation_id, ledger.ledger_id, each.attempt)
