@@ -220,7 +220,6 @@ STARTS_WITHOUT_GRPC = """
 import asyncio, sys
 from pathlib import Path
 from magnetar.common.config.loader import load
-from magnetar.common.offload.methods import SERVICE
 from magnetar.standalone.config import StandaloneConfig
 from magnetar.standalone.standalone import Standalone
 
@@ -230,6 +229,8 @@ async def main() -> None:
     made = Standalone(load(StandaloneConfig, overrides=given).value, Path(sys.argv[1]))
     await made.start()
     loaded = [name for name in sys.modules if name.split(".")[0] in ("grpc", "pyarrow", "fsspec")]
+    of_jobs = ("magnetar.common.offload.offload_pb2", "magnetar.broker.offload.sweeping")
+    loaded += [name for name in sys.modules if name in of_jobs]
     assert not loaded, loaded
     from magnetar.common.offload.offload_client import OffloadChannel
     def ask() -> object:

@@ -330,7 +330,7 @@ class WantResponse(_message.Message):
     LEDGERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ledger]:
-        """those that wait or run now because of it"""
+        """those that wait or run now because of it, as many as fit"""
 
     def __init__(
         self,
