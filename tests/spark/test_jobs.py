@@ -269,9 +269,11 @@ def _rewrite(part: Path, table: Any, told: dict[bytes, bytes]) -> None:
 
 def rewritten(task: CompareTask, location: Path) -> CompareTask:
     """The task for an object that was written with other content, and whose manifest says its bytes."""
-    data = (location / task.path / task.part.name).read_bytes()
+    path = location / task.path / task.part.name
+    data = path.read_bytes()
     part = replace(
         task.part,
+        rows=pq.read_metadata(path).num_rows,
         byte_length=len(data),
         sha256=hashlib.sha256(data).digest(),
         footer_bytes=0,
