@@ -39,6 +39,7 @@ CRASH_AT = 2 * WINDOW + 100
 """The first window was sent by then, and the second may be on its way. Few large rows are read quickly."""
 
 ROWS_AT_ONCE = 50
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 @pytest.fixture
@@ -50,9 +51,12 @@ def topic(rest: Rest) -> str:
 
 
 @pytest.fixture
-def sink(spark: SparkSession, server: SparkServer, topic: str) -> dict[str, str]:
+def sink(spark: SparkSession, server: SparkServer, topic: str) -> Iterator[dict[str, str]]:
     register(spark)
-    return {"service.url": server.endpoint.service_url, "topic": topic}
+    # Or a task would have all of its rows before it publishes the first one.
+    spark.conf.set(ARROW_ROWS, ROWS_AT_ONCE)
+    yield {"service.url": server.endpoint.service_url, "topic": topic}
+    spark.conf.unset(ARROW_ROWS)
 
 
 def received(client: pulsar.Client, topic: str) -> list[pulsar.Message]:
