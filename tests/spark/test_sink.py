@@ -372,7 +372,9 @@ def test_a_stream_that_fails_in_a_batch_and_starts_again_writes_each_row_once(
     lines.mkdir()
     for number in range(2):
         rows = range(number * ROWS, (number + 1) * ROWS)
-        (lines / f"{number}.txt").write_text("".join(f"{row}\n" for row in rows))
+        path = lines / f"{number}.txt"
+        path.write_text("".join(f"{row}\n" for row in rows))
+        os.utime(path, (number, number))  # Spark takes the oldest first.
     broken.touch()
     last_good, flag = ROWS + CRASH_AT, str(broken)
 
