@@ -74,7 +74,8 @@ def test_the_commands_pass_on_what_was_given(monkeypatch: pytest.MonkeyPatch) ->
         started.append((*given, more))
 
     monkeypatch.setattr(spark_process, "start", start)
-    line = "offload run -t a -t b --want --location file:///x --again --every 5 --conf k=v --master local[3] --json"
+    line = "offload run -t a -t b --want --location file:///x --again --every 5 --conf k=v"
+    line += " --master local[3] --json"
     assert CliRunner().invoke(main, line.split()).exit_code == 0
     module, arguments, more = started[0]
     assert module == "offload"
