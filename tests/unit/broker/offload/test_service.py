@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import grpc
 import pytest
-from magnetar.broker.offload.service import BURST_S, CALLS_A_SECOND, READ_S_MAX, REFUSED, OffloadService
+from magnetar.broker.offload.service import REFUSED
 from magnetar.common.errors import (
-    EntryUnreadable,
     NotAllowed,
     NotSupportedYet,
     ServiceNotReady,
@@ -25,172 +22,21 @@ from magnetar.common.offload.offload_errors import (
     OffloadFailed,
     OffloadTimedOut,
     OffloadUnreachable,
-    may_pass,
 )
 from magnetar.common.offload.offload_pb2 import (
-    AttemptsRequest,
-    AttemptsResponse,
     BeginRequest,
-    BeginResponse,
     CompleteRequest,
-    CompleteResponse,
     DeletedRequest,
-    DeletedResponse,
-    Deletion,
-    DeletionsRequest,
-    DeletionsResponse,
-    DescribeRequest,
-    DescribeResponse,
     FailRequest,
-    FailResponse,
-    Ledger,
-    ReadRequest,
     TopicsRequest,
-    TopicsResponse,
     WantedRequest,
-    WantedResponse,
     WantRequest,
-    WantResponse,
 )
 from magnetar.common.offload.offload_refusals import OffloadRunning
 from magnetar.common.rpc.options import server_options
 from magnetar.common.rpc.server import GrpcServer
 
-from tools.free_ports import free_ports
-
-HOST = "127.0.0.1"
-A = b"a" * 16
-
-
-class Calls:
-    """Answers from a script; `fail` raises once for each error in it."""
-
-    def __init__(self) -> None:
-        self.asked: list[Any] = []
-        self.fail: list[Exception] = []
-        self.held: asyncio.Event | None = None
-        self.parts: list[bytes | Exception] = []
-        self.owner = ""
-        self.reading = 0
-
-    async def _note(self, request: Any) -> None:
-        self.asked.append(request)
-        if self.held is not None:
-            await self.held.wait()
-        if self.fail:
-            raise self.fail.pop(0)
-
-    async def wanted(self, request: WantedRequest) -> WantedResponse:
-        await self._note(request)
-        return WantedResponse(ledgers=[Ledger(ledger_id=7)], more=True)
-
-    async def want(self, request: WantRequest) -> WantResponse:
-        await self._note(request)
-        return WantResponse(ledgers=[Ledger(ledger_id=7)])
-
-    async def begin(self, request: BeginRequest) -> BeginResponse:
-        await self._note(request)
-        return BeginResponse(ledger=Ledger(ledger_id=request.ledger_id))
-
-    async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        await self._note(request)
-        return CompleteResponse(ledger=Ledger(ledger_id=request.ledger_id))
-
-    async def fail_(self, request: FailRequest) -> FailResponse:
-        await self._note(request)
-        return FailResponse()
-
-    async def topics(self, request: TopicsRequest) -> TopicsResponse:
-        await self._note(request)
-        return TopicsResponse(topics=["t"])
-
-    async def describe(self, request: DescribeRequest) -> DescribeResponse:
-        await self._note(request)
-        first = request.after_ledger_id + 1
-        ledgers = [Ledger(ledger_id=first), Ledger(ledger_id=first + 1)]
-        return DescribeResponse(creation_id=3, ledgers=ledgers, owner=self.owner, more=first < 5)
-
-    async def read(self, request: ReadRequest) -> AsyncGenerator[bytes, None]:
-        self.asked.append(request)
-        self.reading += 1
-        try:
-            for part in self.parts:
-                if isinstance(part, Exception):
-                    raise part
-                yield part
-            if self.held is not None:
-                await self.held.wait()
-        finally:
-            self.reading -= 1
-
-    async def attempts(self, request: AttemptsRequest) -> AttemptsResponse:
-        await self._note(request)
-        page = int(request.after_topic or "0")
-        following = str(page + 1) if page < 2 else ""
-        return AttemptsResponse(paths=[f"p{page}"], complete=page != 1, next_after_topic=following)
-
-    async def deletions(self, request: DeletionsRequest) -> DeletionsResponse:
-        await self._note(request)
-        return DeletionsResponse(deletions=[Deletion(intent_id="i", location="l", path="p")], more=True)
-
-    async def deleted(self, request: DeletedRequest) -> DeletedResponse:
-        await self._note(request)
-        return DeletedResponse()
-
-
-class Proxy:
-    """`Calls` as the service wants it: there `fail` is a call."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._calls, "fail_" if name == "fail" else name)
-
-
-class Served:
-    """A service that listens, from `start` to `stop`, on one port."""
-
-    def __init__(self, calls: Calls, **limits: int) -> None:
-        self.calls = calls
-        self.service = OffloadService(Proxy(calls), **limits)
-        (self.port,) = free_ports(1)
-        self.address = f"{HOST}:{self.port}"
-        self._server: GrpcServer | None = None
-
-    async def start(self) -> None:
-        self._server = GrpcServer(
-            SERVICE, self.service.methods(), self.service.refuse, server_options(MESSAGE_BYTES_MAX)
-        )
-        await self._server.start(HOST, self.port, "magnetarControlPort")
-        self.service.serving = True
-
-    async def stop(self) -> None:
-        if self._server is not None:
-            await self._server.stop(0)
-
-
-def serving(body: Callable[[Served], Awaitable[None]], *, start: bool = True, **limits: int) -> None:
-    async def run() -> None:
-        served = Served(Calls(), **limits)
-        if start:
-            await served.start()
-        try:
-            await body(served)
-        finally:
-            await served.stop()
-
-    asyncio.run(run())
-
-
-async def ask(served: Served, call: Callable[[OffloadChannel], Any], deadline_s: float = 20.0) -> Any:
-    """As a job does, in a thread."""
-
-    def run() -> Any:
-        with OffloadChannel(served.address, deadline_s=deadline_s) as channel:
-            return call(channel)
-
-    return await asyncio.to_thread(run)
+from tests.unit.broker.offload.served import HOST, A, Calls, Served, ask, serving
 
 
 def test_every_call_arrives_with_what_was_said_and_its_answer_comes_back() -> None:
@@ -326,167 +172,6 @@ def test_a_call_that_is_not_answered_in_time_is_an_error() -> None:
             await ask(served, lambda c: c.wanted(), deadline_s=0.5)
 
     serving(body)
-
-
-def test_parts_are_read_in_order_and_an_error_comes_behind_what_was_read() -> None:
-    async def body(served: Served) -> None:
-        served.calls.parts = [b"one", b"x" * (6 << 20), EntryUnreadable("7:3 is damaged")]
-        got: list[int] = []
-
-        def read(channel: OffloadChannel) -> None:
-            got.extend(len(part) for part in channel.read("t", 7, 9, 0, 5))
-
-        with pytest.raises(EntryUnreadable, match="7:3 is damaged"):
-            await ask(served, read)
-        assert got == [3, 6 << 20]
-        assert served.calls.asked == [
-            ReadRequest(topic="t", ledger_id=7, ledger_key=9, first_entry_id=0, last_entry_id=5)
-        ]
-
-    serving(body)
-
-
-def test_a_reader_that_leaves_ends_the_read() -> None:
-    async def body(served: Served) -> None:
-        calls = served.calls
-        calls.held, calls.parts = asyncio.Event(), [b"x"] * 3
-
-        def read(channel: OffloadChannel) -> None:
-            stream = channel.read("t", 7, 9, 0, 5)
-            next(stream)
-            stream.close()  # type: ignore[attr-defined]
-
-        await ask(served, read)
-        async with asyncio.timeout(20):
-            while calls.reading:  # noqa: ASYNC110 -- nothing tells that a stream was given up
-                await asyncio.sleep(0.01)
-
-    serving(body)
-
-
-def test_a_slow_reader_holds_the_broker_back() -> None:
-    async def body(served: Served) -> None:
-        made = [0]
-
-        async def read(request: ReadRequest) -> AsyncGenerator[bytes, None]:
-            for _ in range(400):
-                made[0] += 1
-                yield bytes(512 << 10)
-
-        served.calls.read = read  # type: ignore[method-assign]
-        go, begun = threading.Event(), threading.Event()
-
-        def slowly(channel: OffloadChannel) -> int:
-            stream = channel.read("t", 7, 9, 0, 5)
-            count = len(next(stream))
-            begun.set()
-            assert go.wait(60)
-            return count + sum(map(len, stream))
-
-        reading = asyncio.create_task(ask(served, slowly, 60.0))
-        await asyncio.to_thread(begun.wait, 30)
-        settled = -1
-        while made[0] != settled:
-            settled = made[0]
-            await asyncio.sleep(0.3)
-        assert settled < 60, "what the reader has not taken is not made"
-        go.set()
-        assert await reading == 400 * (512 << 10)
-
-    serving(body)
-
-
-def test_a_reader_that_takes_nothing_loses_its_place_in_time_and_may_read_on() -> None:
-    async def body(served: Served) -> None:
-        served.calls.parts = [bytes(512 << 10)] * 400
-        go, begun = threading.Event(), threading.Event()
-
-        def stalls(channel: OffloadChannel) -> None:
-            stream = channel.read("t", 7, 9, 0, 5)
-            next(stream)
-            begun.set()
-            assert go.wait(60)
-            for _ in stream:
-                pass
-
-        stalling = asyncio.create_task(ask(served, stalls, 1.0))
-        try:
-            await asyncio.to_thread(begun.wait, 30)
-            async with asyncio.timeout(30):
-                while served.calls.reading:  # noqa: ASYNC110 -- nothing tells that a stream was ended
-                    await asyncio.sleep(0.01)
-            served.calls.parts = [b"all"]
-            assert await ask(served, lambda c: list(c.read("t", 7, 9, 0, 5))) == [b"all"]
-        finally:
-            go.set()
-        with pytest.raises(OffloadTimedOut) as error:
-            await stalling
-        assert may_pass(error.value)
-
-    serving(body, reads_max=1)
-
-
-def test_a_read_without_a_deadline_is_refused() -> None:
-    async def body(served: Served) -> None:
-        def raw(timeout: float | None) -> grpc.StatusCode:
-            with grpc.insecure_channel(served.address) as channel:
-                call: Any = channel.unary_stream(f"/{SERVICE}/Read")
-                with pytest.raises(grpc.RpcError) as error:
-                    list(call(b"", timeout=timeout))
-                code: grpc.StatusCode = error.value.code()
-                return code
-
-        for timeout in (None, READ_S_MAX + 30):
-            assert await asyncio.to_thread(raw, timeout) is grpc.StatusCode.INVALID_ARGUMENT
-        assert served.calls.asked == []
-
-    serving(body)
-
-
-def test_what_is_too_much_or_comes_too_early_is_refused_and_the_client_comes_again() -> None:
-    async def body(served: Served) -> None:
-        calls = served.calls
-        calls.held = asyncio.Event()
-        first = asyncio.create_task(ask(served, lambda c: c.wanted()))
-        async with asyncio.timeout(20):
-            while not calls.asked:  # noqa: ASYNC110 -- until it is under way
-                await asyncio.sleep(0.01)
-        second = asyncio.create_task(ask(served, lambda c: c.wanted()))
-        with pytest.raises(TooManyRequests, match="under way"):
-            await ask(served, lambda c: c.wanted(), 0.3)
-        calls.held.set()
-        await asyncio.gather(first, second)
-        served.service.serving = False
-        with pytest.raises(OffloadUnreachable, match="starting or stopping"):
-            await ask(served, lambda c: c.wanted(), 0.3)
-
-    serving(body, calls_max=1)
-
-
-def test_calls_that_come_too_fast_wait_and_are_all_answered() -> None:
-    async def body(served: Served) -> None:
-        loop = asyncio.get_running_loop()
-        beyond = 100
-        count = int(BURST_S * CALLS_A_SECOND) + beyond
-
-        def many(channel: OffloadChannel) -> None:
-            for _ in range(count // 5):
-                channel.deleted("i")
-
-        since = loop.time()
-        await asyncio.gather(*(ask(served, many) for _ in range(5)))
-        assert loop.time() - since >= beyond / CALLS_A_SECOND
-        assert len(served.calls.asked) == count // 5 * 5
-
-    serving(body)
-
-
-def test_reads_beyond_the_limit_are_refused() -> None:
-    async def body(served: Served) -> None:
-        with pytest.raises(TooManyRequests):
-            await ask(served, lambda c: list(c.read("t", 7, 9, 0, 5)))
-
-    serving(body, reads_max=0)
 
 
 def test_garbage_and_unknown_methods_are_refused_as_such() -> None:
