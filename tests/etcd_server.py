@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import signal
 import subprocess
 import time
@@ -56,11 +55,6 @@ async def grpc_streams_end() -> None:
 async def _use_grpc() -> None:
     grpc.aio.init_grpc_aio()
     await grpc.aio.insecure_channel("127.0.0.1:1").close()
-
-
-def installed_etcd() -> str:
-    """The etcd on PATH, else the one that tests bring."""
-    return shutil.which("etcd") or str(_BINARIES / "etcd")
 
 
 def forgets_when_killed(program: str) -> str | None:

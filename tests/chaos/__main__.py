@@ -17,8 +17,8 @@ from tests.chaos.chaos import Load, Outcome, run
 from tests.chaos.chaos_cluster import ChaosCluster
 from tests.chaos.faults import faults, pairs, partitions
 from tests.chaos.network import why_impossible
-from tests.etcd_server import installed_etcd
 from tests.integration.harness import temporary_directory
+from tools.local_cluster.etcd_program import find_etcd
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
         kinds += partitions(options.pause)
     chosen = [one for one in kinds if options.only in one.name]
     with ChaosCluster.up(directory, partitions=not reason) as cluster:
-        etcd = subprocess.run([installed_etcd(), "--version"], capture_output=True, text=True).stdout
+        etcd = subprocess.run([find_etcd(), "--version"], capture_output=True, text=True).stdout
         say(f"the cluster serves, over three members of {etcd.splitlines()[0]}; logs are in {directory}")
         outcome = run(
             cluster, Load(seed, options.minutes * 60, options.topics, options.library_topics), chosen, say

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from tests.cluster.processes import Placing, all_here
-from tests.etcd_server import EtcdServer, installed_etcd
+from tests.etcd_server import EtcdServer
+from tools.local_cluster.etcd_program import find_etcd
 
 
 class EtcdMembers(EtcdServer):
@@ -16,7 +17,7 @@ class EtcdMembers(EtcdServer):
         super().__init__(directory)
         names = [f"etcd-{number + 1}" for number in range(count)]
         self.members = [
-            EtcdServer(directory / name, name=name, program=installed_etcd(), place=placing(name))
+            EtcdServer(directory / name, name=name, program=find_etcd(), place=placing(name))
             for name in names
         ]
         for member in self.members:

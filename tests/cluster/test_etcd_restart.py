@@ -12,7 +12,8 @@ from magnetar.common.errors import MetadataError, UnknownOutcome, WatchLost
 from magnetar.common.metadata.etcd_store import EtcdMetadataStore
 from magnetar.common.metadata.store import ABSENT, Put, Versioned, Watch, WatchEvent
 
-from tests.etcd_server import EtcdServer, forgets_when_killed, installed_etcd
+from tests.etcd_server import EtcdServer, forgets_when_killed
+from tools.local_cluster.etcd_program import find_etcd
 
 WAIT_S = 60.0
 REQUEST_S = 2.0
@@ -66,7 +67,7 @@ async def next_events(watch: Watch, count: int) -> list[WatchEvent]:
 @pytest.fixture
 def lasting_etcd(tmp_path: Path) -> Iterator[EtcdServer]:
     """One that keeps what it confirmed, though it is killed while it writes."""
-    program = installed_etcd()
+    program = find_etcd()
     if version := forgets_when_killed(program):
         pytest.skip(f"etcd {version} forgets confirmed writes when it is killed: put another one on the PATH")
     with EtcdServer.running(tmp_path / "etcd", program=program) as server:

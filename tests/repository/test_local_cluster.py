@@ -13,7 +13,8 @@ from magnetar.common.config.loader import Loaded, load
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
-from tools.local_cluster.__main__ import arguments, find_etcd, main, settings_by_kind, the_only_one
+from tools.local_cluster.__main__ import arguments, main, settings_by_kind, the_only_one
+from tools.local_cluster.etcd_program import find_etcd
 from tools.local_cluster.plan import FIRST_PORTS, Member, Options, Plan, Ports, make_plan
 from tools.local_cluster.process import Process, how_it_ended
 from tools.local_cluster.screen import Screen

