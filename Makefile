@@ -6,11 +6,11 @@ BIN := .venv/bin
 # Simulated runs are equal for equal seeds only if sets and dicts of strings are too.
 export PYTHONHASHSEED := 0
 
-SOURCES := $(wildcard libs services bench proto/generate.py docs/generate.py tools tests)
+SOURCES := $(wildcard libs services spark bench proto/generate.py docs/generate.py tools tests)
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-fast test-full test-over-bookies lint fmt proto docs lock bench bench-storage sim soak chaos check clean distclean
+.PHONY: help setup setup-spark run cluster test test-fast test-full test-over-bookies spark-proof lint fmt proto docs lock bench bench-storage sim soak chaos check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -20,25 +20,28 @@ help: ## list the targets
 setup: ## make .venv from nothing but python3 (3.11 or newer); instant when nothing changed
 	@$(PYTHON) tools/setup.py
 
+setup-spark: setup ## add PySpark and what reads and writes Parquet to .venv, for spark/ and its tests
+	@$(PYTHON) tools/setup.py spark
+
 run: setup ## start standalone on 6650 and 8080, data in ./data: make run ARGS="--data-dir DIR"
 	@exec $(BIN)/magnetar standalone $(ARGS)
 
 cluster: setup ## a whole cluster as local processes, data in ./data/cluster: make cluster ARGS="--help"
 	@exec $(BIN)/python -m tools.local_cluster $(ARGS)
 
-test: setup ## the default tests, at most 20 minutes on two cores: make test ARGS="-k cursor"
+test: setup-spark ## the default tests, at most 20 minutes on two cores: make test ARGS="-k cursor"
 	@$(BIN)/python tools/run_tests.py all -m "not full" $(ARGS)
 
-test-fast: setup ## repository, unit and property tests only
+test-fast: setup-spark ## repository, unit and property tests only
 	@$(BIN)/python tools/run_tests.py fast -m "not full" $(ARGS)
 
-test-full: setup ## every test there is; includes all of make test
+test-full: setup-spark ## every test there is; includes all of make test
 	@$(BIN)/python tools/run_tests.py all $(ARGS)
 
-test-over-bookies: setup ## every client test over a broker with etcd and three bookies, 20 minutes
+test-over-bookies: setup-spark ## every client test over a broker with etcd and three bookies, 20 minutes
 	@MAGNETAR_ALL_OVER_BOOKIES=1 $(BIN)/python tools/run_tests.py bookies -m "not full" $(ARGS)
 
-lint: setup ## format, ruff, mypy --strict, one-way imports, generated code and docs up to date
+lint: setup-spark ## format, ruff, mypy --strict, one-way imports, generated code and docs up to date
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
@@ -53,13 +56,14 @@ fmt: setup ## format, and mend what ruff can mend
 proto: setup ## generate the Python code of the .proto files
 	$(BIN)/python proto/generate.py
 
-docs: setup ## write what is generated: docs/configuration.md, docs/metrics.md and the reference in docs/admin.md
+docs: setup-spark ## write what is generated: docs/configuration.md, docs/metrics.md and the reference in docs/admin.md
 	$(BIN)/python docs/generate.py
 
 lock: setup ## resolve the packages anew and pin them with hashes in requirements.txt
 	$(BIN)/uv lock --upgrade
-	$(BIN)/uv export --quiet --all-packages --no-emit-workspace --format requirements-txt --no-header -o requirements.txt
+	$(BIN)/uv export --quiet --all-packages --no-emit-workspace --no-emit-package pyspark --no-emit-package pyarrow --no-emit-package fastavro --no-emit-package py4j --no-emit-package fsspec --format requirements-txt --no-header -o requirements.txt
 	$(BIN)/uv export --quiet --only-group bench --no-emit-workspace --format requirements-txt --no-header -o requirements-bench.txt
+	$(BIN)/uv export --quiet --only-group spark --no-emit-workspace --format requirements-txt --no-header -o requirements-spark.txt
 
 bench: setup ## beside Apache Pulsar, 20 minutes: make bench ARGS="--quick", ARGS="--help"
 	@$(PYTHON) tools/setup.py bench
@@ -68,7 +72,10 @@ bench: setup ## beside Apache Pulsar, 20 minutes: make bench ARGS="--quick", ARG
 bench-storage: setup ## the local log and bookies, 5 minutes: make bench-storage ARGS="--help"
 	$(BIN)/python -m bench.storage $(ARGS)
 
-sim: setup ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17
+spark-proof: setup-spark ## real text, offloaded and asked by Spark, DuckDB and clients, 20 minutes: make spark-proof ARGS="--quick"
+	@$(BIN)/python -m bench.spark_proof $(ARGS)
+
+sim: setup-spark ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17
 	MAGNETAR_SIM_SEEDS="$(SEEDS)" MAGNETAR_SIM_SEED="$(SEED)" $(PYTEST) -m seeds --timeout 0 tests $(ARGS)
 
 soak: setup ## 200 topics of all subscription types under churn, 10 minutes: make soak ARGS="--minutes 1 --seed 7"

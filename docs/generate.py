@@ -161,7 +161,13 @@ def rendered_page() -> str:
     consumer = Silent(sent_at_ms=1, acked_at_ms=1, flow_at_ms=1)
     subscription = Silent(stats=stats, consumers=[consumer], backlog=lambda: 0)
     name = TopicName.parse("persistent://public/default/any")
-    topic = Silent(name=name, stats=TopicStats(), subscriptions={"any": subscription}, times_rate_limited=1)
+    topic = Silent(
+        name=name,
+        stats=TopicStats(),
+        subscriptions={"any": subscription},
+        times_rate_limited=1,
+        offloaded_bytes=1,
+    )
     broker: Any = Silent(config=BrokerConfig(), topics={"any": topic})
     return "".join(MetricsPage(broker).render())
 

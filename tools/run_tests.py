@@ -2,7 +2,8 @@
 
 Those in IN_PROCESS start no servers and are bound by the processor: pytest-xdist spreads them over the cores.
 The others start servers, clients and disks of their own and mostly wait for them: two files at a time. Those
-in ALONE measure the machine or need all of it, and have it to themselves.
+of Spark start servers too, but share one Java machine, which uses every core by itself: one file after the
+other. Those in ALONE measure the machine or need all of it, and have it to themselves.
 
 The first argument is `all`, `fast` or `bookies`, the rest goes to each pytest; where it names files or
 directories, they are all that is run, and in one process. After several runs their failures are named again,
@@ -32,6 +33,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parent.parent
 FAST: Final = ("tests/repository", "tests/unit", "tests/property")
 IN_PROCESS: Final = (*FAST, "tests/simulation")
+SPARK: Final = ("tests/spark",)
 ALONE: Final = (
     "tests/faults/test_hostile_clients.py",
     "tests/faults/test_pauses.py",
@@ -82,10 +84,11 @@ def runs(scope: str, arguments: list[str]) -> dict[str, list[str]]:
         return {"fast": [*SPREAD, *FAST, *arguments]}
     if scope == "bookies":
         return {"over bookies": [*BY_FILE, "-k", "bookies", "tests/integration", *arguments]}
-    others = ["tests", *(f"--ignore={path}" for path in (*IN_PROCESS, *ALONE))]
+    others = ["tests", *(f"--ignore={path}" for path in (*IN_PROCESS, *SPARK, *ALONE))]
     return {
         "in process": [*SPREAD, *IN_PROCESS, *arguments],
         "with servers": [*BY_FILE, *others, *arguments],
+        "spark": [*SPARK, *arguments],
         "alone": [*ALONE, *arguments],
     }
 

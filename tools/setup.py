@@ -23,12 +23,16 @@ VENV = ROOT / ".venv"
 STAMP = VENV / "setup.stamp"
 PYTHON = VENV / "bin" / "python"
 UV = VENV / "bin" / "uv"
+BUILT = ("--no-binary", "pyspark", "--no-build-isolation")
+"""PySpark comes as a source package only; it is built with the setuptools that requirements.txt pins."""
 
 
 def members() -> list[Path]:
     """The directories of the workspace's distributions."""
     return sorted(
-        path.parent for room in ("libs", "services") for path in (ROOT / room).glob("*/pyproject.toml")
+        path.parent
+        for room in ("libs/*", "services/*", "spark")
+        for path in ROOT.glob(f"{room}/pyproject.toml")
     )
 
 
@@ -88,7 +92,7 @@ def add(extra: str) -> None:
         return
     run(
         f"packages of {requirements.name}, pinned with their hashes",
-        UV, "pip", "install", "--quiet", "--no-config", "--no-deps", "--only-binary=:all:",
+        UV, "pip", "install", "--quiet", "--no-config", "--no-deps", "--only-binary=:all:", *BUILT,
         "--require-hashes", "-r", requirements, environment=uv_environment(),
     )  # fmt: skip
     stamp.write_text(expected)

@@ -87,6 +87,9 @@ class BrokerProcess(MagnetarProcess):
     ) -> None:
         place = placing(name)
         self.endpoint, ports = free_endpoint(CLUSTER_NAME, place.address)
+        (control_port,) = free_ports(1)
+        self.jobs_address = f"{place.address}:{settings.get('magnetarControlPort', control_port)}"
+        """Where offload jobs call it."""
         super().__init__(
             directory,
             name,
@@ -97,7 +100,7 @@ class BrokerProcess(MagnetarProcess):
                 "metadataStoreUrl": etcd_url,
                 **ports,
                 "bindAddress": place.address,
-                "magnetarControlPort": "0",
+                "magnetarControlPort": str(control_port),
                 **settings,
             },
             place=place,

@@ -275,6 +275,10 @@ class StandaloneServer(MagnetarProcess):
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.endpoint, ports = free_endpoint()
+        (jobs_port,) = free_ports(1)
+        self.jobs_address = f"{HERE.address}:{jobs_port}"
+        """Where offload jobs call it."""
+        ports["magnetarControlPort"] = str(jobs_port)
         super().__init__(
             directory,
             "server",

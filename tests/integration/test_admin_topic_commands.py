@@ -78,11 +78,12 @@ def test_what_does_not_exist_yet_is_refused_with_the_reason(
     rest.do("PUT", f"/persistent/{namespace}/t/unload")
     for line in (
         f"topics compact {topic}",
-        f"topics offload {topic} -s 1",
         f"topics set-replicated-subscription-status {topic} -s s -e",
     ):
         done = attempt(line)
         assert (done.exit_code, "HTTP 405" in done.stderr) == (1, True), (line, done.stderr)
+    done = attempt(f"topics offload {topic} -s 1")
+    assert (done.exit_code, "magnetarOffloadLocation" in done.stderr) == (1, True), "nowhere to go"
     assert asked(f"topics set-replicated-subscription-status {topic} -s s -d") is None
     assert asked(f"topics get-replicated-subscription-status {topic} -s s") == {topic: False}
     assert attempt(f"topics set-replicated-subscription-status {topic} -s s").exit_code == 2

@@ -164,7 +164,7 @@ def test_what_does_not_exist_yet_never_ran_and_says_so(rest: Rest, namespace: st
     assert rest.get(f"{path}/compaction") == never
     assert rest.get(f"{path}/offload") == {**never, "firstUnoffloadedMessage": NO_MESSAGE}
     assert "does not exist yet" in rest.refused(405, "PUT", f"{path}/compaction")
-    assert "does not exist yet" in rest.refused(405, "PUT", f"{path}/offload", FIRST)
+    assert "magnetarOffloadLocation" in rest.refused(412, "PUT", f"{path}/offload", FIRST), "nowhere to go"
     rest.refused(400, "PUT", f"{path}/offload")
     for method, call in (("GET", "compaction"), ("PUT", "compaction"), ("GET", "offload"), ("POST", "trim")):
         gone = rest.refused(404, method, f"/persistent/{namespace}/nope/{call}")

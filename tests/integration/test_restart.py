@@ -309,7 +309,7 @@ def test_a_second_server_on_the_same_data_refuses_to_start(server: StandaloneSer
     if not isinstance(server, StandaloneServer):
         pytest.skip("a broker has no data directory; tests/cluster has another broker take over")
     command = [*magnetar_command(), "standalone", "--data-dir", str(server.data_dir)]
-    command += ["--set", "brokerServicePort=0", "--set", "webServicePort=0"]
+    command += ["--set", "brokerServicePort=0", "--set", "webServicePort=0", "--set", "magnetarControlPort=0"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert done.returncode != 0
     assert str(server.data_dir) in (done.stdout + done.stderr).decode()

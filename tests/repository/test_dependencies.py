@@ -15,8 +15,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tools.setup import members
+
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml"))
+ROOMS = members()
 
 
 def project(directory: Path) -> dict[str, Any]:
@@ -46,6 +48,12 @@ def declared(room: Path) -> set[str]:
     return {canonicalize_name(Requirement(line).name) for line in listed}
 
 
+def optional(room: Path) -> set[str]:
+    """What its extras bring: imported only where somebody asked for it, by name or by modules loaded late."""
+    extras = project(room)["project"].get("optional-dependencies", {})
+    return {canonicalize_name(Requirement(line).name) for lines in extras.values() for line in lines}
+
+
 def imported(room: Path) -> dict[str, str]:
     """Distribution to one file that imports it."""
     found: dict[str, str] = {}
@@ -70,8 +78,8 @@ def imported(room: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("room", ROOMS, ids=name_of)
 def test_a_distribution_declares_what_it_imports(room: Path) -> None:
-    undeclared = {owner: path for owner, path in imported(room).items() if owner not in declared(room)}
-    assert undeclared == {}
+    there = declared(room) | optional(room)
+    assert {owner: path for owner, path in imported(room).items() if owner not in there} == {}
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=name_of)
@@ -93,11 +101,13 @@ def pins(path: Path) -> dict[str, str]:
 
 
 def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -> None:
-    pinned = pins(ROOT / "requirements.txt")
+    pinned = pins(ROOT / "requirements-spark.txt") | pins(ROOT / "requirements.txt")
     ours = {canonicalize_name(name_of(room)) for room in ROOMS}
-    lines = list(project(ROOT)["dependency-groups"]["dev"])
+    groups = project(ROOT)["dependency-groups"]
+    lines = [*groups["dev"], *groups["spark"]]
     for room in ROOMS:
         lines += project(room)["project"].get("dependencies", [])
+        lines += project(room)["project"].get("optional-dependencies", {}).get("cold", [])
     wrong = []
     for line in lines:
         requirement = Requirement(line)
@@ -107,11 +117,14 @@ def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -
     assert wrong == []
 
 
-def test_what_only_the_benchmark_needs_is_pinned_apart_and_never_in_two_versions() -> None:
-    apart, always = pins(ROOT / "requirements-bench.txt"), pins(ROOT / "requirements.txt")
-    for line in project(ROOT)["dependency-groups"]["bench"]:
+@pytest.mark.parametrize("group", ["bench", "spark"])
+def test_what_only_some_need_is_pinned_apart_and_never_in_two_versions(group: str) -> None:
+    apart, always = pins(ROOT / f"requirements-{group}.txt"), pins(ROOT / "requirements.txt")
+    ours = {canonicalize_name(name_of(room)) for room in ROOMS}
+    for line in project(ROOT)["dependency-groups"][group]:
         requirement = Requirement(line)
-        assert requirement.specifier.contains(apart[canonicalize_name(requirement.name)]), line
+        name = canonicalize_name(requirement.name)
+        assert name in ours or requirement.specifier.contains(apart[name]), line
     shared = apart.keys() & always.keys()
     assert {name: apart[name] for name in shared} == {name: always[name] for name in shared}
 

@@ -20,6 +20,7 @@ from tools.run_tests import (
     IN_PROCESS,
     NOTHING_CHOSEN,
     ROOT,
+    SPARK,
     Results,
     closing_line,
     exit_code,
@@ -49,20 +50,22 @@ def test_every_file_of_tests_is_in_exactly_one_run() -> None:
     assert sorted(file for arguments in runs("all", []).values() for file in files(arguments)) == there
     assert files(runs("fast", [])["fast"]) == files([*FAST])
     assert files(runs("bookies", [])["over bookies"]) == files(["tests/integration"])
-    assert all((ROOT / one).exists() for one in (*IN_PROCESS, *ALONE))
+    assert all((ROOT / one).exists() for one in (*IN_PROCESS, *SPARK, *ALONE))
 
 
 def test_what_measures_the_machine_has_it_to_itself_and_a_file_of_tests_its_server() -> None:
-    in_process, with_servers, alone = runs("all", []).values()
+    in_process, with_servers, spark, alone = runs("all", []).values()
     assert "-n" in in_process
     assert "loadfile" in with_servers
     assert "-n" not in alone
+    assert "-n" not in spark, "one Java machine for all of them"
+    assert files(spark) == files(["tests/spark"])
     assert {file.relative_to(ROOT).parts[1] for file in files(with_servers)} >= {"cluster", "faults", "soak"}
 
 
 @pytest.mark.parametrize("choice", [["-k", "cursor"], ["-x"], ["-m", "not full"], ["-k", "tests"]])
 def test_what_chooses_no_path_goes_to_each_run(choice: list[str]) -> None:
-    assert [arguments[-len(choice) :] for arguments in runs("all", choice).values()] == [choice] * 3
+    assert [arguments[-len(choice) :] for arguments in runs("all", choice).values()] == [choice] * 4
 
 
 @pytest.mark.parametrize(
@@ -127,6 +130,11 @@ def test_a_few_failures_that_depend_on_the_machine_are_worth_a_second_try() -> N
     )
     assert worth_a_second_try(twice, 1) == ["tests/cluster/test_a.py::test_b[1 2]"]
     assert worth_a_second_try(twice, 0) == []
+    of_spark = Results({}, ["FAILED tests/spark/test_b.py::test_e"])
+    assert worth_a_second_try(twice + of_spark, 2) == [
+        "tests/cluster/test_a.py::test_b[1 2]",
+        "tests/spark/test_b.py::test_e",
+    ]
     assert worth_a_second_try(twice + Results({}, ["FAILED tests/unit/test_c.py::test_d"]), 9) == []
     assert worth_a_second_try(twice + Results({}, ["ERROR pytest ended with exit code 3"]), 9) == []
 
@@ -149,7 +157,7 @@ def test_what_passes_only_at_the_second_try_is_named(
     started: list[list[str]] = []
 
     def run(arguments: list[str]) -> tuple[int, Results]:
-        """The second of three has a failure, which is not there when that test has the machine to itself."""
+        """The second of four has a failure, which is not there when that test has the machine to itself."""
         started.append(arguments)
         if len(started) == 2:
             return FAILED, Results({"failed": 1, "passed": 4}, [f"FAILED {disturbed}"])
@@ -163,10 +171,10 @@ def test_what_passes_only_at_the_second_try_is_named(
         run_tests.main()
     printed = capsys.readouterr().out
     assert ended.value.code == code
-    assert started[3:] == ([] if code else [[disturbed]])
+    assert started[4:] == ([] if code else [[disturbed]])
     assert f"FAILED {disturbed}" in printed
     assert (f"at the second try: 1 of 1 passed, to be looked into: {[disturbed]}" in printed) == (code == 0)
-    assert ("= 7 passed in" in printed) == (code == 0)
+    assert ("= 8 passed in" in printed) == (code == 0)
 
 
 LEAVES_A_PROCESS = """

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from magnetar.common import errors
 
+from tools.setup import members
+
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml"))
+ROOMS = members()
 SKIPPED = {".git", ".venv", "data", "results", "__pycache__", "dist"}
 NOT_COMMITTED = {"uv.lock", ".git"}  # where `git worktree` made the tree, .git is a file
 TEXT = {"", ".py", ".pyi", ".md", ".toml", ".txt", ".tsv", ".proto", ".yaml", ".yml", ".svg", ".cfg"}
@@ -55,7 +57,8 @@ def lines_with(pattern: str, paths: Iterator[Path] | list[Path]) -> list[str]:
 
 
 def test_the_namespace_has_no_init_file() -> None:
-    assert [named(path) for path in ROOT.glob("*/*/magnetar/__init__.py*")] == []
+    assert [named(path) for room in ROOMS for path in room.glob("magnetar/__init__.py*")] == []
+    assert len(ROOMS) > 8
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=named)
@@ -72,7 +75,8 @@ def test_no_source_is_longer_than_a_reader_s_patience() -> None:
 
 
 def test_every_module_says_why_it_exists() -> None:
-    rooms = [path for path in sources() if named(path).startswith(("libs/", "services/", "proto/", "bench/"))]
+    ours = ("libs/", "services/", "spark/", "proto/", "bench/")
+    rooms = [path for path in sources() if named(path).startswith(ours)]
     silent = [named(path) for path in rooms if not ast.get_docstring(ast.parse(path.read_text("utf-8")))]
     assert silent == []
 
@@ -105,7 +109,7 @@ def test_generated_code_is_up_to_date() -> None:
 
 
 def room_modules() -> list[Path]:
-    return [path for path in sources() if named(path).startswith(("libs/", "services/"))]
+    return [path for path in sources() if named(path).startswith(("libs/", "services/", "spark/"))]
 
 
 def module_name(path: Path) -> str:
@@ -122,13 +126,16 @@ def test_no_module_is_left_that_nothing_imports() -> None:
         if named(path).startswith("tests/"):
             continue
         text = path.read_text(encoding="utf-8")
+        if '__name__ == "__main__"' in text and path in modules:
+            used.add(module_name(path))  # started with `python -m`
         used |= set(re.findall(r'import_module\("([\w.]+)"\)', text))
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
                 used |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 used |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    unused = {module_name(path) for path in modules if path.name != "__init__.py"} - used
+    started = ("__init__.py", "__main__.py")
+    unused = {module_name(path) for path in modules if path.name not in started} - used
     # What a simulation is made of is used by tests only: that is what the room is for.
     assert {name for name in unused if not name.startswith("magnetar.sim.")} == set()
 

@@ -19,7 +19,7 @@ import pytest
 
 MAGNETAR = str(Path(sys.executable).parent / "magnetar")
 SECONDS_MAX = 60.0
-ANY_PORTS = ("--set", "brokerServicePort=0", "--set", "webServicePort=0")
+ANY_PORTS = ("--set", "brokerServicePort=0", "--set", "webServicePort=0", "--set", "magnetarControlPort=0")
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -83,7 +83,9 @@ def test_it_says_when_it_is_ready_and_ends_cleanly_on_a_signal(
         line = read_until(process.stdout.fileno(), r"\n")
         address = r"127\.0\.0\.1:\d+"
         assert re.fullmatch(
-            rf"magnetar ready in \d+\.\d+ s: pulsar://{address} http://{address} data={tmp_path}/data\n", line
+            rf"magnetar ready in \d+\.\d+ s: pulsar://{address} http://{address} jobs={address} "
+            rf"data={tmp_path}/data\n",
+            line,
         )
         process.send_signal(number)
         _, errors = process.communicate(timeout=SECONDS_MAX)

@@ -18,7 +18,7 @@ from magnetar.standalone.cannot_start import CannotStart
 from magnetar.standalone.config import StandaloneConfig
 from magnetar.standalone.standalone import LEDGERS_DIRECTORY, Standalone
 
-ANY_PORTS = ("brokerServicePort=0", "webServicePort=0")
+ANY_PORTS = ("brokerServicePort=0", "webServicePort=0", "magnetarControlPort=0")
 
 
 def standalone(data_dir: Path, *overrides: str) -> Standalone:

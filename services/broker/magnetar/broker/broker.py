@@ -11,6 +11,7 @@ from magnetar.broker.advertised_listeners import internal_name, parse_listeners
 from magnetar.broker.bookie_racks import BookieRacks
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.clusters import Clusters
+from magnetar.broker.cold.cold_tier import ColdTier
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
@@ -18,6 +19,8 @@ from magnetar.broker.handlers.client import Services
 from magnetar.broker.housekeeping import Housekeeping
 from magnetar.broker.lookups import counted_lookup
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.offload.hourly_sweep import HourlySweep
+from magnetar.broker.offload.policy_wants import PolicyWants
 from magnetar.broker.orphans.reconciler import Reconciler
 from magnetar.broker.ownership.everything import Everything
 from magnetar.broker.ownership.ownership import Ownership
@@ -47,6 +50,7 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import finish_intents
+from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 
 if TYPE_CHECKING:  # a standalone has no use for it
     from magnetar.broker.control.bundle_moves import BundleMoves
@@ -126,6 +130,10 @@ class Broker:
         self.deletions = Deletions(ledgers, self._registry, self.namespaces, self.policies)
         self.orphans = Reconciler(ledgers, self._registry, config.orphans)
         self._housekeeping = Housekeeping(self._registry, self.partitioned, config, clock)
+        self.cold = ColdTier(lambda: self._registry.loaded, ledgers, config.offload)
+        offloads = OffloadLedgers(metadata, keys, clock)
+        self._policy_wants = PolicyWants(lambda: self._registry.loaded, offloads, config.offload, clock)
+        self.sweep = HourlySweep(metadata, keys, offloads, config, lambda: self._leads())
         self._topic_lists = TopicLists(metadata, keys, self._registry)
         self.listener: Listener | None = None
         self.port = 0
@@ -169,6 +177,10 @@ class Broker:
         await finish_intents(self._ledgers)
         self._tasks.spawn(self._finish_intents_for_ever(), "finish intents")
         self._tasks.spawn(self.orphans.run(), "orphans")
+        self.cold.start(self._tasks.spawn)
+        self._tasks.spawn(self._policy_wants.run(), "ledgers to be offloaded")
+        if config.offload.sweep_enabled:
+            self._tasks.spawn(self.sweep.run(), "sweep of objects")
         names = await ProducerNames.open(config.cluster_name, self._metadata, self._keys)
         services = Services(
             config=config,
@@ -278,6 +290,7 @@ class Broker:
         await self.policies.close()
         await self.namespaces.close()
         await self._tasks.close()
+        await self.cold.close()
 
     # -- what HTTP asks
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from magnetar.broker.offload.config import OffloadConfig
 from magnetar.broker.policies.config import PolicyConfig
 from magnetar.common.cluster.bundles import ALGORITHMS, EQUAL_RANGES
 from magnetar.common.config.settings import setting
@@ -397,3 +398,4 @@ class BrokerConfig:
     backlog_scan: BacklogScanConfig = field(default_factory=BacklogScanConfig)
     deletion: DeletionConfig = field(default_factory=DeletionConfig)
     orphans: OrphanConfig = field(default_factory=OrphanConfig)
+    offload: OffloadConfig = field(default_factory=OffloadConfig)

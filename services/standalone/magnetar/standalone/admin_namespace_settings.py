@@ -47,10 +47,10 @@ def get_threshold(target: Target, namespace: str) -> None:
 
 @click.command(name="set-offload-deletion-lag")
 @_NAMESPACE
-@click.option("--lag", "-l", type=SECONDS, required=True, help="As 10m, 3h; -1: it stays.")
+@click.option("--lag", "-l", type=SECONDS, required=True, help="As 10m, 3h; -1: for ever.")
 @click.pass_obj
 def set_lag(target: Target, namespace: str, lag: int) -> None:
-    """Say how long a ledger stays once it is offloaded."""
+    """Say how long bookies keep a ledger once it is offloaded."""
     ask(target, "PUT", f"{namespace_path(namespace)}/offloadDeletionLagMs", lag * 1000 if lag > 0 else lag)
 
 
@@ -58,7 +58,7 @@ def set_lag(target: Target, namespace: str, lag: int) -> None:
 @_NAMESPACE
 @click.pass_obj
 def get_lag(target: Target, namespace: str) -> None:
-    """How many milliseconds a ledger stays once it is offloaded."""
+    """How many milliseconds bookies keep a ledger once it is offloaded."""
     value = ask(target, "GET", f"{namespace_path(namespace)}/offloadDeletionLagMs").value
     show(target, f"Offload deletion lag of {namespace}", value, asked=True)
 
@@ -67,7 +67,7 @@ def get_lag(target: Target, namespace: str) -> None:
 @_NAMESPACE
 @click.pass_obj
 def clear_lag(target: Target, namespace: str) -> None:
-    """Let the broker say how long a ledger stays."""
+    """Let the broker say how long bookies keep an offloaded ledger."""
     ask(target, "DELETE", f"{namespace_path(namespace)}/offloadDeletionLagMs")
 
 

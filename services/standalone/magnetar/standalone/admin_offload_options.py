@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import click
-from magnetar.broker.admin.offload_policies import DRIVERS, READ_PRIORITIES
+from magnetar.broker.offload.config import DRIVERS, READ_PRIORITIES
 from magnetar.standalone.admin_policy_options import Choice
 from magnetar.standalone.admin_units import SECONDS, SIZE
 
@@ -57,9 +57,12 @@ OFFLOAD: Final = Choice(
         ),
         _option(["--region", "-r"], "The region of the bucket."),
         _option(["--bucket", "-b"], "The bucket; not for filesystem."),
-        _option(["--endpoint", "-e"], "Where the service is, if not where it usually is."),
-        _option(["--aws-id", "-i"], "The id of the credentials."),
-        _option(["--aws-secret", "-s"], "The secret of the credentials."),
+        _option(
+            ["--endpoint", "-e"],
+            "Where the service is; AWS_ENDPOINT_URL of brokers and jobs has to be the same.",
+        ),
+        _option(["--aws-id", "-i"], "Refused: brokers and jobs take credentials from their environment."),
+        _option(["--aws-secret", "-s"], "Refused, likewise."),
         _option(["--s3-role", "-ro"], "The role to take on."),
         _option(["--s3-role-session-name", "-rsn"], "What the role's session is called."),
         _option(
@@ -83,12 +86,12 @@ OFFLOAD: Final = Choice(
                 "-ts",
                 "threshold_s",
             ],
-            "How long messages stay, as 3h; -1: none go.",
+            "How long a closed ledger stays, as 3h; -1: none go.",
             type=SECONDS,
         ),
         _option(
             ["--offloadAfterElapsed", "-oae", "--offloadDeletionLag", "-dl", "lag"],
-            "How long an offloaded ledger stays, as 3h.",
+            "How long bookies keep an offloaded ledger, as 3h; -1: for ever.",
             type=SECONDS,
         ),
         _option(

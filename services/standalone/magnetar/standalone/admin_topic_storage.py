@@ -140,7 +140,7 @@ def compaction_status(target: Target, topic: str, wait: bool) -> None:
 @click.option("--size-threshold", "-s", "size", type=SIZE, required=True, help="Keep so much here, as 10M.")
 @click.pass_obj
 def offload(target: Target, topic: str, size: int) -> None:
-    """Move the oldest ledgers of a topic to other storage."""
+    """Have the next job move the oldest ledgers of a topic to other storage; see magnetar offload run."""
     path = topic_path(topic)
     ledgers = ask(target, "GET", f"{path}/internalStats").value["ledgers"]
     kept = 0
@@ -149,6 +149,9 @@ def offload(target: Target, topic: str, size: int) -> None:
         if kept > size:
             before = {"ledgerId": ledger["ledgerId"], "entryId": ledger["entries"]}
             ask(target, "PUT", f"{path}/offload", before)
+            print(
+                f"Offload triggered for {topic} for messages before {ledger['ledgerId']}:{ledger['entries']}"
+            )
             return
     print("Nothing to offload")
 

@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 
 from magnetar.broker.control.control_plane import ControlPlane
 from magnetar.broker.load.config import DYNAMIC as LOAD_SETTINGS
+from magnetar.broker.offload.owners import ClusterOwners
+from magnetar.broker.offload.serving import offload_service
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.instance import ensure_instance_id
@@ -166,7 +168,8 @@ class ClusterBroker:
     async def _begin_term(self, metadata: MetadataStore, pool: ThreadPool) -> _Term:
         opened = AsyncExitStack()
         try:
-            ledgers = await self._open_ledgers(opened, metadata)
+            registry = await self._follow_bookies(opened, metadata)
+            ledgers = self._open_ledgers(opened, metadata, registry)
             config = self._config_with_ports()
             cluster = Cluster(
                 metadata,
@@ -181,7 +184,7 @@ class ClusterBroker:
             )
             front.open_http()
             await cluster.begin(urlsplit(front.http_url).netloc)
-            control = self._control_plane(front, cluster, metadata)
+            control = self._control_plane(front, cluster, metadata, registry)
             front.broker.join(control)
             opened.push_async_callback(control.close)
             listener = config.broker.listener
@@ -203,11 +206,16 @@ class ClusterBroker:
         self._ports = {"broker": front.port, "web": _port(front.http_url), "control": port}
         return _Term(opened, front, cluster, control)
 
-    async def _open_ledgers(self, opened: AsyncExitStack, metadata: MetadataStore) -> ManagedLedgerContext:
-        config = self.config
+    async def _follow_bookies(self, opened: AsyncExitStack, metadata: MetadataStore) -> BookieRegistry:
         registry = BookieRegistry(metadata, self._keys)
         opened.push_async_callback(registry.close)
         await registry.start()
+        return registry
+
+    def _open_ledgers(
+        self, opened: AsyncExitStack, metadata: MetadataStore, registry: BookieRegistry
+    ) -> ManagedLedgerContext:
+        config = self.config
         clients = GrpcBookieClients(
             registry.address,
             tls=_tls(config.bookies),
@@ -221,7 +229,9 @@ class ClusterBroker:
         cache = EntryCache(config.managed_ledger.cache_megabytes * 1024 * 1024)
         return ManagedLedgerContext(ledgers, metadata, self._keys, self._clock, config.managed_ledger, cache)
 
-    def _control_plane(self, front: BrokerFront, cluster: Cluster, metadata: MetadataStore) -> ControlPlane:
+    def _control_plane(
+        self, front: BrokerFront, cluster: Cluster, metadata: MetadataStore, registry: BookieRegistry
+    ) -> ControlPlane:
         return ControlPlane(
             cluster,
             front.broker.registry,
@@ -231,6 +241,7 @@ class ClusterBroker:
             front.broker.dynamic_config.follow_also(self.config.load, LOAD_SETTINGS),
             cluster_name=self.config.broker.cluster_name,
             http_url=front.http_url,
+            offload=offload_service(front.broker, ClusterOwners(cluster), registry.address),
         )
 
     def _config_with_ports(self) -> ClusterBrokerConfig:

@@ -14,6 +14,22 @@ from magnetar.standalone.broker_front import advertised, contradictions
 
 _SQLITE: Final = "sqlite:"
 
+NO_PORT: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsConfig:
+    """Where offload jobs and Spark call a standalone."""
+
+    port: int = setting(
+        6750,
+        "Port of gRPC on loopback, where offload jobs and Spark on this host ask for ledgers and their "
+        "entries; 0 picks a free one, -1: nobody can ask.",
+        key="magnetarControlPort",
+        minimum=NO_PORT,
+        maximum=65_535,
+    )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneConfig:
@@ -27,6 +43,12 @@ class StandaloneConfig:
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     managed_ledger: ManagedLedgerConfig = field(default_factory=ManagedLedgerConfig)
     segment_log: SegmentLogConfig = field(default_factory=SegmentLogConfig)
+    jobs: JobsConfig = field(default_factory=JobsConfig)
+
+    @property
+    def jobs_host(self) -> str:
+        """Loopback, of the family that clients use."""
+        return "::1" if self.broker.listener.bind_address in ("::", "::1") else "127.0.0.1"
 
     def metadata_path(self, data_dir: Path) -> Path:
         """The file of the metadata store."""
@@ -40,7 +62,14 @@ class StandaloneConfig:
         url = self.metadata_store_url
         if url and not (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
             found.append(f"metadataStoreUrl = {url!r}: a standalone keeps its metadata in sqlite:PATH")
-        return found + contradictions(self.broker.listener)
+        listener = self.broker.listener
+        for key, port in (
+            ("brokerServicePort", listener.broker_service_port),
+            ("webServicePort", listener.web_service_port),
+        ):
+            if port == self.jobs.port > 0:
+                found.append(f"{key} and magnetarControlPort are both {port}")
+        return found + contradictions(listener)
 
     def warnings(self) -> list[str]:
         """What can be used and may not be what was meant."""

@@ -28,7 +28,7 @@ def main() -> None:
 def standalone(data_dir: Path, **options: Any) -> None:
     """Run broker and storage in this process.
 
-    Clients connect to pulsar://127.0.0.1:6650; HTTP is on port 8080.
+    Clients connect to pulsar://127.0.0.1:6650; HTTP is on port 8080, offload jobs and Spark call port 6750.
     """
     load_structlog_without_rich()
     from magnetar.standalone.config import StandaloneConfig
@@ -138,6 +138,13 @@ def doctor() -> click.Command:
 
 
 @main.lazily
+def offload() -> click.Command:
+    from magnetar.standalone.offload import offload
+
+    return offload
+
+
+@main.lazily
 def perf() -> click.Command:
     from magnetar.standalone.perf import perf
 
@@ -149,3 +156,10 @@ def produce() -> click.Command:
     from magnetar.standalone.produce import produce
 
     return produce
+
+
+@main.lazily
+def spark() -> click.Command:
+    from magnetar.standalone.spark_jobs import spark
+
+    return spark

@@ -1,15 +1,18 @@
 """The composition: metadata, storage, broker and HTTP in one process, started and stopped in order.
 
 Start: the metadata file, the log (recovered), then HTTP, whose health says 'not ready' before and behind it,
-and last of all the clients' socket, so that nobody is accepted who cannot be served. Stop is the reverse:
-clients are told, what was taken is confirmed, cursors are flushed, HTTP goes, then storage is closed.
+then the clients' socket, so that nobody is accepted who cannot be served, and last the port for jobs. Stop is
+the reverse: jobs end, clients are told, what was taken is confirmed, cursors are flushed, HTTP goes, then
+storage is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +31,10 @@ from magnetar.ledger.local_store import LocalLedgerStore, open_local_store
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.segment_log.kernel_syncer import system_syncer
-from magnetar.standalone.broker_front import BrokerFront, ports_in_use
+from magnetar.standalone.broker_front import BrokerFront, port_problems, ports_in_use
 from magnetar.standalone.cannot_start import CannotStart, listed, reason
-from magnetar.standalone.config import StandaloneConfig
+from magnetar.standalone.config import NO_PORT, StandaloneConfig
+from magnetar.standalone.lazy_grpc import GrpcEdge, LazyGrpc
 from magnetar.standalone.process_watch import watch_process
 from magnetar.standalone.service import Address
 
@@ -50,6 +54,8 @@ class Standalone:
         self.broker: Broker | None = None
         self.broker_url = ""
         self.http_url = ""
+        self.jobs_address = ""
+        """Of the offload service, host:port; empty when there is none."""
         self._opened = AsyncExitStack()
 
     @property
@@ -61,6 +67,7 @@ class Standalone:
         return [
             Address("clients", self.broker_url),
             Address("HTTP", self.http_url, "(/metrics, /health, /admin/v2)"),
+            *([Address("jobs", self.jobs_address, "(offload and Spark)")] if self.jobs_address else ()),
             Address("data", str(self.data_dir)),
         ]
 
@@ -83,7 +90,7 @@ class Standalone:
         problems = self.config.problems()
         if problems:
             raise ConfigError(listed("the configuration cannot be used", problems))
-        problems = ports_in_use(self.config.broker.listener)
+        problems = ports_in_use(self.config.broker.listener) + self._jobs_port_in_use()
         try:
             ledgers = await self._open_storage()
         except (MagnetarError, OSError) as error:
@@ -134,6 +141,26 @@ class Standalone:
         front.open_http()
         await front.open()
         self.broker, self.broker_url, self.http_url = front.broker, front.broker_url, front.http_url
+        self._open_jobs(front.broker)
+
+    def _open_jobs(self, broker: Broker) -> None:
+        port, host = self.config.jobs.port, self.config.jobs_host
+        if port == NO_PORT:
+            return
+
+        def load() -> Callable[[], GrpcEdge]:
+            from magnetar.standalone.jobs_server import JobsServer
+
+            return partial(JobsServer, broker)
+
+        jobs = LazyGrpc(load, self._pool)
+        bound = jobs.start(host, port)
+        self._opened.push_async_callback(jobs.close)
+        self.jobs_address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
+
+    def _jobs_port_in_use(self) -> list[str]:
+        port = self.config.jobs.port
+        return [] if port == NO_PORT else port_problems(self.config.jobs_host, {"magnetarControlPort": port})
 
 
 async def _refuse_lost_ledgers(disk: Disk, metadata: MetadataStore, keys: Keys) -> None:

@@ -62,6 +62,7 @@ class FakeTopic:
     times_rate_limited: int = 0
     storage_bytes: int = 0
     storage_entries: int = 0
+    offloaded_bytes: int = 0
     backlog_bytes: int = 0
     oldest_backlog_age_s: int = -1
     delayed_index_bytes: int = 0
@@ -86,6 +87,7 @@ class FakeBroker:
     tenancy: Any = None
     deletions: Any = None
     orphans: Any = None
+    sweep: Any = None
     ledgers: Any = None
     schemas: Any = None
     clusters: Any = None

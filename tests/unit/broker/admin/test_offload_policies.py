@@ -11,6 +11,7 @@ from magnetar.broker.admin.policy_json import BadPolicy
 from magnetar.common.metadata.values import Policies
 
 KIND = OffloadPolicies()
+SECRETS = {"s3ManagedLedgerOffloadCredentialId", "s3ManagedLedgerOffloadCredentialSecret"}
 
 
 def shown(value: dict[str, Any]) -> dict[str, Any]:
@@ -35,10 +36,31 @@ def test_every_member_comes_back() -> None:
         "Map<String>": {"a": "b"},
         "OffloadedReadPriority": "bookkeeper-first",
     }
-    given = {name: values[kind] for name, kind in members_of("OffloadPolicies") if kind != "boolean"}
+    given = {
+        name: values[kind]
+        for name, kind in members_of("OffloadPolicies")
+        if kind != "boolean" and name not in SECRETS
+    }
     given["managedLedgerOffloadDriver"] = "aws-s3"
+    given["fileSystemURI"] = "file:///cold"
     assert shown(given) == {**given, "s3Driver": True, "gcsDriver": False, "fileSystemDriver": False}
     assert shown(shown(given)) == shown(given)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_credentials_are_neither_kept_nor_shown(name: str) -> None:
+    with pytest.raises(BadPolicy, match="AWS_ACCESS_KEY_ID") as refused:
+        shown({"managedLedgerOffloadDriver": "filesystem", name: "AKIAEXAMPLE"})
+    assert refused.value.status == 412
+    assert "AKIAEXAMPLE" not in refused.value.reason
+    assert name not in shown({"managedLedgerOffloadDriver": "filesystem", name: ""})
+    kept_before = Policies(offload=Policies.Offload(s3_credential_id="a", s3_credential_secret="b"))
+    assert not SECRETS & KIND.get(kept_before, "offload").keys()
+
+
+def test_a_path_is_kept_as_a_uri() -> None:
+    given = {"managedLedgerOffloadDriver": "filesystem", "fileSystemURI": "/cold/"}
+    assert shown(given)["fileSystemURI"] == "file:///cold"
 
 
 @pytest.mark.parametrize("word", ["tiered-storage-first", "TIERED_STORAGE_FIRST"])
@@ -86,6 +108,9 @@ def test_a_driver_says_what_it_is_and_needs_its_bucket(
         ({"managedLedgerOffloadedReadPriority": "last"}, 400, "one of"),
         ({"managedLedgerExtraConfigurations": {"a": 1}}, 400, "must be a text"),
         ({"managedLedgerExtraConfigurations": ["a"]}, 400, "object"),
+        ({"managedLedgerExtraConfigurations": {"magnetarOffloadExact": "yes"}}, 412, "true"),
+        ({"fileSystemURI": "somewhere"}, 412, "file:///"),
+        ({"fileSystemURI": "s3://key:secret@bucket"}, 412, "credentials"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(given: dict[str, Any], status: int, reason: str) -> None:

@@ -10,7 +10,8 @@ import pytest
 from magnetar.broker.handlers import producers
 from magnetar.broker.handlers.client import Client
 from magnetar.broker.peer import Peer
-from magnetar.common.errors import TopicNotFound
+from magnetar.common.errors import NotAllowed, TopicNotFound
+from magnetar.common.wire.producer_wishes import NOT_DEDUPLICATED
 from magnetar.common.wire.pulsar_pb2 import CommandProducer
 
 from tests.unit.broker.topics.fakes import FakePeer
@@ -34,3 +35,37 @@ def test_an_initial_subscription_is_for_those_who_may_consume(
     with pytest.raises(TopicNotFound):
         asyncio.run(cast(Any, opening))
     assert asked == actions
+
+
+@pytest.mark.parametrize(
+    ("deduplicates", "asked", "refused"),
+    [(False, "required", True), (True, "required", False), (False, "", False), (False, "other", False)],
+)
+def test_a_producer_that_asks_for_deduplication_is_refused_where_there_is_none(
+    deduplicates: bool, asked: str, refused: bool
+) -> None:
+    class Added(Exception):
+        pass
+
+    async def add_producer(*_: object) -> None:
+        raise Added
+
+    async def get(name: object, *, create: bool) -> Any:
+        return SimpleNamespace(
+            deduplicates=deduplicates, add_producer=add_producer, remove_producer=lambda _: None
+        )
+
+    services: Any = SimpleNamespace(
+        topics=SimpleNamespace(get=get), clock=SimpleNamespace(wall_ms=lambda: 0), authorization=None
+    )
+    client = Client(services, cast(Peer, FakePeer()))
+    command = CommandProducer(topic="t", producer_id=1, request_id=1, producer_name="p")
+    if asked:
+        command.metadata.add(key="magnetar.deduplication", value=asked)
+    opening = producers.handle_producer(client, command)
+    assert opening is not None
+    with pytest.raises(NotAllowed if refused else Added) as raised:
+        asyncio.run(cast(Any, opening))
+    if refused:
+        assert NOT_DEDUPLICATED in str(raised.value)
+    assert 1 not in client.producers

@@ -19,6 +19,7 @@ from magnetar.common.metadata.values import (
     decode,
     encode,
 )
+from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.managed_ledger.directory import create_managed_ledgers
 from magnetar.ledger.managed_ledger.topic_head import ref_value
 
@@ -159,5 +160,35 @@ def test_a_closed_ledger_of_a_topic_that_is_there_stays_whatever_the_look_was_to
         assert not await clearing_of(made).clear(found)
         assert await metadata.get(key) is not None
         assert await metadata.get(KEYS.ledger(ref.id)) is not None
+
+    in_a_broker(scenario)
+
+
+@pytest.mark.parametrize("has_a_topic", [True, False])
+def test_a_ledger_that_left_bookies_is_cleared_with_its_objects_and_only_if_no_topic_has_it(
+    has_a_topic: bool,
+) -> None:
+    """Nothing but its key names it: every topic is asked."""
+
+    async def scenario(made: Topics) -> None:
+        metadata = made.process.metadata
+        await create_managed_ledgers(made.ledgers, [LITTER.full])
+        head = await metadata.get(KEYS.topic_head(LITTER))
+        assert head is not None
+        key = KEYS.topic_ledger(decode(TopicHead, head.value).creation_id, 5)
+        value = TopicLedger(ref=ref_value(LedgerRef(5, 6)))
+        value.offload.attempt, value.offload.path, value.offload.location = b"a" * 16, "path", "file:///x"
+        value.offload.left_bookies_ms = 1
+        await metadata.put(key, encode(value))
+        item = await metadata.get(key)
+        assert item is not None
+        if not has_a_topic:
+            await metadata.delete(head.key)
+        found = Orphan(orphans.TOPIC_LEDGER, key, item.version, "a closed ledger", "it seemed so")
+        assert await clearing_of(made).clear(found) == (not has_a_topic)
+        assert (await metadata.get(key) is None) == (not has_a_topic)
+        listing = await metadata.children(KEYS.intents_prefix)
+        paths = [decode(Intent, each.value).delete_objects.path for each in listing.items]
+        assert paths == ([] if has_a_topic else ["path"])
 
     in_a_broker(scenario)

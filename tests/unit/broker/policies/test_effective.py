@@ -17,6 +17,7 @@ from magnetar.broker.policies.effective import (
     resolve,
     resolve_namespace,
 )
+from magnetar.broker.policies.offloading import OffloadPolicy
 from magnetar.common.config.loader import load
 from magnetar.common.metadata.values import Policies
 from magnetar.ledger.managed_ledger.context import Persistence
@@ -223,6 +224,11 @@ BROKER_SETTINGS = {
     "delayedDeliveryTickTimeMillis": ("22", "delayed_delivery_tick_ms", 22),
     "delayedDeliveryMaxDelayInMillis": ("23", "delayed_delivery_max_delay_ms", 23),
     "encryptionRequireOnProducer": ("true", "encryption_required", True),
+    "managedLedgerOffloadThresholdInSeconds": (
+        "24",
+        "offload",
+        OffloadPolicy(threshold_s=24, deletion_lag_ms=4 * 60 * 60 * 1000),
+    ),
     "subscriptionTypesEnabled": ("Shared", "subscription_types", frozenset({"Shared"})),
     "subscriptionKeySharedEnable": (
         "false",

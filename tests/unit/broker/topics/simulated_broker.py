@@ -93,6 +93,7 @@ class SimBroker:
     housekeeping: Housekeeping
     tasks: TaskOwner
     clock: SimClock
+    ledgers: ManagedLedgerContext
     _ids: int = 0
 
     async def topic(self, name: str = TOPIC) -> PersistentTopic:
@@ -212,7 +213,7 @@ async def _main(
     )
     partitioned = PartitionedTopics(config, ledgers, metadata, KEYS, policies, registry)
     housekeeping = Housekeeping(registry, partitioned, config, process.clock)
-    broker = SimBroker(config, registry, partitioned, housekeeping, tasks, process.clock)
+    broker = SimBroker(config, registry, partitioned, housekeeping, tasks, process.clock, ledgers)
     await scenario(broker)
     await registry.close()
     await tasks.close()

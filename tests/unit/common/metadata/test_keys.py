@@ -134,6 +134,7 @@ def test_every_key_is_documented() -> None:
         keys.topic_head(topic),
         keys.topic_policies(topic),
         keys.topic_ledger(1, 2),
+        keys.offload_location("s3://cold/acme"),
         keys.ledger(1),
         keys.ledger_id_counter,
         keys.creation_id_counter,

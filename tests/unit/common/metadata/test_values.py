@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
-from magnetar.common.metadata.metadata_pb2 import COUNTER, TENANT, Format
+from magnetar.common.metadata.metadata_pb2 import COUNTER, TENANT, Format, Offload
 from magnetar.common.metadata.values import (
     _TYPES,
+    LEFT_BOOKIES,
     TERMINATED,
     BookieCookie,
     BookieRack,
@@ -26,6 +27,7 @@ from magnetar.common.metadata.values import (
     LedgerMetadata,
     LedgerRef,
     Namespace,
+    OffloadLocation,
     PartitionedTopic,
     Policies,
     ResourceQuota,
@@ -106,6 +108,29 @@ VALUES: dict[str, Value] = {
         closed_ms=1_600_000_000_007,
         max_publish_time_ms=1_600_000_000_007,
     ),
+    "topic-ledger-left-bookies": TopicLedger(
+        format=Format(incompatible_features=LEFT_BOOKIES),
+        ref=LedgerRef(id=14, key=9),
+        last_entry_id=49_999,
+        entries=50_000,
+        byte_length=2**33,
+        offload=Offload(
+            state=Offload.COMPLETE,
+            attempt=bytes(range(16)),
+            location="s3://bucket/prefix",
+            path="public/default/orders/ledger=14/attempt=000102030405060708090a0b0c0d0e0f",
+            wanted_ms=1_600_000_000_030,
+            begun_ms=1_600_000_000_031,
+            completed_ms=1_600_000_000_032,
+            rows=1_000_000,
+            raw_entries=3,
+            object_bytes=2**31,
+            manifest_sha256=bytes(range(32)),
+            failures=1,
+            exact=True,
+            left_bookies_ms=1_600_000_000_033,
+        ),
+    ),
     "topic-ledger-empty": TopicLedger(ref=LedgerRef(id=13, key=9), last_entry_id=-1),
     "ledger-metadata": LedgerMetadata(
         ref=LedgerRef(id=12, key=9),
@@ -135,6 +160,11 @@ VALUES: dict[str, Value] = {
         id="delete-ledger-12",
         delete_ledger=Intent.DeleteLedger(ref=LedgerRef(id=12, key=9), topic_ledger_key="/magnetar/x"),
         created_ms=1_600_000_000_011,
+    ),
+    "intent-delete-objects": Intent(
+        id="delete-objects-00000000000000000014-000102030405060708090a0b0c0d0e0f",
+        delete_objects=Intent.DeleteObjects(location="s3://bucket/prefix", path="public/default/orders"),
+        created_ms=1_600_000_000_034,
     ),
     "intent-delete-topic": Intent(
         id="delete-topic-11",
@@ -187,6 +217,7 @@ VALUES: dict[str, Value] = {
     "under-replicated": UnderReplicated(
         ref=LedgerRef(id=12, key=9), missing_bookie_ids=["bookie-1"], created_ms=1_600_000_000_022
     ),
+    "offload-location": OffloadLocation(location="s3://cold/acme", created_ms=1_600_000_000_052),
     "leader": Leader(id="bookie-2", epoch=3, address="10.0.0.8:3181", since_ms=1_600_000_000_023),
     "decommission": Decommission(
         bookie_id="bookie-3", created_ms=1_600_000_000_024, ledgers=7, audited_ms=1_600_000_000_025

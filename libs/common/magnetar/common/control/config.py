@@ -9,12 +9,12 @@ from magnetar.common.config.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlConfig:
-    """Where other brokers and discovery call this one."""
+    """Where other brokers, discovery and offload jobs call this one."""
 
     port: int = setting(
         6750,
-        "Port of gRPC, where other brokers and discovery call this one, at bindAddress; 0 picks a free one. "
-        "Not for clients: keep it within the cluster's network.",
+        "Port of gRPC, where other brokers, discovery, offload jobs and Spark call this one, at bindAddress; "
+        "0 picks a free one. Not for clients: keep it within the cluster's network.",
         key="magnetarControlPort",
         minimum=0,
         maximum=65_535,

@@ -125,14 +125,19 @@ class ControlServer:
         *,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         calls_max: int = CALLS_MAX,
+        also: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
+        """`also`: methods of other services on the same port, by the services' names."""
         self._control = control
         self._identity = identity
         self._calls_max = calls_max
         self._calls = 0
         self._serving = False
         self._refusals: dict[str, LogLimit] = {}
-        self._server = GrpcServer(SERVICE, self._methods(), self._refuse, server_options(message_bytes_max))
+        self._names = ("", SERVICE, *(also or ()))
+        self._server = GrpcServer(
+            SERVICE, self._methods(), self._refuse, server_options(message_bytes_max), also=also
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port, a free one when `port` is 0. Raises OSError when that cannot be."""
@@ -142,7 +147,7 @@ class ControlServer:
     async def set_serving(self, *, serving: bool) -> None:
         """What the health service says, and whether calls are taken."""
         self._serving = serving
-        for name in ("", SERVICE):
+        for name in self._names:
             await self._server.set_health(name, serving=serving)
 
     async def close(self, grace_s: float) -> None:

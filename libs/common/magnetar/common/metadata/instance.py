@@ -24,3 +24,9 @@ async def ensure_instance_id(metadata: MetadataStore, keys: Keys, clock: Clock, 
         if found is None:
             raise MetadataError("the instance id could not be written")
     return decode(InstanceId, found.value).uuid
+
+
+async def read_instance_id(metadata: MetadataStore, keys: Keys) -> bytes:
+    """The id of this metadata; empty when nobody made one yet. Raises MetadataError."""
+    found = await metadata.get(keys.instance_id)
+    return b"" if found is None else decode(InstanceId, found.value).uuid

@@ -52,6 +52,7 @@ class Keys:
         "intents_prefix",
         "ledger_id_counter",
         "ledgers_prefix",
+        "offload_locations_prefix",
         "producer_name_counter",
         "replication_locks_prefix",
         "root",
@@ -68,6 +69,7 @@ class Keys:
         self.default_resource_quota: Final = f"{self.root}default-resource-quota"
         self.ledgers_prefix: Final = f"{self.root}ledgers/"
         self.intents_prefix: Final = f"{self.root}intents/"
+        self.offload_locations_prefix: Final = f"{self.root}offload-locations/"
         self.bookies_prefix: Final = f"{self.root}bookies/available/"
         self.cookies_prefix: Final = f"{self.root}bookies/cookies/"
         self.bookie_racks_prefix: Final = f"{self.root}bookies/racks/"
@@ -197,6 +199,10 @@ class Keys:
         creation_id, _, ledger_id = self._parts("topics", key, 3)
         return int(creation_id), int(ledger_id)
 
+    def offload_location(self, location: str) -> str:
+        """A place, given as a URI, that has objects of offloaded ledgers."""
+        return f"{self.offload_locations_prefix}{encode_name(location)}"
+
     # Bookies
 
     def bookie(self, bookie_id: str) -> str:
@@ -300,6 +306,11 @@ class Keys:
 def delete_ledger_intent_id(ledger_id: int) -> str:
     """The id of the intent to delete a ledger."""
     return f"delete-ledger-{encode_id(ledger_id)}"
+
+
+def delete_objects_intent_id(ledger_id: int, attempt: bytes) -> str:
+    """The id of the intent to delete the objects of one attempt to offload a ledger."""
+    return f"delete-objects-{encode_id(ledger_id)}-{attempt.hex()}"
 
 
 def delete_topic_intent_id(creation_id: int) -> str:

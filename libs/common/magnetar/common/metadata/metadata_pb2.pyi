@@ -56,6 +56,7 @@ class _ValueTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueType.V
     RESOURCE_QUOTA: _ValueType.ValueType  # 23
     BROKER_REGISTRATION: _ValueType.ValueType  # 24
     BUNDLE_OWNER: _ValueType.ValueType  # 25
+    OFFLOAD_LOCATION: _ValueType.ValueType  # 26
 
 class ValueType(_ValueType, metaclass=_ValueTypeEnumTypeWrapper): ...
 
@@ -82,6 +83,7 @@ BOOKIE_RACK: ValueType.ValueType  # 22
 RESOURCE_QUOTA: ValueType.ValueType  # 23
 BROKER_REGISTRATION: ValueType.ValueType  # 24
 BUNDLE_OWNER: ValueType.ValueType  # 25
+OFFLOAD_LOCATION: ValueType.ValueType  # 26
 Global___ValueType: _TypeAlias = ValueType  # noqa: Y015
 
 @_typing.final
@@ -1990,6 +1992,7 @@ class TopicLedger(_message.Message):
     OPENED_MS_FIELD_NUMBER: _builtins.int
     CLOSED_MS_FIELD_NUMBER: _builtins.int
     MAX_PUBLISH_TIME_MS_FIELD_NUMBER: _builtins.int
+    OFFLOAD_FIELD_NUMBER: _builtins.int
     first_entry_id: _builtins.int
     last_entry_id: _builtins.int
     """-1: empty"""
@@ -2006,6 +2009,10 @@ class TopicLedger(_message.Message):
     def format(self) -> Global___Format: ...
     @_builtins.property
     def ref(self) -> Global___LedgerRef: ...
+    @_builtins.property
+    def offload(self) -> Global___Offload:
+        """not set: nobody wants it offloaded"""
+
     def __init__(
         self,
         *,
@@ -2020,14 +2027,116 @@ class TopicLedger(_message.Message):
         opened_ms: _builtins.int = ...,
         closed_ms: _builtins.int = ...,
         max_publish_time_ms: _builtins.int = ...,
+        offload: Global___Offload | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "ref", b"ref"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "offload", b"offload", "ref", b"ref"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_length", b"byte_length", "closed_ms", b"closed_ms", "entries", b"entries", "first_entry_id", b"first_entry_id", "first_index", b"first_index", "format", b"format", "last_entry_id", b"last_entry_id", "max_publish_time_ms", b"max_publish_time_ms", "messages", b"messages", "opened_ms", b"opened_ms", "ref", b"ref"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_length", b"byte_length", "closed_ms", b"closed_ms", "entries", b"entries", "first_entry_id", b"first_entry_id", "first_index", b"first_index", "format", b"format", "last_entry_id", b"last_entry_id", "max_publish_time_ms", b"max_publish_time_ms", "messages", b"messages", "offload", b"offload", "opened_ms", b"opened_ms", "ref", b"ref"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicLedger: _TypeAlias = TopicLedger  # noqa: Y015
+
+@_typing.final
+class Offload(_message.Message):
+    """How far a closed ledger is on its way to Parquet objects. Whoever takes it a step on does so by the version
+    of the ledger's own key; the objects of an attempt that is named nowhere any more are swept.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Offload._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        STATE_UNSPECIFIED: Offload._State.ValueType  # 0
+        WANTED: Offload._State.ValueType  # 1
+        """to be taken by the next job"""
+        RUNNING: Offload._State.ValueType  # 2
+        """a job writes the objects of this attempt"""
+        COMPLETE: Offload._State.ValueType  # 3
+        """objects are whole and verified; bookies may let go after the lag"""
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    STATE_UNSPECIFIED: Offload.State.ValueType  # 0
+    WANTED: Offload.State.ValueType  # 1
+    """to be taken by the next job"""
+    RUNNING: Offload.State.ValueType  # 2
+    """a job writes the objects of this attempt"""
+    COMPLETE: Offload.State.ValueType  # 3
+    """objects are whole and verified; bookies may let go after the lag"""
+
+    STATE_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    LOCATION_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    WANTED_MS_FIELD_NUMBER: _builtins.int
+    BEGUN_MS_FIELD_NUMBER: _builtins.int
+    COMPLETED_MS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    RAW_ENTRIES_FIELD_NUMBER: _builtins.int
+    OBJECT_BYTES_FIELD_NUMBER: _builtins.int
+    MANIFEST_SHA256_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    EXACT_FIELD_NUMBER: _builtins.int
+    LEFT_BOOKIES_MS_FIELD_NUMBER: _builtins.int
+    HEARD_MS_FIELD_NUMBER: _builtins.int
+    state: Global___Offload.State.ValueType
+    attempt: _builtins.bytes
+    """16 random bytes, of the last attempt that began; names its objects"""
+    location: _builtins.str
+    """URI below which the objects lie: file:///a/b, s3://bucket/prefix"""
+    path: _builtins.str
+    """of the ledger's objects below it: a directory with _manifest.json"""
+    wanted_ms: _builtins.int
+    begun_ms: _builtins.int
+    completed_ms: _builtins.int
+    rows: _builtins.int
+    """messages, and entries that are kept raw"""
+    raw_entries: _builtins.int
+    """kept as they are: encrypted, or not to be decoded"""
+    object_bytes: _builtins.int
+    manifest_sha256: _builtins.bytes
+    failures: _builtins.int
+    """of attempts, since it was wanted"""
+    error: _builtins.str
+    """of the last attempt that failed, or of objects found damaged"""
+    exact: _builtins.bool
+    """rows keep the bytes of their entries verbatim"""
+    left_bookies_ms: _builtins.int
+    """since then only the objects have the entries; see incompatible features"""
+    heard_ms: _builtins.int
+    """when the running attempt was last heard of"""
+    def __init__(
+        self,
+        *,
+        state: Global___Offload.State.ValueType = ...,
+        attempt: _builtins.bytes = ...,
+        location: _builtins.str = ...,
+        path: _builtins.str = ...,
+        wanted_ms: _builtins.int = ...,
+        begun_ms: _builtins.int = ...,
+        completed_ms: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        raw_entries: _builtins.int = ...,
+        object_bytes: _builtins.int = ...,
+        manifest_sha256: _builtins.bytes = ...,
+        failures: _builtins.int = ...,
+        error: _builtins.str = ...,
+        exact: _builtins.bool = ...,
+        left_bookies_ms: _builtins.int = ...,
+        heard_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "begun_ms", b"begun_ms", "completed_ms", b"completed_ms", "error", b"error", "exact", b"exact", "failures", b"failures", "heard_ms", b"heard_ms", "left_bookies_ms", b"left_bookies_ms", "location", b"location", "manifest_sha256", b"manifest_sha256", "object_bytes", b"object_bytes", "path", b"path", "raw_entries", b"raw_entries", "rows", b"rows", "state", b"state", "wanted_ms", b"wanted_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Offload: _TypeAlias = Offload  # noqa: Y015
 
 @_typing.final
 class LedgerMetadata(_message.Message):
@@ -2666,6 +2775,28 @@ class Intent(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class DeleteObjects(_message.Message):
+        """of an offloaded ledger that is no part of its topic any more"""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        LOCATION_FIELD_NUMBER: _builtins.int
+        PATH_FIELD_NUMBER: _builtins.int
+        location: _builtins.str
+        path: _builtins.str
+        def __init__(
+            self,
+            *,
+            location: _builtins.str = ...,
+            path: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["location", b"location", "path", b"path"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class DeleteTenant(_message.Message):
         """with its namespaces; without them it takes no intent"""
 
@@ -2690,6 +2821,7 @@ class Intent(_message.Message):
     DELETE_TOPIC_FIELD_NUMBER: _builtins.int
     DELETE_NAMESPACE_FIELD_NUMBER: _builtins.int
     DELETE_TENANT_FIELD_NUMBER: _builtins.int
+    DELETE_OBJECTS_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     created_ms: _builtins.int
@@ -2703,6 +2835,8 @@ class Intent(_message.Message):
     def delete_namespace(self) -> Global___Intent.DeleteNamespace: ...
     @_builtins.property
     def delete_tenant(self) -> Global___Intent.DeleteTenant: ...
+    @_builtins.property
+    def delete_objects(self) -> Global___Intent.DeleteObjects: ...
     def __init__(
         self,
         *,
@@ -2712,14 +2846,45 @@ class Intent(_message.Message):
         delete_topic: Global___Intent.DeleteTopic | None = ...,
         delete_namespace: Global___Intent.DeleteNamespace | None = ...,
         delete_tenant: Global___Intent.DeleteTenant | None = ...,
+        delete_objects: Global___Intent.DeleteObjects | None = ...,
         created_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delete_ledger", b"delete_ledger", "delete_namespace", b"delete_namespace", "delete_tenant", b"delete_tenant", "delete_topic", b"delete_topic", "format", b"format", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delete_ledger", b"delete_ledger", "delete_namespace", b"delete_namespace", "delete_objects", b"delete_objects", "delete_tenant", b"delete_tenant", "delete_topic", b"delete_topic", "format", b"format", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "delete_ledger", b"delete_ledger", "delete_namespace", b"delete_namespace", "delete_tenant", b"delete_tenant", "delete_topic", b"delete_topic", "format", b"format", "id", b"id", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "delete_ledger", b"delete_ledger", "delete_namespace", b"delete_namespace", "delete_objects", b"delete_objects", "delete_tenant", b"delete_tenant", "delete_topic", b"delete_topic", "format", b"format", "id", b"id", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["delete_ledger", "delete_topic", "delete_namespace", "delete_tenant"]  # noqa: Y015
+    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["delete_ledger", "delete_topic", "delete_namespace", "delete_tenant", "delete_objects"]  # noqa: Y015
     _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
 
 Global___Intent: _TypeAlias = Intent  # noqa: Y015
+
+@_typing.final
+class OffloadLocation(_message.Message):
+    """A place that had objects of offloaded ledgers when it was last swept: what was left there is swept also once
+    no ledger and no policy names it any more.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    LOCATION_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    location: _builtins.str
+    created_ms: _builtins.int
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        location: _builtins.str = ...,
+        created_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "format", b"format", "location", b"location"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OffloadLocation: _TypeAlias = OffloadLocation  # noqa: Y015

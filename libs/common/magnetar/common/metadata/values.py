@@ -25,6 +25,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     LEADER,
     LEDGER_METADATA,
     NAMESPACE,
+    OFFLOAD_LOCATION,
     PARTITIONED_TOPIC,
     RESOURCE_QUOTA,
     SCHEMA_RECORD,
@@ -50,6 +51,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     LedgerMetadata,
     LedgerRef,
     Namespace,
+    OffloadLocation,
     PartitionedTopic,
     Policies,
     ResourceQuota,
@@ -64,6 +66,7 @@ from magnetar.common.metadata.metadata_pb2 import (
 
 __all__ = [
     "FORMAT_VERSION",
+    "LEFT_BOOKIES",
     "TERMINATED",
     "BookieCookie",
     "BookieRack",
@@ -80,6 +83,7 @@ __all__ = [
     "LedgerMetadata",
     "LedgerRef",
     "Namespace",
+    "OffloadLocation",
     "PartitionedTopic",
     "Policies",
     "ResourceQuota",
@@ -98,12 +102,20 @@ FORMAT_VERSION: Final = 1
 TERMINATED: Final = 1
 """Feature of a TopicHead: a release that does not know it would go on publishing."""
 
-_KNOWN_FEATURES: Final[dict[ValueType.ValueType, int]] = {TOPIC_HEAD: TERMINATED}
+LEFT_BOOKIES: Final = 1
+"""Feature of a TopicLedger: its entries are only in objects, where a release that does not know it would miss
+them."""
+
+_KNOWN_FEATURES: Final[dict[ValueType.ValueType, int]] = {
+    TOPIC_HEAD: TERMINATED,
+    TOPIC_LEDGER: LEFT_BOOKIES,
+}
 
 _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     InstanceId: INSTANCE_ID,
     Tenant: TENANT,
     Namespace: NAMESPACE,
+    OffloadLocation: OFFLOAD_LOCATION,
     PartitionedTopic: PARTITIONED_TOPIC,
     Counter: COUNTER,
     TopicHead: TOPIC_HEAD,
@@ -129,6 +141,7 @@ Value: TypeAlias = (
     InstanceId
     | Tenant
     | Namespace
+    | OffloadLocation
     | PartitionedTopic
     | Counter
     | TopicHead
@@ -155,6 +168,7 @@ V = TypeVar(
     InstanceId,
     Tenant,
     Namespace,
+    OffloadLocation,
     PartitionedTopic,
     Counter,
     TopicHead,

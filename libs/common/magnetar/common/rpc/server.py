@@ -1,4 +1,4 @@
-"""A gRPC server with one service, the standard health service and reflection."""
+"""A gRPC server with its services, the standard health service and reflection."""
 
 from __future__ import annotations
 
@@ -26,13 +26,22 @@ class GrpcServer:
         refuse: Refuse,
         options: ChannelOptions,
         credentials: grpc.ServerCredentials | None = None,
+        *,
+        also: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
+        """`also`: the methods of other services on the same port, by the services' names."""
         self._credentials = credentials
         self._health = HealthServicer()
         self._server = server = grpc.aio.server(options=options)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, dict(methods)),))
+        services = {service: methods, **(also or {})}
+        for name, its_methods in services.items():
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, dict(its_methods)),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (service, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+        names = (
+            *services,
+            health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+            reflection.SERVICE_NAME,
+        )
         reflection.enable_server_reflection(names, server)
         server.add_generic_rpc_handlers((_UnknownMethods(refuse),))
 

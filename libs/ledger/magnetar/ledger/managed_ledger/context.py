@@ -12,6 +12,7 @@ from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import Check, MetadataStore
 from magnetar.common.naming.position import Position
 from magnetar.common.runtime.clock import Clock
+from magnetar.ledger.cold.cold_reader import ColdStore
 from magnetar.ledger.ledger_store import LedgerStore, Run
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
@@ -51,6 +52,8 @@ class ManagedLedgerContext:
     clock: Clock
     config: ManagedLedgerConfig
     cache: EntryCache
+    cold: ColdStore | None = None
+    """The objects of offloaded ledgers; None: nothing here could read them."""
     creating: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a topic's head is made: creation ids come from one counter."""
     _persisting: dict[Persistence, ManagedLedgerContext] = field(default_factory=dict)

@@ -3,15 +3,18 @@
 A crash between the two leaves the intent, and whoever runs `finish_intents` next does the rest; nothing is
 orphaned (storage contract, section 4). Everything here may be done twice.
 
+The objects of an offloaded ledger are named by an intent of their own, from the transaction on in which the
+ledger's key goes; whoever has the packages to reach them finishes it.
+
 A ledger in the making has an intent until something names it. So the transaction that deletes a ledger holds
 its intent at the version that was read: an intent that is gone by then says that the ledger is in use.
 """
 
 from __future__ import annotations
 
-from magnetar.common.errors import MagnetarError, VersionMismatch
-from magnetar.common.metadata.keys import delete_ledger_intent_id
-from magnetar.common.metadata.store import ANY_VERSION, Delete, Put, Versioned
+from magnetar.common.errors import MagnetarError, MetadataError, VersionMismatch
+from magnetar.common.metadata.keys import delete_ledger_intent_id, delete_objects_intent_id
+from magnetar.common.metadata.store import ANY_VERSION, Delete, Op, Put, Versioned
 from magnetar.common.metadata.values import Intent, TopicLedger, decode, encode
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import LedgerRef
@@ -19,6 +22,8 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.topic_head import read_ref, ref_value
 
 log = get_logger(__name__)
+
+_ATTEMPTS_MAX = 10
 
 
 def delete_ledger_intent(
@@ -29,6 +34,23 @@ def delete_ledger_intent(
     intent = Intent(id=intent_id, created_ms=ctx.clock.wall_ms())
     intent.delete_ledger.ref.CopyFrom(ref_value(ref))
     return Put(ctx.keys.intent(intent_id), encode(intent), expected_version)
+
+
+def delete_objects_intents(ctx: ManagedLedgerContext, ledger: TopicLedger) -> list[Op]:
+    """The writes that record that a closed ledger's objects are to be deleted, if it has some.
+
+    They go in the transaction that deletes the ledger's key at the version at which it was read: from then on
+    no attempt at it can be completed, and nothing reads its objects. Those of an attempt that still runs, or
+    that was given up, are named too; what it writes later is swept.
+    """
+    offload = ledger.offload
+    if not offload.path:
+        return []
+    intent_id = delete_objects_intent_id(ledger.ref.id, offload.attempt)
+    intent = Intent(id=intent_id, created_ms=ctx.clock.wall_ms())
+    intent.delete_objects.location = offload.location
+    intent.delete_objects.path = offload.path
+    return [Put(ctx.keys.intent(intent_id), encode(intent))]
 
 
 async def finish_delete_ledger(ctx: ManagedLedgerContext, ref: LedgerRef) -> None:
@@ -77,12 +99,30 @@ async def finish_delete_topic(ctx: ManagedLedgerContext, key: str, intent: Inten
     """Delete every ledger of one life of a topic, then the intent itself."""
     target = intent.delete_topic
     for item in (await ctx.metadata.children(ctx.keys.topic_ledgers_prefix(target.creation_id))).items:
-        ref = read_ref(decode(TopicLedger, item.value).ref)
-        await ctx.ledgers.delete(ref, with_ops=[Delete(item.key)])
+        await _delete_closed_ledger(ctx, item)
     for ref_named in target.ledgers:
         await ctx.ledgers.delete(read_ref(ref_named))
     await ctx.metadata.delete(key)
     log.info("topic deleted", topic=target.name)
+
+
+async def _delete_closed_ledger(ctx: ManagedLedgerContext, item: Versioned) -> None:
+    """Delete a ledger with its topic's key, as that stands: an offload job may be at work at it."""
+    found: Versioned | None = item
+    for _ in range(_ATTEMPTS_MAX):
+        if found is None:
+            return
+        value = decode(TopicLedger, found.value)
+        ops = [Delete(found.key, found.version), *delete_objects_intents(ctx, value)]
+        try:
+            await ctx.ledgers.delete(read_ref(value.ref), with_ops=ops)
+        except VersionMismatch as error:
+            if error.key != found.key:
+                raise
+            found = await ctx.metadata.get(found.key)
+        else:
+            return
+    raise MetadataError(f"{item.key} keeps changing while its ledger is deleted; it is tried again")
 
 
 async def _finish(ctx: ManagedLedgerContext, item: Versioned, intent: Intent) -> bool:

@@ -9,8 +9,70 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.naming.position import Position
+from magnetar.ledger.cold.cold_reader import ColdLedgerReader
 from magnetar.ledger.ledger_store import LedgerReader, LedgerRef
+
+
+class SpanOffload:
+    """How far a ledger is on its way to objects, as its topic's key said at `version`; see `Offload`."""
+
+    __slots__ = (
+        "attempt",
+        "completed_ms",
+        "left_bookies_ms",
+        "location",
+        "manifest_sha256",
+        "object_bytes",
+        "path",
+        "reader",
+        "state",
+        "version",
+    )
+
+    def __init__(
+        self,
+        version: int,
+        state: Offload.State.ValueType,
+        *,
+        attempt: bytes = b"",
+        location: str = "",
+        path: str = "",
+        manifest_sha256: bytes = b"",
+        completed_ms: int = 0,
+        object_bytes: int = 0,
+        left_bookies_ms: int = 0,
+    ) -> None:
+        self.version = version
+        self.state = state
+        self.attempt = attempt
+        self.location = location
+        self.path = path
+        self.manifest_sha256 = manifest_sha256
+        self.completed_ms = completed_ms
+        self.object_bytes = object_bytes
+        self.left_bookies_ms = left_bookies_ms
+        self.reader: ColdLedgerReader | None = None
+
+    @property
+    def complete(self) -> bool:
+        """The objects are whole and verified."""
+        return self.state == Offload.COMPLETE
+
+    @property
+    def left_bookies(self) -> bool:
+        """Only the objects have the entries."""
+        return self.left_bookies_ms > 0
+
+    def same_objects(self, other: SpanOffload) -> bool:
+        """Whether both mean the same whole objects."""
+        return (
+            self.complete
+            and other.complete
+            and (self.attempt, self.location, self.path, self.manifest_sha256)
+            == (other.attempt, other.location, other.path, other.manifest_sha256)
+        )
 
 
 class LedgerSpan:
@@ -18,6 +80,8 @@ class LedgerSpan:
 
     `base` counts the topic's entries before this ledger, since loading. `messages` is -1 and
     `max_publish_time_ms` 0 while they are not known (a ledger closed by a takeover; see `reading`).
+    `offload` is None while nobody wants the ledger offloaded, as far as is known (see `offloaded`); `reader`
+    reads it where it was written.
     """
 
     __slots__ = (
@@ -29,6 +93,7 @@ class LedgerSpan:
         "first_index",
         "max_publish_time_ms",
         "messages",
+        "offload",
         "opened_ms",
         "reader",
         "ref",
@@ -58,6 +123,7 @@ class LedgerSpan:
         self.closed = closed
         self.base = 0
         self.reader: LedgerReader | None = None
+        self.offload: SpanOffload | None = None
 
     @property
     def last_position(self) -> Position:

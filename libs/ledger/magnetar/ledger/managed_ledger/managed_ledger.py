@@ -1,8 +1,8 @@
 """A topic's managed ledger: its ledgers as one stream of entries, its cursors, and what both need to go on.
 
 The object is the facade that a topic talks to; the work is in its parts: `appender` (the write side),
-`cursor_ledger` (what is written of cursors), `reading`, `trimming`, `takeover`. All metadata work is done by
-one task (`maintenance`), one step at a time.
+`cursor_ledger` (what is written of cursors), `topic_objects`, `reading`, `trimming`, `takeover`. All metadata
+work is done by one task (`maintenance`), one step at a time.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
 from magnetar.ledger.managed_ledger.topic_head import EditT, RaisedEpoch
+from magnetar.ledger.managed_ledger.topic_objects import TopicObjects
 
 log = get_logger(__name__)
 
 
-class ManagedLedger:
+class ManagedLedger(TopicObjects):
     """One loaded topic's storage; made by `open_managed_ledger`, used on one event loop.
 
     `deduplication` is where that has its state. `max_read_position` bounds what may be read below what is
@@ -47,21 +48,14 @@ class ManagedLedger:
     __slots__ = (
         "_appender",
         "_cache",
-        "_closing",
-        "_ctx",
         "_cursor_ledger",
         "_cursors",
         "_doomed",
-        "_head",
         "_listener",
-        "_lost",
         "_maintenance",
-        "_spans",
         "_waiting_for_drain",
-        "creation_id",
         "deduplication",
         "max_read_position",
-        "name",
         "properties",
         "retention",
         "terminated",
@@ -72,20 +66,15 @@ class ManagedLedger:
         self, ctx: ManagedLedgerContext, name: str, listener: ManagedLedgerListener, topic: TakenOver
     ) -> None:
         head = topic.head.decode()
-        self._ctx = ctx
-        self.name = name
+        super().__init__(ctx, name, head.creation_id, topic.head)
         self._listener = listener
-        self._head = topic.head
         self._spans = topic.spans
-        self.creation_id = head.creation_id
         self.topic_epoch = head.topic_epoch
         self.properties = dict(head.properties)
         self.max_read_position: Position | None = None
         self.retention = trimming.NO_RETENTION
         self._cache: TopicCache | None = None
         self._doomed: list[LedgerSpan] | None = None
-        self._lost: StorageError | None = None
-        self._closing = False
         self._maintenance: asyncio.Task[None] | None = None
         self._waiting_for_drain: asyncio.Future[None] | None = None
         kick = self._kick  # one bound method for both: every idle topic pays for it
@@ -195,13 +184,7 @@ class ManagedLedger:
         EntryUnreadable only where entries have several copies, on one of which it may come back.
         """
         return await reading.read(
-            self._ctx.ledgers,
-            self._spans,
-            self.name,
-            start,
-            self.read_limit(),
-            entries_max,
-            bytes_max,
+            self._reads(), self._spans, start, self.read_limit(), entries_max, bytes_max
         )
 
     async def find_before_publish_time(self, publish_time_ms: int) -> Position:
@@ -210,7 +193,7 @@ class ManagedLedger:
         It is not behind entries whose time cannot be read now and may be later (one copy may be repaired).
         """
         return await reading.find_before_publish_time(
-            self._ctx.ledgers, self._spans, publish_time_ms, self.read_limit()
+            self._reads(), self._spans, publish_time_ms, self.read_limit()
         )
 
     def entries_between(self, after: Position, through: Position) -> int:
@@ -403,6 +386,7 @@ class ManagedLedger:
             self._cursor_ledger.roll if self._cursor_ledger.roll_wanted else None,
             self._write_head if self._head.edits_wait else None,
             self._trim if self._doomed else None,
+            self._leave if self._leaving else None,
         )
         return [step for step in steps if step is not None]
 
@@ -465,6 +449,7 @@ class ManagedLedger:
         self._appender.retire()
         self._cursor_ledger.fail(error)
         self._head.fail_edits(error)
+        self._fail_leaving(error)
         self._drop_cache()
         self._check_drained()
 

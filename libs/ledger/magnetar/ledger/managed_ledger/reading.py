@@ -2,18 +2,20 @@
 
 In lots, ledger by ledger. What is damaged on the only copy is skipped and reported, so that it stays a
 visible hole and does not stop a subscription. Where an entry has several copies it is never skipped: reading
-waits until one of them is repaired or comes back (storage contract, section 4).
+waits until one of them is repaired or comes back (storage contract, section 4). Nor is it where the ledger
+has objects, or may have: see `span_reads`.
 """
 
 from __future__ import annotations
 
-from magnetar.common.errors import EntryUnreadable, NoSuchEntry, NoSuchLedger
+from magnetar.common.errors import EntryUnreadable, LedgerError, NoSuchEntry, NoSuchLedger
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
-from magnetar.ledger.ledger_store import LedgerReader, LedgerStore, Run
+from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.context import ReadResult
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
+from magnetar.ledger.managed_ledger.span_reads import SpanReads
 from prometheus_client import Counter
 
 log = get_logger(__name__)
@@ -38,9 +40,8 @@ def cut(run: Run, limit: Position) -> Run | None:
 
 
 async def read(
-    ledgers: LedgerStore,
+    reads: SpanReads,
     spans: LedgerSpans,
-    topic: str,
     start: Position,
     limit: Position,
     entries_max: int,
@@ -58,21 +59,19 @@ async def read(
         span = spans.by_id[at.ledger_id]
         last = limit.entry_id if at.ledger_id == limit.ledger_id else span.entries - 1
         last = min(last, at.entry_id + entries_max - 1)
-        only_copy = False
         try:
-            reader = await _reader(ledgers, span)
-            only_copy = reader.copies == 1
-            found = await reader.read(at.entry_id, last, bytes_max)
+            found = await reads.read(span, at.entry_id, last, bytes_max)
         except (NoSuchLedger, EntryUnreadable, NoSuchEntry) as error:
             if spans.by_id.get(at.ledger_id) is not span:
                 continue  # trimmed while it was read: go on with what exists
+            only_copy = reads.is_only_copy(span)
             if isinstance(error, NoSuchLedger) or (not only_copy and not runs):
                 raise
             if not only_copy:
                 break  # the next read begins there, and says so
             # An entry that was confirmed and is not there is damage as well.
             UNREADABLE.inc()
-            log.error("entry unreadable, skipped", topic=topic, position=str(at), error=str(error))
+            log.error("entry unreadable, skipped", topic=reads.topic, position=str(at), error=str(error))
             unreadable.append(at)
             at = Position(at.ledger_id, at.entry_id + 1)
             entries_max -= 1
@@ -85,28 +84,35 @@ async def read(
 
 
 async def find_before_publish_time(
-    ledgers: LedgerStore, spans: LedgerSpans, publish_time_ms: int, limit: Position
+    reads: SpanReads, spans: LedgerSpans, publish_time_ms: int, limit: Position
 ) -> Position:
     """See `ManagedLedger.find_before_publish_time`."""
     for span in list(spans.spans):
         if 0 < span.max_publish_time_ms < publish_time_ms:
             continue
-        entry_id = await _first_not_before(await _reader(ledgers, span), span, publish_time_ms)
+        entry_id = await _first_not_before(reads, span, publish_time_ms)
         if entry_id < span.entries:
             before = Position(span.ref.id, entry_id - 1)
             return min(spans.floor(before) or before, limit)
     return limit
 
 
-async def _first_not_before(reader: LedgerReader, span: LedgerSpan, publish_time_ms: int) -> int:
+async def _first_not_before(reads: SpanReads, span: LedgerSpan, publish_time_ms: int) -> int:
     """The first entry of a ledger that is not known to be older; `span.entries` when all are.
 
     One that cannot be read is older when a later one is. Else its age is not known: it counts as older only
     where that was its only copy, for nobody will ever get it; others may be repaired, and young.
     """
+    if reads.from_objects(span):
+        # Objects say of many entries at once when they were published.
+        try:
+            return await reads.first_not_before(span, publish_time_ms)
+        except LedgerError:
+            if reads.only_in_objects(span):
+                raise
     entries = span.entries
     if not span.max_publish_time_ms and entries:
-        last = await _publish_time(reader, entries - 1)
+        last = await _publish_time(reads, span, entries - 1)
         span.max_publish_time_ms = last or 0
         if last is not None and last < publish_time_ms:
             return entries
@@ -114,29 +120,23 @@ async def _first_not_before(reader: LedgerReader, span: LedgerSpan, publish_time
     while low < high:
         middle = (low + high) // 2
         for entry_id in (*range(middle, low - 1, -1), *range(middle + 1, high)):
-            found = await _publish_time(reader, entry_id)
+            found = await _publish_time(reads, span, entry_id)
             if found is not None:
                 break
         else:
-            return high if reader.copies == 1 else low
+            return high if reads.is_only_copy(span) else low
         if found < publish_time_ms:
             low = entry_id + 1
         elif entry_id <= middle:
             high = entry_id
         else:
-            return entry_id if reader.copies == 1 else low
+            return entry_id if reads.is_only_copy(span) else low
     return low
 
 
-async def _publish_time(reader: LedgerReader, entry_id: int) -> int | None:
+async def _publish_time(reads: SpanReads, span: LedgerSpan, entry_id: int) -> int | None:
     """When the entry was published; None when it cannot be read."""
     try:
-        return (await reader.read(entry_id, entry_id, 1))[0].publish_time_ms
+        return (await reads.read(span, entry_id, entry_id, 1))[0].publish_time_ms
     except (EntryUnreadable, NoSuchEntry):
         return None
-
-
-async def _reader(ledgers: LedgerStore, span: LedgerSpan) -> LedgerReader:
-    if span.reader is None:
-        span.reader = await ledgers.open(span.ref)
-    return span.reader

@@ -8,7 +8,7 @@ section 4). A topic that was closed in order costs one metadata write.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from magnetar.common.errors import (
@@ -25,7 +25,8 @@ from magnetar.common.metadata.values import Counter, TopicHead, TopicLedger, dec
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
-from magnetar.ledger.ledger_store import ClosedLedger, LedgerReader, LedgerRef
+from magnetar.ledger.cold.cold_reader import ObjectsDamaged
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerReader, LedgerRef, Run
 from magnetar.ledger.managed_ledger.context import Guards, ManagedLedgerContext, no_guards
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.cursor_loader import CursorLoader
@@ -33,7 +34,9 @@ from magnetar.ledger.managed_ledger.deduplication import DeduplicationSnapshot
 from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
 from magnetar.ledger.managed_ledger.intents import finish_quietly
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
+from magnetar.ledger.managed_ledger.offloaded import note
 from magnetar.ledger.managed_ledger.open_ledger import closing_ops
+from magnetar.ledger.managed_ledger.span_reads import SpanReads
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref
 
 log = get_logger(__name__)
@@ -73,7 +76,7 @@ async def take_over(
     value = head.decode()
     spans = await _closed_ledgers(ctx, value.creation_id)
     refs = [read_ref(ref) for ref in value.open_ledgers]
-    if len(refs) == 2 and await _is_cut_off(ctx, value, spans, *refs):
+    if len(refs) == 2 and await _is_cut_off(ctx, name, value, spans, *refs):
         log.warning(
             "ledger given up: what came before it is lost, unconfirmed", topic=name, ledger=refs[1].id
         )
@@ -82,7 +85,8 @@ async def take_over(
         for ref in refs:
             await _recover(ctx, head, ref, spans, name)
     value = head.decode()
-    next_index, _ = await _next_index(ctx, value, spans)
+    reads = SpanReads(ctx, name, value.creation_id)
+    next_index, _ = await _next_index(reads, value, spans)
     cursors: dict[str, Cursor] = {}
     next_cursor_id = 1
     deduplication: DeduplicationSnapshot | None = None
@@ -144,19 +148,19 @@ async def _closed_ledgers(ctx: ManagedLedgerContext, creation_id: int) -> Ledger
     spans = LedgerSpans()
     for item in (await ctx.metadata.children(ctx.keys.topic_ledgers_prefix(creation_id))).items:
         value = decode(TopicLedger, item.value)
-        spans.add(
-            LedgerSpan(
-                read_ref(value.ref),
-                entries=value.entries,
-                byte_length=value.byte_length,
-                first_index=value.first_index,
-                messages=value.messages or -1,
-                opened_ms=value.opened_ms,
-                closed_ms=value.closed_ms,
-                max_publish_time_ms=value.max_publish_time_ms,
-                closed=True,
-            )
+        span = LedgerSpan(
+            read_ref(value.ref),
+            entries=value.entries,
+            byte_length=value.byte_length,
+            first_index=value.first_index,
+            messages=value.messages or -1,
+            opened_ms=value.opened_ms,
+            closed_ms=value.closed_ms,
+            max_publish_time_ms=value.max_publish_time_ms,
+            closed=True,
         )
+        note(span, value, item.version)
+        spans.add(span)
     return spans
 
 
@@ -197,7 +201,12 @@ async def _recover(
 
 
 async def _is_cut_off(
-    ctx: ManagedLedgerContext, head: TopicHead, spans: LedgerSpans, first: LedgerRef, second: LedgerRef
+    ctx: ManagedLedgerContext,
+    name: str,
+    head: TopicHead,
+    spans: LedgerSpans,
+    first: LedgerRef,
+    second: LedgerRef,
 ) -> bool:
     """True when the second of two open ledgers has runs, but the end of the first one before them is lost.
 
@@ -210,34 +219,40 @@ async def _is_cut_off(
     if second_closed.last_entry_id < 0:
         return False
     if first_closed.last_entry_id < 0:
-        expected, exact = await _next_index(ctx, head, spans)
+        expected, exact = await _next_index(SpanReads(ctx, name, head.creation_id), head, spans)
     else:
-        expected, exact = await _index_after(first_reader, first_closed.last_entry_id + 1)
+        expected, exact = await _index_after(_of(first_reader), first_closed.last_entry_id + 1)
     try:
         return exact and (await second_reader.read(0, 0, 1))[0].first_index > expected
     except EntryUnreadable:
         return False
 
 
-async def _next_index(ctx: ManagedLedgerContext, head: TopicHead, spans: LedgerSpans) -> tuple[int, bool]:
+async def _next_index(reads: SpanReads, head: TopicHead, spans: LedgerSpans) -> tuple[int, bool]:
     """(the topic-wide index of the next message, whether that is certain)."""
     if not spans.spans:
         return head.next_index, True
     last = spans.spans[-1]
     if last.messages >= 0:
         return last.first_index + last.messages, True
-    if last.reader is None:
-        last.reader = await ctx.ledgers.open(last.ref)
-    index, exact = await _index_after(last.reader, last.entries)
+    index, exact = await _index_after(lambda entry_id: reads.read(last, entry_id, entry_id, 1), last.entries)
     return max(head.next_index, index), exact
 
 
-async def _index_after(reader: LedgerReader, entries: int) -> tuple[int, bool]:
+ReadEntry = Callable[[int], Awaitable[list[Run]]]
+
+
+def _of(reader: LedgerReader) -> ReadEntry:
+    return lambda entry_id: reader.read(entry_id, entry_id, 1)
+
+
+async def _index_after(read: ReadEntry, entries: int) -> tuple[int, bool]:
     """The index after a ledger's last message; unreadable entries at its end count as one message each."""
     for skipped in range(entries):
-        entry_id = entries - 1 - skipped
         try:
-            run = (await reader.read(entry_id, entry_id, 1))[0]
+            run = (await read(entries - 1 - skipped))[0]
+        except ObjectsDamaged:
+            raise  # it may come back
         except EntryUnreadable:
             continue
         return run.first_index + run.messages + skipped, not skipped

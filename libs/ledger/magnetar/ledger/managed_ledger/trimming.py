@@ -12,11 +12,16 @@ from typing import Final
 
 from magnetar.common.errors import MetadataError, VersionMismatch
 from magnetar.common.metadata.store import Delete, Op
+from magnetar.common.metadata.values import TopicLedger, decode
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.cursor import Cursor
-from magnetar.ledger.managed_ledger.intents import delete_ledger_intent, finish_quietly
+from magnetar.ledger.managed_ledger.intents import (
+    delete_ledger_intent,
+    delete_objects_intents,
+    finish_quietly,
+)
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
 
@@ -103,7 +108,8 @@ async def take_off_list(
     next_index: int,
     last_position: Position,
 ) -> None:
-    """Commit that these ledgers are no part of the topic any more, with an intent for each to be deleted.
+    """Commit that these ledgers are no part of the topic any more, with an intent for each to be deleted, and
+    for its objects.
 
     `first_ledger_id` is the first one that is left, 0 when none is.
     Raises OwnershipLost, or a retriable error; doing it again is safe.
@@ -121,6 +127,7 @@ async def take_off_list(
             found = await ctx.metadata.get(key)
             if found is not None:
                 ops.append(Delete(key, found.version))
+                ops += delete_objects_intents(ctx, decode(TopicLedger, found.value))
             ops.append(delete_ledger_intent(ctx, span.ref))
         try:
             await head.commit(value, ops)

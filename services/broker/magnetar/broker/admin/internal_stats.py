@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any, Final
 
 from magnetar.broker.admin.subscription_stats import time_text
+from magnetar.broker.offload.figures import is_offloaded
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.naming.position import Position
@@ -54,7 +55,7 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
                 "ledgerId": span.ref.id,
                 "entries": span.entries if span.closed else 0,
                 "size": span.byte_length if span.closed else 0,
-                "offloaded": False,
+                "offloaded": is_offloaded(span),
                 "underReplicated": False,
             }
             for span in spans

@@ -37,6 +37,7 @@ ENUMS: Final[Mapping[str, str]] = {
     "BacklogQuotaPolicy": "producer_request_hold producer_exception consumer_backlog_eviction",
     "InactiveTopicDeleteMode": "delete_when_no_subscriptions delete_when_subscriptions_caught_up",
     "OffloadedReadPriority": "bookkeeper-first tiered-storage-first",
+    "OffloadedLedgerStatus": "OK RUNNING MISSING UNKNOWN",
     "AccessMode": "Shared Exclusive ExclusiveWithFencing WaitForExclusive",
     "ProcessStatus": "NOT_RUN RUNNING SUCCESS ERROR",
     "CompressionType": "NONE LZ4 ZLIB ZSTD SNAPPY",
@@ -254,6 +255,14 @@ OBJECTS: Final[Mapping[str, str]] = {
     ),
     "PartitionedTopicMetadata": "partitions:int deleted:boolean properties:Map<String>",
     "LongRunningProcessStatus": "status:ProcessStatus lastError:String",
+    "OffloadedLedgers": (
+        "objects:List<OffloadedLedger> total:int errors:int unknown:int truncated:boolean "
+        "failures:List<String>"
+    ),
+    "OffloadedLedger": (
+        "topic:String ledgerId:long uuid:String status:OffloadedLedgerStatus location:String name:String "
+        "objects:int size:long lastModified:long"
+    ),
     "OffloadProcessStatus": "status:ProcessStatus lastError:String firstUnoffloadedMessage:MessageId",
     "AnalyzeSubscriptionBacklogResult": (
         "entries:long messages:long filterRejectedEntries:long filterAcceptedEntries:long "

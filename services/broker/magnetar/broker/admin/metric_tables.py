@@ -120,6 +120,13 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
     Metric("pulsar_storage_size", "gauge", "Stored bytes, all copies.", lambda t: t.storage_bytes),
     Metric("pulsar_storage_logical_size", "gauge", "Stored bytes, one copy.", lambda t: t.storage_bytes),
     Metric(
+        "pulsar_storage_offloaded_size",
+        "gauge",
+        "Stored bytes of ledgers that were offloaded, on bookies or not.",
+        lambda t: t.offloaded_bytes,
+        seldom=True,
+    ),
+    Metric(
         "pulsar_storage_backlog_size",
         "gauge",
         "Bytes that the slowest durable subscription is behind, estimated.",

@@ -50,11 +50,6 @@ async def _group_of_namespace(call: Call) -> web.Response:
     raise Refused(405, _GROUPS)
 
 
-async def _no_offloaded(call: Call) -> web.Response:
-    await require_namespace(call.broker, call.namespace, "Namespace does not exist")
-    raise Refused(405, "nothing is offloaded yet, so there is nothing to look through")
-
-
 async def _no_version(call: Call) -> web.Response:
     await require_namespace(call.broker, call.namespace, "Namespace does not exist")
     raise Refused(405, "replication has no version of its configuration, in Apache Pulsar neither")
@@ -149,14 +144,6 @@ ROUTES: Final = [
     ),
     _namespace_route(
         "DELETE", "resourcegroup", _no_group_of_namespace, "Take it out of its resource group.", status=204
-    ),
-    _namespace_route(
-        "GET",
-        "scanOffloadedLedgers",
-        _no_offloaded,
-        "Not yet: look through offloaded ledgers.",
-        errors={405: "nothing is offloaded yet"},
-        answer="String",
     ),
     _namespace_route(
         "GET",

@@ -1,7 +1,4 @@
-"""When ledgers of a namespace go to a colder tier, one number at a time: members of its offload policies.
-
-Kept and shown; nothing is offloaded yet.
-"""
+"""When ledgers of a namespace go to a colder tier, one number at a time: members of its offload policies."""
 
 from __future__ import annotations
 
@@ -69,10 +66,15 @@ ROUTES: Final = [
                 "offloadThreshold",
                 "threshold_bytes",
                 -1,
-                "how many bytes of a topic stay before older ones go",
+                "how many bytes of a topic stay before its oldest ledgers go",
             ),
-            (_SECONDS, "threshold_s", -1, "after how many seconds messages go"),
-            (_LAG, "deletion_lag_ms", None, "how many milliseconds a ledger stays once it is offloaded"),
+            (_SECONDS, "threshold_s", -1, "how many seconds after its closing a ledger goes"),
+            (
+                _LAG,
+                "deletion_lag_ms",
+                None,
+                "how many milliseconds bookies keep a ledger once it is offloaded, -1 for ever",
+            ),
         )
         for route in (
             _route("GET", name, partial(_get, member, unset), f"Offloading: {what}.", answer="long"),
@@ -80,11 +82,13 @@ ROUTES: Final = [
                 "PUT",
                 name,
                 partial(_set, member, name),
-                f"Offloading: say {what}. Kept and shown: nothing is offloaded yet.",
+                f"Offloading: say {what}.",
                 body="long",
                 status=200 if name == _SECONDS else 204,
             ),
         )
     ),
-    _route("DELETE", _LAG, _clear_lag, "Offloading: the broker says how long a ledger stays.", status=204),
+    _route(
+        "DELETE", _LAG, _clear_lag, "Offloading: the broker says how long bookies keep a ledger.", status=204
+    ),
 ]

@@ -1,7 +1,9 @@
-"""When and where ledgers go to a colder tier: the policy is kept and shown, and nothing is offloaded yet.
+"""When and where ledgers go to a colder tier, in the JSON of Pulsar's OffloadPolicies.
 
-Members, their defaults and what is refused are those of Pulsar's OffloadPolicies; those that are not given
-and have no default are left out of an answer.
+Members, their defaults and what is refused are those of Pulsar; those that are not given and have no default
+are left out of an answer. Thresholds, the deletion lag, the read priority, driver, bucket and URI mean what
+they mean there; threads, prefetching and sizes of blocks and buffers are kept and shown, since jobs and
+readers have settings of their own. Credentials are refused: what is in metadata is no secret.
 """
 
 from __future__ import annotations
@@ -10,14 +12,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from magnetar.broker.admin.policy_json import BadPolicy, int32, json_object, one_of, whole_number
+from magnetar.broker.offload.config import DRIVERS, FILES_DRIVER, GCS_DRIVER, READ_PRIORITIES, S3_DRIVERS
+from magnetar.broker.offload.locations import normalized
+from magnetar.broker.policies.offloading import EXACT
 from magnetar.common.metadata.values import Policies
+from magnetar.common.offload.offload_refusals import BadLocation
 
-DRIVERS: Final = ("S3", "aws-s3", "google-cloud-storage", "filesystem", "azureblob", "aliyun-oss")
-READ_PRIORITIES: Final = ("bookkeeper-first", "tiered-storage-first")
 TEXT_CHARS_MAX: Final = 4_096
-_S3: Final = ("s3", "aws-s3")
-_GCS: Final = "google-cloud-storage"
-_FILES: Final = "filesystem"
+
+_SECRET: Final = (
+    "{name} is refused, since policies are no place for secrets: give credentials to brokers and jobs in "
+    "their environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, or a role of the machine)"
+)
 
 
 def text(name: str, value: Any) -> str:
@@ -33,6 +39,20 @@ def limit(name: str, value: Any) -> int:
     if number < -1:
         raise BadPolicy(f"{name} value is not valid: it must be -1 (off) or more", 412)
     return number
+
+
+def _secret(name: str, value: Any) -> None:
+    """Nothing but an empty text. Raises BadPolicy."""
+    if text(name, value):
+        raise BadPolicy(_SECRET.format(name=name), 412)
+
+
+def _uri(name: str, value: Any) -> str | None:
+    """Raises BadPolicy."""
+    try:
+        return normalized(text(name, value)) if value else None
+    except BadLocation as error:
+        raise BadPolicy(f"{name} cannot be used: {error}", 412) from error
 
 
 def _priority(name: str, value: Any) -> str:
@@ -55,8 +75,8 @@ _MEMBERS: Final = (
     ("s3ManagedLedgerOffloadServiceEndpoint", "s3_service_endpoint", text, None),
     ("s3ManagedLedgerOffloadMaxBlockSizeInBytes", "s3_block_bytes_max", int32, 64 * 1024 * 1024),
     ("s3ManagedLedgerOffloadReadBufferSizeInBytes", "s3_read_buffer_bytes", int32, 1024 * 1024),
-    ("s3ManagedLedgerOffloadCredentialId", "s3_credential_id", text, None),
-    ("s3ManagedLedgerOffloadCredentialSecret", "s3_credential_secret", text, None),
+    ("s3ManagedLedgerOffloadCredentialId", "s3_credential_id", _secret, None),
+    ("s3ManagedLedgerOffloadCredentialSecret", "s3_credential_secret", _secret, None),
     ("s3ManagedLedgerOffloadRole", "s3_role", text, None),
     ("s3ManagedLedgerOffloadRoleSessionName", "s3_role_session_name", text, "pulsar-s3-offload"),
     ("gcsManagedLedgerOffloadRegion", "gcs_region", text, None),
@@ -65,7 +85,7 @@ _MEMBERS: Final = (
     ("gcsManagedLedgerOffloadReadBufferSizeInBytes", "gcs_read_buffer_bytes", int32, 1024 * 1024),
     ("gcsManagedLedgerOffloadServiceAccountKeyFile", "gcs_service_account_key_file", text, None),
     ("fileSystemProfilePath", "file_system_profile_path", text, None),
-    ("fileSystemURI", "file_system_uri", text, None),
+    ("fileSystemURI", "file_system_uri", _uri, None),
     ("managedLedgerOffloadBucket", "bucket", text, None),
     ("managedLedgerOffloadRegion", "region", text, None),
     ("managedLedgerOffloadServiceEndpoint", "service_endpoint", text, None),
@@ -93,21 +113,24 @@ class OffloadPolicies:
         extra = json_object(_EXTRA, given.get(_EXTRA) or {})
         read.extra_configurations.update({text(_EXTRA, key): text(key, each) for key, each in extra.items()})
         _check(read)
+        _check_exact(read)
         getattr(policies, field).CopyFrom(read)
 
     def get(self, policies: Policies, field: str) -> Any:
         message: Policies.Offload = getattr(policies, field)
         shown: dict[str, Any] = {_EXTRA: dict(message.extra_configurations)}
-        for name, proto, _, default in _MEMBERS:
+        for name, proto, reader, default in _MEMBERS:
+            if reader is _secret:
+                continue  # releases that offloaded nothing kept them
             item = getattr(message, proto) if message.HasField(proto) else default  # type: ignore[arg-type]
             if item is not None:
                 shown[name] = item
         driver = message.driver.lower()
         return {
             **shown,
-            "s3Driver": driver in _S3,
-            "gcsDriver": driver == _GCS,
-            "fileSystemDriver": driver == _FILES,
+            "s3Driver": driver in S3_DRIVERS,
+            "gcsDriver": driver == GCS_DRIVER,
+            "fileSystemDriver": driver == FILES_DRIVER,
         }
 
 
@@ -116,9 +139,15 @@ def _check(offload: Policies.Offload) -> None:
     if driver not in (each.lower() for each in DRIVERS):
         raise BadPolicy(f"The driver is not supported, support value: {','.join(DRIVERS)}", 412)
     bucket = offload.bucket
-    if driver in _S3:
+    if driver in S3_DRIVERS:
         bucket = bucket or offload.s3_bucket
-    elif driver == _GCS:
+    elif driver == GCS_DRIVER:
         bucket = bucket or offload.gcs_bucket
-    if not bucket and driver != _FILES:
+    if not bucket and driver != FILES_DRIVER:
         raise BadPolicy("The bucket must be specified for namespace offload.", 412)
+
+
+def _check_exact(offload: Policies.Offload) -> None:
+    exact = offload.extra_configurations.get(EXACT, "false")
+    if exact not in ("true", "false"):
+        raise BadPolicy(f"{EXACT} must be true (entries are kept verbatim, too) or false", 412)

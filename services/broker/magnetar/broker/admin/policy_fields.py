@@ -138,7 +138,10 @@ def persistence_json(config: ManagedLedgerConfig) -> dict[str, Any]:
 
 
 _NO_COMPACTION: Final = " Kept and shown: nothing is compacted yet."
-_NO_OFFLOADING: Final = " Kept and shown: nothing is offloaded yet."
+_OFFLOADING: Final = (
+    " Threads, prefetching and sizes of blocks and buffers are kept and shown; credentials are refused: "
+    "brokers and jobs take them from their environment."
+)
 _NO_SCHEMA_CHECKS: Final = " Kept and shown: schemas are not compared yet."
 _NO_REPLICATION: Final = " Kept and shown: messages are not replicated between clusters yet."
 _NO_AUTHORIZATION: Final = " Kept and shown: nobody is refused yet."
@@ -391,7 +394,7 @@ FIELDS: Final = (
     ),
     PolicyField(
         proto="offload",
-        kept=_NO_OFFLOADING,
+        kept=_OFFLOADING,
         kind=OffloadPolicies(),
         namespace="offloadPolicies",
         topic="offloadPolicies",

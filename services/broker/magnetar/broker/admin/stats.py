@@ -15,8 +15,10 @@ from magnetar.broker.admin.partitioned import metadata_json
 from magnetar.broker.admin.slices import stream_json, with_members
 from magnetar.broker.admin.subscription_stats import Wanted
 from magnetar.broker.admin.topic_calls import load, loaded, partitions_of
+from magnetar.broker.admin.topic_offload import last_failure_ms, offload_ledgers
 from magnetar.broker.admin.topic_stats import topic_stats
 from magnetar.broker.admin.topics import owned_topic_routes
+from magnetar.broker.offload.figures import figures_of
 from magnetar.broker.topics import topic_backlog
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
@@ -29,7 +31,17 @@ async def _figures(call: Call, topic: Topic) -> dict[str, Any]:
     earliest_ms = {}
     if call.flag("getEarliestTimeInBacklog") and isinstance(topic, PersistentTopic):
         earliest_ms = await topic_backlog.earliest_by_subscription(topic)
-    return topic_stats(topic, replace(plain_wanted(call), earliest_ms=earliest_ms), owner_of(call))
+    wanted = replace(
+        plain_wanted(call), earliest_ms=earliest_ms, offload_failed_ms=await _offload_failed_ms(call, topic)
+    )
+    return topic_stats(topic, wanted, owner_of(call))
+
+
+async def _offload_failed_ms(call: Call, topic: Topic) -> int:
+    """Only where ledgers are under way can one have failed: other topics cost no look into metadata."""
+    if not isinstance(topic, PersistentTopic) or not figures_of(topic.ledger.spans.spans).under_way:
+        return 0
+    return last_failure_ms((await offload_ledgers(call).of_topic(topic.name)).ledgers)
 
 
 def plain_wanted(call: Call) -> Wanted:

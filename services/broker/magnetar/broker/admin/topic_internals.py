@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from typing import Any, Final
+from uuid import UUID
 
 from aiohttp import web
 from magnetar.broker.admin.call import Call, answer
@@ -63,7 +64,14 @@ def _ledger(span: LedgerSpan) -> dict[str, Any]:
     if span.closed:
         shown |= {"entries": span.entries, "size": span.byte_length}
     time_ms = span.closed_ms or span.opened_ms
-    return shown | ({"timestamp": time_ms} if time_ms else {}) | {"isOffloaded": False}
+    return shown | ({"timestamp": time_ms} if time_ms else {}) | _offloaded(span)
+
+
+def _offloaded(span: LedgerSpan) -> dict[str, Any]:
+    """The attempt that wrote its objects stands in the place of Pulsar's uuid."""
+    if span.offload is None or not span.offload.complete:
+        return {"isOffloaded": False}
+    return {"isOffloaded": True, "offloadedContextUuid": str(UUID(bytes=span.offload.attempt))}
 
 
 def _cursor(cursor: Cursor, records: Position | None) -> dict[str, Any]:

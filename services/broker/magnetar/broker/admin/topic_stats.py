@@ -1,6 +1,6 @@
 """Figures of one topic and of its producers in the shape of Pulsar's admin API.
 
-Those that this broker does not keep are 0: transactions, offloading, replication, compaction.
+Those that this broker does not keep are 0: transactions, replication, compaction.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from magnetar.broker.admin.subscription_stats import (
     time_text,
 )
 from magnetar.broker.drops import NonPersistentTopicStats
+from magnetar.broker.offload.figures import OffloadFigures, figures_of
 from magnetar.broker.topics import topic_backlog
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.producer import Producer
@@ -25,6 +26,7 @@ from magnetar.common.wire.pulsar_pb2 import ProducerAccessMode
 def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
     """One topic. `owner` is the id of this broker."""
     stats, policies = topic.stats, topic.policies
+    offload = figures_of(topic.ledger.spans.spans) if isinstance(topic, PersistentTopic) else OffloadFigures()
     subscriptions = {
         name: subscription_stats(topic, each, wanted) for name, each in topic.subscriptions.items()
     }
@@ -48,10 +50,10 @@ def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
         "oldestBacklogMessageAgeSeconds": topic.oldest_backlog_age_s,
         "publishRateLimitedTimes": topic.times_rate_limited,
         "earliestMsgPublishTimeInBacklogs": min(wanted.earliest_ms.values(), default=0),
-        "offloadedStorageSize": 0,
-        "lastOffloadLedgerId": 0,
-        "lastOffloadSuccessTimeStamp": 0,
-        "lastOffloadFailureTimeStamp": 0,
+        "offloadedStorageSize": offload.byte_length,
+        "lastOffloadLedgerId": offload.last_ledger_id,
+        "lastOffloadSuccessTimeStamp": offload.last_completed_ms,
+        "lastOffloadFailureTimeStamp": wanted.offload_failed_ms,
         "ongoingTxnCount": 0,
         "abortedTxnCount": 0,
         "committedTxnCount": 0,

@@ -1,4 +1,4 @@
-"""What is done to the storage of topics over HTTP: trimming, truncating, one day compaction and offload."""
+"""What is done to the storage of topics over HTTP: trimming, truncating, one day compaction."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from magnetar.broker.admin.backlogs import skip
 from magnetar.broker.admin.call import Call, answer, done
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.part_calls import on_topic, same
-from magnetar.broker.admin.subscription_calls import reset_data
 from magnetar.broker.admin.topic_calls import load, loaded, partitions_of, persistent, stored
-from magnetar.broker.admin.topics import message_id, owned_topic_routes
+from magnetar.broker.admin.topics import owned_topic_routes
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.common.naming.position import EARLIEST, Position
+from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
@@ -30,7 +29,6 @@ _NOT_RUN: Final = {"status": "NOT_RUN", "lastError": ""}
 _NO_COMPACTION: Final = (
     "compaction does not exist yet: limit what is kept with retention, or read the whole topic"
 )
-_NO_OFFLOAD: Final = "offload does not exist yet: everything that is kept is on this cluster's own storage"
 
 
 async def _trim(call: Call) -> web.Response:
@@ -112,17 +110,6 @@ async def _compact(call: Call) -> web.Response:
     raise Refused(405, _NO_COMPACTION)
 
 
-async def _offload_status(call: Call) -> web.Response:
-    await persistent(call, "Offload status")
-    return answer({**_NOT_RUN, "firstUnoffloadedMessage": message_id(EARLIEST)})
-
-
-async def _offload(call: Call) -> web.Response:
-    reset_data(await call.json())
-    await persistent(call, "Offload")
-    raise Refused(405, _NO_OFFLOAD)
-
-
 _ERRORS: Final = {405: "not on a partitioned or non-persistent topic"}
 
 ROUTES: Final = [
@@ -157,22 +144,5 @@ ROUTES: Final = [
         "Not yet: compact a topic.",
         status=204,
         errors={405: "compaction does not exist yet"},
-    ),
-    *owned_topic_routes(
-        "GET",
-        "offload",
-        _offload_status,
-        "How far offload is: it never ran.",
-        answer="OffloadProcessStatus",
-        errors=_ERRORS,
-    ),
-    *owned_topic_routes(
-        "PUT",
-        "offload",
-        _offload,
-        "Not yet: move what is older than a message to other storage.",
-        body="MessageId",
-        status=204,
-        errors={405: "offload does not exist yet"},
     ),
 ]

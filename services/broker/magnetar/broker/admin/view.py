@@ -11,6 +11,7 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.offload.hourly_sweep import HourlySweep
 from magnetar.broker.orphans.reconciler import Reconciler
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.policies.policy_store import PolicyStore
@@ -89,6 +90,11 @@ class TopicView(Protocol):
     def storage_entries(self) -> int: ...
 
     @property
+    def offloaded_bytes(self) -> int:
+        """Of the stored bytes, those of ledgers that were offloaded."""
+        ...
+
+    @property
     def backlog_bytes(self) -> int: ...
 
     @property
@@ -142,6 +148,9 @@ class BrokerView(Protocol):
 
     @property
     def orphans(self) -> Reconciler: ...
+
+    @property
+    def sweep(self) -> HourlySweep: ...
 
     @property
     def clusters(self) -> Clusters: ...

@@ -18,6 +18,7 @@ from magnetar.broker.load.leading import LeaderParts
 from magnetar.broker.load.load_report import Usage
 from magnetar.broker.load.process_usage import CpuMeter, machine_bytes, resident_bytes
 from magnetar.broker.load.reporter import LoadReporter, Reporter
+from magnetar.broker.offload.service import OffloadService
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.control.control_client import Caller, ControlClient
@@ -37,6 +38,7 @@ from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import BrokerRegistration, Leader
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.offload.methods import SERVICE as OFFLOAD_SERVICE
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.task_owner import TaskOwner
 
@@ -65,8 +67,9 @@ class ControlPlane:
         *,
         cluster_name: str,
         http_url: str,
+        offload: OffloadService | None = None,
     ) -> None:
-        """To be made when `cluster` has begun."""
+        """To be made when `cluster` has begun. `offload` is served at the same port."""
         presence = cluster.presence
         release = version("magnetar-broker")
         self.client: Final = ControlClient(Caller(presence.broker_id, release, presence.run))
@@ -90,7 +93,10 @@ class ControlPlane:
         self.moves: Final = BundleMoves(cluster, self.moving, self.client)
         self._cluster = cluster
         self._calls = BrokerCalls(cluster, self.assigning, self.leader, topics, self.moving)
-        self._server = ControlServer(self._calls, Identity(presence.broker_id, presence.run, release))
+        self._offload = offload
+        also = {} if offload is None else {OFFLOAD_SERVICE: offload.methods()}
+        identity = Identity(presence.broker_id, presence.run, release)
+        self._server = ControlServer(self._calls, identity, also=also)
         self._cpu = CpuMeter()
         self.reporter: Final = LoadReporter(
             config,
@@ -122,6 +128,8 @@ class ControlPlane:
     async def serve(self) -> None:
         """Take calls, stand for leader, report; lookups of unowned bundles ask the leader from now on."""
         await self._server.set_serving(serving=True)
+        if self._offload is not None:
+            self._offload.serving = True
         self._cluster.ownership.finder.assigner = self.assigning
         self._tasks.spawn(self.leader.run(), "leader")
         self._tasks.spawn(self.reporter.run(), "load reporter")
@@ -138,6 +146,8 @@ class ControlPlane:
 
     async def close(self) -> None:
         """Lead no more, call nobody and take no calls. Idempotent."""
+        if self._offload is not None:
+            self._offload.serving = False
         self._cluster.ownership.finder.assigner = self._cluster.ownership
         await self._tasks.close()
         await self.moving.close()

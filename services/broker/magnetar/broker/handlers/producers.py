@@ -18,6 +18,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
 from magnetar.common.wire.events import SendRejected, SendRun
+from magnetar.common.wire.producer_wishes import DEDUPLICATION, NOT_DEDUPLICATED, REQUIRED
 from magnetar.common.wire.pulsar_pb2 import (
     CommandCloseProducer,
     CommandProducer,
@@ -87,6 +88,11 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
     checked_name("subscription", command.initial_subscription_name)
     properties = checked_properties("producer", command.metadata)
     topic = await services.topics.get(name, create=True)
+    if properties.get(DEDUPLICATION) == REQUIRED and not topic.deduplicates:
+        raise NotAllowed(
+            f"topic {name} {NOT_DEDUPLICATED}, which the producer asks for: switch it on for the namespace "
+            "or the topic"
+        )
     version = b""
     if command.HasField("schema"):
         version = await services.schemas.put(name, command.schema)

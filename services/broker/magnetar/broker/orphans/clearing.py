@@ -10,6 +10,7 @@ from magnetar.broker.orphans import orphan as orphans
 from magnetar.broker.orphans.look import ledger_orphan, namespace_intent, topic_of_ledger
 from magnetar.broker.orphans.orphan import Orphan
 from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import VersionMismatch
 from magnetar.common.metadata.keys import delete_ledger_intent_id, delete_topic_intent_id
 from magnetar.common.metadata.store import ABSENT, Check, Delete, Op, Versioned
@@ -17,6 +18,7 @@ from magnetar.common.metadata.values import LedgerMetadata, TopicHead, TopicLedg
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.directory import delete_managed_ledger
+from magnetar.ledger.managed_ledger.intents import delete_objects_intents
 from magnetar.ledger.managed_ledger.topic_head import read_ref
 
 
@@ -79,12 +81,23 @@ class Clearing:
         creation_id, ledger_id = self._keys.topic_ledger_ids_of(item.key)
         if await self._is_of_a_topic(creation_id, ledger_id):
             return False
-        ref = read_ref(decode(TopicLedger, item.value).ref)
+        value = decode(TopicLedger, item.value)
+        if value.offload.left_bookies_ms and await self._has_a_head(creation_id):
+            return False
         intent = self._keys.intent(delete_topic_intent_id(creation_id))
+        objects = delete_objects_intents(self._ledgers, value)
         await self._ledgers.ledgers.delete(
-            ref, with_ops=[Delete(item.key, item.version), Check(intent, ABSENT)]
+            read_ref(value.ref), with_ops=[Delete(item.key, item.version), Check(intent, ABSENT), *objects]
         )
         return True
+
+    async def _has_a_head(self, creation_id: int) -> bool:
+        """Every topic is asked: a ledger that left bookies has no metadata that says of which it is."""
+        items = (await self._metadata.children(self._keys.topic_heads_prefix())).items
+        async for item in unhurried(items):
+            if decode(TopicHead, item.value).creation_id == creation_id:
+                return True
+        return False
 
     async def _is_of_a_topic(self, creation_id: int, ledger_id: int) -> bool:
         """Also when the ledger does not say of which."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.config import QuotaConfig, RateConfig
+from magnetar.broker.policies.offloading import NEVER, OffloadPolicy, resolve_offload
 from magnetar.common.metadata.values import Policies
 from magnetar.ledger.managed_ledger.context import Persistence
 
@@ -88,6 +89,8 @@ class EffectivePolicies:
     subscription_types: frozenset[str]
     persistence: Persistence | None = None
     """How its ledgers are made; None: as the configuration of managed ledgers says."""
+    offload: OffloadPolicy = NEVER
+    """When and where its closed ledgers go to a colder tier."""
 
     def dispatch_rate_of(self, subscription: str) -> Rate:
         """How fast one subscription may be served, besides what holds for the topic as a whole."""
@@ -227,6 +230,7 @@ def resolve(config: BrokerConfig, namespace: Policies, topic: Policies) -> Effec
         encryption_required=bool(number("encryption_required", defaults.limits.encryption_required)),
         subscription_types=_types(config, types),
         persistence=_persistence(level_with("persistence")),
+        offload=resolve_offload(config.offload, config.cluster_name, namespace, topic),
     )
 
 

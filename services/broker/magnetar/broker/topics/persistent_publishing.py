@@ -95,6 +95,10 @@ class PersistentPublishing(Topic):
                 self.remove_producer(producer)
                 raise
 
+    @property
+    def deduplicates(self) -> bool:
+        return self._deduplication is not None
+
     def last_sequence_id(self, producer_name: str) -> int:
         return -1 if self._deduplication is None else self._deduplication.last_sequence_id(producer_name)
 

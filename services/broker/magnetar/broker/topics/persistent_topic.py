@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.offload.figures import offloaded_bytes
 from magnetar.broker.ownership.lease import Lease, Tenure
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.offloading import rules_of
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.consumer import Consumer
@@ -100,6 +102,7 @@ class PersistentTopic(PersistentPublishing):
         self.ledger = ledger
         ledger.persist_as(self.policies.persistence)
         ledger.retain(retention_of(self.policies))
+        ledger.offload = rules_of(self.policies.offload)
         for cursor in ledger.cursors.values():
             self._add_subscription(cursor)
         await self._attach_publishing(ledger)
@@ -131,6 +134,7 @@ class PersistentTopic(PersistentPublishing):
         super().apply_policies(policies)
         self.ledger.persist_as(policies.persistence)
         self.ledger.retain(retention_of(policies))
+        self.ledger.offload = rules_of(policies.offload)
         self._limit_dispatch(self._subscriptions.values())
         for subscription in self._subscriptions.values():
             subscription.limit_unacked(
@@ -149,6 +153,10 @@ class PersistentTopic(PersistentPublishing):
     @property
     def storage_entries(self) -> int:
         return self.ledger.entries
+
+    @property
+    def offloaded_bytes(self) -> int:
+        return offloaded_bytes(self.ledger.spans.spans)
 
     @property
     def backlog_bytes(self) -> int:

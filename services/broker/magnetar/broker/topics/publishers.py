@@ -105,6 +105,11 @@ class Publishers(ABC):
                 if not producer.encrypts:
                     self.disconnect_producer(producer)
 
+    @property
+    def deduplicates(self) -> bool:
+        """Whether a sequence id that a producer name has published is not taken again."""
+        return False
+
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest persisted sequence id of a producer name; -1 when it is not kept or none is known."""
         return -1

@@ -115,6 +115,11 @@ class Topic(Publishers):
         """Entries in storage."""
 
     @property
+    def offloaded_bytes(self) -> int:
+        """Of the bytes in storage, those of ledgers that were offloaded."""
+        return 0
+
+    @property
     def backlog_bytes(self) -> int:
         """About how many bytes the slowest durable subscription is behind."""
         return 0

@@ -1,0 +1,1 @@
+"""What offload jobs and Spark ask of brokers (gRPC)."""

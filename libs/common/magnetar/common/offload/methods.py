@@ -1,0 +1,78 @@
+"""The calls of the offload service, and how long each may take.
+
+Each may be made again when its answer was not heard: a step that was taken already, by the same attempt, is
+answered as if it were taken now. A deadline is for the whole call with its repetitions, long enough for a
+broker to be started again meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from google.protobuf.message import Message
+from magnetar.common.offload.offload_pb2 import (
+    AttemptsRequest,
+    AttemptsResponse,
+    BeginRequest,
+    BeginResponse,
+    CompleteRequest,
+    CompleteResponse,
+    DeletedRequest,
+    DeletedResponse,
+    DeletionsRequest,
+    DeletionsResponse,
+    DescribeRequest,
+    DescribeResponse,
+    FailRequest,
+    FailResponse,
+    ReadRequest,
+    ReadResponse,
+    TopicsRequest,
+    TopicsResponse,
+    WantedRequest,
+    WantedResponse,
+    WantRequest,
+    WantResponse,
+)
+
+SERVICE: Final = "magnetar.offload.v1.Offload"
+
+MESSAGE_BYTES_MAX: Final = 8 << 20
+"""Longest message either side takes: more than the largest entry with its record."""
+
+ERROR_KEY: Final = "magnetar-error"
+"""Trailing metadata: the name of the error that a broker answers."""
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Method(Generic[Request, Response]):
+    """One call."""
+
+    name: str
+    request: type[Request]
+    response: type[Response]
+    deadline_s: float
+    """For all of it, in seconds. A read that takes longer is gone on with by another one."""
+
+    @property
+    def path(self) -> str:
+        """As gRPC names it on the wire."""
+        return f"/{SERVICE}/{self.name}"
+
+
+WANTED: Final = Method("Wanted", WantedRequest, WantedResponse, 120.0)
+"""Long: every topic is looked at, unless some are named."""
+WANT: Final = Method("Want", WantRequest, WantResponse, 120.0)
+BEGIN: Final = Method("Begin", BeginRequest, BeginResponse, 60.0)
+COMPLETE: Final = Method("Complete", CompleteRequest, CompleteResponse, 60.0)
+FAIL: Final = Method("Fail", FailRequest, FailResponse, 60.0)
+DESCRIBE: Final = Method("Describe", DescribeRequest, DescribeResponse, 60.0)
+TOPICS: Final = Method("Topics", TopicsRequest, TopicsResponse, 60.0)
+READ: Final = Method("Read", ReadRequest, ReadResponse, 60.0)
+ATTEMPTS: Final = Method("Attempts", AttemptsRequest, AttemptsResponse, 120.0)
+DELETIONS: Final = Method("Deletions", DeletionsRequest, DeletionsResponse, 60.0)
+DELETED: Final = Method("Deleted", DeletedRequest, DeletedResponse, 60.0)

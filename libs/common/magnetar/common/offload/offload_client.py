@@ -1,0 +1,300 @@
+"""A plain client of the offload service, for jobs: no event loop, and threads may share it.
+
+    with OffloadChannel("127.0.0.1:6750") as channel:
+        for ledger in channel.wanted().ledgers: ...
+
+Every call is made again while the broker is away, until its deadline: it may be started again meanwhile.
+Errors are those of magnetar.common.offload.offload_refusals and magnetar.common.errors, by name as the broker
+raised them. A channel is of the process that made it: a process that forks makes its own afterwards.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from magnetar.common.errors import MagnetarError, ServiceNotReady
+from magnetar.common.offload.calling import (
+    PAUSE_S,
+    Attempts,
+    Deletions,
+    Described,
+    error_of,
+    options,
+    pause_before_next,
+    target_of,
+)
+from magnetar.common.offload.methods import (
+    ATTEMPTS,
+    BEGIN,
+    COMPLETE,
+    DELETED,
+    DELETIONS,
+    DESCRIBE,
+    FAIL,
+    READ,
+    TOPICS,
+    WANT,
+    WANTED,
+    Method,
+)
+from magnetar.common.offload.offload_errors import OffloadUnreachable
+from magnetar.common.offload.offload_pb2 import (
+    AttemptsRequest,
+    BeginRequest,
+    CompleteRequest,
+    DeletedRequest,
+    DeletionsRequest,
+    DescribeRequest,
+    DescribeResponse,
+    FailRequest,
+    Ledger,
+    ReadRequest,
+    TopicsRequest,
+    WantedRequest,
+    WantedResponse,
+    WantRequest,
+)
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+OWNERS_MAX: Final = 5
+"""How often a topic may have gone to another broker while it is described."""
+
+OWNER_S: Final = 5.0
+"""How long an owner is waited for before it is asked anew who that is."""
+
+
+class OffloadChannel:
+    """One broker's offload service at HOST:PORT. Connects at the first call; `close` it, or use `with`."""
+
+    def __init__(self, address: str, *, deadline_s: float | None = None) -> None:
+        """`deadline_s` in the place of each call's own. Raises ValueError when that is no address."""
+        self.address = target_of(address)
+        self._deadline_s = deadline_s
+        self._channel: grpc.Channel | None = None
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+
+    def __enter__(self) -> OffloadChannel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every call; idempotent."""
+        self._closed.set()
+        with self._lock:
+            channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    # Steps
+
+    def wanted(self, topics: Iterable[str] = (), *, most: int = 0) -> WantedResponse:
+        """Ledgers that wait for a job, the oldest wish first, and whether there are more."""
+        return self._call(WANTED, WantedRequest(topics=topics, most=most))
+
+    def want(
+        self,
+        topic: str,
+        *,
+        before: tuple[int, int] = (0, 0),
+        location: str = "",
+        exact: bool | None = None,
+        again: bool = False,
+    ) -> list[Ledger]:
+        """Have closed ledgers of a topic offloaded, those wholly before (ledger id, entry id) or all; returns
+        those that wait or run then. `location` and `exact` in the place of what policies say.
+        With `again` those too that are offloaded and have not left bookies: their objects are written anew.
+
+        Raises BadLocation, TopicNotFound.
+        """
+        request = WantRequest(
+            topic=topic,
+            before_ledger_id=before[0],
+            before_entry_id=before[1],
+            location=location,
+            again=again,
+        )
+        if exact is not None:
+            request.exact = exact
+        return list(self._call(WANT, request).ledgers)
+
+    def begin(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes) -> Ledger:
+        """Take a ledger for an attempt, named by 16 random bytes; called again it is a sign of life.
+
+        Call it again every few minutes while the attempt is at work. Raises NotWanted, OffloadRunning,
+        OffloadedAlready, AttemptOver, NoLedgerToOffload.
+        """
+        request = BeginRequest(topic=topic, creation_id=creation_id, ledger_id=ledger_id, attempt=attempt)
+        return self._call(BEGIN, request).ledger
+
+    def complete(self, request: CompleteRequest) -> Ledger:
+        """Say that the attempt's objects are whole. Raises CountsDiffer, AttemptOver, NoLedgerToOffload."""
+        return self._call(COMPLETE, request).ledger
+
+    def fail(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes, reason: str) -> None:
+        """Give the attempt up. Raises AttemptOver, OffloadedAlready, NoLedgerToOffload."""
+        self._call(
+            FAIL,
+            FailRequest(
+                topic=topic,
+                creation_id=creation_id,
+                ledger_id=ledger_id,
+                attempt=attempt,
+                reason=reason[:4_000],
+            ),
+        )
+
+    # What there is
+
+    def topics(self, names: Iterable[str] = (), pattern: str = "") -> list[str]:
+        """Full names of these topics, or of those that the regular expression matches as a whole; partitions
+        in the place of partitioned topics. Raises TopicNotFound, NotAllowed.
+        """
+        return list(self._call(TOPICS, TopicsRequest(names=names, pattern=pattern)).topics)
+
+    def describe(self, topic: str, *, after_ledger_id: int = 0) -> Described:
+        """Where a topic's entries are, its open ledger as far as its owner confirms it; only ledgers behind
+        one, for who knows the others already.
+
+        Raises TopicNotFound, ServiceNotReady when its owner cannot be found.
+        """
+        deadline = time.monotonic() + self._limit_s(DESCRIBE)
+        why: MagnetarError = ServiceNotReady(f"topic {topic} keeps going from broker to broker; try again")
+        moves = attempt = 0
+        while moves < OWNERS_MAX:
+            try:
+                found = self._describe(topic, after_ledger_id)
+                if not found.owner:
+                    return _described(topic, found, self.address)
+                with OffloadChannel(found.owner, deadline_s=min(OWNER_S, self._limit_s(DESCRIBE))) as owner:
+                    theirs = owner._describe(topic, after_ledger_id)
+                if not theirs.owner:
+                    return _described(topic, theirs, owner.address)
+                moves, pause_s = moves + 1, PAUSE_S
+            except MagnetarError as error:
+                # The owner died, or is giving the topic away: somebody else is to own it before long.
+                why, again_s = error, pause_before_next(error, attempt, deadline - time.monotonic())
+                if again_s is None:
+                    raise
+                attempt, pause_s = attempt + 1, again_s
+            if time.monotonic() >= deadline or self._closed.wait(pause_s):
+                break
+        raise why
+
+    def read(
+        self, topic: str, ledger_id: int, ledger_key: int, first_entry_id: int, last_entry_id: int
+    ) -> Iterator[bytes]:
+        """Entries of a ledger, both ends included, as records (see magnetar.ledger.offload_reads, which reads
+        on behind an interruption; this one raises). Ask the topic's owner for an open ledger.
+
+        It ends with OffloadTimedOut when its time is over, also while nobody takes what comes: so a broker
+        that hangs keeps nobody waiting, and a reader that pauses keeps no place at the broker. Close the
+        iterator when it is not read to its end.
+        """
+        request = ReadRequest(
+            topic=topic,
+            ledger_id=ledger_id,
+            ledger_key=ledger_key,
+            first_entry_id=first_entry_id,
+            last_entry_id=last_entry_id,
+        )
+        call = self._open().unary_stream(READ.path, READ.request.SerializeToString, READ.response.FromString)(
+            request, timeout=self._limit_s(READ)
+        )
+        what = f"Read of {self.address}"
+        try:
+            for part in call:
+                yield part.records
+        except grpc.RpcError as error:
+            raise error_of(error, what) from None
+        finally:
+            call.cancel()
+
+    # Sweeping
+
+    def attempts(self, location: str = "") -> Attempts:
+        """Which directories below a location, or below any, have to stay."""
+        paths: list[str] = []
+        complete, after = True, ""
+        while True:
+            found = self._call(ATTEMPTS, AttemptsRequest(location=location, after_topic=after))
+            paths += found.paths
+            complete = complete and found.complete
+            after = found.next_after_topic
+            if not after:
+                return Attempts(paths, complete)
+
+    def deletions(self, location: str = "", after_intent_id: str = "") -> Deletions:
+        """Objects that are to be deleted, at one location or anywhere; when there are more, ask for those
+        behind the last one."""
+        found = self._call(DELETIONS, DeletionsRequest(location=location, after_intent_id=after_intent_id))
+        return Deletions(list(found.deletions), found.more, found.instance_id)
+
+    def deleted(self, intent_id: str) -> None:
+        """The objects of a deletion are gone."""
+        self._call(DELETED, DeletedRequest(intent_id=intent_id))
+
+    # --- inside ---
+
+    def _describe(self, topic: str, after: int) -> DescribeResponse:
+        whole = self._call(DESCRIBE, DescribeRequest(topic=topic, after_ledger_id=after))
+        page = whole
+        while page.more:
+            after = page.ledgers[-1].ledger_id
+            page = self._call(DESCRIBE, DescribeRequest(topic=topic, after_ledger_id=after))
+            if page.creation_id != whole.creation_id or page.owner != whole.owner:
+                raise ServiceNotReady(
+                    f"topic {topic} was made anew, or moved, while it was described; try again"
+                )
+            whole.ledgers.extend(page.ledgers)
+        return whole
+
+    def _open(self) -> grpc.Channel:
+        with self._lock:
+            if self._closed.is_set():
+                raise OffloadUnreachable(f"the channel to {self.address} was closed")
+            if self._channel is None:
+                self._channel = grpc.insecure_channel(self.address, options=options())
+            return self._channel
+
+    def _limit_s(self, method: Method[Any, Any]) -> float:
+        return method.deadline_s if self._deadline_s is None else self._deadline_s
+
+    def _call(self, method: Method[Request, Response], request: Request) -> Response:
+        what = f"{method.name} of {self.address}"
+        deadline = time.monotonic() + self._limit_s(method)
+        attempt = 0
+        while True:
+            call = self._open().unary_unary(
+                method.path, method.request.SerializeToString, method.response.FromString
+            )
+            try:
+                answer = call(request, timeout=max(0.001, deadline - time.monotonic()))
+            except grpc.RpcError as error:
+                found: MagnetarError = error_of(error, what)
+            except ValueError as error:  # gRPC's word for a channel that was closed
+                found = OffloadUnreachable(f"{what}: {error}")
+            else:
+                assert isinstance(answer, method.response)
+                return answer
+            pause_s = pause_before_next(found, attempt, deadline - time.monotonic())
+            if pause_s is None or self._closed.wait(pause_s):
+                raise found
+            attempt += 1
+
+
+def _described(topic: str, found: DescribeResponse, address: str) -> Described:
+    ledgers = list(found.ledgers)
+    return Described(topic, found.creation_id, ledgers, address, found.schema_type, found.schema)

@@ -1,0 +1,13 @@
+"""What a producer may ask of a topic in its metadata; brokers that do not know these keys pass over them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DEDUPLICATION: Final = "magnetar.deduplication"
+"""With the value REQUIRED: refuse the producer where the topic would take a sequence id twice."""
+
+REQUIRED: Final = "required"
+
+NOT_DEDUPLICATED: Final = "does not deduplicate messages"
+"""In what the broker answers then."""

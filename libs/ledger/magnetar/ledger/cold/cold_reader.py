@@ -1,0 +1,141 @@
+"""Reading an offloaded ledger from its objects, as if it still lay where it was written.
+
+What stores the objects, and what is cached of them, is behind `ColdStore`: brokers have one over Parquet
+files (`magnetar.broker.cold`), simulations one in memory. Nothing here needs pyarrow.
+
+An entry that cannot be had from objects is never skipped: where the bookies' copy is gone it is the only one
+there is, and an object store that is away, or from which somebody took a file, can come back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from magnetar.common.errors import EntryUnknown, EntryUnreadable, NoSuchEntry
+from magnetar.ledger.ledger_store import LedgerRef, Run
+
+_COPIES: Final = 2
+"""An object store keeps several copies of what it keeps; what counts is that it is more than one."""
+
+
+class ObjectsUnavailable(EntryUnknown):
+    """The objects of an offloaded ledger cannot be read now; nothing says that they are lost."""
+
+    retriable = True
+
+
+class ObjectsDamaged(EntryUnreadable):
+    """Objects of an offloaded ledger are missing, or are not those that were verified."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColdLedger:
+    """A closed ledger of a topic, and where its objects are that a job has verified."""
+
+    topic: str
+    """Full name."""
+    creation_id: int
+    ref: LedgerRef
+    last_entry_id: int
+    location: str
+    """URI below which the objects lie."""
+    path: str
+    """Of this attempt's directory below it."""
+    attempt: bytes
+    manifest_sha256: bytes
+
+    @property
+    def where(self) -> str:
+        """The directory of its objects, for messages."""
+        return f"{self.location}/{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was found in the objects of a ledger, every byte of which was checked against its checksum."""
+
+    ledger: ColdLedger
+    first_index: int
+    """Topic-wide index of its first message."""
+    messages: int
+    max_publish_time_ms: int
+
+
+class ColdStore(Protocol):
+    """The objects of offloaded ledgers. Safe to use from many tasks at once."""
+
+    async def read(self, ledger: ColdLedger, first: int, last: int, max_bytes: int) -> list[Run]:
+        """See `LedgerReader.read`; the range lies within the ledger.
+
+        Raises ObjectsUnavailable, and ObjectsDamaged when the objects are not those that were verified.
+        """
+        ...
+
+    async def first_not_before(self, ledger: ColdLedger, publish_time_ms: int) -> int:
+        """The first entry whose broker publish time (ms) is at or after this; the one after the last when
+        there is none. Raises as `read`.
+        """
+        ...
+
+    async def verify(self, ledger: ColdLedger) -> Verified:
+        """Read every object of a ledger and compare it with its checksum and with what the ledger is.
+
+        Raises as `read`.
+        """
+        ...
+
+
+class ColdLedgerReader:
+    """Implements `ledger_store.LedgerReader` for a ledger that is read from its objects."""
+
+    __slots__ = ("_store", "ledger")
+
+    def __init__(self, store: ColdStore, ledger: ColdLedger) -> None:
+        self._store = store
+        self.ledger = ledger
+
+    @property
+    def ref(self) -> LedgerRef:
+        return self.ledger.ref
+
+    @property
+    def last_confirmed(self) -> int:
+        return self.ledger.last_entry_id
+
+    @property
+    def copies(self) -> int:
+        """More than one, so that an entry which cannot be read is waited for and never skipped."""
+        return _COPIES
+
+    async def read(self, first: int, last: int, max_bytes: int) -> list[Run]:
+        """See `LedgerReader.read`. Raises ObjectsUnavailable, ObjectsDamaged, NoSuchEntry."""
+        end = self.ledger.last_entry_id
+        if not 0 <= first <= end or last < first:
+            raise NoSuchEntry(
+                f"ledger {self.ref.id} has no entries {first} to {last}, it was offloaded up to {end}"
+            )
+        last = min(last, end)
+        runs = await self._store.read(self.ledger, first, last, max_bytes)
+        self._check(runs, first, last)
+        return runs
+
+    async def first_not_before(self, publish_time_ms: int) -> int:
+        """See `ColdStore.first_not_before`."""
+        return await self._store.first_not_before(self.ledger, publish_time_ms)
+
+    def _check(self, runs: list[Run], first: int, last: int) -> None:
+        """An answer with a gap would lose what lies in it: whoever reads goes on behind the last entry."""
+        expected = first
+        for run in runs:
+            if run.ledger_id != self.ref.id or run.first_entry_id != expected or not run.entries:
+                raise ObjectsDamaged(
+                    f"{self.ledger.where} has no entry {self.ref.id}:{expected} where it should be, but "
+                    f"{run.ledger_id}:{run.first_entry_id}"
+                )
+            expected = run.last_entry_id + 1
+        if expected == first or expected > last + 1:
+            raise ObjectsDamaged(
+                f"{self.ledger.where} gave {first} to {expected - 1} of ledger {self.ref.id}, not entries "
+                f"from {first} to {last}"
+            )

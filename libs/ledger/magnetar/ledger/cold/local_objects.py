@@ -1,0 +1,80 @@
+"""Objects that are files of this machine: whole or not there, also after a power loss."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+_TRIES: Final = 5
+"""Whoever deletes objects takes directories away that are empty, perhaps one that was just made for this."""
+
+
+def copy_durably(local: str, path: str) -> None:
+    """A file's bytes as the object `path`. Raises OSError."""
+    with open(local, "rb") as source:
+
+        def pieces() -> Iterator[bytes]:
+            source.seek(0)
+            return iter(lambda: source.read(1 << 20), b"")
+
+        _write_in_a_few_tries(path, pieces)
+
+
+def write_durably(path: str, data: bytes) -> None:
+    """`data` as the object `path`. Raises OSError."""
+    _write_in_a_few_tries(path, lambda: iter((data,)))
+
+
+def _write_in_a_few_tries(path: str, pieces: Callable[[], Iterator[bytes]]) -> None:
+    left = _TRIES
+    while True:
+        left -= 1
+        try:
+            _write(path, pieces())
+        except FileNotFoundError:
+            if not left:
+                raise
+        else:
+            break
+
+
+def _write(path: str, pieces: Iterable[bytes]) -> None:
+    """Under another name first: what has its name is whole."""
+    directory, name = os.path.split(path)
+    changed = _make_directories(directory)
+    unfinished = os.path.join(directory, f".{name}.{os.getpid()}-{threading.get_ident()}.unfinished")
+    try:
+        with open(unfinished, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+    for each in changed:
+        _sync_directory(each)
+
+
+def _make_directories(directory: str) -> Sequence[str]:
+    """Make it and those above it; itself and every one in which another was made."""
+    changed = [directory]
+    above = directory
+    while not os.path.isdir(above):
+        above = os.path.dirname(above)
+        changed.append(above)
+    os.makedirs(directory, exist_ok=True)
+    return changed
+
+
+def _sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

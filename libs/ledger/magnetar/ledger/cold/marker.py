@@ -1,0 +1,113 @@
+"""Whose a location is: a small object at its root that names the instance of one cluster's metadata.
+
+Which objects nobody needs is for the metadata to say whose ledgers they are. Another cluster's metadata knows
+none of them, and a sweep that asked it would delete them all. So a job marks a location before it writes
+there and looks again before its objects count, and who sweeps looks at the mark before anything is deleted.
+
+The mark is written once. Jobs of two clusters that find none at the same moment both write; the second mark
+stays, and the job whose mark it is not sees so before its objects count.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, Protocol
+
+from magnetar.ledger.cold.objects import NoSuchObject, ObjectStoreError
+
+MARKER_NAME: Final = "_magnetar.json"
+"""Hidden from those who read every Parquet file below the location."""
+
+INSTANCE_BYTES: Final = 16
+
+NO_MARKER: Final = (
+    f"nobody knows whose objects these are, since there is no {MARKER_NAME}: the next job that offloads "
+    "something to this location writes it; or run `magnetar offload sweep --force` when they are certainly "
+    "this cluster's"
+)
+
+_FORMAT_VERSION: Final = 1
+_BYTES_MAX: Final = 4_096
+
+
+class LocationNotOurs(ObjectStoreError):
+    """A location holds the objects of another cluster, or nobody knows whose; says what to do."""
+
+
+class MarkedStore(Protocol):
+    """The objects at a location (`magnetar.ledger.cold.objects.ObjectStore`); calls block."""
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        """Raises NoSuchObject, ObjectStoreError."""
+        ...
+
+    def put_bytes(self, path: str, data: bytes) -> None:
+        """Raises ObjectStoreError."""
+        ...
+
+
+class ReadableStore(Protocol):
+    """The part of it that looks."""
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        """Raises NoSuchObject, ObjectStoreError."""
+        ...
+
+
+def encode_marker(instance_id: bytes) -> bytes:
+    """What the object holds."""
+    text = json.dumps({"format_version": _FORMAT_VERSION, "instance": instance_id.hex()}, sort_keys=True)
+    return f"{text}\n".encode()
+
+
+def owner_of(store: ReadableStore) -> bytes | None:
+    """The instance id of the cluster whose location it is; None when no job has marked it.
+
+    Raises LocationNotOurs when the marker says nothing that is understood, ObjectStoreError.
+    """
+    try:
+        data = store.read(MARKER_NAME, 0, _BYTES_MAX)
+    except NoSuchObject:
+        return None
+    try:
+        said = json.loads(data)
+        version, instance_id = int(said["format_version"]), bytes.fromhex(said["instance"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise LocationNotOurs(f"{MARKER_NAME} there cannot be read: restore it, or delete it") from error
+    if version != _FORMAT_VERSION or len(instance_id) != INSTANCE_BYTES:
+        raise LocationNotOurs(f"{MARKER_NAME} there is of a newer release: use that one")
+    return instance_id
+
+
+def claim(store: MarkedStore, instance_id: bytes) -> None:
+    """Mark a location as this cluster's, unless it is so already.
+
+    Raises LocationNotOurs when it is another one's, ObjectStoreError.
+    """
+    owner = owner_of(store)
+    if owner is None:
+        store.put_bytes(MARKER_NAME, encode_marker(instance_id))
+        owner = owner_of(store)
+    if owner != instance_id:
+        raise LocationNotOurs(_of_another(owner, instance_id))
+
+
+def check(store: ReadableStore, instance_id: bytes, *, may_lack: bool = False) -> None:
+    """Look whether this cluster's metadata may say what goes at a location; without a marker nobody knows.
+
+    Raises LocationNotOurs when it may not, ObjectStoreError.
+    """
+    owner = owner_of(store)
+    if owner is None:
+        if not may_lack:
+            raise LocationNotOurs(NO_MARKER)
+    elif owner != instance_id:
+        raise LocationNotOurs(_of_another(owner, instance_id))
+
+
+def _of_another(owner: bytes | None, instance_id: bytes) -> str:
+    return (
+        f"the location is another cluster's: its {MARKER_NAME} names the instance "
+        f"{owner.hex() if owner else 'none'}, and this cluster's is {instance_id.hex() or 'not told'}; ask "
+        "that one's brokers, and give each cluster a location of its own"
+    )

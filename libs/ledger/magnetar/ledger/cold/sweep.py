@@ -1,0 +1,203 @@
+"""Which objects at a location nobody needs any more: a pure decision, for brokers and for the command line.
+
+An attempt to offload a ledger has a directory of its own. Once no ledger names the attempt (it failed, a
+later one took its place, the ledger is gone) nothing reads what lies there, and nothing will: an attempt that
+lost its ledger cannot be completed any more. What is not the directory of an attempt is nobody's business
+here, whatever it is.
+
+An attempt is known by its random name alone, wherever its ledger says that it lies: one place may go by two
+URIs. Which attempts are named has to be asked after the objects were listed, or once more then
+(`Sweep.without`): so nothing goes that an attempt wrote which began in between. The grace, counted from the
+newest object of a directory, keeps what a job still writes whose attempt was taken from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from magnetar.ledger.cold.layout import MANIFEST_NAME, parse_attempt_path
+
+GRACE_MS: Final = 24 * 60 * 60 * 1000
+"""How old the newest object of an attempt has to be, unless somebody says otherwise."""
+
+NOT_ALL_READ: Final = "not every topic could be asked which objects it needs; sweep again later"
+
+UNFINISHED_SUFFIX: Final = ".unfinished"
+"""Ends the name, which begins with a dot, of a local file that is still written."""
+
+LOST_SHARE_MAX: Final = 0.2
+"""Of the whole attempts at a location; more that nobody names look like metadata that was lost or restored,
+or like another cluster's objects."""
+
+LOST_ALWAYS_MAX: Final = 8
+"""So many may always be unnamed, unless nothing at the location is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptObjects:
+    """What lies in the directory of an attempt."""
+
+    path: str
+    """Below the location."""
+    objects: tuple[str, ...]
+    """Paths below the location, the manifest first: without it the others count for nothing, should whoever
+    deletes them be stopped half-way.
+    """
+    byte_length: int
+    newest_ms: int
+    """When the newest of them was written, by the clock of the object store."""
+
+    @property
+    def name(self) -> str:
+        """The last step of its path, which is its attempt's."""
+        return _attempt(self.path)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has a manifest, which is written last."""
+        return self.objects[0].rpartition("/")[2] == MANIFEST_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What is to be done at one location."""
+
+    doomed: tuple[AttemptObjects, ...] = ()
+    """Named by no ledger, and old enough to go; in the order of paths."""
+    waiting: tuple[AttemptObjects, ...] = ()
+    """Named by no ledger, and younger than the grace."""
+    unfinished: tuple[str, ...] = ()
+    """What writes that were cut off have left beside objects that stay; to be deleted as well."""
+    named: int = 0
+    """Attempts that are named and have objects."""
+    named_whole: int = 0
+    """Those of them that have a manifest."""
+    refused: str | None = None
+    """Why nothing may be deleted at all; None when all that is doomed may be."""
+    doubt: str | None = None
+    """Why nobody should delete it without asking an operator; None when there is no doubt."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of any attempt lies there."""
+        return not (self.doomed or self.waiting or self.named)
+
+    def without(self, named: Collection[str]) -> Sweep:
+        """The same but for what is named, as asked after the objects were listed."""
+        keep = _attempts(named)
+        return replace(
+            self,
+            doomed=tuple(each for each in self.doomed if _attempt(each.path) not in keep),
+            waiting=tuple(each for each in self.waiting if _attempt(each.path) not in keep),
+        )
+
+
+@dataclass(slots=True)
+class _Lost:
+    """The directory of an attempt that nobody names."""
+
+    objects: list[str] = field(default_factory=list)
+    byte_length: int = 0
+    newest_ms: int = 0
+
+    def found(self, path: str) -> AttemptObjects:
+        manifest_first = sorted(
+            self.objects, key=lambda each: (each.rpartition("/")[2] != MANIFEST_NAME, each)
+        )
+        return AttemptObjects(path, tuple(manifest_first), self.byte_length, self.newest_ms)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Directories of attempts that are named, one after another; nothing of them is kept in memory."""
+
+    count: int = 0
+    whole: int = 0
+    unfinished: list[str] = field(default_factory=list)
+    """Of those that are whole; in others somebody may still write."""
+    _path: str = ""
+    _is_whole: bool = False
+    _left: list[str] = field(default_factory=list)
+
+    def add(self, directory: str, name: str, *, old: bool) -> None:
+        if directory != self._path:
+            self.end()
+            self._path = directory
+            self.count += 1
+        self._is_whole |= name == MANIFEST_NAME
+        if old and name.startswith(".") and name.endswith(UNFINISHED_SUFFIX):
+            self._left.append(f"{directory}/{name}")
+
+    def end(self) -> None:
+        """No object follows of the directory that was last."""
+        if self._is_whole:
+            self.whole += 1
+            self.unfinished += self._left
+        self._path, self._is_whole, self._left = "", False, []
+
+
+def to_sweep(
+    listing: Iterable[tuple[str, int, int]],
+    named: Collection[str],
+    *,
+    complete: bool,
+    now_ms: int,
+    grace_ms: int = GRACE_MS,
+) -> Sweep:
+    """What of a location's objects, given as (path below it, bytes, written ms), may go.
+
+    `named` are the paths of the attempts that ledgers name, here or anywhere, or their last steps alone;
+    `complete` says whether these are all. Objects of one directory follow one another. Keeps in memory what
+    it returns, and nothing of what is named.
+    """
+    keep = _attempts(named)
+    lost: dict[str, _Lost] = {}
+    kept = _Kept()
+    for path, byte_length, modified_ms in listing:
+        path = path.strip("/")
+        directory, _, name = path.rpartition("/")
+        if _attempt(directory) in keep:
+            kept.add(directory, name, old=now_ms - modified_ms >= grace_ms)
+            continue
+        found = lost.get(directory)
+        if found is None:
+            if parse_attempt_path(directory) is None:
+                continue
+            found = lost[directory] = _Lost()
+        found.objects.append(path)
+        found.byte_length += byte_length
+        found.newest_ms = max(found.newest_ms, modified_ms)
+    kept.end()
+    doomed: list[AttemptObjects] = []
+    waiting: list[AttemptObjects] = []
+    for directory in sorted(lost):
+        objects = lost[directory].found(directory)
+        (doomed if now_ms - objects.newest_ms >= grace_ms else waiting).append(objects)
+    if not complete:
+        # Some of these may be named after all.
+        return Sweep((), (*waiting, *doomed), (), kept.count, kept.whole, refused=NOT_ALL_READ)
+    whole = sum(each.whole for each in doomed)
+    doubt = _doubt(whole, whole + kept.whole, kept.count)
+    return Sweep(
+        tuple(doomed), tuple(waiting), tuple(sorted(kept.unfinished)), kept.count, kept.whole, doubt=doubt
+    )
+
+
+def _attempts(paths: Collection[str]) -> frozenset[str]:
+    return frozenset(map(_attempt, paths))
+
+
+def _attempt(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _doubt(lost: int, whole: int, named: int) -> str | None:
+    """Leftovers of failures are few, and those of deleted topics have recorded deletions."""
+    if lost <= LOST_SHARE_MAX * whole or (lost <= LOST_ALWAYS_MAX and named):
+        return None
+    return (
+        f"{lost} of {whole} complete ledgers here are named by no topic: metadata may have been lost or "
+        "restored, or another cluster uses this location; sweep by hand when they are certainly not needed"
+    )

@@ -1,0 +1,141 @@
+"""From where a ledger of a topic is read: from storage, where it was written, or from its objects.
+
+Once it has left bookies, from its objects alone. Before that from whichever the topic's policies name first,
+and from the other when that one fails. What an owner knows of a ledger may be old, though: before an entry
+that storage has not, or only damaged, is taken for lost, metadata is asked whether the ledger has objects by
+now, or is not in storage at all any more. While metadata cannot say so, nothing is taken for lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from magnetar.common.errors import DataCorruption, LedgerError, MetadataError
+from magnetar.common.obs.log_limit import LogLimit
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.ledger.cold.cold_reader import ColdLedgerReader, ObjectsUnavailable
+from magnetar.ledger.ledger_store import LedgerReader, Run
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, SpanOffload
+from magnetar.ledger.managed_ledger.offloaded import cold_reader, refresh
+from prometheus_client import Counter
+
+log = get_logger(__name__)
+
+OTHER_TIER = Counter(
+    "magnetar_cold_other_tier_reads",
+    "Reads of an offloaded ledger that failed where it is read first, and succeeded where else it is.",
+    ["failed"],
+    registry=REGISTRY,
+)
+
+_lines = LogLimit()
+
+
+@dataclass(slots=True)
+class SpanReads:
+    """Reads of one topic's ledgers, made for one answer."""
+
+    ctx: ManagedLedgerContext
+    topic: str
+    creation_id: int
+    objects_first: bool = False
+    _asked: set[int] = field(default_factory=set)
+
+    async def read(self, span: LedgerSpan, first: int, last: int, max_bytes: int) -> list[Run]:
+        """See `LedgerReader.read`. Raises also NoSuchLedger, MetadataError.
+
+        An error of storage is raised only where metadata says that the ledger has no whole objects.
+        """
+        known = span.offload
+        try:
+            return await self._read(span, first, last, max_bytes)
+        except (LedgerError, MetadataError):
+            if not await self._something_new(span, known):
+                raise
+        return await self._read(span, first, last, max_bytes)
+
+    async def first_not_before(self, span: LedgerSpan, publish_time_ms: int) -> int:
+        """See `ColdStore.first_not_before`."""
+        known = span.offload
+        try:
+            return await self._objects(span).first_not_before(publish_time_ms)
+        except LedgerError:
+            if not await self._something_new(span, known):
+                raise
+        return await self._objects(span).first_not_before(publish_time_ms)
+
+    def from_objects(self, span: LedgerSpan) -> bool:
+        """Whether objects are where the ledger is read first."""
+        offload = span.offload
+        return offload is not None and (offload.left_bookies or (self.objects_first and offload.complete))
+
+    def only_in_objects(self, span: LedgerSpan) -> bool:
+        """Whether nothing else has the ledger."""
+        return span.offload is not None and span.offload.left_bookies
+
+    def is_only_copy(self, span: LedgerSpan) -> bool:
+        """Whether storage has each entry once, and nothing else has it: what is damaged there is lost."""
+        offload = span.offload
+        if span.reader is None or span.reader.copies > 1:
+            return False
+        return offload is None or not (offload.complete or offload.left_bookies)
+
+    async def _read(self, span: LedgerSpan, first: int, last: int, max_bytes: int) -> list[Run]:
+        offload = span.offload
+        if offload is None or not (offload.complete or offload.left_bookies):
+            return await (await self._storage(span)).read(first, last, max_bytes)
+        if offload.left_bookies:
+            return await self._objects(span).read(first, last, max_bytes)
+        try:
+            return await (await self._reader(span, self.objects_first)).read(first, last, max_bytes)
+        except (LedgerError, MetadataError) as error:
+            failed = error
+        reader = await self._reader(span, not self.objects_first)
+        found = await reader.read(first, last, max_bytes)
+        self._note_other(span, failed)
+        return found
+
+    async def _reader(self, span: LedgerSpan, objects: bool) -> LedgerReader:
+        return self._objects(span) if objects else await self._storage(span)
+
+    async def _storage(self, span: LedgerSpan) -> LedgerReader:
+        if span.reader is None:
+            span.reader = await self.ctx.ledgers.open(span.ref)
+        return span.reader
+
+    def _objects(self, span: LedgerSpan) -> ColdLedgerReader:
+        if self.ctx.cold is None:
+            raise ObjectsUnavailable(
+                f"ledger {span.ref.id} of {self.topic} is in objects, and nothing in this process reads them"
+            )
+        reader = cold_reader(self.ctx, span, self.topic, self.creation_id)
+        if reader is None:
+            raise DataCorruption(
+                f"ledger {span.ref.id} of {self.topic} left bookies, and metadata names no objects of it"
+            )
+        return reader
+
+    async def _something_new(self, span: LedgerSpan, known: SpanOffload | None) -> bool:
+        """Whether more is known of a ledger by now than when a read began, as when it left meanwhile; if not,
+        metadata is asked, once in the life of this. Raises MetadataError, StorageError.
+        """
+        if span.offload is not known:
+            return True
+        if not span.closed or span.ref.id in self._asked:
+            return False
+        self._asked.add(span.ref.id)
+        return await refresh(self.ctx, self.creation_id, span)
+
+    def _note_other(self, span: LedgerSpan, error: Exception) -> None:
+        failed = "objects" if self.objects_first else "storage"
+        OTHER_TIER.labels(failed).inc()
+        if times := _lines.note(self.ctx.clock.monotonic()):
+            log.warning(
+                f"read of an offloaded ledger failed in {failed}, read elsewhere",
+                topic=self.topic,
+                ledger=span.ref.id,
+                error=str(error),
+                times=times,
+            )

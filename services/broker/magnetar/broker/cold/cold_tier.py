@@ -1,0 +1,87 @@
+"""What a broker has for offloaded ledgers, made together and closed together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from magnetar.broker.cold.cold_ledgers import ColdLedgers
+from magnetar.broker.cold.keeper import ColdKeeper
+from magnetar.broker.cold.store_threads import StoreThreads
+from magnetar.broker.offload.config import OffloadConfig
+from magnetar.broker.spawn import Spawn
+from magnetar.broker.topics.topic import Topic
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.blocking import BlockingPool
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+
+log = get_logger(__name__)
+
+POOLS_MAX: Final = 8
+"""Locations whose reads do not wait for those of others."""
+
+LOCATIONS_MAX: Final = 1_000
+"""Whose threads are kept in mind."""
+
+CLOSE_WAIT_S: Final = 5.0
+"""For reads of an object store that are under way when the broker stops."""
+
+
+class _Pools:
+    """Threads by location, there once something is read there: most brokers never read an object."""
+
+    def __init__(self, threads_max: int) -> None:
+        self._threads_max = threads_max
+        self._pools: list[StoreThreads] = []
+        self._by_location: dict[str, StoreThreads] = {}
+
+    def of(self, location: str) -> BlockingPool:
+        """Those of a location; many locations share some."""
+        pool = self._by_location.get(location)
+        if pool is None:
+            if len(self._pools) < POOLS_MAX:
+                self._pools.append(StoreThreads(self._threads_max, "cold"))
+            if len(self._by_location) >= LOCATIONS_MAX:
+                self._by_location.clear()
+            pool = self._pools[len(self._by_location) % len(self._pools)]
+            self._by_location[location] = pool
+        return pool
+
+    async def close_soon(self) -> None:
+        """End the threads. A store that does not answer is not waited for long, nor by the process's end."""
+        for pool in self._pools:
+            pool.stop()
+        try:
+            async with asyncio.timeout(CLOSE_WAIT_S):
+                for pool in self._pools:
+                    await pool.ended()
+        except TimeoutError:
+            log.warning("an object store still keeps a thread waiting")
+
+
+class ColdTier:
+    """Gives `ledgers` the objects to read, unless it has some; threads start with the first read."""
+
+    def __init__(
+        self,
+        topics: Callable[[], Mapping[str, Topic]],
+        ledgers: ManagedLedgerContext,
+        config: OffloadConfig,
+    ) -> None:
+        self._pools = _Pools(config.cold_threads)
+        self.ledgers = ColdLedgers(
+            self._pools.of, ledgers.clock, cache_bytes=config.cold_cache_megabytes << 20
+        )
+        if ledgers.cold is None:
+            ledgers.cold = self.ledgers
+        self.keeper = ColdKeeper(topics, ledgers, ledgers.cold, lambda: config.refresh_interval_s)
+
+    def start(self, spawn: Spawn) -> None:
+        """Follow what jobs do, and let bookies go, in tasks of their owner."""
+        self.keeper.start(spawn)
+
+    async def close(self) -> None:
+        """End what is read; idempotent."""
+        await self.ledgers.close()
+        await self._pools.close_soon()

@@ -1,0 +1,104 @@
+"""Carrying out recorded deletions of objects: of ledgers that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from magnetar.broker.offload.deleting import delete_directories, objects_below
+from magnetar.broker.offload.deletions import objects_deleted, recorded_deletions
+from magnetar.broker.offload.store_calls import OpenStore, in_thread
+from magnetar.common.errors import MagnetarError
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.offload.offload_pb2 import Deletion
+from magnetar.ledger.cold.layout import AttemptPath, parse_attempt_path
+
+log = get_logger(__name__)
+
+AT_ONCE: Final = 100
+"""Deletions whose objects go before these deletions are forgotten."""
+
+Counted = Callable[[AttemptPath | None, bool], None]
+"""Hears of each attempt whose objects were deleted (True) or should have been."""
+
+
+@dataclass(slots=True)
+class CarriedOut:
+    """How it ended at one location, or at all of them."""
+
+    done: int = 0
+    left: int = 0
+    failures: int = 0
+
+    def add(self, other: CarriedOut) -> None:
+        """Count those as well."""
+        self.done += other.done
+        self.left += other.left
+        self.failures += other.failures
+
+
+async def carry_out(
+    metadata: MetadataStore, keys: Keys, open_store: OpenStore, counted: Counted
+) -> tuple[CarriedOut, set[str]]:
+    """Every recorded deletion, one location after the other; what fails at one keeps none of the others.
+
+    Also returns the locations at which there are some. Raises MetadataError.
+    """
+    by_location: dict[str, list[Deletion]] = {}
+    async for deletion in recorded_deletions(metadata, keys):
+        by_location.setdefault(deletion.location, []).append(deletion)
+    total = CarriedOut()
+    for location, deletions in sorted(by_location.items()):
+        total.add(await _at(location, deletions, metadata, keys, open_store, counted))
+    return total, set(by_location)
+
+
+async def _at(
+    location: str,
+    deletions: Sequence[Deletion],
+    metadata: MetadataStore,
+    keys: Keys,
+    open_store: OpenStore,
+    counted: Counted,
+) -> CarriedOut:
+    found = CarriedOut(left=len(deletions))
+    error = ""
+    try:
+        store = open_store(location)
+        waiting = iter(deletions)
+        while some := list(islice(waiting, AT_ONCE)):
+            good = []
+            for each in some:
+                attempt = parse_attempt_path(each.path)
+                if attempt is None:
+                    found.failures += 1
+                    error = f"{each.path[:200]!r} is not the path of an attempt: nothing there is deleted"
+                    counted(None, False)
+                else:
+                    good.append((each, attempt))
+            objects = [partial(objects_below, store, each.path) for each, _ in good]
+            deleted = await in_thread(partial(delete_directories, store, objects))
+            for number in deleted.done:
+                await objects_deleted(metadata, keys, good[number][0].intent_id)
+                counted(good[number][1], True)
+            for number in deleted.failed:
+                counted(good[number][1], False)
+            found.done += len(deleted.done)
+            found.left -= len(deleted.done)
+            found.failures += len(deleted.failed)
+            error = error or deleted.error
+            if deleted.given_up:
+                break
+    except MagnetarError as failure:
+        found.failures += 1
+        error = error or str(failure)
+    if error:
+        log.warning("objects not deleted yet", location=location, ledgers=found.left, error=error)
+    if found.done:
+        log.info("objects deleted of ledgers that are gone", location=location, ledgers=found.done)
+    return found

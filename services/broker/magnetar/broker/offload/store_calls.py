@@ -1,0 +1,52 @@
+"""Calls of object stores, which block, from the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from magnetar.ledger.cold.objects import StoredObject
+
+T = TypeVar("T")
+
+
+class Store(Protocol):
+    """The objects below one location, as `magnetar.ledger.cold.objects.ObjectStore` has them; calls block."""
+
+    @property
+    def location(self) -> str: ...
+
+    def list(self, prefix: str = "") -> Iterable[StoredObject]:
+        """Raises ObjectStoreError."""
+        ...
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        """Raises NoSuchObject, ObjectStoreError."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Raises ObjectStoreError."""
+        ...
+
+
+OpenStore = Callable[[str], Store]
+"""The store of a location. Raises ConfigError with what to do."""
+
+
+async def in_thread(call: Callable[[threading.Event], T]) -> T:
+    """Run a blocking call, which looks at the event and ends soon when nobody waits for it any more."""
+    stop = threading.Event()
+    try:
+        return await asyncio.to_thread(call, stop)
+    finally:
+        stop.set()
+
+
+def until(stop: threading.Event, listing: Iterable[StoredObject]) -> Iterator[StoredObject]:
+    """The same, up to the moment at which nobody waits for it any more."""
+    for each in listing:
+        if stop.is_set():
+            return
+        yield each

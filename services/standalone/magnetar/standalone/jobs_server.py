@@ -1,0 +1,41 @@
+"""The gRPC server of a standalone: the offload service alone. Imported when somebody connects."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from magnetar.broker.broker import Broker
+from magnetar.broker.offload.owners import EverythingHere
+from magnetar.broker.offload.serving import offload_service
+from magnetar.common.offload.methods import MESSAGE_BYTES_MAX, SERVICE
+from magnetar.common.rpc.options import server_options
+from magnetar.common.rpc.server import GrpcServer
+
+STREAMS_MAX: Final = 64
+"""Calls of one connection that are heard at the same time; others wait at the client, at no cost here."""
+
+CLOSE_GRACE_S: Final = 1.0
+"""For calls that are under way when the process stops."""
+
+
+class JobsServer:
+    """Listens from `start` to `close`, for a broker that serves."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._service = service = offload_service(broker, EverythingHere())
+        options = [*server_options(MESSAGE_BYTES_MAX), ("grpc.max_concurrent_streams", STREAMS_MAX)]
+        self._server = GrpcServer(SERVICE, service.methods(), service.refuse, options)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port. Raises OSError when that cannot be."""
+        bound = await self._server.start(host, port, "magnetarControlPort")
+        self._service.serving = True
+        for name in ("", SERVICE):
+            await self._server.set_health(name, serving=True)
+        return bound
+
+    async def close(self) -> None:
+        """Take no more calls and end those under way. Idempotent."""
+        self._service.serving = False
+        await self._server.shut_down_health()
+        await self._server.stop(CLOSE_GRACE_S)

@@ -1,0 +1,40 @@
+"""Magnetar for Spark: topics as tables and streams, cold ledgers as Parquet, jobs on both.
+
+import magnetar.spark
+magnetar.spark.register(spark)
+spark.read.format("magnetar").option("topic", "my-topic").load()
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+# PySpark forks to start Java. Where gRPC was used before, its threads begin anew in the child, which closes
+# their descriptors: one start in fifty of a busy machine was aborted. Nothing here uses gRPC after a fork.
+# gRPC looks at this once, when it is first imported, which is after this package.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read_topic", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format "magnetar" known to a session; once is enough, again does no harm."""
+    from magnetar.spark.source import MagnetarDataSource
+
+    spark.dataSource.register(MagnetarDataSource)
+
+
+def read_topic(spark: SparkSession, options: Mapping[str, Any]) -> DataFrame:
+    """Topics as a frame whose offloaded part is read by Spark's own Parquet reader, with all its pushdown.
+
+    `options` are those of the format "magnetar". See magnetar.spark.native_reading.
+    """
+    from magnetar.spark.native_reading import read_topic as read
+
+    return read(spark, options)

@@ -1,0 +1,286 @@
+"""What the commands do. Exit codes: 0 done, 1 something failed, 2 the command line is wrong, 3 no broker
+answers, 130 stopped."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+from magnetar.common.errors import ConfigError, MagnetarError
+from magnetar.common.offload.offload_client import OffloadChannel
+from magnetar.common.offload.offload_errors import OffloadUnreachable
+from magnetar.spark.offload.options import parse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DONE: Final = 0
+FAILED: Final = 1
+WRONG: Final = 2
+NO_BROKER: Final = 3
+STOPPED: Final = 130
+
+STEP_DEADLINE_S: Final = 20.0
+"""Of one step's call; it is made again until patience ends."""
+
+STORE_PATIENCE_S: Final = 20.0
+"""What the driver writes and reads itself is tried that long, beside what the store's library tries."""
+
+ASK_DEADLINE_S: Final = 6.0
+"""Of the first calls: whoever waits at a terminal for a broker that is not there wants to know it."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a command; returns its exit code. Errors become one line."""
+    given = parse(arguments)
+    try:
+        act = {"run": _run, "status": _status, "sweep": _sweep}[given.command]
+        return act(given)
+    except OffloadUnreachable as error:
+        hint = "start a broker, or say with --service where its magnetarControlPort is"
+        print(f"Error: {error}; {hint}", file=sys.stderr)
+        return NO_BROKER
+    except (ConfigError, ValueError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return WRONG
+    except MagnetarError as error:
+        print(f"Error: {type(error).__name__}: {error}", file=sys.stderr)
+        return FAILED
+
+
+def run_in(session: SparkSession, arguments: Sequence[str]) -> int:
+    """`run` in a session that stays the caller's: for notebooks and tests. Raises what `main` tells."""
+    return _run(parse(["run", *arguments]), session)
+
+
+def _run(given: argparse.Namespace, session: SparkSession | None = None) -> int:
+    before = message_id(given.before)
+    conf = settings(given.conf)
+    stop = Event()
+    with (
+        _stopped_by_signals(stop),
+        OffloadChannel(given.service) as channel,
+        OffloadChannel(given.service, deadline_s=STEP_DEADLINE_S) as steps,
+        OffloadChannel(given.service, deadline_s=ASK_DEADLINE_S) as asking,
+    ):
+        asking.deletions("none")  # is somebody there? A small question, before anything that takes long
+        topics = _topics(channel, given)
+        if given.want:
+            location = as_uri(given.location)
+            for topic in topics:
+                channel.want(
+                    topic, before=before, location=location, exact=given.exact or None, again=given.again
+                )
+        if session is not None:
+            return _run_job(given, channel, steps, topics, session, stop)
+        from magnetar.spark.offload.session import open_session  # it imports Spark, which takes seconds
+
+        print("starting Spark", file=sys.stderr, flush=True)
+        session = open_session("magnetar offload", given.master, conf)
+        try:
+            with _stopped_by_signals(stop):  # Spark has put its own handler of Ctrl-C
+                return _run_job(given, channel, steps, topics, session, stop)
+        finally:
+            session.stop()
+
+
+@contextmanager
+def _stopped_by_signals(stop: Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM set `stop`: what is under way is given up in an orderly way."""
+    before = {
+        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run_job(
+    given: argparse.Namespace,
+    channel: OffloadChannel,
+    steps: OffloadChannel,
+    topics: list[str],
+    session: SparkSession,
+    stop: Event,
+) -> int:
+    # Spark and Arrow take seconds to import: `status` and `sweep` do without.
+    from magnetar.ledger.cold.objects import open_store
+    from magnetar.spark.offload.heartbeats import Heartbeats
+    from magnetar.spark.offload.job import Job, run_rounds
+    from magnetar.spark.offload.ledger_offload import Offloader
+    from magnetar.spark.offload.outcomes import Result
+    from magnetar.spark.offload.patience import Patience
+    from magnetar.spark.offload.progress import closing_line, make_watcher
+    from magnetar.spark.offload.spark_tasks import SparkTasks
+    from magnetar.spark.offload.tasks import ServiceAddress
+
+    tasks = SparkTasks(session.sparkContext, given.ledgers_at_once)
+    heartbeats = Heartbeats(steps, given.heartbeat)
+    watcher = make_watcher(as_json=given.json)
+    offloader = Offloader(
+        service=steps,
+        address=ServiceAddress(
+            address=given.service,
+            trust_certs=given.bookie_trust_certs,
+            certificate=given.bookie_certificate,
+            key=given.bookie_key,
+            server_name=given.bookie_server_name,
+        ),
+        tasks=tasks,
+        open_store=open_store,
+        heartbeats=heartbeats,
+        watcher=watcher,
+        patience=Patience(for_s=given.patience, stop=stop),
+        store_patience=Patience(for_s=STORE_PATIENCE_S, stop=stop),
+        new_attempt=lambda: secrets.token_bytes(16),
+        wall_ms=lambda: time.time_ns() // 1_000_000,
+        release=release(),
+        part_bytes=int(given.part_mb * 2**20),
+    )
+    job = Job(
+        channel,
+        offloader,
+        topics=topics,
+        ledgers_at_once=given.ledgers_at_once,
+        ledgers_max=given.ledgers_max,
+        stop=stop,
+    )
+
+    def report(error: MagnetarError) -> None:
+        print(f"this round ended early: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+    heartbeats.start()
+    try:
+        run_rounds(job, every_s=given.every, stop=stop, report=report)
+    finally:
+        heartbeats.close()
+        watcher.close()
+        tasks.close()
+    print(closing_line(job.totals, stopped=stop.is_set()), file=sys.stderr)
+    if stop.is_set() and given.every is None:
+        return STOPPED
+    bad = job.totals.outcomes[Result.FAILED] + job.totals.outcomes[Result.UNSETTLED]
+    return FAILED if bad and given.every is None else DONE
+
+
+def _status(given: argparse.Namespace) -> int:
+    from magnetar.spark.offload.status import described, show
+
+    with (
+        OffloadChannel(given.service, deadline_s=ASK_DEADLINE_S) as asking,
+        OffloadChannel(given.service) as channel,
+    ):
+        asking.deletions("none")
+        show(described(channel, _topics(channel, given)), as_json=given.json)
+    return DONE
+
+
+def _sweep(given: argparse.Namespace) -> int:
+    from magnetar.ledger.cold.objects import open_store
+    from magnetar.spark.offload.progress import megabytes
+    from magnetar.spark.offload.sweep import SweepRefused, sweep_location
+
+    code = DONE
+    with OffloadChannel(given.service) as channel:
+        for location in map(as_uri, given.location):
+            try:
+                swept = sweep_location(
+                    channel,
+                    open_store(location),
+                    location,
+                    now_ms=time.time_ns() // 1_000_000,
+                    grace_ms=int(given.grace_hours * 3_600_000),
+                    dry_run=given.dry_run,
+                    force=given.force,
+                    report=lambda line: print(line, file=sys.stderr, flush=True),
+                )
+            except SweepRefused as error:
+                print(f"Error: {error}", file=sys.stderr)
+                code = FAILED
+                continue
+            if given.json:
+                print(
+                    json.dumps(
+                        {
+                            "location": location,
+                            "deletions": swept.deletions,
+                            "directories": swept.directories,
+                            "objects": swept.objects,
+                            "bytes": swept.byte_length,
+                            "waiting": swept.waiting,
+                            "failed": swept.failed,
+                        }
+                    )
+                )
+            else:
+                would = "would be " if given.dry_run else ""
+                print(
+                    f"{location}: {swept.deletions} deleted ledgers and {swept.directories} attempts that "
+                    f"nobody names ({swept.objects} objects, {megabytes(swept.byte_length)}) {would}swept; "
+                    f"{swept.waiting} younger attempts wait"
+                )
+            for reason in swept.failed:
+                print(f"Error: {reason}", file=sys.stderr)
+                code = FAILED
+    return code
+
+
+def _topics(channel: OffloadChannel, given: argparse.Namespace) -> list[str]:
+    """Full names, partitions for partitioned topics; none when none was asked for."""
+    found: list[str] = []
+    if given.topic:
+        found += channel.topics(given.topic)
+    if given.topic_pattern:
+        found += channel.topics((), given.topic_pattern)
+        if not found:
+            raise ConfigError(f"no topic matches {given.topic_pattern!r}")
+    return list(dict.fromkeys(found))
+
+
+def message_id(text: str) -> tuple[int, int]:
+    """LEDGER:ENTRY; (0, 0) for nothing. Raises ConfigError."""
+    if not text:
+        return 0, 0
+    ledger, _, entry = text.partition(":")
+    if not (ledger.isdecimal() and (entry.isdecimal() or not entry)):
+        raise ConfigError(f"--before {text!r} is no message id: write LEDGER:ENTRY")
+    return int(ledger), int(entry or 0)
+
+
+def settings(given: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE as a dictionary. Raises ConfigError."""
+    found = {}
+    for each in given:
+        key, separator, value = each.partition("=")
+        if not separator or not key:
+            raise ConfigError(f"--conf {each!r}: write KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def as_uri(location: str) -> str:
+    """A directory of this machine as a URI; everything else as it is."""
+    if not location or "://" in location:
+        return location
+    return Path(os.path.abspath(location)).as_uri()
+
+
+def release() -> str:
+    """Of Magnetar."""
+    try:
+        return version("magnetar-spark")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,352 @@
+"""One ledger on its way out: begun, written, verified, committed; or given up, so that the next job takes it.
+
+    Begin -> sizes of some entries -> parts -> manifest -> everything read back and compared -> Complete
+
+Each step before Complete can be lost at any moment: its objects lie in a directory that belongs to this
+attempt alone, and nothing reads them unless Complete says so. What fails is told by Fail. An attempt that can
+do neither, because it died or nobody answers, is taken over by a later one, and its objects are swept.
+
+Only Complete may leave doubt: whoever is not answered cannot know whether it counts. Such an attempt is kept
+as it is, never failed and never cleaned up, and is completed later (`settle`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from magnetar.common.errors import MagnetarError
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.offload.offload_errors import may_pass
+from magnetar.common.offload.offload_pb2 import CompleteRequest, Ledger
+from magnetar.ledger.cold.layout import FORMAT_VERSION, MANIFEST_NAME, Manifest, part_name
+from magnetar.ledger.cold.marker import claim
+from magnetar.spark.offload.heartbeats import Beating, Heartbeats
+from magnetar.spark.offload.outcomes import Attempt, Outcome, Result, Watcher
+from magnetar.spark.offload.patience import Patience
+from magnetar.spark.offload.plan import PART_BYTES, PartRange, entries_to_measure, plan_parts
+from magnetar.spark.offload.tasks import (
+    Course,
+    LedgerSource,
+    MeasureTask,
+    PartTask,
+    ServiceAddress,
+    Stopped,
+    Tasks,
+    TasksFailed,
+    VerifiedPart,
+    VerifyTask,
+    WrittenPart,
+)
+
+log = get_logger(__name__)
+
+REASON_CHARS_MAX = 1_000
+"""Of why an attempt failed, kept in the ledger's metadata."""
+
+
+class Service(Protocol):
+    """What the driver asks brokers. Raises MagnetarError; a retriable one may be asked again."""
+
+    def begin(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes) -> Ledger: ...
+
+    def complete(self, request: CompleteRequest) -> Ledger: ...
+
+    def fail(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes, reason: str) -> None: ...
+
+
+class Store(Protocol):
+    """The objects at one location (`magnetar.ledger.cold.objects.ObjectStore`)."""
+
+    def put_bytes(self, path: str, data: bytes) -> None: ...
+
+    def read(self, path: str, offset: int, length: int) -> bytes: ...
+
+    def size(self, path: str) -> int: ...
+
+    def list(self, prefix: str) -> Iterable[tuple[str, int, int]]: ...
+
+    def delete(self, path: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Offloader:
+    """Takes ledgers through, from several threads at a time."""
+
+    service: Service
+    address: ServiceAddress
+    tasks: Tasks
+    open_store: Callable[[str], Store]
+    heartbeats: Heartbeats
+    watcher: Watcher
+    patience: Patience
+    """With brokers."""
+    store_patience: Patience
+    """With the object store, where the driver itself writes and reads."""
+    new_attempt: Callable[[], bytes]
+    """16 random bytes."""
+    wall_ms: Callable[[], int]
+    release: str
+    part_bytes: int = PART_BYTES
+    monotonic: Callable[[], float] = time.monotonic
+
+    def offload(self, wanted: Ledger) -> Outcome:
+        """What became of it; raises only what is no MagnetarError, once the attempt was given up."""
+        started = self.monotonic()
+        attempt = Attempt(wanted.topic, wanted.creation_id, wanted.ledger_id, self.new_attempt())
+        outcome = replace(self._offload(wanted, attempt), seconds=self.monotonic() - started)
+        self.watcher.ended(outcome)
+        return outcome
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        """Say once more what nobody answered; an outcome that is still unsettled comes back as it was."""
+        try:
+            if (complete := outcome.complete) is not None:
+                self.service.complete(complete)
+                return replace(outcome, result=Result.OFFLOADED, reason="", complete=None)
+            if (given_up := outcome.given_up) is not None:
+                self._fail(given_up, outcome.reason)
+                return replace(outcome, result=Result.FAILED, given_up=None)
+        except MagnetarError as error:
+            if not may_pass(error):
+                return replace(outcome, result=Result.FAILED, reason=str(error), complete=None, given_up=None)
+        return outcome
+
+    # --- inside ---
+
+    def _offload(self, wanted: Ledger, attempt: Attempt) -> Outcome:
+        outcome = Outcome(topic=attempt.topic, ledger_id=attempt.ledger_id, result=Result.TAKEN)
+        try:
+            ledger = self.patience.call(lambda: self.service.begin(*_fields(attempt)))
+        except MagnetarError as error:
+            if not may_pass(error):
+                return replace(outcome, reason=str(error))
+            # Not answered: it may have begun all the same, then it has to be given up.
+            return replace(outcome, result=Result.UNSETTLED, reason=str(error), given_up=attempt)
+        try:
+            with self.heartbeats.of(ledger, attempt.attempt) as beating:
+                complete, written = self._write_and_verify(ledger, beating)
+        except MagnetarError as error:
+            reason = str(error) if isinstance(error, (TasksFailed, Stopped)) else named(error)
+            return self._give_up(outcome, ledger, attempt, reason)
+        except BaseException as error:
+            self._give_up(outcome, ledger, attempt, f"the job broke: {error!r}")
+            raise
+        outcome = replace(
+            outcome,
+            result=Result.OFFLOADED,
+            entries=complete.entries,
+            entry_bytes=ledger.byte_length,
+            rows=complete.rows,
+            raw_entries=complete.raw_entries,
+            raw_reasons=_sums(each.raw_reasons for each in written),
+            object_bytes=complete.object_bytes,
+        )
+        try:
+            self.patience.call(lambda: self.service.complete(complete))
+        except MagnetarError as error:
+            if may_pass(error):  # it may count or not: whatever it is, these objects stay
+                return replace(outcome, result=Result.UNSETTLED, reason=str(error), complete=complete)
+            return self._give_up(outcome, ledger, attempt, str(error))
+        return outcome
+
+    def _write_and_verify(
+        self, ledger: Ledger, beating: Beating
+    ) -> tuple[CompleteRequest, list[WrittenPart]]:
+        """What Complete is to be told, once everything was written and read back."""
+        state = ledger.offload
+        if not state.location or not state.path:
+            raise TasksFailed("the broker did not say where the ledger's objects go")
+        store = self.open_store(state.location)
+        self._claim(store, ledger)
+        bookies = ledger.bookies.SerializeToString() if ledger.HasField("bookies") else b""
+        source = LedgerSource(self.address, ledger.topic, ledger.ledger_id, ledger.ledger_key, bookies)
+        ranges = self._plan(ledger, source, beating)
+        self.watcher.began(ledger, len(ranges))
+        written = self.tasks.write(
+            [
+                PartTask(
+                    source=source,
+                    location=state.location,
+                    path=state.path,
+                    name=part_name(each.number),
+                    first_entry_id=each.first_entry_id,
+                    last_entry_id=each.last_entry_id,
+                    exact=state.exact,
+                )
+                for each in ranges
+            ],
+            _LedgerCourse(self, ledger, beating, "writing"),
+        )
+        manifest = self._manifest(ledger, beating.attempt, written)
+        _check_whole(ledger, manifest)
+        encoded = manifest.to_json()
+        manifest_path = f"{state.path}/{MANIFEST_NAME}"
+        self.store_patience.call(lambda: store.put_bytes(manifest_path, encoded))
+        self._verify(ledger, written, _LedgerCourse(self, ledger, beating, "verifying"))
+        if self.store_patience.call(lambda: _read_whole(store, manifest_path)) != encoded:
+            raise TasksFailed(f"{manifest_path} does not read back as it was written")
+        self.store_patience.call(lambda: _tidy(store, state.path, manifest))
+        self._claim(store, ledger)  # another cluster's job may have marked it at the same moment
+        return (
+            CompleteRequest(
+                topic=ledger.topic,
+                creation_id=ledger.creation_id,
+                ledger_id=ledger.ledger_id,
+                attempt=beating.attempt,
+                entries=manifest.entries,
+                rows=manifest.rows,
+                raw_entries=manifest.raw_entries,
+                object_bytes=manifest.object_bytes + len(encoded),
+                manifest_sha256=hashlib.sha256(encoded).digest(),
+            ),
+            written,
+        )
+
+    def _plan(self, ledger: Ledger, source: LedgerSource, beating: Beating) -> list[PartRange]:
+        size = ledger.last_entry_id, ledger.byte_length, self.part_bytes
+        sizes: list[int] = []
+        if to_measure := entries_to_measure(*size):
+            course = _LedgerCourse(self, ledger, beating, "measuring")
+            sizes = self.tasks.measure(MeasureTask(source, tuple(to_measure)), course)
+        return plan_parts(*size, sizes)
+
+    def _claim(self, store: Store, ledger: Ledger) -> None:
+        """Nothing is left where another cluster sweeps, which knows none of it. Raises LocationNotOurs."""
+        if ledger.instance_id:  # else a broker of an earlier release, whose clusters have no mark
+            self.store_patience.call(lambda: claim(store, ledger.instance_id))
+
+    def _manifest(self, ledger: Ledger, attempt: bytes, written: list[WrittenPart]) -> Manifest:
+        parts = tuple(each.part for each in written)
+        return Manifest(
+            format_version=FORMAT_VERSION,
+            topic=ledger.topic,
+            creation_id=ledger.creation_id,
+            ledger_id=ledger.ledger_id,
+            ledger_key=ledger.ledger_key,
+            attempt=attempt,
+            first_entry_id=0,
+            last_entry_id=ledger.last_entry_id,
+            entries=sum(each.entries for each in parts),
+            rows=sum(each.rows for each in parts),
+            raw_entries=sum(each.raw_entries for each in parts),
+            first_index=written[0].first_index if written else ledger.first_index,
+            max_publish_time_ms=max(each.max_publish_time_ms for each in written) if written else 0,
+            exact=ledger.offload.exact,
+            parts=parts,
+            created_ms=self.wall_ms(),
+            release=self.release,
+        )
+
+    def _verify(self, ledger: Ledger, written: list[WrittenPart], course: Course) -> None:
+        state = ledger.offload
+        found = self.tasks.verify(
+            [
+                VerifyTask(
+                    location=state.location,
+                    path=state.path,
+                    topic=ledger.topic,
+                    ledger_id=ledger.ledger_id,
+                    part=each.part,
+                    envelope_crc32c=each.envelope_crc32c,
+                )
+                for each in written
+            ],
+            course,
+        )
+        for part, each in zip((one.part for one in written), found, strict=True):
+            said = VerifiedPart(part.entries, part.rows, part.raw_entries)
+            if each != said:
+                raise TasksFailed(f"{part.name} has {each}, and {said} was written")
+
+    def _give_up(self, outcome: Outcome, ledger: Ledger, attempt: Attempt, reason: str) -> Outcome:
+        log.warning("ledger not offloaded", topic=ledger.topic, ledger=ledger.ledger_id, reason=reason)
+        outcome = replace(outcome, result=Result.FAILED, reason=reason)
+        try:
+            self._fail(attempt, reason)  # once: also a job that is stopped says so
+        except MagnetarError as error:
+            if may_pass(error):
+                return replace(outcome, result=Result.UNSETTLED, given_up=attempt)
+            # The ledger is not this attempt's any more: whoever took it says what becomes of it, and what
+            # lies in this attempt's directory is left to the sweep.
+            return replace(outcome, reason=f"{reason}; then: {error}")
+        self._clean_up(ledger)
+        return outcome
+
+    def _fail(self, attempt: Attempt, reason: str) -> None:
+        self.service.fail(*_fields(attempt), reason[:REASON_CHARS_MAX])
+
+    def _clean_up(self, ledger: Ledger) -> None:
+        """The objects of an attempt that was given up, as far as that goes; the sweep does the rest."""
+        state = ledger.offload
+        try:
+            store = self.open_store(state.location)
+            paths = [path for path, _, _ in store.list(state.path)]
+            for path in sorted(paths, key=lambda path: not path.endswith(MANIFEST_NAME)):
+                store.delete(path)
+        except MagnetarError as error:
+            log.info("objects are left to the sweep", path=state.path, reason=str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class _LedgerCourse:
+    """Implements `tasks.Course`."""
+
+    offloader: Offloader
+    ledger: Ledger
+    beating: Beating
+    phase: str
+
+    def advanced(self, done: int, total: int) -> None:
+        self.offloader.watcher.advanced(self.ledger, self.phase, done, total)
+
+    def over(self) -> str:
+        if self.offloader.patience.stop.is_set():
+            return "the job was stopped"
+        return self.beating.lost
+
+
+def named(error: MagnetarError) -> str:
+    """An error with its kind, for people."""
+    return f"{type(error).__name__}: {error}"
+
+
+def _fields(attempt: Attempt) -> tuple[str, int, int, bytes]:
+    return attempt.topic, attempt.creation_id, attempt.ledger_id, attempt.attempt
+
+
+def _sums(counts: Iterable[dict[str, int]]) -> tuple[tuple[str, int], ...]:
+    sums: dict[str, int] = {}
+    for each in counts:
+        for reason, count in each.items():
+            sums[reason] = sums.get(reason, 0) + count
+    return tuple(sorted(sums.items()))
+
+
+def _read_whole(store: Store, path: str) -> bytes:
+    return store.read(path, 0, store.size(path))
+
+
+def _tidy(store: Store, path: str, manifest: Manifest) -> None:
+    """Nothing else lies there: a task that was killed may have left a piece of a file."""
+    keep = {MANIFEST_NAME, *(part.name for part in manifest.parts)}
+    for each, _, _ in list(store.list(path)):
+        if each.rpartition("/")[2] not in keep:
+            store.delete(each)
+
+
+def _check_whole(ledger: Ledger, manifest: Manifest) -> None:
+    """Every entry is in one part. Raises TasksFailed."""
+    expected = 0
+    for part in manifest.parts:
+        if part.first_entry_id != expected or part.entries != part.last_entry_id - part.first_entry_id + 1:
+            raise TasksFailed(
+                f"{part.name} has {part.entries} entries from {part.first_entry_id} to "
+                f"{part.last_entry_id}, where entry {expected} was to follow"
+            )
+        expected = part.last_entry_id + 1
+    if expected != ledger.last_entry_id + 1:
+        raise TasksFailed(f"{expected} entries were written, the ledger has {ledger.last_entry_id + 1}")

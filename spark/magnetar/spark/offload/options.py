@@ -1,0 +1,193 @@
+"""The command line of `python -m magnetar.spark.offload`, which `magnetar offload` passes on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from magnetar.spark.offload.plan import PART_BYTES
+
+SERVICE_VARIABLE: Final = "MAGNETAR_OFFLOAD_SERVICE"
+DEFAULT_SERVICE: Final = "127.0.0.1:6750"
+
+_CREDENTIALS: Final = (
+    "Credentials of object stores come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+    "AWS_ENDPOINT_URL and the like."
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """All three commands."""
+    made = argparse.ArgumentParser(
+        prog="magnetar offload", description="Closed ledgers as Parquet: offload them, see how far, sweep."
+    )
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_run(commands.add_parser("run", help="offload what waits, with Spark", epilog=_CREDENTIALS))
+    _add_status(commands.add_parser("status", help="how far every ledger of some topics is"))
+    _add_sweep(
+        commands.add_parser("sweep", help="delete objects that nobody needs any more", epilog=_CREDENTIALS)
+    )
+    return made
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Ends the process with status 2 when something is wrong with them."""
+    made = parser()
+    given = made.parse_args(arguments)
+    if given.command == "run" and not (given.topic or given.topic_pattern):
+        for name in ("want", "location", "exact", "again"):
+            if getattr(given, name):
+                made.error(f"--{name} is for topics: name them with --topic or --topic-pattern")
+    says_what = given.command == "run" and (given.location or given.exact or given.before or given.again)
+    if says_what and not given.want:
+        made.error("--location, --exact, --again and --before say what is wanted: give --want too")
+    if given.command == "status" and not (given.topic or given.topic_pattern):
+        made.error("which topics? name them with --topic or --topic-pattern")
+    return given
+
+
+def _add_common(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--service",
+        default=os.environ.get(SERVICE_VARIABLE) or DEFAULT_SERVICE,
+        metavar="HOST:PORT",
+        help="a broker's or a standalone's magnetarControlPort; also from "
+        f"{SERVICE_VARIABLE} (default: {DEFAULT_SERVICE})",
+    )
+
+
+def _add_topics(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--topic",
+        "-t",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a topic, all of its partitions if it has some; repeat it for several",
+    )
+    command.add_argument(
+        "--topic-pattern", default="", metavar="REGEX", help="topics whose full name it matches"
+    )
+
+
+def _add_run(command: argparse.ArgumentParser) -> None:
+    _add_common(command)
+    _add_topics(command)
+    command.add_argument(
+        "--want", action="store_true", help="first have the topics' closed ledgers offloaded, all of them"
+    )
+    command.add_argument(
+        "--location",
+        default="",
+        metavar="URI",
+        help="with --want: where they go, such as file:///dir or s3://bucket/prefix; else as policies say",
+    )
+    command.add_argument(
+        "--exact", action="store_true", help="with --want: keep the bytes of entries verbatim beside the rows"
+    )
+    command.add_argument(
+        "--again",
+        action="store_true",
+        help="with --want: those too that are offloaded and that bookies still have, such as damaged ones",
+    )
+    command.add_argument(
+        "--before",
+        default="",
+        metavar="LEDGER:ENTRY",
+        help="with --want: only ledgers wholly before this message id",
+    )
+    command.add_argument(
+        "--every",
+        type=_positive,
+        metavar="SECONDS",
+        help="look for more every so many seconds, until stopped; else once",
+    )
+    command.add_argument(
+        "--ledgers-at-once", type=_count, default=2, metavar="N", help="under way at a time (default: 2)"
+    )
+    command.add_argument(
+        "--ledgers-max", type=_count, default=0, metavar="N", help="stop a round after so many ledgers"
+    )
+    command.add_argument(
+        "--part-mb",
+        type=_positive,
+        default=PART_BYTES / 2**20,
+        metavar="MB",
+        help=f"entries in one Parquet object, and one task, about (default: {PART_BYTES >> 20})",
+    )
+    command.add_argument(
+        "--patience",
+        type=_positive,
+        default=180.0,
+        metavar="SECONDS",
+        help="how long steps wait for a broker that is away (default: 180)",
+    )
+    command.add_argument(
+        "--heartbeat",
+        type=_positive,
+        default=60.0,
+        metavar="SECONDS",
+        help="how often brokers hear that the job lives (default: 60)",
+    )
+    command.add_argument(
+        "--master",
+        default="",
+        metavar="URL",
+        help="of Spark; default: all cores of this machine, under spark-submit what that says",
+    )
+    command.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; repeat it"
+    )
+    command.add_argument("--bookie-trust-certs", default="", metavar="FILE", help="TLS to bookies: PEM")
+    command.add_argument("--bookie-certificate", default="", metavar="FILE", help="TLS to bookies: PEM")
+    command.add_argument("--bookie-key", default="", metavar="FILE", help="TLS to bookies: PEM")
+    command.add_argument("--bookie-server-name", default="", metavar="NAME", help="TLS to bookies")
+    command.add_argument("--json", action="store_true", help="a line of JSON for each ledger")
+
+
+def _add_status(command: argparse.ArgumentParser) -> None:
+    _add_common(command)
+    _add_topics(command)
+    command.add_argument("--json", action="store_true", help="a line of JSON for each ledger")
+
+
+def _add_sweep(command: argparse.ArgumentParser) -> None:
+    _add_common(command)
+    command.add_argument(
+        "--location", action="append", required=True, metavar="URI", help="what to sweep; repeat it"
+    )
+    command.add_argument(
+        "--grace-hours",
+        type=_not_negative,
+        default=24.0,
+        metavar="HOURS",
+        help="how old the newest object of an attempt has to be that nobody names (default: 24)",
+    )
+    command.add_argument("--dry-run", action="store_true", help="say what would go, and delete nothing")
+    command.add_argument(
+        "--force", action="store_true", help="sweep although much looks lost: see what --dry-run says first"
+    )
+    command.add_argument("--json", action="store_true", help="a line of JSON for each location")
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text} has to be above 0")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text} has to be at least 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text} has to be 1 to 10,000")
+    return value

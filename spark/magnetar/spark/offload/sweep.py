@@ -1,0 +1,180 @@
+"""Objects that nobody needs any more, deleted: recorded deletions, and what attempts left that failed.
+
+What may go is decided in `magnetar.ledger.cold.sweep`: brokers are asked which attempts have to stay, objects
+are listed, and of what nobody named brokers are asked once more. At another cluster's location
+(`magnetar.ledger.cold.marker`) nothing goes, whatever its brokers would say. A sweep that is stopped half-way
+goes on the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from magnetar.common.errors import MagnetarError
+from magnetar.common.offload.calling import Attempts, Deletions
+from magnetar.ledger.cold.layout import MANIFEST_NAME, parse_attempt_path
+from magnetar.ledger.cold.marker import LocationNotOurs, check
+from magnetar.ledger.cold.sweep import GRACE_MS, NOT_ALL_READ, Sweep, to_sweep
+
+
+class SweepRefused(MagnetarError):
+    """Nothing was swept; the message says what to do."""
+
+
+class Service(Protocol):
+    """What brokers are asked (`OffloadChannel`)."""
+
+    def deletions(self, location: str = "", after_intent_id: str = "") -> Deletions: ...
+
+    def deleted(self, intent_id: str) -> None: ...
+
+    def attempts(self, location: str) -> Attempts: ...
+
+
+class Store(Protocol):
+    """The objects at one location (`magnetar.ledger.cold.objects.ObjectStore`)."""
+
+    def list(self, prefix: str = "") -> Iterable[tuple[str, int, int]]: ...
+
+    def read(self, path: str, offset: int, length: int) -> bytes: ...
+
+    def delete(self, path: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Swept:
+    """What a sweep of one location did, or would have done."""
+
+    deletions: int = 0
+    """Recorded ones that were carried out."""
+    directories: int = 0
+    """Of attempts that nobody names."""
+    objects: int = 0
+    byte_length: int = 0
+    """Of the attempts' objects."""
+    waiting: int = 0
+    """Attempts that nobody names and that are younger than the grace."""
+    failed: list[str] = field(default_factory=list)
+    """Why some objects are still there."""
+
+
+def sweep_location(
+    service: Service,
+    store: Store,
+    location: str,
+    *,
+    now_ms: int,
+    grace_ms: int = GRACE_MS,
+    dry_run: bool = False,
+    force: bool = False,
+    report: Callable[[str], None] = lambda line: None,
+) -> Swept:
+    """Sweep one location. Raises SweepRefused when it is another cluster's, when brokers cannot tell what has
+    to stay, and, unless `force`, when nobody knows whose it is or so much would go that it looks like a
+    mistake; and what brokers and stores raise when nothing can be asked at all."""
+    location = location.rstrip("/")
+    swept = Swept()
+    instance_id = service.deletions("none").instance_id
+    _check_ours(store, location, instance_id, may_lack=True)
+    _carry_out(service, store, location, swept, dry_run=dry_run, report=report)
+    # Those of every location: one place may go by two URIs, and an attempt has one name.
+    named = service.attempts("")
+    found = to_sweep(store.list(), named.paths, complete=named.complete, now_ms=now_ms, grace_ms=grace_ms)
+    if found.doomed:
+        # Attempts that began while objects were listed have theirs among them.
+        again = service.attempts("")
+        found = found.without(again.paths)
+        if not again.complete:
+            found = replace(found, refused=NOT_ALL_READ)
+    swept.waiting = len(found.waiting)
+    if found.refused is not None:
+        raise SweepRefused(f"nothing was swept at {location}: {found.refused}")
+    if found.doubt is not None and not force:
+        raise SweepRefused(f"nothing was swept at {location}: {found.doubt} (--force sweeps all the same)")
+    if found.doomed or found.unfinished:
+        _check_ours(store, location, instance_id, may_lack=force)
+    _delete_doomed(store, found, swept, dry_run=dry_run, report=report)
+    _delete_unfinished(store, found, swept, dry_run=dry_run, report=report)
+    return swept
+
+
+def _check_ours(store: Store, location: str, instance_id: bytes, *, may_lack: bool) -> None:
+    try:
+        check(store, instance_id, may_lack=may_lack)
+    except LocationNotOurs as error:
+        raise SweepRefused(f"nothing was swept at {location}: {error}") from error
+
+
+def _carry_out(
+    service: Service,
+    store: Store,
+    location: str,
+    swept: Swept,
+    *,
+    dry_run: bool,
+    report: Callable[[str], None],
+) -> None:
+    """Deletions that are recorded for this location; those that fail keep none of the others."""
+    after = ""
+    while True:
+        page = service.deletions(location, after)
+        fresh = [each for each in page.deletions if each.intent_id > after]
+        for deletion in fresh:
+            after = max(after, deletion.intent_id)
+            if deletion.location != location:
+                continue
+            if parse_attempt_path(deletion.path) is None:
+                swept.failed.append(f"{deletion.path!r} is no directory of an attempt: it is left alone")
+                continue
+            report(f"deleted ledger: {deletion.path}")
+            if not dry_run:
+                try:
+                    _delete_directory(store, deletion.path)
+                except MagnetarError as error:
+                    swept.failed.append(str(error))
+                    continue
+                service.deleted(deletion.intent_id)
+            swept.deletions += 1
+        if not page.more or not fresh:
+            return
+
+
+def _delete_directory(store: Store, path: str) -> None:
+    """The manifest first: without it the others count for nothing."""
+    paths = [each for each, _, _ in store.list(path)]
+    for each in sorted(paths, key=lambda each: not each.endswith(f"/{MANIFEST_NAME}")):
+        store.delete(each)
+
+
+def _delete_doomed(
+    store: Store, found: Sweep, swept: Swept, *, dry_run: bool, report: Callable[[str], None]
+) -> None:
+    for directory in found.doomed:
+        report(f"nobody's objects: {directory.path}")
+        if not dry_run:
+            try:
+                for path in directory.objects:
+                    store.delete(path)
+            except MagnetarError as error:
+                swept.failed.append(str(error))
+                continue
+        swept.directories += 1
+        swept.objects += len(directory.objects)
+        swept.byte_length += directory.byte_length
+
+
+def _delete_unfinished(
+    store: Store, found: Sweep, swept: Swept, *, dry_run: bool, report: Callable[[str], None]
+) -> None:
+    """What writes that were cut off have left beside objects that stay."""
+    for path in found.unfinished:
+        report(f"unfinished: {path}")
+        if not dry_run:
+            try:
+                store.delete(path)
+            except MagnetarError as error:
+                swept.failed.append(str(error))
+                continue
+        swept.objects += 1

@@ -1,0 +1,140 @@
+"""What the driver hands to tasks and gets back: small values that pickle, and who runs the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from magnetar.common.errors import MagnetarError
+from magnetar.ledger.cold.layout import Part
+
+
+class TasksFailed(MagnetarError):
+    """A task could not do its work, however often it was tried."""
+
+    retriable = True
+
+
+class Stopped(MagnetarError):
+    """Somebody stopped the job."""
+
+    retriable = True
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAddress:
+    """How tasks reach brokers and bookies."""
+
+    address: str
+    """host:port of a broker's offload service."""
+    trust_certs: str = ""
+    """PEM file that bookies are trusted by; empty: no TLS to bookies."""
+    certificate: str = ""
+    key: str = ""
+    server_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSource:
+    """Where the entries of a ledger are read."""
+
+    service: ServiceAddress
+    topic: str
+    ledger_id: int
+    ledger_key: int
+    bookies: bytes = b""
+    """A `Bookies` of magnetar.offload.v1; empty: brokers read the entries out."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureTask:
+    """Say how large some entries are."""
+
+    source: LedgerSource
+    entry_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartTask:
+    """Write the entries of one range as one object."""
+
+    source: LedgerSource
+    location: str
+    path: str
+    """Of the attempt, below the location."""
+    name: str
+    """Of the object, below the path."""
+    first_entry_id: int
+    last_entry_id: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPart:
+    """What a task has written, and what it learned of the range."""
+
+    part: Part
+    first_index: int
+    """Topic-wide index of the range's first message."""
+    max_publish_time_ms: int
+    envelope_crc32c: int
+    """See `envelopes`."""
+    raw_reasons: dict[str, int]
+    """Entries that are kept raw, by reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyTask:
+    """Read one object back and compare it with what was written."""
+
+    location: str
+    path: str
+    topic: str
+    ledger_id: int
+    part: Part
+    envelope_crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedPart:
+    """What was found in an object."""
+
+    entries: int
+    rows: int
+    raw_entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """Instead of a result: trying the same again on the same data would not help."""
+
+    reason: str
+
+
+class Course(Protocol):
+    """How the tasks of a ledger go, asked and told by whoever waits for them."""
+
+    def advanced(self, done: int, total: int) -> None:
+        """So many of the tasks are done."""
+        ...
+
+    def over(self) -> str:
+        """Why the rest is not worth doing; empty while it is."""
+        ...
+
+
+class Tasks(Protocol):
+    """Runs tasks somewhere, as many at a time as there is room."""
+
+    def measure(self, task: MeasureTask, course: Course) -> list[int]:
+        """Bytes, in the order of the task's entries. Raises TasksFailed, Stopped."""
+        ...
+
+    def write(self, tasks: Sequence[PartTask], course: Course) -> list[WrittenPart]:
+        """Results in the order of the tasks. Raises TasksFailed, Stopped."""
+        ...
+
+    def verify(self, tasks: Sequence[VerifyTask], course: Course) -> list[VerifiedPart]:
+        """Results in the order of the tasks. Raises TasksFailed, Stopped."""
+        ...

@@ -1,0 +1,174 @@
+"""The offload service behind a real connection, answering from a script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+from magnetar.broker.offload.service import OffloadService
+from magnetar.common.offload.methods import MESSAGE_BYTES_MAX, SERVICE
+from magnetar.common.offload.offload_client import OffloadChannel
+from magnetar.common.offload.offload_pb2 import (
+    AttemptsRequest,
+    AttemptsResponse,
+    BeginRequest,
+    BeginResponse,
+    CompleteRequest,
+    CompleteResponse,
+    DeletedRequest,
+    DeletedResponse,
+    Deletion,
+    DeletionsRequest,
+    DeletionsResponse,
+    DescribeRequest,
+    DescribeResponse,
+    FailRequest,
+    FailResponse,
+    Ledger,
+    ReadRequest,
+    TopicsRequest,
+    TopicsResponse,
+    WantedRequest,
+    WantedResponse,
+    WantRequest,
+    WantResponse,
+)
+from magnetar.common.rpc.options import server_options
+from magnetar.common.rpc.server import GrpcServer
+
+from tools.free_ports import free_ports
+
+HOST = "127.0.0.1"
+A = b"a" * 16
+
+
+class Calls:
+    """Answers from a script; `fail` raises once for each error in it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.fail: list[Exception] = []
+        self.held: asyncio.Event | None = None
+        self.parts: list[bytes | Exception] = []
+        self.owner = ""
+        self.reading = 0
+
+    async def _note(self, request: Any) -> None:
+        self.asked.append(request)
+        if self.held is not None:
+            await self.held.wait()
+        if self.fail:
+            raise self.fail.pop(0)
+
+    async def wanted(self, request: WantedRequest) -> WantedResponse:
+        await self._note(request)
+        return WantedResponse(ledgers=[Ledger(ledger_id=7)], more=True)
+
+    async def want(self, request: WantRequest) -> WantResponse:
+        await self._note(request)
+        return WantResponse(ledgers=[Ledger(ledger_id=7)])
+
+    async def begin(self, request: BeginRequest) -> BeginResponse:
+        await self._note(request)
+        return BeginResponse(ledger=Ledger(ledger_id=request.ledger_id))
+
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        await self._note(request)
+        return CompleteResponse(ledger=Ledger(ledger_id=request.ledger_id))
+
+    async def fail_(self, request: FailRequest) -> FailResponse:
+        await self._note(request)
+        return FailResponse()
+
+    async def topics(self, request: TopicsRequest) -> TopicsResponse:
+        await self._note(request)
+        return TopicsResponse(topics=["t"])
+
+    async def describe(self, request: DescribeRequest) -> DescribeResponse:
+        await self._note(request)
+        first = request.after_ledger_id + 1
+        ledgers = [Ledger(ledger_id=first), Ledger(ledger_id=first + 1)]
+        return DescribeResponse(creation_id=3, ledgers=ledgers, owner=self.owner, more=first < 5)
+
+    async def read(self, request: ReadRequest) -> AsyncGenerator[bytes, None]:
+        self.asked.append(request)
+        self.reading += 1
+        try:
+            for part in self.parts:
+                if isinstance(part, Exception):
+                    raise part
+                yield part
+            if self.held is not None:
+                await self.held.wait()
+        finally:
+            self.reading -= 1
+
+    async def attempts(self, request: AttemptsRequest) -> AttemptsResponse:
+        await self._note(request)
+        page = int(request.after_topic or "0")
+        following = str(page + 1) if page < 2 else ""
+        return AttemptsResponse(paths=[f"p{page}"], complete=page != 1, next_after_topic=following)
+
+    async def deletions(self, request: DeletionsRequest) -> DeletionsResponse:
+        await self._note(request)
+        return DeletionsResponse(deletions=[Deletion(intent_id="i", location="l", path="p")], more=True)
+
+    async def deleted(self, request: DeletedRequest) -> DeletedResponse:
+        await self._note(request)
+        return DeletedResponse()
+
+
+class Proxy:
+    """`Calls` as the service wants it: there `fail` is a call."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._calls, "fail_" if name == "fail" else name)
+
+
+class Served:
+    """A service that listens, from `start` to `stop`, on one port."""
+
+    def __init__(self, calls: Calls, **limits: int) -> None:
+        self.calls = calls
+        self.service = OffloadService(Proxy(calls), **limits)
+        (self.port,) = free_ports(1)
+        self.address = f"{HOST}:{self.port}"
+        self._server: GrpcServer | None = None
+
+    async def start(self) -> None:
+        self._server = GrpcServer(
+            SERVICE, self.service.methods(), self.service.refuse, server_options(MESSAGE_BYTES_MAX)
+        )
+        await self._server.start(HOST, self.port, "magnetarControlPort")
+        self.service.serving = True
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(0)
+
+
+def serving(body: Callable[[Served], Awaitable[None]], *, start: bool = True, **limits: int) -> None:
+    async def run() -> None:
+        served = Served(Calls(), **limits)
+        if start:
+            await served.start()
+        try:
+            await body(served)
+        finally:
+            await served.stop()
+
+    asyncio.run(run())
+
+
+async def ask(served: Served, call: Callable[[OffloadChannel], Any], deadline_s: float = 20.0) -> Any:
+    """As a job does, in a thread."""
+
+    def run() -> Any:
+        with OffloadChannel(served.address, deadline_s=deadline_s) as channel:
+            return call(channel)
+
+    return await asyncio.to_thread(run)
