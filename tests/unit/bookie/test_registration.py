@@ -58,13 +58,16 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 def test_it_is_there_from_the_start_to_the_close() -> None:
     async def scenario(bench: Bench) -> None:
+        assert not bench.registration.registered
         await bench.registration.start()
+        assert bench.registration.registered
         found = bench.registered()
         assert found is not None
         assert found.address == "host:1"
         await asyncio.sleep(60)
         assert bench.registered() is not None, "the session is kept alive"
         await bench.registration.close()
+        assert not bench.registration.registered
         await eventually(lambda: bench.registered() is None)
 
     simulate(scenario)

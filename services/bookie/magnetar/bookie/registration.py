@@ -47,6 +47,8 @@ class Registration:
         self._keys = keys
         self._describe = describe
         self._session_timeout_ms = session_timeout_ms
+        self.registered = False
+        """In metadata's list, as far as is known: true on while metadata does not answer."""
         self._session: Session | None = None
         self._key = ""
         self._news = asyncio.Event()
@@ -67,7 +69,7 @@ class Registration:
         session's end."""
         await self._tasks.close()
         session, self._session = self._session, None
-        REGISTERED.set(0)
+        self._note(registered=False)
         if session is not None:
             with contextlib.suppress(MetadataError):
                 await session.close()
@@ -86,15 +88,19 @@ class Registration:
                 log.warning("the bookie cannot register", reason=str(error), retry_after_s=wait_s)
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, RETRY_AFTER_MAX_S)
-            REGISTERED.set(0)
+            self._note(registered=False)
             await self._give_up_session()
+
+    def _note(self, *, registered: bool) -> None:
+        self.registered = registered
+        REGISTERED.set(registered)
 
     async def _put(self, session: Session) -> None:
         self._news.clear()
         value = self._describe()
         self._key = self._keys.bookie(value.bookie_id)
         await session.put_ephemeral(self._key, encode(value))
-        REGISTERED.set(1)
+        self._note(registered=True)
         log.info("registered", bookie=value.bookie_id, address=value.address, read_only=value.read_only)
 
     async def _follow(self, session: Session) -> None:

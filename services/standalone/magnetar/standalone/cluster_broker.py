@@ -41,6 +41,7 @@ from magnetar.ledger.quorum.quorum_store import QuorumLedgerStore
 from magnetar.standalone.broker_front import BrokerFront, ports_in_use
 from magnetar.standalone.cannot_start import CannotStart, listed, reason
 from magnetar.standalone.cluster_config import BookieClientConfig, ClusterBrokerConfig
+from magnetar.standalone.no_broker_yet import NoBrokerYet
 from magnetar.standalone.process_watch import watch_process
 from magnetar.standalone.service import Address
 
@@ -167,10 +168,13 @@ class ClusterBroker:
 
     async def _begin_term(self, metadata: MetadataStore, pool: ThreadPool) -> _Term:
         opened = AsyncExitStack()
+        config = self._config_with_ports()
+        stand_in = NoBrokerYet("the broker waits for metadata")
+        opened.push_async_callback(stand_in.close)
         try:
+            await stand_in.start(config.broker.listener.bind_address, config.broker.listener.web_service_port)
             registry = await self._follow_bookies(opened, metadata)
             ledgers = self._open_ledgers(opened, metadata, registry)
-            config = self._config_with_ports()
             cluster = Cluster(
                 metadata,
                 self._keys,
@@ -182,6 +186,7 @@ class ClusterBroker:
             front = BrokerFront(
                 opened, config.broker, ledgers, pool, metadata_url=self.config.metadata.url, cluster=cluster
             )
+            await stand_in.close()
             front.open_http()
             await cluster.begin(urlsplit(front.http_url).netloc)
             control = self._control_plane(front, cluster, metadata, registry)

@@ -158,6 +158,7 @@ def test_health_and_metrics_are_its_own() -> None:
     async def body(front: Front, browse: Browser) -> None:
         assert await browse("/health") == (200, "ok")
         assert await browse("/status.html") == (200, "OK")
+        assert await browse("/livez") == await browse("/readyz") == (200, "ok\n")
         await front.client()
         status, page = await browse("/metrics")
         assert status == 200
@@ -165,6 +166,8 @@ def test_health_and_metrics_are_its_own() -> None:
         assert "process_resident_memory_bytes" in page
         front.discovery.not_ready = "a reason"
         assert await browse("/health") == (503, "not ready: a reason")
+        assert await browse("/readyz") == (503, "not ready: a reason\n")
+        assert await browse("/livez") == (200, "ok\n")
         assert (await browse(STATS))[0] == 503
 
     with_http(body)
@@ -205,6 +208,7 @@ def test_requests_at_once_are_bounded_but_for_those_about_discovery_itself(
         assert status == 503
         assert "try again" in why
         assert await browse("/health") == (200, "ok")
+        assert await browse("/livez") == await browse("/readyz") == (200, "ok\n")
         assert (await browse("/metrics"))[0] == 200
 
     with_http(body)

@@ -22,6 +22,7 @@ from magnetar.broker.admin.slices import TURN
 from magnetar.broker.admin.table import routes
 from magnetar.broker.admin.view import BrokerView
 from magnetar.common.errors import MagnetarError
+from magnetar.common.obs import health
 from magnetar.common.obs.logs import get_logger
 
 _log = get_logger("magnetar.broker.http")
@@ -33,6 +34,11 @@ REQUESTS_MAX: Final = 256
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 """Longest body of a request, decompressed; longer ones are answered 413 and not read."""
+
+_NOT_BOUNDED: Final = health.PATHS | {"/metrics", "/metrics/"}
+"""Answered however many others are in process: who looks at a busy broker must see it. Scrapes have a bound
+of their own.
+"""
 
 _SHUTDOWN_TIMEOUT_S: Final = 2.0
 
@@ -125,6 +131,8 @@ def _bounded(requests_max: int) -> Middleware:
     @web.middleware
     async def bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
         nonlocal in_process
+        if request.path in _NOT_BOUNDED:
+            return await handler(request)
         if in_process >= requests_max:
             return failed(503, f"{requests_max} requests are in process already; try again")
         in_process += 1

@@ -2,7 +2,8 @@
 
     /lookup/..., /admin/..., /topics/...   307 to the broker that serves the topic, or to any one
     /metrics                               the Prometheus page
-    /health, /status.html                  200 while clients are served, 503 before and while it stops
+    /livez, /readyz                        whether it lives, and whether clients may be sent here
+    /health, /status.html                  as /readyz, in Pulsar's words
 
 Errors leave as Pulsar's `{"reason": ...}`.
 """
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from magnetar.common.cluster.broker_directory import addresses_of
 from magnetar.common.errors import InvalidName, MagnetarError, NotAllowed, ServiceNotReady, TopicNotFound
+from magnetar.common.obs import health as health_pages
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.discovery.discovery import Discovery
@@ -43,7 +45,7 @@ REQUESTS: Final = Counter(
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SHUTDOWN_TIMEOUT_S: Final = 2.0
 
-_OWN: Final = frozenset({"/health", "/status.html", "/metrics", "/metrics/"})
+_OWN: Final = frozenset({*health_pages.PATHS, "/health", "/status.html", "/metrics", "/metrics/"})
 """Answered at once, however many wait for brokers."""
 
 _PROCESS: Final = CollectorRegistry()
@@ -105,11 +107,19 @@ def create_app(discovery: Discovery) -> web.Application:
             well += f", but metadata has not answered for {silent_s:.0f} s: owners may have changed since"
         return web.Response(text=well)
 
+    async def live(request: web.Request) -> web.StreamResponse:
+        return _text(health_pages.live())
+
+    async def ready(request: web.Request) -> web.StreamResponse:
+        return _text(health_pages.ready(discovery.not_ready))
+
     async def metrics(request: web.Request) -> web.StreamResponse:
         page = generate_latest(_PROCESS) + generate_latest(REGISTRY)
         return web.Response(body=page, headers={"Content-Type": _CONTENT_TYPE})
 
     app = web.Application(middlewares=[guarded])
+    app.router.add_get(health_pages.LIVEZ, live)
+    app.router.add_get(health_pages.READYZ, ready)
     for path in ("/health", "/status.html"):
         app.router.add_get(path, health)
     for path in ("/metrics", "/metrics/"):
@@ -117,6 +127,11 @@ def create_app(discovery: Discovery) -> web.Application:
     for first in REDIRECTED:
         app.router.add_route("*", f"/{first}/{{rest:.*}}", redirect)
     return app
+
+
+def _text(answer: tuple[int, str]) -> web.Response:
+    status, text = answer
+    return web.Response(status=status, text=text)
 
 
 async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:

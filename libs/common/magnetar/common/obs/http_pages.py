@@ -1,10 +1,6 @@
-"""The bookie's HTTP port: metrics for Prometheus, health for whoever restarts it. GET only, no framework.
+"""A small HTTP port: GET only, no framework, one request a connection. For health, metrics and little else.
 
-/metrics                       the Prometheus page
-/heartbeat                     200 while the process answers
-/health                        200 when it takes requests, 503 before and while it stops
-/api/v1/bookie/is_ready        the same
-/api/v1/bookie/state           running, read-only, shutting down, as in BookKeeper
+Bookies have no other HTTP, and brokers show their health here while there is no broker behind their port.
 """
 
 from __future__ import annotations
@@ -107,3 +103,9 @@ class HttpPages:
 def json_page(status: int, value: object) -> tuple[int, str, bytes]:
     """A page with one JSON value."""
     return status, "application/json", json.dumps(value).encode() + b"\n"
+
+
+def text_page(answer: tuple[int, str]) -> tuple[int, str, bytes]:
+    """A page of plain text, from status and text."""
+    status, text = answer
+    return status, "text/plain; charset=utf-8", text.encode()

@@ -1,0 +1,120 @@
+"""/livez and /readyz of real processes: what restarts them must not act when only metadata is away, and what
+sends clients must stop the moment that a broker begins to drain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from magnetar.common.metadata.open_store import open_metadata_store
+
+from tests.cluster.conftest import NewCluster
+from tests.cluster.discovery_process import KEYS, DiscoveryProcess
+from tests.cluster.processes import Cluster
+from tests.integration.harness import eventually
+
+SHORT_SESSION = {"metadataStoreSessionTimeoutMillis": "2000"}
+SECONDS_MAX = 60.0
+OK = (200, "ok\n")
+
+
+def page(http_url: str, path: str) -> tuple[int, str]:
+    """Status and text; status 0 when nobody answers."""
+    try:
+        with urllib.request.urlopen(f"{http_url}{path}", timeout=10) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except (urllib.error.URLError, OSError):
+        return 0, ""
+
+
+@pytest.fixture
+def cluster(new_cluster: NewCluster) -> Cluster:
+    return new_cluster()
+
+
+@contextlib.contextmanager
+def discovering(cluster: Cluster, directory: Path) -> Iterator[DiscoveryProcess]:
+    process = DiscoveryProcess(directory, "discovery", cluster.etcd.url)
+    try:
+        process.start()
+        yield process
+    finally:
+        process.kill()
+
+
+def test_each_service_lives_and_is_ready_and_stays_so_while_metadata_is_away(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    broker = cluster.broker(SHORT_SESSION)
+    broker.start()
+    with discovering(cluster, tmp_path) as discovery:
+        urls = [broker.endpoint.http_url, discovery.endpoint.http_url]
+        urls += [bookie.http_url for bookie in cluster.bookies]
+
+        def each(path: str) -> list[tuple[int, str]]:
+            return [page(url, path) for url in urls]
+
+        eventually(lambda: each("/readyz") == [OK] * len(urls), "all are ready", SECONDS_MAX)
+        cluster.etcd.pause()
+        try:
+            # Longer than the broker's session: whoever asked metadata before answering would show it.
+            until = time.monotonic() + 3.0
+            while time.monotonic() < until:
+                assert each("/livez") == [OK] * len(urls)
+                assert each("/readyz") == [OK] * len(urls)
+                time.sleep(0.1)
+        finally:
+            cluster.etcd.resume()
+    eventually(lambda: page(broker.endpoint.http_url, "/readyz") == OK, "it is ready again", SECONDS_MAX)
+
+
+def test_a_broker_that_drains_is_not_ready_and_lives_on(cluster: Cluster) -> None:
+    broker = cluster.broker({"brokerShutdownTimeoutMs": "40000"})
+    broker.start()
+    url = broker.endpoint.http_url
+    eventually(lambda: page(url, "/readyz") == OK, "it is ready", SECONDS_MAX)
+    # Without metadata it cannot leave, and so drains for as long as it may.
+    cluster.etcd.pause()
+    try:
+        os.kill(broker.pid, signal.SIGTERM)
+        eventually(lambda: page(url, "/readyz")[0] == 503, "it says that it leaves", SECONDS_MAX)
+        assert page(url, "/readyz")[1].startswith("not ready: it gives its topics to other brokers")
+        assert page(url, "/livez") == OK
+    finally:
+        cluster.etcd.resume()
+        broker.kill()
+
+
+def test_a_broker_whose_registration_is_gone_lives_and_is_ready_once_it_is_registered_again(
+    cluster: Cluster,
+) -> None:
+    broker = cluster.broker(SHORT_SESSION)
+    broker.start()
+    url = broker.endpoint.http_url
+    eventually(lambda: page(url, "/readyz") == OK, "it is ready", SECONDS_MAX)
+
+    async def unregister() -> None:
+        store = await open_metadata_store(cluster.etcd.url)
+        try:
+            await store.delete(KEYS.broker(url.removeprefix("http://")))
+        finally:
+            await store.close()
+
+    asyncio.run(unregister())
+    eventually(lambda: page(url, "/readyz") != OK, "it is not ready", SECONDS_MAX)
+    eventually(lambda: page(url, "/readyz") == OK, "it is ready again", SECONDS_MAX)
+    assert page(url, "/livez") == OK
+    assert broker.running
+    assert broker.starts == 1
