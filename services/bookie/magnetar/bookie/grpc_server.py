@@ -16,6 +16,7 @@ from magnetar.bookie.bookie_core import BookieCore
 from magnetar.bookie.grpc_errors import check_metadata, refuse
 from magnetar.bookie.metrics import BookieStats
 from magnetar.common.errors import MagnetarError
+from magnetar.common.obs import request_ids
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.rpc.options import server_options
 from magnetar.common.rpc.refusals import Stopping, TooManyCalls, parse
@@ -116,6 +117,10 @@ class BookieGrpcServer:
 
     def _unary(self, method: Method, call: Callable[[Any], Awaitable[Message]]) -> Handler:
         async def handle(data: bytes, context: Any) -> bytes:
+            with request_ids.serving_call(context.invocation_metadata()):
+                return await answer(data, context)
+
+        async def answer(data: bytes, context: Any) -> bytes:
             try:
                 self._admit_call(context)
                 self._calls += 1
@@ -130,6 +135,10 @@ class BookieGrpcServer:
         return handle
 
     async def _read(self, data: bytes, context: Any) -> None:
+        with request_ids.serving_call(context.invocation_metadata()):
+            await self._answer_read(data, context)
+
+    async def _answer_read(self, data: bytes, context: Any) -> None:
         stats, now = self._stats, asyncio.get_running_loop().time
         began, code = now(), OK
         try:

@@ -31,6 +31,7 @@ from magnetar.common.control.methods import (
 from magnetar.common.control.versions import OURS, Versions
 from magnetar.common.errors import MagnetarError, ServiceNotReady, TooManyRequests
 from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.obs import request_ids
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.rpc.options import channel_options
 from magnetar.common.runtime.task_owner import TaskOwner
@@ -155,7 +156,11 @@ class ControlClient:
         connection.calls += 1
         try:
             version = await self._greeted(connection, deadline)
-            said = ((RUN_KEY, str(broker.run)), (VERSION_KEY, str(version)))
+            said = (
+                (RUN_KEY, str(broker.run)),
+                (VERSION_KEY, str(version)),
+                *request_ids.call_metadata(),
+            )
             return await _exchange(connection.channel, broker.broker_id, method, request, deadline, said)
         except AnotherRun:
             self._forget(connection)

@@ -58,6 +58,7 @@ from magnetar.common.control.methods import (
 )
 from magnetar.common.control.versions import OURS, Versions
 from magnetar.common.errors import ServiceNotReady
+from magnetar.common.obs import request_ids
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
@@ -192,6 +193,10 @@ class ControlServer:
 
     def _unary(self, method: Method[Any, Any], call: Callable[[Any], Awaitable[Message]]) -> Any:
         async def handle(data: bytes, context: Any) -> bytes:
+            with request_ids.serving_call(context.invocation_metadata()):
+                return await answer(data, context)
+
+        async def answer(data: bytes, context: Any) -> bytes:
             try:
                 self._admit(context)
                 self._calls += 1

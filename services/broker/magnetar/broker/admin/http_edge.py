@@ -17,6 +17,7 @@ from magnetar.broker.admin.call import BROKER
 from magnetar.broker.admin.http_connections import listen
 from magnetar.broker.admin.http_errors import Refused, failed, status_of
 from magnetar.broker.admin.peers import PEERS, Peers
+from magnetar.broker.admin.request_log import log_requests
 from magnetar.broker.admin.routing import serve
 from magnetar.broker.admin.slices import TURN
 from magnetar.broker.admin.table import routes
@@ -48,6 +49,7 @@ def create_app(broker: BrokerView) -> web.Application:
     app = web.Application(
         middlewares=[_bounded(REQUESTS_MAX), _errors, _whole], client_max_size=BODY_BYTES_MAX
     )
+    log_requests(app)
     app[BROKER] = broker
     app[TURN] = asyncio.Lock()
     if broker.cluster is not None:

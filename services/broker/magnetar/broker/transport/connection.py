@@ -15,6 +15,7 @@ from magnetar.broker.handlers.client import Client, Services
 from magnetar.broker.handlers.producers import handle_rejected_send, handle_sends
 from magnetar.broker.handlers.routes import route
 from magnetar.common.errors import MagnetarError, ProtocolError, TooManyRequests
+from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
@@ -176,6 +177,10 @@ class Connection(asyncio.Protocol):
         self._services.spawn(self._finish(command, rest), "client command")
 
     async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
+        with request_ids.serving(request_ids.of_command(self.address, commands.request_id_of(command))):
+            await self._complete(command, rest)
+
+    async def _complete(self, command: BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
         try:
             await rest
         except ProtocolError as error:

@@ -25,6 +25,7 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.discovery.discovery import Discovery
 from magnetar.discovery.http.connections import listen, refused
 from magnetar.discovery.http.redirects import REDIRECTED, segments, topic_of
+from magnetar.discovery.http.request_log import log_requests
 from prometheus_client import CollectorRegistry, Counter, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
@@ -118,6 +119,7 @@ def create_app(discovery: Discovery) -> web.Application:
         return web.Response(body=page, headers={"Content-Type": _CONTENT_TYPE})
 
     app = web.Application(middlewares=[guarded])
+    log_requests(app)
     app.router.add_get(health_pages.LIVEZ, live)
     app.router.add_get(health_pages.READYZ, ready)
     for path in ("/health", "/status.html"):

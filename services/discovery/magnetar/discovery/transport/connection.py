@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from magnetar.common.errors import MagnetarError, ProtocolError, ServiceNotReady, TooManyRequests
+from magnetar.common.obs import request_ids
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire import commands
@@ -167,6 +168,10 @@ class Connection(asyncio.Protocol):
         self._environment.spawn(self._finish(command, answered), "client command")
 
     async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, bytes]) -> None:
+        with request_ids.serving(request_ids.of_command(self.address, commands.request_id_of(command))):
+            await self._complete(command, rest)
+
+    async def _complete(self, command: BaseCommand, rest: Coroutine[Any, Any, bytes]) -> None:
         try:
             self._write(await rest)
             commands_of(command.type).inc()
