@@ -1,9 +1,9 @@
 """Each HTTP request has an id, and each that changes something a line in the log.
 
-The id is the one that the request came with (`X-Request-ID`), or one that is made here; the answer carries it,
-whatever it says, and so does every line that is logged for it, here and wherever else it made work. Reads are
-logged only at level debug: there may be many, and they change nothing. So are messages that are published over
-HTTP: nothing is logged for a message.
+The id is the one that the request came with (`X-Request-ID`), or one that is made here; the answer carries
+it, whatever it says, and so does every line that is logged for it, here and wherever else it made work. Reads
+are logged only at level debug: there may be many, and they change nothing. So are messages that are published
+over HTTP: nothing is logged for a message.
 """
 
 from __future__ import annotations
