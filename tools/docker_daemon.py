@@ -1,0 +1,185 @@
+"""A Docker daemon for tests and `make images`: the one that answers, or one of our own.
+
+Ours is started by hand, on a data directory in our cache (what was built stays for the next run) and a socket
+of its own: overlay2, a bridge, ports published on loopback. Several processes may use it at once; each keeps a
+lock while it does, the first one starts it and the last one ends it, by its process id. It needs root, dockerd
+and iptables; where one of them is missing, `DockerUnavailable` says which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from tools.deploy_setup import cache_directory, docker_program, dockerd_program, program
+
+START_SECONDS_MAX: Final = 60.0
+STOP_SECONDS_MAX: Final = 60.0
+_LOG_TAIL_BYTES: Final = 2_000
+
+
+class DockerUnavailable(Exception):
+    """No daemon answers and none can be started here; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class DockerDaemon:
+    """A daemon that answers."""
+
+    host: str
+    """As in DOCKER_HOST; empty for what Docker's programs find by themselves."""
+    ours: bool
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """This process's, with the daemon in it: for Docker's programs and testcontainers."""
+        found = dict(os.environ)
+        if self.host:
+            found["DOCKER_HOST"] = self.host
+            found.pop("DOCKER_CONTEXT", None)
+        return found
+
+
+@contextlib.contextmanager
+def docker_daemon() -> Iterator[DockerDaemon]:
+    """A daemon for as long as the block runs. Raises DockerUnavailable."""
+    docker = docker_program()
+    if docker is None:
+        raise DockerUnavailable("there is no docker program")
+    if answers(docker, ""):
+        yield DockerDaemon(os.environ.get("DOCKER_HOST", ""), ours=False)
+        return
+    why = why_none_of_our_own()
+    if why is not None:
+        raise DockerUnavailable(f"no Docker daemon answers, and none can be started: {why}")
+    with _Own(docker) as host:
+        yield DockerDaemon(host, ours=True)
+
+
+def answers(docker: Path, host: str) -> bool:
+    """Whether a daemon answers there."""
+    command = [str(docker), *(("--host", host) if host else ()), "version", "--format", "{{.Server.Version}}"]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def why_none_of_our_own() -> str | None:
+    """What is missing for a daemon of our own; None when nothing is."""
+    if os.name != "posix" or not Path("/proc/self/ns/net").exists():
+        return "this is not Linux"
+    if os.geteuid() != 0:
+        return "only root may start one"
+    if dockerd_program() is None:
+        return "there is no dockerd (make deploy-setup installs Debian's)"
+    if program("iptables") is None:
+        return "there is no iptables (make deploy-setup installs Debian's)"
+    return None
+
+
+class _Own:
+    """Our daemon, shared by all processes that hold the lock `users`; a lock `turn` while it is started or
+    ended, so that nobody finds one that is about to go."""
+
+    def __init__(self, docker: Path) -> None:
+        self._docker = docker
+        self._data = cache_directory() / "docker"
+        # A socket's path has 107 bytes: not below a cache directory that may lie anywhere.
+        self._run = Path(tempfile.gettempdir()) / f"magnetar-docker-{os.getuid()}"
+        self._host = f"unix://{self._run}/docker.sock"
+        self._pid_file = self._run / "docker.pid"
+        self._log = self._run / "dockerd.log"
+        self._users: IO[str] | None = None
+
+    def __enter__(self) -> str:
+        self._data.mkdir(parents=True, exist_ok=True)
+        self._run.mkdir(mode=0o700, exist_ok=True)
+        with self._turn():
+            self._users = (self._run / "users.lock").open("w")
+            fcntl.flock(self._users, fcntl.LOCK_SH)
+            try:
+                if not answers(self._docker, self._host):
+                    self._start()
+            except BaseException:
+                self._users.close()
+                raise
+        return self._host
+
+    def __exit__(self, *_: object) -> None:
+        assert self._users is not None
+        with self._turn(), self._users:
+            try:
+                fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return  # somebody else still uses it, and ends it
+            self._stop()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        with (self._run / "turn.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _start(self) -> None:
+        self._stop()  # one that hangs
+        self._pid_file.unlink(missing_ok=True)
+        command = [
+            str(dockerd_program()),
+            *("--host", self._host, "--data-root", str(self._data), "--exec-root", str(self._run / "exec")),
+            *("--pidfile", str(self._pid_file), "--config-file", str(self._run / "none.json")),
+            *("--storage-driver", "overlay2", "--userland-proxy=true", "--log-level", "warn"),
+            *("--log-driver", "json-file", "--log-opt", "max-size=10m", "--shutdown-timeout", "10"),
+        ]
+        (self._run / "none.json").write_text("{}")  # what the machine's own daemon is told is not for this one
+        # It needs the programs that Debian keeps for the administrator, and no proxy of ours.
+        path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+        with self._log.open("wb") as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
+                env={**os.environ, "PATH": path}, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not answers(self._docker, self._host):
+            code = process.poll()
+            if code is not None or time.monotonic() > deadline:
+                if code is None:
+                    process.kill()
+                    process.wait()
+                told = self._log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+                raise DockerUnavailable(f"dockerd did not start (exit code {code}):\n{told}")
+            time.sleep(0.1)
+
+    def _stop(self) -> None:
+        pid = self._pid()
+        if pid is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+            deadline = time.monotonic() + STOP_SECONDS_MAX
+            while self._pid() is not None and time.monotonic() < deadline:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)  # a child of this process would stay as a zombie
+                time.sleep(0.05)
+            if self._pid() is None:
+                return
+
+    def _pid(self) -> int | None:
+        """Of our daemon, if it runs; a process of that number that is something else is left alone."""
+        try:
+            pid = int(self._pid_file.read_text())
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            return None
+        return pid if str(self._data).encode() in command else None
