@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -51,7 +50,7 @@ class ControlPlane:
             "HELM_CONFIG_HOME": str(self.state / "helm/config"),
             "HELM_DATA_HOME": str(self.state / "helm/data"),
         }
-        """Of kubectl and helm."""
+        """Of the node's processes, kubectl and helm."""
 
     def start(self) -> None:
         """Until the API server answers and the namespace `default` can be used."""
@@ -184,4 +183,4 @@ class ControlPlane:
         )
 
     def _start(self, name: str, *arguments: str) -> None:
-        self.place.start(name, [str(self.programs / name), *arguments], os.environ)
+        self.place.start(name, [str(self.programs / name), *arguments], self.environment)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.kubernetes.image_archive import ARCHITECTURES, write_image
+from tools.deploy_setup import cache_directory, locked, program
 
 SOURCES: Final = Path(__file__).parent / "node"
 PROGRAM_NAMES: Final = (
@@ -41,8 +42,7 @@ OPERATOR_KINDS: Final = ("podmonitors", "prometheusrules", "servicemonitors")
 CNI_PLUGINS: Final = Path("/usr/lib/cni")
 """Where Debian's containernetworking-plugins puts them."""
 CONTROL_PLANE_COMMANDS: Final = ("ip", "nsenter", "openssl", "sysctl", "unshare")
-NODE_COMMANDS: Final = ("containerd", "ctr", "runc", "iptables")
-PACKAGES: Final = "containerd runc containernetworking-plugins iptables"
+NODE_COMMANDS: Final = ("containerd", "ctr", "runc", "iptables", str(CNI_PLUGINS / "bridge"))
 DOWNLOAD_SECONDS_MAX: Final = 900.0
 BUILD_SECONDS_MAX: Final = 5_400.0
 
@@ -72,8 +72,8 @@ def why_no_control_plane() -> str:
         return "a Kubernetes node needs Linux on x86-64 or arm64"
     if os.geteuid() != 0:
         return "a Kubernetes node needs root: it has a network namespace of its own"
-    if missing := [name for name in CONTROL_PLANE_COMMANDS if shutil.which(name) is None]:
-        return f"not on the PATH: {', '.join(missing)}"
+    if missing := [name for name in CONTROL_PLANE_COMMANDS if program(name) is None]:
+        return f"commands are missing: {', '.join(missing)}"
     if programs() is None:
         return "the programs of a Kubernetes node are not built: make kubernetes builds them, in minutes"
     return ""
@@ -83,17 +83,19 @@ def why_no_node() -> str:
     """Why pods cannot run here; empty when they can."""
     if reason := why_no_control_plane():
         return reason
-    missing = [name for name in NODE_COMMANDS if shutil.which(name) is None]
-    if not (CNI_PLUGINS / "bridge").exists():
-        missing.append(str(CNI_PLUGINS / "bridge"))
-    return f"missing: {', '.join(missing)} (on Debian: apt-get install {PACKAGES})" if missing else ""
+    if missing := [name for name in NODE_COMMANDS if program(name) is None]:
+        return f"no pod can run, {', '.join(missing)} missing: make deploy-setup installs them on Debian"
+    return ""
 
 
 def build(say: Say) -> Path:
     """The directory of `programs`, made if need be: minutes, at the lowest priority. Raises CannotBuild."""
-    if (found := programs()) is not None:
-        return found
-    go = shutil.which("go")
+    with locked("kubernetes"):
+        return programs() or _build(say)
+
+
+def _build(say: Say) -> Path:
+    go = program("go")
     if go is None:
         raise CannotBuild("there is no `go` on the PATH")
     kept_at = _kept_at()
@@ -102,22 +104,21 @@ def build(say: Say) -> Path:
     directory.chmod(0o755)
     try:
         say(f"Kubernetes {version()} from Go modules: the first time this takes 10 to 20 minutes")
-        _go(say, "download", [go, "mod", "download"], DOWNLOAD_SECONDS_MAX)
+        _go(say, "download", [str(go), "mod", "download"], DOWNLOAD_SECONDS_MAX)
         for name, package, linked in (
             ("hyperkube", ".", _versions_told()),
             ("coredns", "./coredns", ""),
             ("pause", "./pause", ""),
         ):
             flags = ["-trimpath", "-ldflags", f"-s -w {linked}".strip()]
-            command = ["nice", "-n", "19", go, "build", *flags, "-o", str(directory / name), package]
+            command = ["nice", "-n", "19", str(go), "build", *flags, "-o", str(directory / name), package]
             _go(say, name, command, BUILD_SECONDS_MAX)
         for name in PROGRAM_NAMES:
             (directory / name).symlink_to("hyperkube")
         (directory / "images").mkdir()
         write_image(directory / "images/pause.tar", PAUSE_IMAGE, directory / "pause", platform.machine())
-        _definitions_of_the_operator(say, go, directory / "definitions")
-        if programs() is None:  # nobody else was quicker
-            directory.rename(kept_at)
+        _definitions_of_the_operator(say, str(go), directory / "definitions")
+        directory.rename(kept_at)
     except OSError as error:
         raise CannotBuild(str(error)) from error
     finally:
@@ -127,15 +128,14 @@ def build(say: Say) -> Path:
 
 def environment(programs: Path) -> Mapping[str, str]:
     """That of a process which finds the programs by their names."""
-    return {**os.environ, "PATH": f"{programs}:{os.environ.get('PATH', os.defpath)}"}
+    return {**os.environ, "PATH": f"{programs}:{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"}
 
 
 def _kept_at() -> Path:
     digest = hashlib.sha256(f"{OPERATOR_MODULE} {platform.machine()}".encode())
     for path in sorted((SOURCES / "go.mod", SOURCES / "go.sum", *SOURCES.rglob("*.go"))):
         digest.update(path.read_bytes())
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "magnetar/kubernetes" / f"{version()}-{digest.hexdigest()[:12]}"
+    return cache_directory() / "kubernetes" / f"{version()}-{digest.hexdigest()[:12]}"
 
 
 def _versions_told() -> str:
@@ -152,7 +152,9 @@ def _versions_told() -> str:
 
 
 def _definitions_of_the_operator(say: Say, go: str, directory: Path) -> None:
-    said = _go(say, "definitions", [go, "mod", "download", "-json", OPERATOR_MODULE], DOWNLOAD_SECONDS_MAX)
+    said = _go(
+        say, "definitions", [str(go), "mod", "download", "-json", OPERATOR_MODULE], DOWNLOAD_SECONDS_MAX
+    )
     source = Path(json.loads(said)["Dir"]) / "example/prometheus-operator-crd"
     directory.mkdir()
     for kind in OPERATOR_KINDS:

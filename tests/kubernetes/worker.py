@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -62,7 +60,7 @@ class Worker:
         """What containerd's own command prints about the images and containers of pods."""
         socket = str(self._state / "run/containerd.sock")
         command = [*self._place.inside(), "ctr", "--address", socket, "--namespace", "k8s.io", *arguments]
-        return run(command, seconds_max=IMPORT_SECONDS_MAX)
+        return run(command, environment=self._plane.environment, seconds_max=IMPORT_SECONDS_MAX)
 
     def _write_files(self, namespace: str) -> None:
         for name in ("run", "cni", "manifests", "pod-logs", "volumes"):
@@ -80,9 +78,8 @@ class Worker:
         write("Corefile", node_address=NODE_ADDRESS)
 
     def _start_containerd(self) -> None:
-        containerd = shutil.which("containerd")
-        assert containerd is not None, "asked for before"
-        self._place.start("containerd", [containerd, "--config", f"{self._state}/containerd.toml"])
+        command = ["containerd", "--config", f"{self._state}/containerd.toml"]
+        self._place.start("containerd", command, self._plane.environment)
         self._plane.until(self._containerd_answers, "containerd answers")
 
     def _containerd_answers(self) -> bool:
@@ -129,4 +126,4 @@ class Worker:
         self._plane.kubectl("apply", "-f", "-", given="\n---\n".join(objects))
 
     def _start(self, name: str, *arguments: str) -> None:
-        self._place.start(name, [str(self._plane.programs / name), *arguments], os.environ)
+        self._place.start(name, [str(self._plane.programs / name), *arguments], self._plane.environment)
