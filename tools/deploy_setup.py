@@ -1,9 +1,9 @@
 """What the tests of images, compose, chart and dashboards need beside .venv: `make deploy-setup`.
 
-Docker, docker-compose, Prometheus and debootstrap are packages of Debian and Ubuntu, installed by apt-get where
-this is such a machine and root asks; nothing that they bring is started. helm is an ordinary Go program and is
-built, pinned, into the cache. What cannot be had here is said, with what it is for: a tier of tests that does
-not run is never mistaken for one that passed. Each `..._program` gives the program that is there, or None.
+Docker, docker-compose, Prometheus and debootstrap are packages of Debian and Ubuntu, installed by apt-get
+where this is such a machine and root asks; nothing that they bring is started. helm is an ordinary Go program
+and is built, pinned, into the cache. What cannot be had here is said, with what it is for: a tier of tests that
+does not run is never mistaken for one that passed. Each `..._program` gives the program, or None.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def why_not_installed() -> str | None:
 
 @contextlib.contextmanager
 def nothing_starts() -> Iterator[None]:
-    """Packages that bring servers do not start them meanwhile: that is asked of policy-rc.d, which says no."""
+    """Packages that bring servers do not start them meanwhile: they ask policy-rc.d, which says no."""
     if _POLICY.exists():  # the administrator's own; it knows better
         yield
         return
@@ -153,7 +153,7 @@ def install(packages: list[Package]) -> str | None:
     print(f"deploy setup: packages {', '.join(names)}", flush=True)
     command = ["apt-get", "install", "--yes", "--quiet=2", "--no-install-recommends", *names]
     with nothing_starts():
-        # What is listed may be older than what the archive still has: the second try begins with a fresh list.
+        # What is listed may be older than what the archive still has: the second try has a fresh list.
         for before in ([], ["apt-get", "update", "--quiet=2"]):
             if before:
                 subprocess.run(before, stdin=subprocess.DEVNULL, env=quiet, check=False)
@@ -195,7 +195,9 @@ def set_up() -> dict[str, str]:
         wanted = missing_packages()
         why = None if not wanted else why_not_installed() or install(wanted)
         for package in missing_packages():
-            left[package.name] = f"{why or 'it was installed, and its program is not there'}: {package.without}"
+            left[package.name] = (
+                f"{why or 'it was installed, and its program is not there'}: {package.without}"
+            )
         if helm_program() is None and (failed := build_helm()):
             left["helm"] = f"{failed}: the chart is neither linted nor rendered"
     return left

@@ -1,9 +1,9 @@
 """A Docker daemon for tests and `make images`: the one that answers, or one of our own.
 
-Ours is started by hand, on a data directory in our cache (what was built stays for the next run) and a socket
-of its own: overlay2, a bridge, ports published on loopback. Several processes may use it at once; each keeps a
-lock while it does, the first one starts it and the last one ends it, by its process id. It needs root, dockerd
-and iptables; where one of them is missing, `DockerUnavailable` says which.
+Ours is started by hand, on a data directory in our cache (what was built stays for the next run) and a
+socket of its own: overlay2, a bridge, ports published on loopback. Several processes may use it at once; each
+keeps a lock while it does, the first one starts it and the last one ends it, by its process id. It needs root,
+dockerd and iptables; where one of them is missing, `DockerUnavailable` says which.
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ class _Own:
             *("--storage-driver", "overlay2", "--userland-proxy=true", "--log-level", "warn"),
             *("--log-driver", "json-file", "--log-opt", "max-size=10m", "--shutdown-timeout", "10"),
         ]
-        (self._run / "none.json").write_text("{}")  # what the machine's own daemon is told is not for this one
+        (self._run / "none.json").write_text(
+            "{}"
+        )  # what the machine's own daemon is told is not for this one
         # It needs the programs that Debian keeps for the administrator, and no proxy of ours.
         path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
         with self._log.open("wb") as log:

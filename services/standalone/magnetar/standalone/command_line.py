@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 from magnetar.standalone.lazy_group import WholeSentences
+from magnetar.standalone.parts import MissingCommand, not_installed
 
 _CANNOT_WRITE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 INTERRUPTED: Final = 130
@@ -33,7 +34,15 @@ class CommandLine(WholeSentences):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         load = self._loaders.get(cmd_name)
-        return super().get_command(ctx, cmd_name) if load is None else load()
+        if load is None:
+            return super().get_command(ctx, cmd_name)
+        try:
+            return load()
+        except ModuleNotFoundError as error:
+            why = not_installed(error)
+            if why is None:
+                raise
+            return MissingCommand(cmd_name, why)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Ctrl-C while a shell waits for completions leaves no traceback on its line."""
@@ -43,7 +52,8 @@ class CommandLine(WholeSentences):
             sys.exit(INTERRUPTED)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Ctrl-C wherever it comes ends with 130; output that cannot be written is one line."""
+        """Ctrl-C wherever it comes ends with 130; output that cannot be written is one line, and so
+        is what is not installed."""
         try:
             try:
                 return super().invoke(ctx)
@@ -52,6 +62,11 @@ class CommandLine(WholeSentences):
         except KeyboardInterrupt:
             click.echo("\nInterrupted.", err=True)
             ctx.exit(INTERRUPTED)
+        except ModuleNotFoundError as error:
+            why = not_installed(error)
+            if why is None:
+                raise
+            raise why from error
         except UnicodeEncodeError as error:  # Of an argument: names are texts. Contents are sent as they are.
             raise click.UsageError(f"{error.object!r} is not valid UTF-8") from error
         except OSError as error:
