@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from magnetar.common.errors import NotEnoughBookies
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.ledger.quorum.config import QuorumConfig
 from magnetar.ledger.quorum.quarantine import Quarantine
 from magnetar.ledger.quorum.striping import Striping
@@ -34,6 +34,7 @@ FALLBACKS = Counter(
     ["kind"],
     registry=REGISTRY,
 )
+begin_at_zero(FALLBACKS, "racks", "quarantined")
 
 
 class Candidate(Protocol):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from magnetar.common.errors import DataCorruption
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.disk import Disk
@@ -62,6 +62,7 @@ COMPACTION_BYTES = Counter(
 COMPACTIONS = Counter(
     "magnetar_log_compactions", "Segment files rewritten, by outcome.", ["outcome"], registry=REGISTRY
 )
+begin_at_zero(COMPACTIONS, "done", "given up", "conflict")
 CARRIED_HOLES = Counter(
     "magnetar_log_unreadable_entries",
     "Entries that compaction found unreadable and carried on as holes.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 from prometheus_client import Counter, Gauge
 
@@ -64,3 +64,4 @@ PROXY_REFUSED: Final = Counter(
     ["reason"],
     registry=REGISTRY,
 )
+begin_at_zero(PROXY_REFUSED, "unknown_broker", "unreachable")
