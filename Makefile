@@ -48,6 +48,7 @@ lint: setup-spark ## format, ruff, mypy --strict, one-way imports, generated cod
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python -m tools.dashboards --check
 
 fmt: setup ## format, and mend what ruff can mend
 	$(BIN)/ruff check --fix $(SOURCES)
@@ -56,8 +57,9 @@ fmt: setup ## format, and mend what ruff can mend
 proto: setup ## generate the Python code of the .proto files
 	$(BIN)/python proto/generate.py
 
-docs: setup-spark ## write what is generated: docs/configuration.md, docs/metrics.md and the reference in docs/admin.md
+docs: setup-spark ## write what is generated: configuration.md, metrics.md, the references in admin.md and cli.md, dashboards
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m tools.dashboards
 
 lock: setup ## resolve the packages anew and pin them with hashes in requirements.txt
 	$(BIN)/uv lock --upgrade
