@@ -1,6 +1,7 @@
 """The HTTP port: what brokers serve is answered by a redirect to the right one; metrics and health here.
 
-    /lookup/..., /admin/..., /topics/...   307 to the broker that serves the topic, or to any one
+    /lookup/..., /admin/..., /topics/...   307 to the broker that serves the topic, or to any one; carried
+                                           there with magnetarProxyThroughServiceUrl=true
     /metrics                               the Prometheus page
     /livez, /readyz                        whether it lives, and whether clients may be sent here
     /health, /status.html                  as /readyz, in Pulsar's words
@@ -19,10 +20,12 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from magnetar.common.cluster.broker_directory import addresses_of
 from magnetar.common.errors import InvalidName, MagnetarError, NotAllowed, ServiceNotReady, TopicNotFound
+from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs import health as health_pages
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.discovery.discovery import Discovery
+from magnetar.discovery.http.carried import BODY_BYTES_MAX, HttpCarrier
 from magnetar.discovery.http.connections import listen, refused
 from magnetar.discovery.http.redirects import REDIRECTED, segments, topic_of
 from magnetar.discovery.http.request_log import log_requests
@@ -35,6 +38,9 @@ REQUESTS_MAX: Final = 256
 """Requests in process at once that a broker is looked for; more are answered 503."""
 
 FIND_TIMEOUT_S: Final = 20.0
+
+BROKERS_ASKED_MAX: Final = 3
+"""For what any broker may answer, one after the other as long as they cannot be reached."""
 
 LISTENER_HEADER: Final = "X-Pulsar-ListenerName"
 """What Pulsar's clients name their advertised listener with; the parameter `listenerName` does too."""
@@ -80,8 +86,11 @@ class HttpEdge:
 
 
 def create_app(discovery: Discovery) -> web.Application:
-    """The application over `discovery`; bodies are not read, since who is redirected sends them again."""
+    """The application over `discovery`; who is redirected sends a body again, so it is not read."""
     in_process = 0
+    carrier: HttpCarrier | None = None
+    if discovery.config.proxy.through_service_url:
+        carrier = HttpCarrier(discovery.directory, discovery.config.proxy)
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -96,8 +105,14 @@ def create_app(discovery: Discovery) -> web.Application:
         finally:
             in_process -= 1
 
-    async def redirect(request: web.Request) -> web.StreamResponse:
-        return await _redirect(discovery, request)
+    async def to_broker(request: web.Request) -> web.StreamResponse:
+        if carrier is None:
+            return await _redirect(discovery, request)
+        return await carrier.carry(request, await _brokers_for(discovery, request), _asked(request))
+
+    async def close_carrier(_: web.Application) -> None:
+        if carrier is not None:
+            await carrier.close()
 
     async def health(request: web.Request) -> web.StreamResponse:
         if discovery.not_ready is not None:
@@ -118,7 +133,8 @@ def create_app(discovery: Discovery) -> web.Application:
         page = generate_latest(_PROCESS) + generate_latest(REGISTRY)
         return web.Response(body=page, headers={"Content-Type": _CONTENT_TYPE})
 
-    app = web.Application(middlewares=[guarded])
+    app = web.Application(middlewares=[guarded], client_max_size=BODY_BYTES_MAX)
+    app.on_cleanup.append(close_carrier)
     log_requests(app)
     app.router.add_get(health_pages.LIVEZ, live)
     app.router.add_get(health_pages.READYZ, ready)
@@ -127,7 +143,7 @@ def create_app(discovery: Discovery) -> web.Application:
     for path in ("/metrics", "/metrics/"):
         app.router.add_get(path, metrics)
     for first in REDIRECTED:
-        app.router.add_route("*", f"/{first}/{{rest:.*}}", redirect)
+        app.router.add_route("*", f"/{first}/{{rest:.*}}", to_broker)
     return app
 
 
@@ -136,23 +152,28 @@ def _text(answer: tuple[int, str]) -> web.Response:
     return web.Response(status=status, text=text)
 
 
-async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
+async def _brokers_for(discovery: Discovery, request: web.Request) -> list[BrokerRegistration]:
+    """The broker that serves the topic of the path, or some that may be asked. Raises MagnetarError."""
     if discovery.not_ready is not None:
         raise ServiceNotReady(f"nobody is served now: {discovery.not_ready}")
     parts = segments(request.rel_url.raw_path)
     topic = topic_of(parts)
-    listener = _listener(request) if parts[0] == "lookup" else ""
     if topic is not None:
+        listener = _listener(request) if parts[0] == "lookup" else ""
         try:
             async with asyncio.timeout(FIND_TIMEOUT_S):
-                broker = await discovery.finder.find(topic, listener)
+                return [await discovery.finder.find(topic, listener)]
         except TimeoutError as error:
             raise ServiceNotReady(f"no broker took {topic} within {FIND_TIMEOUT_S:g} s; try again") from error
-    else:
-        able = discovery.brokers.some(1)
-        if not able:
-            raise ServiceNotReady("no broker is up; try again")
-        broker = able[0]
+    able = discovery.brokers.some(BROKERS_ASKED_MAX)
+    if not able:
+        raise ServiceNotReady("no broker is up; try again")
+    return list(able)
+
+
+async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
+    broker = (await _brokers_for(discovery, request))[0]
+    listener = _listener(request) if request.path.startswith("/lookup/") else ""
     url = addresses_of(broker, listener).http_url or broker.addresses.http_url
     if not url:
         raise ServiceNotReady(f"broker {broker.broker_id} has no address for HTTP")
@@ -160,9 +181,12 @@ async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
         # Whoever follows it comes back here.
         log.error("a broker's HTTP address leads to discovery", broker=broker.broker_id, url=url)
         return refused(508, f"broker {broker.broker_id} says that it is at {url}, which is this service")
-    # Also of a target in absolute form, as proxies are sent it: the path and the query alone.
-    asked = request.raw_path if request.raw_path.startswith("/") else request.rel_url.raw_path_qs
-    return web.Response(status=307, headers={"Location": url.rstrip("/") + asked})
+    return web.Response(status=307, headers={"Location": url.rstrip("/") + _asked(request)})
+
+
+def _asked(request: web.Request) -> str:
+    """Path and query as they came: also of a target in absolute form, as proxies are sent it."""
+    return request.raw_path if request.raw_path.startswith("/") else request.rel_url.raw_path_qs
 
 
 def _listener(request: web.Request) -> str:
