@@ -2,8 +2,8 @@
 
 Docker, docker-compose, Prometheus and debootstrap are packages of Debian and Ubuntu, installed by apt-get
 where this is such a machine and root asks; nothing that they bring is started. helm is an ordinary Go program
-and is built, pinned, into the cache. What cannot be had here is said, with what it is for: a tier of tests that
-does not run is never mistaken for one that passed. Each `..._program` gives the program, or None.
+and is built, pinned, into the cache. What cannot be had here is said, with what it is for: a tier of tests
+that does not run is never mistaken for one that passed. Each `..._program` gives the program, or None.
 """
 
 from __future__ import annotations

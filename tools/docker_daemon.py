@@ -1,9 +1,9 @@
 """A Docker daemon for tests and `make images`: the one that answers, or one of our own.
 
 Ours is started by hand, on a data directory in our cache (what was built stays for the next run) and a
-socket of its own: overlay2, a bridge, ports published on loopback. Several processes may use it at once; each
-keeps a lock while it does, the first one starts it and the last one ends it, by its process id. It needs root,
-dockerd and iptables; where one of them is missing, `DockerUnavailable` says which.
+socket of its own: overlay2, a bridge, ports published on loopback. Several processes may use it at once;
+each keeps a lock while it does, the first one starts it and the last one ends it, by its process id. It needs
+root, dockerd and iptables; where one of them is missing, `DockerUnavailable` says which.
 """
 
 from __future__ import annotations
