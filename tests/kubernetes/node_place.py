@@ -179,12 +179,14 @@ def run(
     *,
     environment: Mapping[str, str] | None = None,
     given: str | None = None,
+    directory: Path | None = None,
     seconds_max: float = COMMAND_SECONDS_MAX,
 ) -> str:
     """What a command prints; it must succeed."""
     done = subprocess.run(
         command,
         env=environment,
+        cwd=directory,
         input=given,
         stdin=subprocess.DEVNULL if given is None else None,
         capture_output=True,

@@ -12,14 +12,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
-from tests.integration.harness import temporary_directory
+from tests.integration.harness import ROOT, temporary_directory
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.node_place import NodePlace, clear, pods_of_others
 from tests.kubernetes.programs import programs
@@ -71,21 +70,10 @@ class SingleNode:
     def directory(self) -> Path:
         return self.plane.state
 
-    def start_inside(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
-        """Start a program of the tests on the node's network; ended with the node."""
+    def start_inside(self, name: str, command: list[str]) -> None:
+        """Start a program of these tests on the node's network; ended with the node."""
+        environment = {**self.plane.environment, "PYTHONPATH": str(ROOT)}
         self.plane.place.start(name, command, environment)
-
-    def popen_inside(self, command: list[str], log: Path) -> subprocess.Popen[str]:
-        """The same for one that is waited for; it knows the cluster's names, as a pod does."""
-        with log.open("ab") as errors:
-            return subprocess.Popen(
-                [*self.plane.place.inside(names=True), *command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=self.plane.environment,
-                text=True,
-            )
 
 
 @contextmanager

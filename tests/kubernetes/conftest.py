@@ -1,0 +1,71 @@
+"""Which tiers of the chart's tests run here, said loudly: a green run shall not pass for one of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes.programs import version, why_no_control_plane, why_no_node
+from tests.kubernetes.record import Record, machine_facts
+from tests.kubernetes.single_node import SingleNode
+from tests.kubernetes.tiers import RECORD_VARIABLE, TIERS, cannot_run
+from tools.deploy_setup import helm_program
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each tier."""
+    for path, tier in TIERS.items():
+        ran = {
+            outcome: sum(str(report.nodeid).startswith(path) for report in reports)
+            for outcome, reports in terminalreporter.stats.items()
+            if outcome in ("passed", "failed", "error", "skipped")
+        }
+        told = ", ".join(f"{count} {outcome}" for outcome, count in ran.items() if count)
+        terminalreporter.write_line(f"kubernetes {tier}: {told or 'DID NOT RUN'}")
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    found = helm_program()
+    if found is None:
+        cannot_run("there is no helm: make deploy-setup builds it")
+    return found
+
+
+@pytest.fixture(scope="module")
+def control_plane() -> Iterator[SingleNode]:
+    """What knows objects and refuses wrong ones; runs no pods."""
+    if reason := why_no_control_plane():
+        cannot_run(reason)
+    with SingleNode.running(only_control_plane=True) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def record(request: pytest.FixtureRequest) -> Iterator[Record]:
+    """What a run did; written when nothing failed and somebody asked for it."""
+    kept = Record()
+    kept.facts += machine_facts()
+    began, failures = time.monotonic(), request.session.testsfailed
+    yield kept
+    kept.fact("whole run", f"{time.monotonic() - began:.0f} s")
+    if (path := os.environ.get(RECORD_VARIABLE)) and request.session.testsfailed == failures:
+        Path(path).write_text(kept.page())
+
+
+@pytest.fixture(scope="module")
+def node(record: Record) -> Iterator[SingleNode]:
+    """A node that runs pods, with the names of the namespace that the release has."""
+    if reason := why_no_node():
+        cannot_run(reason)
+    began = time.monotonic()
+    with SingleNode.running(namespace="magnetar") as running:
+        record.fact("Kubernetes", version())
+        record.note("nothing → a node that is Ready, with names and volumes", time.monotonic() - began)
+        yield running
+        began = time.monotonic()
+    record.note("the node is stopped", time.monotonic() - began)

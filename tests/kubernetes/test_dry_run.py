@@ -1,0 +1,163 @@
+"""Tier 1: a real API server judges every object that the chart makes, without running any.
+
+`helm template` and schemas let pass what only the server's own validation knows: a negative number of
+replicas, a probe of an unknown scheme, a field that must not change in an upgrade.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kubernetes.node_place import run
+from tests.kubernetes.programs import programs
+from tests.kubernetes.release import CHART, ROOT, SMALL
+from tests.kubernetes.single_node import SingleNode
+
+NAMESPACE = "default"
+RELEASE = "magnetar"
+OPERATOR_VALUES = (
+    "metrics.podMonitor.enabled=true",
+    "metrics.serviceMonitor.enabled=true",
+    "metrics.prometheusRule.enabled=true",
+)
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+
+Render = Callable[..., str]
+Objects = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def server(control_plane: SingleNode) -> SingleNode:
+    """A control plane that knows the kinds of Prometheus' operator."""
+    built = programs()
+    assert built is not None
+    kubectl = control_plane.plane.kubectl
+    kubectl("create", "--filename", str(built / "definitions"))  # apply's own note of them would be too long
+    for path in sorted((built / "definitions").iterdir()):
+        definition = f"customresourcedefinition/{path.stem}.monitoring.coreos.com"
+        kubectl("wait", "--for=condition=Established", definition, "--timeout=60s")
+    return control_plane
+
+
+@pytest.fixture
+def render(helm: Path) -> Render:
+    def rendered(*arguments: str) -> str:
+        command = [str(helm), "template", RELEASE, CHART, "--namespace", NAMESPACE, *arguments]
+        return run(command, directory=ROOT)
+
+    return rendered
+
+
+def dry_run(node: SingleNode, objects: str) -> subprocess.CompletedProcess[str]:
+    """What the API server says of objects that it does not keep: how it would keep them, or why not."""
+    return node.plane.try_kubectl(
+        *("apply", "--dry-run=server", "--output", "json", "--filename", "-"), given=objects
+    )
+
+
+def taken(node: SingleNode, objects: str) -> Objects:
+    done = dry_run(node, objects)
+    assert done.returncode == 0, done.stderr
+    found: Objects = json.loads(done.stdout)["items"]
+    return found
+
+
+def settings(*values: str) -> list[str]:
+    return [part for value in values for part in ("--set", value)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param([], id="defaults"),
+        pytest.param(["--values", SMALL], id="small"),
+        pytest.param(settings(*OPERATOR_VALUES), id="prometheus-operator"),
+    ],
+)
+def test_the_api_server_takes_every_object_of_the_chart(
+    server: SingleNode, render: Render, arguments: list[str]
+) -> None:
+    objects = render(*arguments)
+    stored = taken(server, objects)
+    assert len(stored) == sum(line.startswith("kind: ") for line in objects.splitlines())
+    assert {"StatefulSet", "Deployment", "PodDisruptionBudget"} <= {one["kind"] for one in stored}
+
+
+def test_the_api_server_refuses_what_schemas_let_pass(server: SingleNode, render: Render) -> None:
+    """Else the tests above would show nothing."""
+    stored = taken(server, render("--values", SMALL))
+    replicas, scheme = (
+        json.loads(json.dumps(next(one for one in stored if one["kind"] == "StatefulSet"))) for _ in range(2)
+    )
+    replicas["spec"]["replicas"] = -3
+    refused = dry_run(server, json.dumps(replicas))
+    assert refused.returncode != 0
+    assert "spec.replicas: Invalid value: -3" in refused.stderr
+    probe = scheme["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
+    probe.clear()
+    probe["httpGet"] = {"path": "/", "port": 80, "scheme": "FTP"}
+    refused = dry_run(server, json.dumps(scheme))
+    assert refused.returncode != 0
+    assert 'scheme: Unsupported value: "FTP"' in refused.stderr
+
+
+@pytest.fixture
+def stored_release(server: SingleNode, helm: Path) -> Iterator[Callable[..., str]]:
+    """helm on the release, which nothing runs: without --wait the API server's word is all there is."""
+
+    def on(verb: str, *arguments: str) -> str:
+        command = [*server.plane.place.inside(), str(helm), verb, *arguments, "--namespace", NAMESPACE]
+        return run(command, environment=server.plane.environment, directory=ROOT, seconds_max=120.0)
+
+    on("install", RELEASE, CHART, "--values", SMALL)
+    yield on
+    on("uninstall", RELEASE)
+
+
+def test_no_upgrade_or_rollback_changes_what_kubernetes_keeps_as_it_is(
+    server: SingleNode, stored_release: Callable[..., str]
+) -> None:
+    """Selectors, claims and services of stateful sets: the API server refuses every change of them."""
+
+    def bookies() -> Any:
+        said = server.plane.kubectl(
+            *("get", "statefulsets", "--selector", "app.kubernetes.io/component=bookie", "--output", "json")
+        )
+        (found,) = json.loads(said)["items"]
+        return found["spec"]["replicas"]
+
+    before = bookies()
+    more = settings("bookie.replicas=5", "bookie.resources.limits.memory=3Gi", "broker.replicas=4")
+    stored_release("upgrade", RELEASE, CHART, "--values", SMALL, *more)
+    assert bookies() == 5
+    stored_release("upgrade", RELEASE, CHART, "--values", SMALL, *settings(*OPERATOR_VALUES))
+    assert bookies() == before
+    stored_release("rollback", RELEASE, "2")
+    assert bookies() == 5
+
+
+def test_service_accounts_may_do_nothing_that_everybody_may_not(
+    server: SingleNode, stored_release: Callable[..., str]
+) -> None:
+    """As the API server's own authorizer has it, whatever roles the chart brings."""
+    said = server.plane.kubectl("get", "serviceaccounts", "--output", "json")
+    names = [one["metadata"]["name"] for one in json.loads(said)["items"]]
+    ours = [name for name in names if name != "default"]
+    assert len(ours) >= 3
+
+    def rights(name: str) -> list[str]:
+        user = f"system:serviceaccount:{NAMESPACE}:{name}"
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
+        as_groups = [f"--as-group={group}" for group in groups]
+        listed = server.plane.kubectl("auth", "can-i", "--list", "--no-headers", f"--as={user}", *as_groups)
+        return sorted(listed.splitlines())
+
+    everybody = rights("nobody-in-particular")
+    assert {name: rights(name) for name in ours} == dict.fromkeys(ours, everybody)
