@@ -34,7 +34,7 @@ class Worker:
 
     def start(self, namespace: str) -> None:
         """Until the node is Ready. The names of services in `namespace` need no domain, as in its pods."""
-        self._write_files(namespace)
+        self.write_files(namespace)
         self._start_containerd()
         self.import_image(self._plane.programs / "images/pause.tar")
         note_machine_settings(self._state)
@@ -52,17 +52,8 @@ class Worker:
     def stop_containerd(self) -> None:
         self._place.stop("containerd")
 
-    def import_image(self, archive: Path) -> None:
-        """Take what `docker save` wrote."""
-        self.ctr("images", "import", str(archive))
-
-    def ctr(self, *arguments: str) -> str:
-        """What containerd's own command prints about the images and containers of pods."""
-        socket = str(self._state / "run/containerd.sock")
-        command = [*self._place.inside(), "ctr", "--address", socket, "--namespace", "k8s.io", *arguments]
-        return run(command, environment=self._plane.environment, seconds_max=IMPORT_SECONDS_MAX)
-
-    def _write_files(self, namespace: str) -> None:
+    def write_files(self, namespace: str) -> None:
+        """The configuration of everything here."""
         for name in ("run", "cni", "manifests", "pod-logs", "volumes"):
             (self._state / name).mkdir()
         search = " ".join((f"{namespace}.{DOMAINS[0]}", *DOMAINS))
@@ -76,6 +67,16 @@ class Worker:
         write("kubelet.yaml", dns_address=DNS_ADDRESS)
         write("kube-proxy.yaml")
         write("Corefile", node_address=NODE_ADDRESS)
+
+    def import_image(self, archive: Path) -> None:
+        """Take what `docker save` wrote."""
+        self.ctr("images", "import", str(archive))
+
+    def ctr(self, *arguments: str) -> str:
+        """What containerd's own command prints about the images and containers of pods."""
+        socket = str(self._state / "run/containerd.sock")
+        command = [*self._place.inside(), "ctr", "--address", socket, "--namespace", "k8s.io", *arguments]
+        return run(command, environment=self._plane.environment, seconds_max=IMPORT_SECONDS_MAX)
 
     def _start_containerd(self) -> None:
         command = ["containerd", "--config", f"{self._state}/containerd.toml"]
