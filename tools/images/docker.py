@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from tools.deploy_setup import docker_program
 from tools.docker_daemon import DockerDaemon
@@ -28,13 +28,14 @@ class Docker:
         self.daemon = daemon
         self._program = str(docker_program())
 
-    def run(self, *arguments: str, stdin: IO[bytes] | None = None, timeout: float | None = None) -> str:
-        """What `docker arguments` prints. Raises DockerFailed."""
+    def run(self, *arguments: str, merged: bool = False, timeout: float | None = None) -> str:
+        """What `docker arguments` prints; `merged`: on standard error too. Raises DockerFailed."""
         try:
             done = subprocess.run(
                 [self._program, *arguments],
-                stdin=stdin or subprocess.DEVNULL,
-                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if merged else subprocess.PIPE,
                 env=self.daemon.environment,
                 timeout=timeout,
                 check=False,
@@ -42,7 +43,12 @@ class Docker:
         except subprocess.TimeoutExpired:
             raise DockerFailed(f"docker {arguments[0]} took longer than {timeout:g} s") from None
         if done.returncode != 0:
-            said = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()[-_TAIL_LINES:]
+            said = (
+                (done.stdout + (done.stderr or b""))
+                .decode(errors="replace")
+                .strip()
+                .splitlines()[-_TAIL_LINES:]
+            )
             raise DockerFailed("\n".join([f"docker {' '.join(arguments[:2])}:", *said]))
         return done.stdout.decode(errors="replace").strip()
 

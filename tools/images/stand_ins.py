@@ -144,9 +144,9 @@ _MAKERS: Final[dict[str, Callable[[Docker, str], str]]] = {
     r"(docker\.io/)?(library/)?python:3\.11[.\w]*-slim-bookworm": _python,
     r"(docker\.io/)?(library/)?eclipse-temurin:17[.\w]*-jre[-\w]*": _java,
     r"(quay\.io/coreos|gcr\.io/etcd-development|registry\.k8s\.io)/etcd:v?3\.[-.\w]+": _etcd,
-    r"(docker\.io/|quay\.io/)?(prom|prometheus)/prometheus:v2[.\w]*": _prometheus,
+    r"(docker\.io/|quay\.io/)?(prom|prometheus)/prometheus:v[23][.\w]*": _prometheus,
 }
-"""By what the whole name looks like. Debian 12 has Python 3.11, Java 17, etcd 3.4 and Prometheus 2."""
+"""By what the whole name looks like. Debian 12 has Python 3.11, Java 17, etcd 3.4 and Prometheus 2.42."""
 
 
 def _from_debian(docker: Docker, image: str, directory: Path, what: str, *lines: str) -> str:

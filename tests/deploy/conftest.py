@@ -1,0 +1,55 @@
+"""What tests of deployment share: a Docker daemon for all of them, and the images built from this tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tools.docker_daemon import DockerUnavailable, docker_daemon
+from tools.images.build import ensure
+from tools.images.docker import Docker
+from tools.images.stand_ins import NoStandIn, provide
+
+HERE: Final = Path(__file__).parent
+SERVICES: Final = ("bookie", "broker", "discovery", "tools")
+"""What tests run in each run; the image with Spark is large, and those who need it ask for it."""
+ETCD_IMAGE: Final = "quay.io/coreos/etcd:v3.5.21"
+FIRST_TIME_SECONDS_MAX: Final = 1800
+"""What a test that uses Docker may take: the first builds all images, on a bare machine their base too."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE) and "docker" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(FIRST_TIME_SECONDS_MAX))
+
+
+@pytest.fixture(scope="session")
+def docker() -> Iterator[Docker]:
+    """The daemon that answers, or one of our own for as long as the tests run; DOCKER_HOST names it."""
+    try:
+        with docker_daemon() as daemon, pytest.MonkeyPatch.context() as patch:
+            if daemon.host:
+                patch.setenv("DOCKER_HOST", daemon.host)
+            yield Docker(daemon)
+    except DockerUnavailable as error:
+        pytest.skip(f"no test with containers runs: {error}")
+
+
+@pytest.fixture(scope="session")
+def images(docker: Docker) -> dict[str, str]:
+    """Names with tags of the images of the services and the tools, by target; up to date with this tree."""
+    return ensure(docker, SERVICES)
+
+
+@pytest.fixture(scope="session")
+def etcd_image(docker: Docker) -> str:
+    """etcd's official image, or what stands in for it."""
+    try:
+        provide(docker, ETCD_IMAGE)
+    except NoStandIn as error:
+        pytest.skip(f"no test with a cluster in containers runs: {error}")
+    return ETCD_IMAGE
