@@ -1,7 +1,7 @@
 """When each alert fires: series made up for it, the last minute at which it is quiet, and the first it fires.
 
-Series are in promtool's notation, a sample a minute. What goes wrong does so at minute 10, where nothing else is
-said: an alert that waits 2 minutes is quiet at 11 and fires at 12.
+Series are in promtool's notation, a sample a minute. What goes wrong does so at minute 10, where nothing else
+is said: an alert that waits 2 minutes is quiet at 11 and fires at 12.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def test_every_panel_has_a_unit_and_a_sentence_of_help_and_asks_the_chosen_prome
 def test_panels_lie_on_the_grid_and_not_on_each_other(dashboard: Dashboard) -> None:
     places = [panel["gridPos"] for panel in shown(dashboard)["panels"]]
     for place in places:
-        assert 0 <= place["x"]
+        assert place["x"] >= 0
         assert place["x"] + place["w"] <= COLUMNS
     for one, other in combinations(places, 2):
         beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
