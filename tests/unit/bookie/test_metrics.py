@@ -30,13 +30,5 @@ def test_the_metrics_page_is_what_prometheus_reads() -> None:
     assert "\nbookie_WRITE_BYTES 12\n" in page  # the parser gives counters another name
     assert samples["bookie_ledgers_count", None, None] == 3
     assert any(key.startswith("process_") for key, *_ in samples)
-
-
-def test_quantiles_forget_after_a_minute_and_counts_do_not() -> None:
-    stats = BookieStats()
-    stats.add_requests.observe(1000.0, 1.0)
-    assert dict(stats.add_requests.quantiles_ms(1029.0, success=True))[1.0] >= 1000
-    assert dict(stats.add_requests.quantiles_ms(1045.0, success=True))[1.0] >= 1000
-    gone = dict(stats.add_requests.quantiles_ms(1200.0, success=True))[1.0]
-    assert gone != gone
-    assert stats.add_requests.count[True] == 1
+    assert 'magnetar_bookie_append_latency_seconds_bucket{le="0.002"} 99\n' in page
+    assert 'magnetar_bookie_append_latency_seconds_bucket{le="+Inf"} 100\n' in page

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
-from magnetar.bookie.latency import Latency
-from magnetar.common.obs.metrics import REGISTRY
-from prometheus_client import REGISTRY as PROCESS_REGISTRY
-from prometheus_client import generate_latest
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+from magnetar.common.obs.latency import Latency, histogram_lines, summary_lines
+from magnetar.common.obs.process_metrics import process_page
 
 
 @dataclass(slots=True, eq=False)
@@ -49,8 +44,7 @@ class MetricsPage:
 
     def render(self) -> bytes:
         """The whole page: some tens of kilobytes."""
-        own = "".join(self.bookkeeper_part()).encode()
-        return own + generate_latest(REGISTRY) + generate_latest(PROCESS_REGISTRY)
+        return "".join(self.bookkeeper_part()).encode() + process_page()
 
     def bookkeeper_part(self) -> Iterator[str]:
         """Under BookKeeper's names."""
@@ -64,11 +58,13 @@ class MetricsPage:
             yield f"# HELP {name} {text}\n# TYPE {name} summary\n"
             for success in (True, False):
                 label = f'success="{"true" if success else "false"}"'
-                for quantile, value in latency.quantiles_ms(now, success=success):
-                    shown = "NaN" if value != value else f"{value:.3f}"
-                    yield f'{name}{{{label},quantile="{quantile}"}} {shown}\n'
-                yield f"{name}_count{{{label}}} {latency.count[success]}\n"
-                yield f"{name}_sum{{{label}}} {latency.sum_ms[success]:.3f}\n"
+                yield from summary_lines(name, label, latency.window(success=success), now)
+        for name, text, latency in (
+            ("magnetar_bookie_append_latency_seconds", "Entries added, until confirmed.", stats.add_requests),
+            ("magnetar_bookie_read_latency_seconds", "Reads, until answered.", stats.read_requests),
+        ):
+            yield f"# HELP {name} {text}\n# TYPE {name} histogram\n"
+            yield from histogram_lines(name, latency.succeeded)
         for name, kind, text, value in (
             ("bookie_WRITE_BYTES", "counter", "Bytes of appends taken.", stats.written_bytes),
             ("bookie_READ_BYTES", "counter", "Bytes of entries read.", stats.read_bytes),

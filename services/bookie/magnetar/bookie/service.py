@@ -16,7 +16,7 @@ from magnetar.bookie.autorecovery.auto_recovery import AutoRecovery
 from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
 from magnetar.bookie.config import BookieConfig
 from magnetar.bookie.grpc_server import BookieGrpcServer
-from magnetar.bookie.metrics import CONTENT_TYPE, BookieStats, Figures, MetricsPage
+from magnetar.bookie.metrics import BookieStats, Figures, MetricsPage
 from magnetar.bookie.registration import Registration
 from magnetar.bookie.timed_syncer import TimedSyncer
 from magnetar.bookie.tls import client_tls, server_credentials
@@ -29,6 +29,7 @@ from magnetar.common.metadata.values import BookieRegistration
 from magnetar.common.obs import health
 from magnetar.common.obs.http_pages import HttpPages, json_page, text_page
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.process_metrics import CONTENT_TYPE
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.common.runtime.posix_disk import PosixDisk

@@ -24,13 +24,13 @@ from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs import health as health_pages
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.process_metrics import CONTENT_TYPE, process_page
 from magnetar.discovery.discovery import Discovery
 from magnetar.discovery.http.carried import BODY_BYTES_MAX, HttpCarrier
 from magnetar.discovery.http.connections import listen, refused
 from magnetar.discovery.http.redirects import REDIRECTED, segments, topic_of
 from magnetar.discovery.http.request_log import log_requests
-from prometheus_client import CollectorRegistry, Counter, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.exposition import generate_latest
+from prometheus_client import Counter
 
 log = get_logger(__name__)
 
@@ -49,16 +49,10 @@ REQUESTS: Final = Counter(
     "magnetar_discovery_http_requests", "HTTP requests, by status.", ["status"], registry=REGISTRY
 )
 
-_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SHUTDOWN_TIMEOUT_S: Final = 2.0
 
 _OWN: Final = frozenset({*health_pages.PATHS, "/health", "/status.html", "/metrics", "/metrics/"})
 """Answered at once, however many wait for brokers."""
-
-_PROCESS: Final = CollectorRegistry()
-ProcessCollector(registry=_PROCESS)
-PlatformCollector(registry=_PROCESS)
-GCCollector(registry=_PROCESS)
 
 _STATUS: Final[dict[type[MagnetarError], int]] = {InvalidName: 412, TopicNotFound: 404, NotAllowed: 405}
 
@@ -130,8 +124,7 @@ def create_app(discovery: Discovery) -> web.Application:
         return _text(health_pages.ready(discovery.not_ready))
 
     async def metrics(request: web.Request) -> web.StreamResponse:
-        page = generate_latest(_PROCESS) + generate_latest(REGISTRY)
-        return web.Response(body=page, headers={"Content-Type": _CONTENT_TYPE})
+        return web.Response(body=process_page(), headers={"Content-Type": CONTENT_TYPE})
 
     app = web.Application(middlewares=[guarded], client_max_size=BODY_BYTES_MAX)
     app.on_cleanup.append(close_carrier)
