@@ -21,15 +21,27 @@ from tests.kubernetes.single_node import SingleNode
 
 NAMESPACE = "default"
 RELEASE = "magnetar"
-OPERATOR_VALUES = (
-    "metrics.podMonitor.enabled=true",
-    "metrics.serviceMonitor.enabled=true",
-    "metrics.prometheusRule.enabled=true",
+POD_MONITORS = ("metrics.podMonitor.enabled=true", "metrics.prometheusRule.enabled=true")
+SERVICE_MONITORS = ("metrics.serviceMonitor.enabled=true",)
+EVERYTHING = (
+    *POD_MONITORS,
+    "metrics.dashboards.enabled=true",
+    "offload.enabled=true",
+    "offload.location=s3://cold/magnetar",
+    "offload.existingSecret=object-store",
+    "tools.enabled=true",
+    "discovery.proxy=true",
+    "discovery.service.type=LoadBalancer",
+)
+OUTSIDE_ETCD = (
+    "etcd.enabled=false",
+    "externalEtcd.endpoints={etcd-1.example.com:2379,etcd-2.example.com:2379}",
 )
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 Render = Callable[..., str]
+Helm = Callable[..., str]
 Objects = list[dict[str, Any]]
 
 
@@ -78,7 +90,9 @@ def settings(*values: str) -> list[str]:
     [
         pytest.param([], id="defaults"),
         pytest.param(["--values", SMALL], id="small"),
-        pytest.param(settings(*OPERATOR_VALUES), id="prometheus-operator"),
+        pytest.param(settings(*SERVICE_MONITORS), id="service-monitors"),
+        pytest.param(settings(*EVERYTHING), id="everything"),
+        pytest.param(settings(*OUTSIDE_ETCD), id="outside-etcd"),
     ],
 )
 def test_the_api_server_takes_every_object_of_the_chart(
@@ -109,55 +123,64 @@ def test_the_api_server_refuses_what_schemas_let_pass(server: SingleNode, render
 
 
 @pytest.fixture
-def stored_release(server: SingleNode, helm: Path) -> Iterator[Callable[..., str]]:
-    """helm on the release, which nothing runs: without --wait the API server's word is all there is."""
+def helm_on(server: SingleNode, helm: Path) -> Iterator[Helm]:
+    """helm on a release that nothing runs: without --wait the API server's word is all there is."""
 
     def on(verb: str, *arguments: str) -> str:
         command = [*server.plane.place.inside(), str(helm), verb, *arguments, "--namespace", NAMESPACE]
         return run(command, environment=server.plane.environment, directory=ROOT, seconds_max=120.0)
 
-    on("install", RELEASE, CHART, "--values", SMALL)
     yield on
     on("uninstall", RELEASE)
 
 
 def test_no_upgrade_or_rollback_changes_what_kubernetes_keeps_as_it_is(
-    server: SingleNode, stored_release: Callable[..., str]
+    server: SingleNode, helm_on: Helm
 ) -> None:
     """Selectors, claims and services of stateful sets: the API server refuses every change of them."""
 
-    def bookies() -> Any:
+    def bookies() -> int:
         said = server.plane.kubectl(
             *("get", "statefulsets", "--selector", "app.kubernetes.io/component=bookie", "--output", "json")
         )
         (found,) = json.loads(said)["items"]
-        return found["spec"]["replicas"]
+        return int(found["spec"]["replicas"])
 
+    helm_on("install", RELEASE, CHART, "--values", SMALL)
     before = bookies()
     more = settings("bookie.replicas=5", "bookie.resources.limits.memory=3Gi", "broker.replicas=4")
-    stored_release("upgrade", RELEASE, CHART, "--values", SMALL, *more)
+    helm_on("upgrade", RELEASE, CHART, "--values", SMALL, *more)
     assert bookies() == 5
-    stored_release("upgrade", RELEASE, CHART, "--values", SMALL, *settings(*OPERATOR_VALUES))
+    helm_on("upgrade", RELEASE, CHART, "--values", SMALL, *settings(*EVERYTHING))
     assert bookies() == before
-    stored_release("rollback", RELEASE, "2")
+    helm_on("rollback", RELEASE, "2")
     assert bookies() == 5
 
 
-def test_service_accounts_may_do_nothing_that_everybody_may_not(
-    server: SingleNode, stored_release: Callable[..., str]
+@pytest.mark.parametrize(
+    ("arguments", "more"),
+    [
+        pytest.param(["--values", SMALL], {}, id="small"),
+        pytest.param(settings(*EVERYTHING), {"magnetar-bookie": ["nodes [] [] [get]"]}, id="everything"),
+    ],
+)
+def test_service_accounts_may_do_no_more_than_everybody_but_learn_a_zone(
+    server: SingleNode, helm_on: Helm, arguments: list[str], more: dict[str, list[str]]
 ) -> None:
     """As the API server's own authorizer has it, whatever roles the chart brings."""
+    helm_on("install", RELEASE, CHART, *arguments)
     said = server.plane.kubectl("get", "serviceaccounts", "--output", "json")
     names = [one["metadata"]["name"] for one in json.loads(said)["items"]]
     ours = [name for name in names if name != "default"]
     assert len(ours) >= 3
 
-    def rights(name: str) -> list[str]:
+    def rights(name: str) -> set[str]:
         user = f"system:serviceaccount:{NAMESPACE}:{name}"
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
         as_groups = [f"--as-group={group}" for group in groups]
         listed = server.plane.kubectl("auth", "can-i", "--list", "--no-headers", f"--as={user}", *as_groups)
-        return sorted(listed.splitlines())
+        return {" ".join(line.split()) for line in listed.splitlines()}
 
     everybody = rights("nobody-in-particular")
-    assert {name: rights(name) for name in ours} == dict.fromkeys(ours, everybody)
+    found = {name: sorted(rights(name) - everybody) for name in ours}
+    assert found == {name: more.get(name, []) for name in ours}

@@ -186,7 +186,7 @@ def test_pods_deleted_under_load_lose_nothing_confirmed(release: Release) -> Non
 def test_an_upgrade_and_a_rollback_under_load_lose_nothing_confirmed(release: Release) -> None:
     """Both restart every pod of bookies and brokers, one after the other."""
     before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in release.objects("pods")}
-    values = {"bookie.config.logLevel": "debug", "broker.config.logLevel": "debug"}
+    values = {"bookie.logLevel": "warning", "broker.logLevel": "warning"}
     report = release.under_load(
         [
             PodFault("helm upgrade", command=tuple(release.upgrade_command(values))),
