@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from magnetar.common.obs.latency import Latency
 from magnetar.bookie.timed_syncer import TimedSyncer
+from magnetar.common.obs.latency import Latency
 from magnetar.common.runtime.disk import Buffer, DiskFile
 
 

@@ -47,6 +47,8 @@ class FakeSubscription:
     entries_behind: int = 0
     blocked_on_unacked: bool = False
     delayed: int = 0
+    acks_at_risk: int = 0
+    mark_deleted_ms: int = 0
     in_replay: int = 0
     consumers: list[Any] = field(default_factory=list)
 
@@ -66,6 +68,7 @@ class FakeTopic:
     backlog_bytes: int = 0
     oldest_backlog_age_s: int = -1
     delayed_index_bytes: int = 0
+    producers: dict[str, Any] = field(default_factory=dict)
     subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
 
 

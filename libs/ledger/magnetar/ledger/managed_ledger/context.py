@@ -16,6 +16,7 @@ from magnetar.ledger.cold.cold_reader import ColdStore
 from magnetar.ledger.ledger_store import LedgerStore, Run
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
+from magnetar.ledger.managed_ledger.write_samples import WriteSamples
 
 Guards = Callable[[], Awaitable[Sequence[Check]]]
 """What has to hold when a topic is made, read anew for each attempt; may raise to say that it does not."""
@@ -56,6 +57,7 @@ class ManagedLedgerContext:
     """The objects of offloaded ledgers; None: nothing here could read them."""
     creating: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a topic's head is made: creation ids come from one counter."""
+    write_samples: WriteSamples = field(default_factory=WriteSamples)
     _persisting: dict[Persistence, ManagedLedgerContext] = field(default_factory=dict)
 
     def persisting_as(self, persistence: Persistence | None) -> ManagedLedgerContext:

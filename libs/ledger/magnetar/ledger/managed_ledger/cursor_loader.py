@@ -94,6 +94,7 @@ class CursorLoader:
         for cursor in self._cursors.values():
             cursor.settle()
             cursor.durable_mark = cursor.mark_delete
+            cursor.durable_acked = cursor.acked_entries
         return {cursor.name: cursor for cursor in self._cursors.values()}, self._next_cursor_id
 
     def _apply(self, entry: pb.Entry) -> None:

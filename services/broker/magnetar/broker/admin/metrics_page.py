@@ -3,7 +3,8 @@
 A client-library child per topic and metric would cost several times the CPU and memory. Here label texts are
 made once per topic and kept, and the page comes in pieces, each of about a millisecond of work, so that the
 event loop serves messages in between and the page is never whole in memory. What is shown is in
-`metric_tables`: of each topic, or of namespaces where exposeTopicLevelMetricsInPrometheus=false.
+`metric_tables`: of each topic, or of namespaces where exposeTopicLevelMetricsInPrometheus=false; of each
+consumer and producer (`client_metrics`) only where the configuration says so.
 """
 
 from __future__ import annotations
@@ -14,10 +15,17 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import chain
 
-from magnetar.broker.admin.metric_lines import AT_ONCE, Rows
+from magnetar.broker.admin.client_metrics import CONSUMER_METRICS, PRODUCER_METRICS
+from magnetar.broker.admin.health import not_ready
+from magnetar.broker.admin.managed_ledger_metrics import MANAGED_LEDGER_METRICS
+from magnetar.broker.admin.metric_lines import AT_ONCE, Piece, Rows
 from magnetar.broker.admin.metric_tables import BROKER_SUMS, SUBSCRIPTION_METRICS, TOPIC_METRICS, Number
 from magnetar.broker.admin.slices import Slices
 from magnetar.broker.admin.view import BrokerView, SubscriptionView, TopicView
+from magnetar.broker.latencies import PUBLISH
+from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.topics.producer import Producer
+from magnetar.common.obs.latency import summary_lines
 
 
 @dataclass(slots=True)
@@ -29,12 +37,49 @@ class _TopicLabels:
     subscriptions: dict[str, str] = field(default_factory=dict)
 
 
+class _Clients:
+    """Consumers and producers, where they are shown; without those that would have the same labels."""
+
+    def __init__(self, *, consumers: bool, producers: bool) -> None:
+        self._shows_consumers = consumers
+        self._shows_producers = producers
+        self._texts: set[str] = set()
+        self.consumers = Rows[Consumer]()
+        self.producers = Rows[Producer]()
+
+    def add_producers(self, topic: TopicView, labels: str) -> None:
+        if self._shows_producers:
+            for name, producer in list(topic.producers.items()):
+                text = f'{labels},producer_name="{_escape(name)}",producer_id="{producer.producer_id}"'
+                self.producers.add(producer, text, "")
+
+    def add_consumers(self, subscription: SubscriptionView, labels: str) -> None:
+        if self._shows_consumers:
+            for each in list(subscription.consumers):
+                text = f'{labels},consumer_name="{_escape(each.name)}",consumer_id="{each.consumer_id}"'
+                if text not in self._texts:
+                    self._texts.add(text)
+                    self.consumers.add(each, text, "")
+
+    def pieces(self) -> Iterator[tuple[str, Piece]]:
+        if self._shows_consumers:
+            yield from self.consumers.pieces(CONSUMER_METRICS, each=True)
+        if self._shows_producers:
+            yield from self.producers.pieces(PRODUCER_METRICS, each=True)
+
+
 class MetricsPage:
     """Renders the page of one broker; keeps label texts from one scrape to the next."""
 
-    def __init__(self, broker: BrokerView, work_clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        broker: BrokerView,
+        work_clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._broker = broker
         self._work_clock = work_clock
+        self._clock = clock
         self._cluster = f'cluster="{_escape(broker.config.cluster_name)}"'
         self._version = _escape(version("magnetar-broker"))
         self._labels: dict[str, _TopicLabels] = {}
@@ -48,14 +93,19 @@ class MetricsPage:
         slices = Slices(self._work_clock, AT_ONCE)
         topics, subscriptions = Rows[TopicView](), Rows[SubscriptionView]()
         labels: dict[str, _TopicLabels] = {}
+        config = self._broker.config.metrics
+        each = config.topic_level
+        clients = _Clients(consumers=each and config.consumer_level, producers=each and config.producer_level)
         for topic in list(self._broker.topics.values()):
             full = topic.name.full
             texts = labels[full] = self._labels.get(full) or self._topic_labels(topic)
             topics.add(topic, texts.topic, texts.namespace)
+            clients.add_producers(topic, texts.topic)
             # A copy, because subscriptions come and go while the loop turns.
             for key, subscription in list(topic.subscriptions.items()):
                 text = self._subscription_labels(texts, key)
                 subscriptions.add(subscription, text, texts.namespace)
+                clients.add_consumers(subscription, text)
                 if slices.over():
                     yield ""
             if slices.over():
@@ -63,11 +113,13 @@ class MetricsPage:
         self._labels = labels
 
         slices = Slices(self._work_clock, 1)
-        each = self._broker.config.metrics.topic_level
         sums: dict[str, Number] = {}
         lines: list[str] = []
         for name, (some, total) in chain(
-            topics.pieces(TOPIC_METRICS, each=each), subscriptions.pieces(SUBSCRIPTION_METRICS, each=each)
+            topics.pieces(TOPIC_METRICS, each=each),
+            subscriptions.pieces(SUBSCRIPTION_METRICS, each=each),
+            topics.pieces(MANAGED_LEDGER_METRICS, each=False) if config.managed_ledgers else (),
+            clients.pieces(),
         ):
             lines += some
             sums[name] = sums.get(name, 0) + total
@@ -81,7 +133,11 @@ class MetricsPage:
 
     def _topic_labels(self, topic: TopicView) -> _TopicLabels:
         namespace = f'{self._cluster},namespace="{_escape(str(topic.name.namespace))}"'
-        return _TopicLabels(namespace, f'{namespace},topic="{_escape(topic.name.full)}"')
+        name = topic.name
+        if not self._broker.config.metrics.split_partition:
+            return _TopicLabels(namespace, f'{namespace},topic="{_escape(name.full)}"')
+        base = _escape((name.base if name.partition_index >= 0 else name).full)
+        return _TopicLabels(namespace, f'{namespace},topic="{base}",partition="{name.partition_index}"')
 
     def _subscription_labels(self, texts: _TopicLabels, name: str) -> str:
         text = texts.subscriptions.get(name)
@@ -108,8 +164,16 @@ class MetricsPage:
             lines.append(f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n{name}{{{labels}}} {value}\n")
 
         gauge("pulsar_broker_topics_count", "Loaded topics.", cluster, topics)
+        persistent = sum(topic.name.persistent for topic in self._broker.topics.values())
+        gauge("pulsar_ml_count", "Managed ledgers: persistent topics that are loaded.", cluster, persistent)
         for name in BROKER_SUMS:
             gauge(f"pulsar_broker_{name}", f"Sum of pulsar_{name}.", cluster, sums[f"pulsar_{name}"])
+        gauge(
+            "magnetar_acks_at_risk",
+            "Sum of magnetar_subscription_acks_at_risk.",
+            cluster,
+            sums["magnetar_subscription_acks_at_risk"],
+        )
         gauge(
             "pulsar_broker_in_bytes_total",
             "Bytes in, over the loaded topics.",
@@ -139,6 +203,16 @@ class MetricsPage:
             of_connections,
             accepted - active,
         )
+        ready = int(not_ready(self._broker) is None)
+        gauge(
+            "pulsar_health",
+            "1 while clients may be sent to this broker, 0 while not.",
+            f'{cluster},broker="{broker}",metric="broker_health"',
+            ready,
+        )
+        name = "pulsar_broker_publish_latency"
+        lines.append(f"# HELP {name} Entries published, ms until their receipts.\n# TYPE {name} summary\n")
+        lines += summary_lines(name, cluster, PUBLISH, self._clock())
         gauge("pulsar_version_info", "The release that runs.", f'{cluster},version="{self._version}"', 1)
         return "".join(lines)
 

@@ -44,6 +44,7 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.batch import parse_metadata
 from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 log = get_logger(__name__)
@@ -153,6 +154,10 @@ class PersistentTopic(PersistentPublishing):
     @property
     def storage_entries(self) -> int:
         return self.ledger.entries
+
+    @property
+    def read_counts(self) -> ReadCounts | None:
+        return self.ledger.read_counts
 
     @property
     def offloaded_bytes(self) -> int:

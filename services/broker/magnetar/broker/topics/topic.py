@@ -22,6 +22,7 @@ from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import commands
 from magnetar.common.wire.events import SendRun
+from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 
 
 class AnySubscription(Protocol):
@@ -47,6 +48,10 @@ class AnySubscription(Protocol):
     def unacked_messages(self) -> int: ...
     @property
     def delayed(self) -> int: ...
+    @property
+    def acks_at_risk(self) -> int: ...
+    @property
+    def mark_deleted_ms(self) -> int: ...
     @property
     def in_replay(self) -> int: ...
     @property
@@ -113,6 +118,11 @@ class Topic(Publishers):
     @abstractmethod
     def storage_entries(self) -> int:
         """Entries in storage."""
+
+    @property
+    def read_counts(self) -> ReadCounts | None:
+        """What was read of it since the load; None when nothing was."""
+        return None
 
     @property
     def offloaded_bytes(self) -> int:
