@@ -1,0 +1,152 @@
+"""`magnetar admin metadata`: copies of a cluster's metadata, and what follows when one is put back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from magnetar.standalone.lazy_group import WholeSentences
+
+if TYPE_CHECKING:
+    from magnetar.standalone.admin import Target
+
+_FILE = click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+
+_IDS = click.option(
+    "--skip-ids",
+    type=click.IntRange(min=1_000, max=1 << 40),
+    default=1_000_000,
+    show_default=True,
+    help="Leave so many ids to the ledgers that were made since the copy.",
+)
+
+_WITHOUT = click.option(
+    "--without",
+    multiple=True,
+    metavar="ID",
+    help="A bookie that is gone for good, and is not waited for; may be given several times.",
+)
+
+
+def _tls(command: Any) -> Any:
+    for name, help_text in (
+        ("--bookie-key", "The key of that certificate (PEM)."),
+        ("--bookie-cert", "A certificate to show to bookies (PEM)."),
+        ("--bookie-trust-certs", "Certificates that vouch for bookies (PEM): turns TLS to them on."),
+    ):
+        path = click.Path(exists=True, dir_okay=False, path_type=Path)
+        command = click.option(name, type=path, default=None, metavar="FILE", help=help_text)(command)
+    return command
+
+
+@click.group(cls=WholeSentences)
+def metadata() -> None:
+    """Copies of a cluster's metadata, and what follows when one is put back.
+
+    docs/backup.md has the whole procedure.
+    """
+
+
+@metadata.command()
+@_FILE
+@click.pass_obj
+def backup(target: Target, file: Path) -> None:
+    """Copy the metadata, as it is at one moment, into FILE. The cluster goes on meanwhile.
+
+    FILE may hold credentials of object stores: only its owner can read it.
+    """
+    from magnetar.standalone.metadata_copies import take
+
+    take(target, file)
+
+
+@metadata.command()
+@_FILE
+@click.pass_obj
+def verify(target: Target, file: Path) -> None:
+    """See that a copy is whole, and say what is in it. Asks no cluster."""
+    from magnetar.standalone.metadata_copies import verify as run
+
+    run(target, file)
+
+
+@metadata.command()
+@_FILE
+@click.option("--replace", is_flag=True, help="Over what is there, of which a copy is kept beside FILE.")
+@_IDS
+@click.pass_obj
+def restore(target: Target, file: Path, replace: bool, skip_ids: int) -> None:
+    """Put a copy back into a store without metadata of this cluster. Nobody may be running.
+
+    Afterwards: start bookies, `reconcile`, start brokers, `release`.
+    """
+    from magnetar.standalone.metadata_copies import restore as run
+
+    run(target, file, replace=replace, ids_skipped=skip_ids)
+
+
+@metadata.command(name="mark-restored")
+@_IDS
+@click.pass_obj
+def mark_restored(target: Target, skip_ids: int) -> None:
+    """Say that this metadata was put back by other means, such as a snapshot of etcd. Nobody may be running.
+
+    Then go on as after `restore`.
+    """
+    from magnetar.standalone.metadata_copies import mark
+
+    mark(target, ids_skipped=skip_ids)
+
+
+@metadata.command()
+@click.option("--look", is_flag=True, help="Compare with what bookies hold now; changes nothing.")
+@_WITHOUT
+@_tls
+@click.pass_obj
+def status(target: Target, look: bool, **options: Any) -> None:
+    """Whether this metadata was restored, and how far that is dealt with."""
+    from magnetar.standalone.metadata_reconciling import status as run
+
+    run(target, look=look, **options)
+
+
+@metadata.command()
+@_WITHOUT
+@_tls
+@click.pass_obj
+def reconcile(target: Target, **options: Any) -> None:
+    """Compare restored metadata with what bookies hold, and bring entries to where metadata looks for them.
+
+    All bookies have to be up, and no broker. May be run again. Ends with 1 while something cannot be mended.
+    """
+    from magnetar.standalone.metadata_reconciling import reconcile as run
+
+    run(target, **options)
+
+
+@metadata.command(name="read-unnamed")
+@click.argument("ledger_id", metavar="LEDGER", type=click.IntRange(min=1))
+@_WITHOUT
+@_tls
+@click.pass_obj
+def read_unnamed(target: Target, ledger_id: int, **options: Any) -> None:
+    """Print the messages of a ledger that bookies hold and metadata does not know, as lines of JSON."""
+    from magnetar.standalone.metadata_reconciling import read_unnamed as run
+
+    run(target, ledger_id, **options)
+
+
+@metadata.command()
+@click.option("--discard", is_flag=True, help="Although ledgers with entries go that metadata does not know.")
+@_WITHOUT
+@_tls
+@click.pass_obj
+def release(target: Target, discard: bool, **options: Any) -> None:
+    """Have bookies delete again what metadata lacks. Until then nothing of it goes.
+
+    Refused while there are ledgers that were made since the copy, unless they are to be discarded.
+    """
+    from magnetar.standalone.metadata_reconciling import release as run
+
+    run(target, discard=discard, **options)

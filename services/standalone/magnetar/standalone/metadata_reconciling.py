@@ -1,0 +1,240 @@
+"""What follows a restoration of metadata, for `magnetar admin metadata`: it is compared with bookies."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from magnetar.bookie.restored.inventory import take_inventory
+from magnetar.bookie.restored.reconciler import Findings, Reconciler
+from magnetar.bookie.restored.reconciler import release as release_restoration
+from magnetar.bookie.restored.unnamed import entries_of
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.restoration import read_restoration
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import Restoration
+from magnetar.common.runtime.clock import SystemClock
+from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, GrpcBookieClients
+from magnetar.ledger.bookie_protocol.registry import BookieRegistry
+from magnetar.standalone.admin_output import Row, show_facts, show_rows, with_metadata
+from magnetar.standalone.metadata_copies import restoration_facts
+
+if TYPE_CHECKING:
+    from magnetar.standalone.admin import Target
+
+_SHOWN_MAX: Final = 1_000
+"""Ledgers of a kind on one answer; the others are counted."""
+
+
+def status(
+    target: Target,
+    *,
+    look: bool,
+    without: Sequence[str],
+    bookie_trust_certs: Path | None,
+    bookie_cert: Path | None,
+    bookie_key: Path | None,
+) -> None:
+    """How far a restoration is dealt with; with `look` what bookies hold beside it."""
+    tls = _tls(bookie_trust_certs, bookie_cert, bookie_key)
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        record = await read_restoration(metadata, keys)
+        if record is None:
+            show_facts(target, f"Metadata of {target.cluster}", {"state": "never restored"})
+            return 0
+        if not look:
+            show_facts(target, f"Metadata of {target.cluster}", restoration_facts(record))
+            return 0
+        async with _bookies(metadata, keys, tls) as (registry, clients):
+            found = await _reconciler(metadata, keys, registry, clients).compare(without=without, mend=False)
+        _show(target, record, found, mended=False)
+        return 0
+
+    with_metadata(target, run)
+
+
+def reconcile(
+    target: Target,
+    *,
+    without: Sequence[str],
+    bookie_trust_certs: Path | None,
+    bookie_cert: Path | None,
+    bookie_key: Path | None,
+) -> None:
+    """Compare and mend; the exit code is 1 when something is left."""
+    tls = _tls(bookie_trust_certs, bookie_cert, bookie_key)
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        async with _bookies(metadata, keys, tls) as (registry, clients):
+            found = await _reconciler(metadata, keys, registry, clients).compare(without=without, mend=True)
+        record = await read_restoration(metadata, keys)
+        assert record is not None, "the reconciler has seen it"
+        _show(target, record, found, mended=True)
+        return 1 if found.problems else 0
+
+    with_metadata(target, run)
+
+
+def release(
+    target: Target,
+    *,
+    discard: bool,
+    without: Sequence[str],
+    bookie_trust_certs: Path | None,
+    bookie_cert: Path | None,
+    bookie_key: Path | None,
+) -> None:
+    """Let what metadata lacks go, unless that would surprise somebody."""
+    tls = _tls(bookie_trust_certs, bookie_cert, bookie_key)
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        if (await metadata.children(keys.cookies_prefix)).items and not discard:
+            async with _bookies(metadata, keys, tls) as (registry, clients):
+                reconciler = _reconciler(metadata, keys, registry, clients)
+                found = await reconciler.compare(without=without, mend=False)
+            if found.unnamed:
+                entries = sum(each.entries for each in found.unnamed)
+                raise click.ClickException(
+                    f"{len(found.unnamed)} ledgers with {entries} entries were made since the copy, and "
+                    "nobody knows whose they are: `magnetar admin metadata status --look` lists them, "
+                    "`read-unnamed` prints their messages; --discard lets them go"
+                )
+            if found.brought_home:
+                raise click.ClickException(
+                    f"{len(found.brought_home)} ledgers have entries where metadata does not look: run "
+                    "`magnetar admin metadata reconcile` first"
+                )
+        record = await release_restoration(metadata, keys, SystemClock())
+        show_facts(target, f"Metadata of {target.cluster}", restoration_facts(record))
+        return 0
+
+    with_metadata(target, run)
+
+
+def read_unnamed(
+    target: Target,
+    ledger_id: int,
+    *,
+    without: Sequence[str],
+    bookie_trust_certs: Path | None,
+    bookie_cert: Path | None,
+    bookie_key: Path | None,
+) -> None:
+    """Print the messages of a ledger that only bookies know."""
+    tls = _tls(bookie_trust_certs, bookie_cert, bookie_key)
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        from magnetar.client.chunks import Chunks
+        from magnetar.client.deliveries import messages_of
+        from magnetar.common.errors import DataCorruption
+        from magnetar.common.wire.pulsar_pb2 import CommandMessage, MessageIdData
+        from magnetar.standalone.consume import facts_of
+
+        chunks, bad = Chunks(), 0
+        async with _bookies(metadata, keys, tls) as (registry, clients):
+            able = sorted(set(registry.bookies) - set(without))
+            inventory = await take_inventory(clients, able)
+            refs = [ref for ref in inventory if ref.id == ledger_id]
+            if not refs:
+                raise click.ClickException(f"no bookie holds entries of ledger {ledger_id}")
+            for ref in refs:
+                async for entry_id, entry in entries_of(clients, ref, inventory.of(ref)):
+                    if entry is None:
+                        bad += 1
+                        print(
+                            json.dumps(
+                                {"entryId": entry_id, "unreadable": "no bookie has it, or it is damaged"}
+                            )
+                        )
+                        continue
+                    place = MessageIdData(ledgerId=ref.id, entryId=entry_id)
+                    command = CommandMessage(consumer_id=0, message_id=place)
+                    try:
+                        for message in messages_of("", command, entry, chunks):
+                            print(json.dumps(facts_of(message, as_hex=False, hide_content=False)))
+                    except DataCorruption as error:
+                        bad += 1
+                        # Cursors of a topic lie in ledgers, too.
+                        print(json.dumps({"entryId": entry_id, "unreadable": str(error)}))
+        return 1 if bad else 0
+
+    with_metadata(target, run)
+
+
+def _show(target: Target, record: Restoration, found: Findings, *, mended: bool) -> None:
+    facts: Row = {
+        **restoration_facts(record),
+        "bookies": found.bookies,
+        "ledgers": found.ledgers,
+        ("brought_home" if mended else "to_bring_home"): len(found.brought_home),
+        "problems": len(found.problems),
+        "missing": len(found.missing),
+        "unnamed": len(found.unnamed),
+        "unnamed_entries": sum(each.entries for each in found.unnamed),
+        "garbage": found.garbage,
+    }
+    rows: list[Row] = [
+        {"ledger": ledger_id, "kind": "problem", "entries": None, "where": "", "what": reason}
+        for ledger_id, reason in found.problems.items()
+    ]
+    rows += [
+        {
+            "ledger": each.ledger_id,
+            "kind": "missing",
+            "entries": each.entries,
+            "where": "",
+            "what": each.topic,
+        }
+        for each in found.missing
+    ]
+    rows += [
+        {
+            "ledger": each.ref.id,
+            "kind": "unnamed",
+            "entries": each.entries,
+            "where": ", ".join(each.bookies),
+            "what": f"{each.byte_length} bytes",
+        }
+        for each in found.unnamed
+    ]
+    if target.output == "json":
+        print(json.dumps({**facts, "found": rows}, indent=2))
+        return
+    show_facts(target, f"Metadata of {target.cluster}", facts)
+    if rows:
+        show_rows(target, "Ledgers", ("ledger", "kind", "entries", "where", "what"), rows[:_SHOWN_MAX])
+    if len(rows) > _SHOWN_MAX:
+        click.echo(f"{len(rows) - _SHOWN_MAX} more; --json has all of them", err=True)
+
+
+def _reconciler(
+    metadata: MetadataStore, keys: Keys, registry: BookieRegistry, clients: GrpcBookieClients
+) -> Reconciler:
+    return Reconciler(metadata, keys, registry, clients, SystemClock(), random.SystemRandom())
+
+
+@asynccontextmanager
+async def _bookies(
+    metadata: MetadataStore, keys: Keys, tls: ClientTls | None
+) -> AsyncIterator[tuple[BookieRegistry, GrpcBookieClients]]:
+    async with AsyncExitStack() as opened:
+        registry = BookieRegistry(metadata, keys)
+        opened.push_async_callback(registry.close)
+        await registry.start()
+        clients = GrpcBookieClients(registry.address, tls=tls)
+        opened.push_async_callback(clients.close)
+        yield registry, clients
+
+
+def _tls(trust_certs: Path | None, certificate: Path | None, key: Path | None) -> ClientTls | None:
+    if trust_certs is None:
+        if certificate is not None or key is not None:
+            raise click.UsageError("--bookie-cert and --bookie-key go with --bookie-trust-certs")
+        return None
+    return ClientTls(trust_certs=trust_certs, certificate=certificate, key=key)

@@ -1,0 +1,268 @@
+"""Restored metadata compared with bookies: entries are brought home before anybody can cut them off."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from magnetar.bookie.restored.reconciler import (
+    Findings,
+    NotReconcilable,
+    Reconciler,
+    release,
+)
+from magnetar.bookie.restored.unnamed import entries_of
+from magnetar.common.metadata.store import Op
+from magnetar.common.metadata.values import Counter, LedgerMetadata, Restoration, decode, encode
+from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
+from magnetar.ledger.bookie_protocol.registry import BookieRegistry
+from magnetar.sim.loop import SimClock
+
+from tests.simulation.power_loss import KEYS
+from tests.unit.bookie.autorecovery.cluster import Cluster, DirectClients, on_a_cluster, payload, ref_of
+
+ABC = ("b1", "b2", "b3")
+LOST_FROM, LOST_UNTIL = 100, 1_000
+
+
+async def restored(cluster: Cluster) -> None:
+    """The record of a restoration whose copy knew the ledgers below LOST_FROM."""
+    record = Restoration(state=Restoration.RESTORED, id=b"r" * 16, lost_from=LOST_FROM, lost_until=LOST_UNTIL)
+    await cluster.metadata.put(KEYS.restoration, encode(record))
+    await cluster.metadata.put(KEYS.ledger_id_counter, encode(Counter(next=LOST_UNTIL)))
+
+
+async def compare(cluster: Cluster, *, without: Sequence[str] = (), mend: bool = True) -> Findings:
+    registry = BookieRegistry(cluster.metadata, KEYS)
+    await registry.start()
+    try:
+        reconciler = Reconciler(
+            cluster.metadata, KEYS, registry, DirectClients(cluster), SimClock(cluster.loop), random.Random(3)
+        )
+        return await reconciler.compare(without=without, mend=mend)
+    finally:
+        await registry.close()
+
+
+async def record_of(cluster: Cluster) -> Restoration:
+    found = await cluster.metadata.get(KEYS.restoration)
+    assert found is not None
+    return decode(Restoration, found.value)
+
+
+async def rewrite(
+    cluster: Cluster, ledger_id: int, ensembles: Sequence[tuple[int, Sequence[str]]], state: int
+) -> None:
+    """What the copy says of a ledger that has gone on since."""
+    value = await cluster.metadata_of(ledger_id)
+    del value.fragments[:]
+    for first, bookies in ensembles:
+        value.fragments.add(first_entry_id=first, bookie_ids=bookies)
+    value.state = LedgerMetadata.State.ValueType(state)
+    if state != LedgerMetadata.CLOSED:
+        value.last_entry_id = -1
+    await cluster.metadata.put(KEYS.ledger(ledger_id), encode(value))
+
+
+def test_an_open_ledger_that_went_on_with_other_bookies_is_whole_where_metadata_looks() -> None:
+    """Without it a recovery could hear from b2 and b3 that nothing follows, and cut off what is confirmed."""
+
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ABC), (10, ("b1", "b4", "b5"))], 40)
+        await rewrite(cluster, 1, [(0, ABC)], LedgerMetadata.OPEN)
+        await restored(cluster)
+        found = await compare(cluster)
+        assert (found.brought_home, found.problems, found.missing) == ([1], {}, [])
+        await cluster.fully_replicated(1, open_ends={1: 39})
+        assert (await record_of(cluster)).state == Restoration.RECONCILED
+        assert (await cluster.metadata_of(1)).state == LedgerMetadata.OPEN, "its end is for a recovery to say"
+
+    on_a_cluster(act, 5)
+
+
+def test_entries_that_only_strangers_have_are_brought_home() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ("b4", "b5", "b6"))], 30)
+        await rewrite(cluster, 1, [(0, ABC)], LedgerMetadata.CLOSED)
+        await restored(cluster)
+        found = await compare(cluster)
+        assert (found.brought_home, found.problems) == ([1], {})
+        await cluster.fully_replicated(1)
+
+    on_a_cluster(act, 6)
+
+
+def test_only_shares_are_copied_of_a_striped_ledger() -> None:
+    async def act(cluster: Cluster) -> None:
+        ensemble = ("b1", "b2", "b3", "b4", "b5")
+        await cluster.ledger(1, [(0, (*ensemble[:4], "b6"))], 40, quorums=(3, 2))
+        await rewrite(cluster, 1, [(0, ensemble)], LedgerMetadata.CLOSED)
+        await restored(cluster)
+        await compare(cluster)
+        await cluster.fully_replicated(1)
+        assert len(await cluster.entries_at("b5", 1, 0, 39)) == 24
+
+    on_a_cluster(act, 6)
+
+
+@pytest.mark.parametrize("state", [LedgerMetadata.OPEN, LedgerMetadata.CLOSED])
+def test_a_bookie_that_is_gone_for_good_is_replaced_by_one_that_holds_it(state: int) -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ("b1", "b2", "b4"))], 30)
+        await rewrite(cluster, 1, [(0, ABC)], state)
+        await restored(cluster)
+        await cluster.nodes["b3"].stop()
+        with pytest.raises(NotReconcilable, match="not up: b3"):
+            await compare(cluster)
+        assert (await record_of(cluster)).state == Restoration.RESTORED
+        found = await compare(cluster, without=["b3"])
+        assert (found.brought_home, found.problems) == ([1], {})
+        assert cluster.named(1) == {"b1", "b2", "b4"}
+        await cluster.fully_replicated(1, open_ends={1: 29})
+
+    on_a_cluster(act, 4)
+
+
+def test_metadata_that_changes_meanwhile_is_read_again() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ("b1", "b2", "b4"))], 30)
+        await rewrite(cluster, 1, [(0, ABC)], LedgerMetadata.CLOSED)
+        await restored(cluster)
+        await cluster.nodes["b3"].stop()
+        commit, interfered = cluster.metadata.commit, []
+
+        async def interfering(ops: Sequence[Op]) -> int:
+            if not interfered and ops[0].key == KEYS.ledger(1):
+                interfered.append(True)
+                value = await cluster.metadata_of(1)
+                value.properties["touched"] = "yes"
+                await cluster.metadata.put(KEYS.ledger(1), encode(value))
+            return await commit(ops)
+
+        cluster.metadata.commit = interfering  # type: ignore[method-assign]
+        found = await compare(cluster, without=["b3"])
+        assert interfered
+        assert (found.brought_home, found.problems) == ([1], {})
+        assert (await cluster.metadata_of(1)).properties["touched"] == "yes"
+        assert cluster.named(1) == {"b1", "b2", "b4"}
+
+    on_a_cluster(act, 4)
+
+
+def test_what_cannot_be_mended_keeps_brokers_away_until_it_is() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ("b1", "b2", "b4"))], 30)
+        await rewrite(cluster, 1, [(0, ABC)], LedgerMetadata.OPEN)
+        await cluster.append("b4", 1, 40, 43)  # nobody has what is between
+        await restored(cluster)
+        found = await compare(cluster)
+        assert list(found.problems) == [1]
+        assert "1:30 can be had from none" in found.problems[1]
+        assert (await record_of(cluster)).state == Restoration.RESTORED
+        for bookie in ABC:
+            await cluster.append(bookie, 1, 30, 39)
+        found = await compare(cluster)
+        assert found.problems == {}
+        assert (await record_of(cluster)).state == Restoration.RECONCILED
+
+    on_a_cluster(act, 4)
+
+
+def test_ledgers_made_since_are_named_and_garbage_is_counted() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ABC)], 10)
+        await cluster.ledger(2, [(0, ABC)], 10)
+        await cluster.ledger(LOST_FROM + 1, [(0, ABC)], 20)
+        for gone in (2, LOST_FROM + 1):
+            await cluster.metadata.delete(KEYS.ledger(gone))
+        await restored(cluster)
+        found = await compare(cluster)
+        assert (found.ledgers, found.garbage) == (1, 1)
+        [unnamed] = found.unnamed
+        assert (unnamed.ref, unnamed.entries, unnamed.bookies) == (ref_of(LOST_FROM + 1), 20, ABC)
+        assert unnamed.byte_length > 0
+
+    on_a_cluster(act)
+
+
+def test_an_unnamed_ledger_is_read_from_whoever_has_an_entry() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.append("b1", 1, 0, 9)
+        await cluster.append("b2", 1, 5, 14)
+        await cluster.append("b3", 1, 17, 19)
+        held = {"b1": 9, "b2": 14, "b3": 19}
+        states = {bookie: LedgerState(last_entry_id=last) for bookie, last in held.items()}
+        found = [item async for item in entries_of(DirectClients(cluster), ref_of(1), states)]
+        assert [entry_id for entry_id, _ in found] == list(range(20))
+        assert [entry_id for entry_id, entry in found if entry is None] == [15, 16]
+        assert all(entry in (None, payload(1, entry_id)) for entry_id, entry in found)
+
+    on_a_cluster(act)
+
+
+def test_ledgers_that_nobody_holds_are_told_with_their_topic() -> None:
+    async def act(cluster: Cluster) -> None:
+        value = LedgerMetadata(
+            state=LedgerMetadata.CLOSED,
+            ensemble_size=3,
+            write_quorum=3,
+            ack_quorum=2,
+            last_entry_id=9,
+            properties={"topic": "persistent://a/b/t"},
+        )
+        value.ref.id, value.ref.key = 5, 6
+        value.fragments.add(first_entry_id=0, bookie_ids=ABC)
+        await cluster.metadata.put(KEYS.ledger(5), encode(value))
+        await restored(cluster)
+        [missing] = (await compare(cluster)).missing
+        assert (missing.ledger_id, missing.topic, missing.entries) == (5, "persistent://a/b/t", 10)
+
+    on_a_cluster(act)
+
+
+def test_ids_that_bookies_know_are_never_given_again() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(LOST_UNTIL + 7, [(0, ABC)], 10)
+        await cluster.metadata.delete(KEYS.ledger(LOST_UNTIL + 7))
+        await restored(cluster)
+        await compare(cluster)
+        found = await cluster.metadata.get(KEYS.ledger_id_counter)
+        assert found is not None
+        assert decode(Counter, found.value).next == LOST_UNTIL + 8
+        assert (await record_of(cluster)).lost_until == LOST_UNTIL + 8
+
+    on_a_cluster(act)
+
+
+def test_a_look_changes_nothing() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ("b1", "b2", "b4"))], 30)
+        await rewrite(cluster, 1, [(0, ABC)], LedgerMetadata.OPEN)
+        await restored(cluster)
+        before = cluster.server.dump()
+        found = await compare(cluster, mend=False)
+        assert found.brought_home == [1]
+        assert cluster.appends == []
+        assert cluster.server.dump() == before
+
+    on_a_cluster(act, 4)
+
+
+def test_only_restored_metadata_is_compared_and_released() -> None:
+    async def act(cluster: Cluster) -> None:
+        with pytest.raises(NotReconcilable, match="was not restored"):
+            await compare(cluster)
+        with pytest.raises(NotReconcilable, match="was not restored"):
+            await release(cluster.metadata, KEYS, SimClock(cluster.loop))
+        await cluster.metadata.put(KEYS.restoration, encode(Restoration(state=Restoration.WRITING)))
+        for attempt in (compare(cluster), release(cluster.metadata, KEYS, SimClock(cluster.loop))):
+            with pytest.raises(NotReconcilable, match="not finished"):
+                await attempt
+        await restored(cluster)
+        await compare(cluster)
+        record = await release(cluster.metadata, KEYS, SimClock(cluster.loop))
+        assert record.state == (await record_of(cluster)).state == Restoration.RELEASED
+        assert await release(cluster.metadata, KEYS, SimClock(cluster.loop)) == record
+
+    on_a_cluster(act)
