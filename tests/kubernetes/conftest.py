@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.integration.harness import temporary_directory
 from tests.kubernetes.programs import version, why_no_control_plane, why_no_node
 from tests.kubernetes.record import Record, machine_facts
+from tests.kubernetes.release import NAMESPACE
 from tests.kubernetes.single_node import SingleNode
 from tests.kubernetes.tiers import RECORD_VARIABLE, TIERS, cannot_run
 from tools.deploy_setup import helm_program
@@ -58,14 +61,22 @@ def record(request: pytest.FixtureRequest) -> Iterator[Record]:
 
 
 @pytest.fixture(scope="module")
-def node(record: Record) -> Iterator[SingleNode]:
-    """A node that runs pods, with the names of the namespace that the release has."""
+def node(request: pytest.FixtureRequest, record: Record) -> Iterator[SingleNode]:
+    """A node that runs pods, with the names of the namespace that the release has.
+
+    After a failure the logs of its processes and of all pods are kept.
+    """
     if reason := why_no_node():
         cannot_run(reason)
-    began = time.monotonic()
-    with SingleNode.running(namespace="magnetar") as running:
+    began, failures = time.monotonic(), request.session.testsfailed
+    with SingleNode.running(namespace=NAMESPACE) as running:
         record.fact("Kubernetes", version())
         record.note("nothing → a node that is Ready, with names and volumes", time.monotonic() - began)
         yield running
+        if request.session.testsfailed > failures:
+            kept = temporary_directory()
+            for name in ("log", "pod-logs"):
+                shutil.copytree(running.directory / name, kept / name, dirs_exist_ok=True)
+            print(f"kept for a look: {kept}")
         began = time.monotonic()
     record.note("the node is stopped", time.monotonic() - began)

@@ -144,7 +144,7 @@ def clear(directory: Path) -> None:
         subprocess.run(["umount", "--lazy", mount], check=False, timeout=COMMAND_SECONDS_MAX)
     if namespace is not None and namespace.exists():
         run(["ip", "netns", "delete", namespace.name])
-    for controller in CGROUPS.glob(f"*/{POD_CGROUP}"):
+    for controller in _pod_cgroups():
         for group, _, _ in os.walk(controller, topdown=False):
             with contextlib.suppress(OSError):  # somebody's still
                 os.rmdir(group)
@@ -157,8 +157,9 @@ def clear(directory: Path) -> None:
 def pods_of_others() -> list[int]:
     """Processes of pods on this machine: there must be none when a node starts."""
     found = []
-    for path in CGROUPS.glob(f"*/{POD_CGROUP}/**/cgroup.procs"):
-        found += [int(pid) for pid in path.read_text().split()]
+    for controller in _pod_cgroups():
+        for path in controller.glob("**/cgroup.procs"):
+            found += [int(pid) for pid in path.read_text().split()]
     return sorted(set(found))
 
 
@@ -196,6 +197,11 @@ def run(
     )
     assert done.returncode == 0, f"{shlex.join(command)}: {done.stdout}{done.stderr}"
     return done.stdout
+
+
+def _pod_cgroups() -> list[Path]:
+    """One for each controller, or the only one (cgroup v2)."""
+    return [path for pattern in (POD_CGROUP, f"*/{POD_CGROUP}") for path in CGROUPS.glob(pattern)]
 
 
 def _processes_in(namespace: Path) -> list[int]:
