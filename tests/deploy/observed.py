@@ -1,8 +1,8 @@
-"""A whole cluster that a real Prometheus watches: clients of all kinds use it and break its rules, parts fail.
+"""A whole cluster that a real Prometheus watches: clients use it and break its rules, and parts of it fail.
 
 Queries of dashboards are to have something to show, so everything happens here that they are about. How long
-it takes decides nothing: what alerts wait for is sixty times shorter, and each step waits for what has to come
-of it.
+it takes decides nothing: what alerts wait for is sixty times shorter, and each step waits for what has to
+come of it.
 """
 
 from __future__ import annotations

@@ -9,11 +9,12 @@ from typing import Final
 
 import pytest
 
+from tests.cluster.processes import CLUSTER_NAME
 from tests.deploy.observed import BOOKIE_GONE, BROKER_GONE, METADATA_GONE, Observed, observed
 from tests.integration.harness import temporary_directory
+from tools.dashboards.asking import asked
 from tools.dashboards.catalog import ALL
 from tools.dashboards.model import Dashboard
-from tools.dashboards.shared import RATE
 from tools.deploy_setup import prometheus_program
 
 pytestmark = [
@@ -23,12 +24,6 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-CHOSEN: Final = {
-    "$cluster": "test",
-    RATE: "1m",
-    **{f"${name}": ".*" for name in ("broker", "bookie", "discovery", "namespace", "topic")},
-}
-"""As Grafana writes queries when everything is chosen."""
 STEP_S: Final = 2
 
 ABOUT_LOAD: Final = {
@@ -52,24 +47,21 @@ def seen(request: pytest.FixtureRequest) -> Iterator[Observed]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def chosen(expr: str) -> str:
-    for variable, value in CHOSEN.items():
-        expr = expr.replace(variable, value)
-    assert "$" not in expr, expr
-    return expr
+def as_asked(expr: str, dashboard: Dashboard) -> str:
+    return asked(expr, dashboard, CLUSTER_NAME, "1m")
 
 
 @pytest.mark.parametrize("dashboard", ALL, ids=lambda each: each.name)
 def test_every_query_of_a_dashboard_returns_data_under_load(seen: Observed, dashboard: Dashboard) -> None:
     now = time.time()
-    asked, empty = 0, []
+    count, empty = 0, []
     for panel in dashboard.panels:
         for query in panel.queries:
-            asked += 1
-            found = seen.prometheus.query_range(chosen(query.expr), seen.began_s, now, STEP_S)
+            count += 1
+            found = seen.prometheus.query_range(as_asked(query.expr, dashboard), seen.began_s, now, STEP_S)
             if not any(series.says_something for series in found):
                 empty.append(f"{panel.title}: {query.expr}")
-    assert asked == sum(len(panel.queries) for panel in dashboard.panels) > 0
+    assert count == sum(len(panel.queries) for panel in dashboard.panels) > 0
     assert not empty, "\n".join(empty)
 
 
@@ -77,7 +69,7 @@ def test_choices_above_dashboards_are_those_of_the_cluster(seen: Observed) -> No
     for dashboard in ALL:
         for variable in dashboard.variables:
             selector, _, label = variable.query.removeprefix("label_values(").rstrip(")").rpartition(", ")
-            found = {series.labels[label] for series in seen.prometheus.query(chosen(selector))}
+            found = {series.labels[label] for series in seen.prometheus.query(as_asked(selector, dashboard))}
             assert found, (dashboard.name, variable.query)
             assert "" not in found
 
@@ -103,4 +95,4 @@ def test_nothing_that_was_scraped_is_left_out_of_its_cluster(seen: Observed) -> 
     named = {
         series.labels.get("cluster", "") for series in seen.prometheus.query('count by (cluster) ({job!=""})')
     }
-    assert named == {"test"}
+    assert named == {CLUSTER_NAME}

@@ -1,0 +1,220 @@
+"""`python -m bench.graphs`: what dashboards show of a cluster under load, drawn from a real Prometheus.
+
+A cluster of three bookies, two brokers and a discovery is started for it on this machine, with Prometheus.
+`magnetar perf` publishes and consumes; on the way a bookie and a broker are killed and come back. Then the
+queries of some panels are asked over that time, as Grafana would, and drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.cluster.processes import CLUSTER_NAME
+from tests.cluster.whole_cluster import WholeCluster
+from tests.deploy.prometheus_server import PrometheusServer
+from tests.integration.harness import eventually, magnetar_command, spawn, temporary_directory
+from tools.dashboards.asking import asked
+from tools.dashboards.catalog import ALL, ROOT
+from tools.dashboards.model import Dashboard, Panel
+
+RULES: Final = ROOT / "helm" / "magnetar" / "rules" / "magnetar.yaml"
+IMAGE: Final = ROOT / "docs" / "images" / "dashboards-under-load.svg"
+TOPICS: Final = 8
+STEP_S: Final = 1
+RATE_INTERVAL: Final = "8s"
+"""Eight scrapes: Grafana's is longer, since it scrapes less often."""
+SERIES_MAX: Final = 8
+ENDS_SECONDS_MAX: Final = 60
+COLUMNS: Final = 2
+COLORS: Final = ("#1f6feb", "#cf222e", "#2da44e", "#bf8700", "#8250df", "#1b7c83", "#bc4c00", "#57606a")
+
+SHOWN: Final = (
+    ("overview", "Messages"),
+    ("overview", "Backlog"),
+    ("bookie", "Written"),
+    ("bookie", "Time of an append"),
+    ("broker", "Topics and bundles"),
+    ("broker", "Ensemble changes"),
+    ("overview", "CPU"),
+    ("overview", "Event loop lag, 99th percentile"),
+)
+"""Panels by dashboard and title."""
+
+SCALES: Final = {"binBps": ("MiB/s", 2.0**20), "mps": ("messages/s", 1.0), "percentunit": ("%", 0.01)}
+SCALES_OF_OTHERS: Final = {"s": ("ms", 1e-3), "ms": ("ms", 1.0), "cps": ("/s", 1.0)}
+
+Event = tuple[float, str]
+
+
+def found(dashboard: str, title: str) -> tuple[Dashboard, Panel]:
+    """A panel by its title. Raises StopIteration when there is none."""
+    page = next(each for each in ALL if each.name == dashboard)
+    return page, next(panel for panel in page.panels if panel.title == title)
+
+
+@contextlib.contextmanager
+def load(directory: Path, url: str, rate: float, size: int) -> Iterator[None]:
+    """Publishing and consuming until the end."""
+    topic = "persistent://public/default/load"
+    common = ["--url", url, "--num-topics", str(TOPICS), "--stats-interval-seconds", "10"]
+    commands = {
+        "consume": ["perf", "consume", topic, *common],
+        "produce": ["perf", "produce", topic, "--rate", f"{rate:g}", "--size", str(size), *common],
+    }
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for name, command in commands.items():
+            with (directory / f"{name}.log").open("ab") as log:
+                started.append(spawn([*magnetar_command(), *command], log, directory))
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(ENDS_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def run(cluster: WholeCluster, seconds: float) -> tuple[float, float, list[Event]]:
+    """When it began and ended, and what happened when: each part of the time is an eighth of it."""
+    part_s = seconds / 8
+    began_s = time.time()
+    events: list[Event] = []
+
+    def note(what: str) -> None:
+        events.append((time.time(), what))
+        print(f"{time.time() - began_s:6.1f} s  {what}", flush=True)
+
+    time.sleep(2 * part_s)
+    note("a bookie is killed")
+    cluster.bookies[0].kill()
+    time.sleep(part_s)
+    note("and started")
+    cluster.bookies[0].start()
+    time.sleep(1.5 * part_s)
+    note("a broker is killed")
+    cluster.brokers[1].kill()
+    time.sleep(part_s)
+    note("and started")
+    cluster.brokers[1].start()
+    time.sleep(2.5 * part_s)
+    return began_s, time.time(), events
+
+
+def draw(prometheus: PrometheusServer, began_s: float, ended_s: float, events: Sequence[Event]) -> Any:
+    """A picture of the panels, one beside the other; needs matplotlib."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update(
+        {"svg.fonttype": "none", "svg.hashsalt": "graphs", "font.size": 8, "axes.spines.top": False}
+    )
+    matplotlib.rcParams["axes.spines.right"] = False
+    from matplotlib import pyplot
+
+    rows = math.ceil(len(SHOWN) / COLUMNS)
+    figure, grid = pyplot.subplots(rows, COLUMNS, figsize=(11, 2.2 * rows), sharex=True, squeeze=False)
+    for number, (name, title) in enumerate(SHOWN):
+        axes = grid[number // COLUMNS][number % COLUMNS]
+        dashboard, panel = found(name, title)
+        unit, scale = {**SCALES, **SCALES_OF_OTHERS}.get(panel.unit, (panel.unit, 1.0))
+        _panel(axes, prometheus, dashboard, panel, (began_s, ended_s), scale)
+        for moment, _ in events:
+            axes.axvline(moment - began_s, color="#8b949e", linewidth=0.8, linestyle=":")
+        axes.set_title(f"{dashboard.title}: {title}", loc="left", fontsize=9)
+        axes.set_ylabel(unit if unit not in ("short", "none") else "")
+        axes.set_xlim(0, ended_s - began_s)
+        if not panel.log:
+            axes.set_ylim(bottom=0)
+        axes.legend(fontsize=6, frameon=False, ncols=3, loc="upper left", bbox_to_anchor=(0, 1.0))
+    for axes in grid[0]:
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high * 1.35)
+        for moment, what in events:
+            axes.annotate(
+                what, (moment - began_s, high * 1.33), fontsize=6, rotation=0, va="top", color="#57606a"
+            )
+    for axes in grid[-1]:
+        axes.set_xlabel("seconds")
+    figure.tight_layout()
+    return figure
+
+
+def _panel(
+    axes: Any,
+    prometheus: PrometheusServer,
+    dashboard: Dashboard,
+    panel: Panel,
+    over: tuple[float, float],
+    scale: float,
+) -> None:
+    drawn = 0
+    for query in panel.queries:
+        expr = asked(query.expr, dashboard, CLUSTER_NAME, RATE_INTERVAL)
+        for series in prometheus.query_range(expr, *over, STEP_S):
+            if drawn < SERIES_MAX:
+                label = legend(query.legend, series.labels)
+                points = [(at - over[0], value / scale) for at, value in series.points]
+                axes.plot(*zip(*points, strict=True), linewidth=0.9, color=COLORS[drawn], label=label)
+                drawn += 1
+    if panel.log:
+        axes.set_yscale("log")
+
+
+def legend(template: str, labels: dict[str, str]) -> str:
+    """A query's legend, with ports for names of processes: here they all have one address."""
+    for key, value in labels.items():
+        template = template.replace(f"{{{{{key}}}}}", value.removeprefix("127.0.0.1"))
+    return template
+
+
+def main() -> None:
+    """Start, load, break, ask, draw."""
+    parser = argparse.ArgumentParser(prog="python -m bench.graphs", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=160.0, help="of load (%(default)g)")
+    parser.add_argument("--rate", type=float, default=1_000.0, help="messages a second (%(default)g)")
+    parser.add_argument("--size", type=int, default=1_024, help="bytes of a message (%(default)s)")
+    parser.add_argument("--image", type=Path, default=IMAGE, help="where to write it")
+    options = parser.parse_args()
+    directory = temporary_directory()
+    settings = {"statsUpdateFrequencyInSecs": "4"}
+    serving = WholeCluster.serving(directory / "cluster", brokers=2, discoveries=1, broker_settings=settings)
+    try:
+        with serving as cluster:
+            targets = {
+                "broker": [one.endpoint.http_url.removeprefix("http://") for one in cluster.brokers],
+                "bookie": [one.http_url.removeprefix("http://") for one in cluster.bookies],
+                "discovery": [one.endpoint.http_url.removeprefix("http://") for one in cluster.discoveries],
+                "etcd": [cluster.etcd.endpoint],
+            }
+            watching = PrometheusServer.running(directory / "prometheus", targets, CLUSTER_NAME, RULES)
+            with (
+                watching as prometheus,
+                load(directory, cluster.endpoint.service_url, options.rate, options.size),
+            ):
+                every = sum(map(len, targets.values()))
+                eventually(lambda: prometheus.targets_up() == every, "all are scraped")
+                began_s, ended_s, events = run(cluster, options.seconds)
+                figure = draw(prometheus, began_s, ended_s, events)
+        options.image.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(options.image, metadata={"Date": None}, bbox_inches="tight", facecolor="white")
+        text = options.image.read_text()
+        options.image.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
+        print(f"written: {options.image}")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
