@@ -25,10 +25,11 @@ EXAMPLE = (ROOT / "deploy" / "compose.env.example").read_text()
 VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
 
 KEYS_OF_1_29 = {
-    "cap_drop", "command", "depends_on", "environment", "healthcheck", "image", "logging", "mem_limit", "networks",
-    "ports", "profiles", "read_only", "restart", "security_opt", "stop_grace_period", "tmpfs", "ulimits", "volumes",
+    "cap_drop", "command", "depends_on", "environment", "healthcheck", "image", "logging", "mem_limit",
+    "networks", "ports", "profiles", "read_only", "restart", "security_opt", "stop_grace_period", "tmpfs",
+    "ulimits", "volumes",
 }  # fmt: skip
-"""Keys of services that docker-compose 1.29 and Compose v2 read alike; others are to be tried with both first."""
+"""Of services, those that docker-compose 1.29 and Compose v2 read alike; try others with both first."""
 
 
 def texts(value: object) -> Iterator[str]:
