@@ -15,7 +15,7 @@ from tests.kubernetes.programs import version, why_no_control_plane, why_no_node
 from tests.kubernetes.record import Record, machine_facts
 from tests.kubernetes.release import NAMESPACE
 from tests.kubernetes.single_node import SingleNode
-from tests.kubernetes.tiers import RECORD_VARIABLE, TIERS, cannot_run
+from tests.kubernetes.tiers import RECORD_VARIABLE, TIERS, cannot_run, why_no_time
 from tools.deploy_setup import helm_program
 
 
@@ -66,7 +66,7 @@ def node(request: pytest.FixtureRequest, record: Record) -> Iterator[SingleNode]
 
     After a failure the logs of its processes and of all pods are kept.
     """
-    if reason := why_no_node():
+    if reason := why_no_time() or why_no_node():
         cannot_run(reason)
     began, failures = time.monotonic(), request.session.testsfailed
     with SingleNode.running(namespace=NAMESPACE) as running:

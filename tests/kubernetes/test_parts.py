@@ -6,9 +6,12 @@ import hashlib
 import json
 import re
 import tarfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
+
+import pytest
 
 from tests.chaos.chaos import Gaps, Outcome
 from tests.kubernetes.control_plane import ControlPlane
@@ -18,7 +21,7 @@ from tests.kubernetes.node_place import NodePlace
 from tests.kubernetes.pods_under_load import RESULT, Plan, PodFault, Report, read_plan, read_report
 from tests.kubernetes.programs import PROGRAM_NAMES, SOURCES, version
 from tests.kubernetes.record import Record, table
-from tests.kubernetes.tiers import TIERS
+from tests.kubernetes.tiers import END_VARIABLE, NODE_SECONDS, REQUIRED_VARIABLE, TIERS, why_no_time
 from tests.kubernetes.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,6 +102,21 @@ def test_a_record_has_each_step_with_its_command_and_its_time() -> None:
     assert "$ helm install 'a b'\ndeployed\n```" in page
     assert "| a\\|b | c |" in page
     assert page.index("## Steps") < page.index("## Pods") < page.index("## Commands")
+
+
+def test_a_whole_node_is_tried_when_it_was_asked_for_or_when_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(REQUIRED_VARIABLE, raising=False)
+    monkeypatch.delenv(END_VARIABLE, raising=False)
+    assert "make kubernetes" in why_no_time()
+    monkeypatch.setenv(END_VARIABLE, str(time.time() + NODE_SECONDS / 2))
+    assert "left" in why_no_time()
+    monkeypatch.setenv(END_VARIABLE, str(time.time() + NODE_SECONDS * 2))
+    assert why_no_time() == ""
+    monkeypatch.setenv(END_VARIABLE, "0")
+    monkeypatch.setenv(REQUIRED_VARIABLE, "1")
+    assert why_no_time() == ""
 
 
 def test_each_tier_has_its_file() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Final, NoReturn
 
 import pytest
@@ -11,6 +12,10 @@ REQUIRED_VARIABLE: Final = "KUBERNETES_REQUIRED"
 """Set by `make kubernetes`: what cannot run fails."""
 RECORD_VARIABLE: Final = "KUBERNETES_RECORD"
 """Names the page to which a run that passes is written."""
+END_VARIABLE: Final = "TESTS_END_BY"
+"""Set by `.ci/run`: when all tests have to be over, in seconds since 1970."""
+NODE_SECONDS: Final = 900.0
+"""What the tests on a whole node take on two cores, with everything built."""
 TIERS: Final = {
     "tests/kubernetes/test_dry_run.py": "tier 1, a real API server",
     "tests/kubernetes/test_full_node.py": "tier 2, a whole node",
@@ -22,3 +27,14 @@ def cannot_run(reason: str) -> NoReturn:
     if os.environ.get(REQUIRED_VARIABLE):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def why_no_time() -> str:
+    """Why the tests on a whole node are not run now; empty where they were asked for, or there is time."""
+    if os.environ.get(REQUIRED_VARIABLE):
+        return ""
+    end = os.environ.get(END_VARIABLE)
+    if end is None:
+        return f"takes {NODE_SECONDS / 60:.0f} minutes: make kubernetes runs it"
+    left = float(end) - time.time()
+    return "" if left > NODE_SECONDS else f"takes {NODE_SECONDS:.0f} s, and {max(left, 0.0):.0f} s are left"
