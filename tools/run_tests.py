@@ -3,7 +3,8 @@
 Those in IN_PROCESS start no servers and are bound by the processor: pytest-xdist spreads them over the cores.
 The others start servers, clients and disks of their own and mostly wait for them: two files at a time. Those
 of Spark start servers too, but share one Java machine, which uses every core by itself: one file after the
-other. Those in ALONE measure the machine or need all of it, and have it to themselves.
+other. Those in ALONE measure the machine or need all of it, and have it to themselves. Those of deployment
+start containers, which outlive a test's process: last, one file after the other.
 
 The first argument is `all`, `fast` or `bookies`, the rest goes to each pytest; where it names files or
 directories, they are all that is run, and in one process. After several runs their failures are named again,
@@ -34,6 +35,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 FAST: Final = ("tests/repository", "tests/unit", "tests/property")
 IN_PROCESS: Final = (*FAST, "tests/simulation")
 SPARK: Final = ("tests/spark",)
+DEPLOY: Final = ("tests/deploy", "tests/kubernetes")
 ALONE: Final = (
     "tests/faults/test_hostile_clients.py",
     "tests/faults/test_pauses.py",
@@ -84,12 +86,13 @@ def runs(scope: str, arguments: list[str]) -> dict[str, list[str]]:
         return {"fast": [*SPREAD, *FAST, *arguments]}
     if scope == "bookies":
         return {"over bookies": [*BY_FILE, "-k", "bookies", "tests/integration", *arguments]}
-    others = ["tests", *(f"--ignore={path}" for path in (*IN_PROCESS, *SPARK, *ALONE))]
+    others = ["tests", *(f"--ignore={path}" for path in (*IN_PROCESS, *SPARK, *ALONE, *DEPLOY))]
     return {
         "in process": [*SPREAD, *IN_PROCESS, *arguments],
         "with servers": [*BY_FILE, *others, *arguments],
         "spark": [*SPARK, *arguments],
         "alone": [*ALONE, *arguments],
+        "deploy": [*DEPLOY, *arguments],
     }
 
 

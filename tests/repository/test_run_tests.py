@@ -15,6 +15,7 @@ from tests.conftest import results_of
 from tools import run_tests
 from tools.run_tests import (
     ALONE,
+    DEPLOY,
     FAILED,
     FAST,
     IN_PROCESS,
@@ -50,22 +51,24 @@ def test_every_file_of_tests_is_in_exactly_one_run() -> None:
     assert sorted(file for arguments in runs("all", []).values() for file in files(arguments)) == there
     assert files(runs("fast", [])["fast"]) == files([*FAST])
     assert files(runs("bookies", [])["over bookies"]) == files(["tests/integration"])
-    assert all((ROOT / one).exists() for one in (*IN_PROCESS, *SPARK, *ALONE))
+    assert all((ROOT / one).exists() for one in (*IN_PROCESS, *SPARK, *ALONE, *DEPLOY))
 
 
 def test_what_measures_the_machine_has_it_to_itself_and_a_file_of_tests_its_server() -> None:
-    in_process, with_servers, spark, alone = runs("all", []).values()
+    in_process, with_servers, spark, alone, deploy = runs("all", []).values()
     assert "-n" in in_process
     assert "loadfile" in with_servers
     assert "-n" not in alone
     assert "-n" not in spark, "one Java machine for all of them"
     assert files(spark) == files(["tests/spark"])
+    assert "-n" not in deploy, "one Docker daemon, and ports that are the same in each run"
+    assert files(deploy) == files(["tests/deploy", "tests/kubernetes"])
     assert {file.relative_to(ROOT).parts[1] for file in files(with_servers)} >= {"cluster", "faults", "soak"}
 
 
 @pytest.mark.parametrize("choice", [["-k", "cursor"], ["-x"], ["-m", "not full"], ["-k", "tests"]])
 def test_what_chooses_no_path_goes_to_each_run(choice: list[str]) -> None:
-    assert [arguments[-len(choice) :] for arguments in runs("all", choice).values()] == [choice] * 4
+    assert [arguments[-len(choice) :] for arguments in runs("all", choice).values()] == [choice] * 5
 
 
 @pytest.mark.parametrize(
