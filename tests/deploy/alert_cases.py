@@ -241,9 +241,8 @@ CAPACITY: Final = (
     Case(
         "MagnetarPublishSlow",
         {
-            name("pulsar_storage_write_latency_le_1000", {**BROKER, **TOPIC}): turns(0, 10),
-            name("pulsar_storage_write_latency_overflow", {**BROKER, **TOPIC}): steady(0),
-            name("pulsar_storage_write_latency_count", {**BROKER, **TOPIC}): steady(100),
+            name("magnetar_publish_latency_seconds_bucket", BROKER, le="0.2"): f"0+60x{LONG}",
+            name("magnetar_publish_latency_seconds_count", BROKER): f"0+60x9 660+120x{LONG}",
         },
         19,
         20,
@@ -404,9 +403,8 @@ WELL: Final = {
     name("pulsar_subscription_consumers_count", {**BROKER, **SUBSCRIPTION}): steady(0),
     name("pulsar_subscription_msg_rate_out", {**BROKER, **SUBSCRIPTION}): steady(0),
     name("pulsar_subscription_msg_ack_rate", {**BROKER, **SUBSCRIPTION}): steady(0),
-    name("pulsar_storage_write_latency_le_1000", {**BROKER, **TOPIC}): steady(1),
-    name("pulsar_storage_write_latency_overflow", {**BROKER, **TOPIC}): steady(0),
-    name("pulsar_storage_write_latency_count", {**BROKER, **TOPIC}): steady(1_000),
+    name("magnetar_publish_latency_seconds_bucket", BROKER, le="0.2"): f"0+598x{LONG}",
+    name("magnetar_publish_latency_seconds_count", BROKER): f"0+600x{LONG}",
     name("pulsar_broker_lookup_answers_total", BROKER): f"0+600x{LONG}",
     name("pulsar_broker_lookup_failures_total", BROKER): f"0+6x{LONG}",
     name("magnetar_ensemble_changes_total", BROKER, kind="gap"): steady(3),

@@ -9,6 +9,7 @@ from tools.dashboards.shared import (
     CLUSTER,
     OF_CLUSTER,
     instances,
+    message_latencies,
     of_processes,
     processes,
     quantile,
@@ -51,6 +52,23 @@ _CLIENTS: Final = Row(
                 Query(f"sum(pulsar_broker_throughput_in{{{_BROKERS}}})", "in"),
                 Query(f"sum(pulsar_broker_throughput_out{{{_BROKERS}}})", "out"),
             ),
+        ),
+        message_latencies(_BROKERS),
+        Panel(
+            title="Entries read",
+            help="Entries a second that were read for consumers, and those of them not found in memory.",
+            unit="rps",
+            queries=(
+                Query(f"sum(pulsar_broker_storage_read_rate{{{_BROKERS}}})", "read"),
+                Query(f"sum(pulsar_broker_storage_read_cache_misses_rate{{{_BROKERS}}})", "not in memory"),
+            ),
+        ),
+        Panel(
+            title="Acknowledgements at risk",
+            help="Entries that are acknowledged and would come again if the broker ended now; they are "
+            "written within a second.",
+            unit="short",
+            queries=_each("magnetar_acks_at_risk"),
         ),
         Panel(
             title="Connections",

@@ -5,26 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tools.dashboards.model import Dashboard, Limit, Panel, Query, Row
-from tools.dashboards.shared import CLUSTER, OF_CLUSTER, RATE, quantile, summed_rate
-
-_BUCKETS: Final = (
-    ("le_0_5", "0.5 ms"),
-    ("le_1", "1 ms"),
-    ("le_5", "5 ms"),
-    ("le_10", "10 ms"),
-    ("le_20", "20 ms"),
-    ("le_50", "50 ms"),
-    ("le_100", "100 ms"),
-    ("le_200", "200 ms"),
-    ("le_1000", "1 s"),
-)
-
-
-def write_latency(where: str) -> tuple[Query, ...]:
-    """How many entries of the last minute took how long to become durable; Pulsar's buckets do not add up."""
-    metric = "pulsar_storage_write_latency"
-    up_to = (Query(f"sum({metric}_{suffix}{{{where}}})", f"up to {text}") for suffix, text in _BUCKETS)
-    return (*up_to, Query(f"sum({metric}_overflow{{{where}}})", "over 1 s"))
+from tools.dashboards.shared import CLUSTER, OF_CLUSTER, RATE, message_latencies, quantile, summed_rate
 
 
 def _up(title: str, job: str, enough: int, help_text: str) -> Panel:
@@ -106,13 +87,7 @@ _TRAFFIC: Final = Row(
             unit="short",
             queries=(Query(f"sum(pulsar_broker_msg_backlog{{{CLUSTER}}})", "entries"),),
         ),
-        Panel(
-            title="Time to durable",
-            help="Entries of the last minute by the time from their arrival at a broker to being durable.",
-            unit="short",
-            queries=write_latency(CLUSTER),
-            stacked=True,
-        ),
+        message_latencies(CLUSTER),
         Panel(
             title="Clients",
             help="Connected producers and consumers, and their connections to brokers.",

@@ -41,6 +41,27 @@ def quantile(share: float, histogram: str, where: str, by: str = "") -> str:
     return f"histogram_quantile({share:g}, sum by ({labels}) (rate({histogram}_bucket{{{where}}}[{RATE}])))"
 
 
+def message_latencies(where: str, width: int = 8) -> Panel:
+    """How long messages take through the brokers that `where` selects."""
+    return Panel(
+        title="Latency of messages",
+        help="Publishing: from arrival to receipt. Dispatch: from durable to a consumer. End to end: by the "
+        "producer's clock.",
+        unit="s",
+        queries=tuple(
+            Query(quantile(share, f"magnetar_{name}_latency_seconds", where), f"{text}, {of}")
+            for name, text in (
+                ("publish", "publishing"),
+                ("dispatch", "dispatch"),
+                ("end_to_end", "end to end"),
+            )
+            for share, of in ((0.5, "median"), (0.99, "99 %"))
+        ),
+        width=width,
+        log=True,
+    )
+
+
 def processes(where: str, legend: str = "{{instance}}") -> Row:
     """How those that `where` selects are doing: the loop, the processor, memory and files."""
     lag = "Magnetar serves from one event loop a process: what is late here is late for everybody."

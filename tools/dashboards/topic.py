@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from tools.dashboards.model import Dashboard, Limit, Panel, Query, Row, Variable
-from tools.dashboards.overview import write_latency
 from tools.dashboards.shared import CLUSTER, OF_CLUSTER
 
 _TOPICS: Final = f'{CLUSTER}, namespace=~"$namespace", topic=~"$topic"'
@@ -13,6 +12,18 @@ _EACH: Final = "namespace, topic"
 _SUBSCRIPTION: Final = "namespace, topic, subscription"
 _TOPIC_LEGEND: Final = "{{namespace}} {{topic}}"
 _SUBSCRIPTION_LEGEND: Final = "{{topic}} {{subscription}}"
+
+_BUCKETS: Final = (
+    ("le_0_5", "0.5 ms"),
+    ("le_1", "1 ms"),
+    ("le_5", "5 ms"),
+    ("le_10", "10 ms"),
+    ("le_20", "20 ms"),
+    ("le_50", "50 ms"),
+    ("le_100", "100 ms"),
+    ("le_200", "200 ms"),
+    ("le_1000", "1 s"),
+)
 
 _SIZES: Final = (
     ("le_128", "128 B"),
@@ -24,6 +35,13 @@ _SIZES: Final = (
     ("le_100_kb", "100 KiB"),
     ("le_1_mb", "1 MiB"),
 )
+
+
+def _write_latency(where: str) -> tuple[Query, ...]:
+    """How many entries of the last minute took how long to become durable; Pulsar's buckets do not add up."""
+    metric = "pulsar_storage_write_latency"
+    up_to = (Query(f"sum({metric}_{suffix}{{{where}}})", f"up to {text}") for suffix, text in _BUCKETS)
+    return (*up_to, Query(f"sum({metric}_overflow{{{where}}})", "over 1 s"))
 
 
 def _by_topic(metric: str) -> tuple[Query, ...]:
@@ -82,7 +100,7 @@ _MESSAGES: Final = Row(
             title="Time to durable",
             help="Entries of the last minute by the time from their arrival at the broker to being durable.",
             unit="short",
-            queries=write_latency(_TOPICS),
+            queries=_write_latency(_TOPICS),
             stacked=True,
             width=12,
         ),
@@ -123,6 +141,12 @@ _SUBSCRIPTIONS: Final = Row(
             "short",
             _by_subscription("pulsar_subscription_unacked_messages"),
             "Messages that were sent to consumers and are not acknowledged; at a limit nothing more is sent.",
+        ),
+        _panel(
+            "Acknowledgements at risk",
+            "short",
+            _by_subscription("magnetar_subscription_acks_at_risk"),
+            "Entries that are acknowledged and would be delivered again if the broker ended now.",
         ),
         _panel(
             "Sent again",
@@ -225,6 +249,15 @@ _STORED: Final = Row(
             "wps",
             _by_topic("pulsar_storage_write_rate"),
             "Entries a second that became durable; a batch is one.",
+        ),
+        Panel(
+            title="Entries read",
+            help="Entries a second that were read for consumers, and those of them not found in memory.",
+            unit="rps",
+            queries=(
+                Query(f"sum(pulsar_storage_read_rate{{{_TOPICS}}})", "read"),
+                Query(f"sum(pulsar_storage_read_cache_misses_rate{{{_TOPICS}}})", "not in memory"),
+            ),
         ),
         _panel(
             "Index of delayed messages",
