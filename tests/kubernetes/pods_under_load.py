@@ -18,7 +18,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tests.chaos.chaos import Load, Outcome, run
-from tests.chaos.chaos_cluster import make_namespaces
+from tests.chaos.chaos_cluster import NAMESPACE, make_namespaces
 from tests.chaos.faults import Fault, Strike, Struck
 from tests.integration.harness import Endpoint
 from tests.integration.rest import Rest
@@ -212,7 +212,9 @@ def _run(*command: str) -> str:
 def main() -> None:
     plan = read_plan(Path(sys.argv[1]).read_text())
     cluster = DeployedCluster(plan)
-    make_namespaces(Rest(cluster.endpoint))
+    rest = Rest(cluster.endpoint)
+    if NAMESPACE not in rest.get(f"/namespaces/{NAMESPACE.partition('/')[0]}"):  # by an earlier run
+        make_namespaces(rest)
     load = Load(plan.seed, 0.0, plan.topics, plan.library_topics, idle_s_max=IDLE_S_MAX, quiet=False)
     faults = [Fault(one.name, strike_of(one), 0.0, 0.0) for one in plan.faults]
     outcome = run(cluster, load, faults, lambda text: print(text, flush=True))

@@ -47,8 +47,7 @@ def object_store(node: SingleNode) -> str:
 @pytest.fixture(scope="module")
 def release(node: SingleNode, helm: Path, record: Record, object_store: str) -> Release:
     """The chart, installed with the images of this tree; every pod is ready."""
-    values = offload_values()
-    installed = Release(node, helm, record, values)
+    installed = Release(node, helm, record, chosen_values())
     archive = node.directory / "images.tar"
     began = time.monotonic()
     try:
@@ -78,9 +77,14 @@ def release(node: SingleNode, helm: Path, record: Record, object_store: str) -> 
     return installed
 
 
-def offload_values() -> dict[str, str]:
-    """Ledgers go to the object store; the schedule is far away, so that the test is who starts the job."""
+def chosen_values() -> dict[str, str]:
+    """Beside those for a small node.
+
+    Discovery carries connections, as for clients outside. Ledgers go to the object store; the schedule is far
+    away, so that the test is who starts the job.
+    """
     return {
+        "discovery.proxy": "true",
         "offload.enabled": "true",
         "offload.location": f"s3://{BUCKET}/magnetar",
         "offload.existingSecret": "object-store",
