@@ -62,7 +62,7 @@ class Container:
     def stop(self, seconds: int) -> tuple[int, float]:
         """SIGTERM, and SIGKILL after so long; returns the exit code, and the seconds until the end."""
         began = time.monotonic()
-        self.docker.run("stop", "--time", str(seconds), self.name)
+        self.docker.run("stop", "-t", str(seconds), self.name)
         return int(self.state()["ExitCode"]), time.monotonic() - began
 
 

@@ -107,9 +107,13 @@ def inside(docker: Docker, image: str, program: str) -> str:
 def distributions(docker: Docker, image: str) -> set[str]:
     """Python packages that are installed in an image, for any interpreter in it."""
     program = (
-        "import glob, json, re\n"
-        "found = glob.glob('/**/*.dist-info', recursive=True) + glob.glob('/**/*.egg-info', recursive=True)\n"
-        "print(json.dumps([re.split('[-.]', each.rsplit('/', 1)[1])[0].lower() for each in found]))\n"
+        "import json, os, re\n"
+        "found = []\n"
+        "for path, names, _ in os.walk('/'):\n"
+        "    if path == '/':\n"
+        "        names[:] = sorted({*names} - {'dev', 'proc', 'sys'})\n"
+        "    found += [name for name in names if name.endswith(('.dist-info', '.egg-info'))]\n"
+        "print(json.dumps([re.split('[-.]', name)[0].lower() for name in found]))\n"
     )
     return set(json.loads(inside(docker, image, program)))
 

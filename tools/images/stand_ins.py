@@ -85,7 +85,17 @@ def _python(docker: Docker, image: str) -> str:
             shutil.rmtree(root / name, ignore_errors=True)
             (root / name).mkdir()
         archive = Path(scratch) / "root.tar"
-        _run("tar", "--create", "--numeric-owner", "--file", str(archive), "--directory", str(root), ".")
+        _run(
+            "tar",
+            "--create",
+            "--one-file-system",
+            "--numeric-owner",
+            "--file",
+            str(archive),
+            "--directory",
+            str(root),
+            ".",
+        )
         what = f"Debian's python3.11 {version}, by debootstrap"
         changes = (f"ENV PATH={_PATH}", 'CMD ["python3"]', f'LABEL {LABEL}="{what}"')
         docker.run("import", *(part for each in changes for part in ("--change", each)), str(archive), image)
