@@ -55,11 +55,12 @@ class SingleNode:
                     worker.start(namespace)
                 yield cls(plane, worker)
             finally:
-                if worker is not None:
-                    worker.stop()
-                    worker.stop_containerd()
-                plane.stop()
-                place.clear()
+                try:
+                    if worker is not None:
+                        worker.stop()
+                    plane.stop()
+                finally:
+                    place.clear()
 
     @property
     def worker(self) -> Worker:

@@ -275,7 +275,9 @@ def test_what_is_uninstalled_keeps_its_claims_and_an_install_finds_the_messages(
     claims = {one["metadata"]["name"]: one["spec"]["volumeName"] for one in release.objects("pvc")}
     assert len(claims) >= COMPONENTS["etcd"] + COMPONENTS["bookie"]
     release.helm("helm uninstall --wait", "uninstall", RELEASE, "--wait", "--timeout=300s")
-    eventually(lambda: not release.objects("pods"), "the pods are gone", 120.0)
+    eventually(
+        lambda: not any(release.objects("pods", one) for one in COMPONENTS), "the pods are gone", 120.0
+    )
     release.noted("what an uninstall leaves", "get", "pods,pvc")
     assert {one["metadata"]["name"]: one["spec"]["volumeName"] for one in release.objects("pvc")} == claims
     release.install("helm install --wait, on the claims of the former release")

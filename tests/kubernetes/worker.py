@@ -45,12 +45,9 @@ class Worker:
 
     def stop(self) -> None:
         """Pods are not told: whoever wants them to end in good order deletes them before."""
-        for name in ("coredns", "kubelet", "kube-proxy"):
+        for name in ("coredns", "kubelet", "kube-proxy", "containerd"):
             self._place.stop(name)
         restore_machine_settings(self._state)
-
-    def stop_containerd(self) -> None:
-        self._place.stop("containerd")
 
     def write_files(self, namespace: str) -> None:
         """The configuration of everything here."""
