@@ -83,7 +83,7 @@ class ComposeCluster:
 
     def run_tools(self, *arguments: str) -> str:
         """What `magnetar arguments` prints in a container beside the others."""
-        return self.compose.run("run", "--rm", "tools", *arguments)
+        return self.compose.run("run", "--rm", "-T", "tools", *arguments)
 
 
 @contextlib.contextmanager
