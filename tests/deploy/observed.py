@@ -279,6 +279,8 @@ def provoke(seen: Observed) -> None:
         c.expect("send_error")
         c.request("subscribe", topic="nonsense://t", subscription="s", subType="Shared", consumer_id=1)
         c.expect("error")
+        c.request("lookupTopic", topic="nonsense://t")
+        c.expect("lookupTopicResponse")
     hold_back(seen)
     seen.rest.do("PUT", f"/namespaces/{NAMESPACE}/unload")
 
