@@ -40,7 +40,9 @@ def labels_of(node: str) -> dict[str, str]:
     )
     token = (account / "token").read_text().strip()
     try:
-        connection.request("GET", f"/api/v1/nodes/{quote(node)}", headers={"Authorization": f"Bearer {token}"})
+        connection.request(
+            "GET", f"/api/v1/nodes/{quote(node)}", headers={"Authorization": f"Bearer {token}"}
+        )
         answer = connection.getresponse()
         body = answer.read()
     finally:
