@@ -80,7 +80,7 @@ def page() -> Iterator[str]:
 
 def check(url: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-I", "-S", str(ROOT / "docker/health.py")],
+        [sys.executable, "-I", "-S", str(ROOT / "tools/images/health.py")],
         env={"HEALTH_URL": url}, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
 

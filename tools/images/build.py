@@ -23,7 +23,7 @@ from tools.images.wheels import built, fetched, uv_program
 
 INPUTS_LABEL: Final = "magnetar.inputs"
 _DOCKERFILE: Final = ROOT / "docker" / "Dockerfile"
-_HEALTH: Final = ROOT / "docker" / "health.py"
+_HEALTH: Final = ROOT / "tools" / "images" / "health.py"
 _LICENSE: Final = ROOT / "LICENSE"
 
 
