@@ -7,7 +7,9 @@ plan is JSON (`Plan`). Prints what it does, and at the end, on one line, what ca
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -38,11 +40,11 @@ class PodFault:
 
     name: str
     component: str = ""
-    """Whose pod is deleted; the chart's label."""
-    grace_s: int | None = None
-    """It is killed after so long; None leaves it the time that the chart gives it."""
+    """Whose pod; the chart's label."""
+    crash: bool = False
+    """SIGKILL to the pod's process, which the kubelet starts again in its place; else the pod is deleted."""
     command: tuple[str, ...] = ()
-    """What is done in place of deleting a pod."""
+    """What is done in place of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +158,23 @@ class DeployedCluster:
         found: list[dict[str, Any]] = json.loads(said)["items"]
         return found
 
-    def delete(self, component: str, grace_s: int | None, rng: random.Random) -> str:
-        """Delete one pod, rather a broker's that serves topics; returns its name once it is gone."""
-        names = sorted(pod["metadata"]["name"] for pod in self.pods(component))
-        name = rng.choice([one for one in names if one in self.used_pods()] or names)
-        how = [] if grace_s is None else [f"--grace-period={grace_s}"]
-        self._kubectl("delete", "pod", name, "--wait=true", *how)
-        return name
+    def chosen(self, component: str, rng: random.Random) -> dict[str, Any]:
+        """One pod, rather a broker's that serves topics."""
+        pods = sorted(self.pods(component), key=_name)
+        return rng.choice([pod for pod in pods if _name(pod) in self.used_pods()] or pods)
+
+    def delete(self, pod: dict[str, Any]) -> None:
+        """It ends in good order, and is gone when this returns."""
+        self._kubectl("delete", "pod", _name(pod), "--wait=true")
+
+    def crash(self, pod: dict[str, Any]) -> None:
+        """Kill its process; another one runs in the same pod when this returns."""
+        restarts = _restarts(pod)
+        os.kill(_process_of(pod["metadata"]["uid"]), signal.SIGKILL)
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while all(_name(one) != _name(pod) or _restarts(one) == restarts for one in self.pods()):
+            assert time.monotonic() < deadline, f"{_name(pod)} was not started again"
+            time.sleep(0.2)
 
     def until_ready(self, count: int) -> None:
         """Until so many pods are there, all of them ready and none about to go."""
@@ -171,7 +183,7 @@ class DeployedCluster:
             pods = self.pods()
             if len(pods) == count and all(map(_ready, pods)):
                 return
-            assert time.monotonic() < deadline, f"{[pod['metadata']['name'] for pod in pods]} are not ready"
+            assert time.monotonic() < deadline, f"not all ready: {[*map(_name, pods)]}"
             time.sleep(0.2)
 
     def _kubectl(self, *arguments: str) -> str:
@@ -183,11 +195,13 @@ def strike_of(fault: PodFault) -> Strike:
 
     def strike(cluster: DeployedCluster, rng: random.Random) -> Struck:
         began, count = time.monotonic(), len(cluster.pods())
+        target = "the release"
         if fault.command:
             _run(*fault.command)
-            target = "the release"
         else:
-            target = cluster.delete(fault.component, fault.grace_s, rng)
+            pod = cluster.chosen(fault.component, rng)
+            target = _name(pod)
+            (cluster.crash if fault.crash else cluster.delete)(pod)
 
         def heal() -> None:
             cluster.until_ready(count)
@@ -196,6 +210,30 @@ def strike_of(fault: PodFault) -> Strike:
         return Struck(target, heal)
 
     return strike
+
+
+def _name(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def _restarts(pod: dict[str, Any]) -> int:
+    return sum(status["restartCount"] for status in pod["status"].get("containerStatuses", ()))
+
+
+def _process_of(uid: str) -> int:
+    """The process of a pod that runs our command: control groups of pods have their ids in their names."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if (
+                f"pod{uid}" in (path / "cgroup").read_text()
+                and b"magnetar" in (path / "cmdline").read_bytes()
+            ):
+                found.append(int(path.name))
+        except OSError:  # it has ended
+            continue
+    assert found, f"no process of pod {uid} runs"
+    return min(found)
 
 
 def _ready(pod: dict[str, Any]) -> bool:

@@ -177,8 +177,8 @@ def test_pods_deleted_under_load_lose_nothing_confirmed(release: Release) -> Non
             PodFault("a bookie's pod is deleted", "bookie"),
             PodFault("a broker's pod is deleted", "broker"),
             PodFault("a discovery's pod is deleted", "discovery"),
-            PodFault("a bookie's pod is deleted with one second to end in", "bookie", grace_s=1),
-            PodFault("a broker's pod is deleted with one second to end in", "broker", grace_s=1),
+            PodFault("kill -9 in a bookie's pod", "bookie", crash=True),
+            PodFault("kill -9 in a broker's pod", "broker", crash=True),
         ],
         seed=1,
     )

@@ -76,7 +76,7 @@ def _nothing() -> NoReturn:
 
 
 def test_plans_and_reports_come_through_a_pipe_as_they_were() -> None:
-    faults = (PodFault("deleted", "broker", grace_s=1), PodFault("upgraded", command=("helm", "upgrade")))
+    faults = (PodFault("killed", "broker", crash=True), PodFault("upgraded", command=("helm", "upgrade")))
     plan = Plan("r", "n", "pulsar://a:6650", "http://a:8080", "/d", 7, 3, 1, faults)
     assert read_plan(json.dumps(asdict(plan))) == plan
     outcome = Outcome(struck=[Gaps("deleted", "broker-0", publish=[0.1, 0.2, 4.0], moved=3)])

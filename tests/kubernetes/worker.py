@@ -20,7 +20,7 @@ from tests.kubernetes.programs import CNI_PLUGINS, PAUSE_IMAGE
 
 VOLUMES: Final = 12
 VOLUME_CAPACITY: Final = "10Gi"
-IMPORT_SECONDS_MAX: Final = 300.0
+IMPORT_SECONDS_MAX: Final = 600.0
 DOMAINS: Final = ("svc.cluster.local", "cluster.local")
 
 
