@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from magnetar.common.obs.latency import Latency, histogram_lines, summary_lines
 from magnetar.common.obs.process_metrics import process_page
+from magnetar.ledger.segment_log.log import SegmentLog
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +34,49 @@ class Figures:
 
     ledgers: Callable[[], int]
     writable: Callable[[], bool]
+    log: Callable[[], SegmentLog | None] = lambda: None
+    """None before it is recovered."""
+
+
+_OF_LOG: Final[tuple[tuple[str, str, str, Callable[[SegmentLog], int]], ...]] = (
+    (
+        "bookie_write_cache_size",
+        "gauge",
+        "Bytes of entries that wait for their sync.",
+        lambda log: log.pending_bytes,
+    ),
+    (
+        "bookie_journal_JOURNAL_QUEUE_SIZE",
+        "gauge",
+        "Records that wait for the next group of the log.",
+        lambda log: log.pending_records,
+    ),
+    (
+        "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE",
+        "gauge",
+        "Groups of the log that are being written and synced.",
+        lambda log: log.groups_in_flight,
+    ),
+    (
+        "bookie_RECLAIMED_DELETION_SPACE_BYTES",
+        "counter",
+        "Bytes of files that went because their ledgers were deleted.",
+        lambda log: log.space.deleted_ledger_bytes,
+    ),
+    (
+        "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
+        "counter",
+        "Bytes by which files shrank as they were compacted.",
+        lambda log: log.space.compacted_bytes,
+    ),
+    (
+        "magnetar_log_index_cache_bytes",
+        "gauge",
+        "Memory of the indexes of the log's sealed files.",
+        lambda log: log.index_cache_bytes,
+    ),
+)
+"""Name, kind, help and value."""
 
 
 class MetricsPage:
@@ -49,6 +94,7 @@ class MetricsPage:
     def bookkeeper_part(self) -> Iterator[str]:
         """Under BookKeeper's names."""
         stats, figures, now = self._stats, self._figures, self._clock()
+        log = figures.log()
         for name, text, latency in (
             ("bookkeeper_server_ADD_ENTRY_REQUEST", "Entries added, ms until confirmed.", stats.add_requests),
             ("bookie_journal_JOURNAL_ADD_ENTRY", "Entries added, ms until durable.", stats.journal_adds),
@@ -75,5 +121,6 @@ class MetricsPage:
                 "1 while the data directory takes entries.",
                 int(figures.writable()),
             ),
+            *((*row[:3], 0 if log is None else row[3](log)) for row in _OF_LOG),
         ):
             yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n{name} {value}\n"

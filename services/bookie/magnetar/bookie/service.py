@@ -181,7 +181,11 @@ class Bookie:
         listener = self.config.listener
         if not listener.http_enabled:
             return
-        figures = Figures(lambda: len(self.core.ledgers) if self._recovered else 0, lambda: self._writable)
+        figures = Figures(
+            ledgers=lambda: len(self.core.ledgers) if self._recovered else 0,
+            writable=lambda: self._writable,
+            log=lambda: self.core.log if self._recovered else None,
+        )
         metrics = MetricsPage(self.stats, figures, asyncio.get_running_loop().time)
         pages = HttpPages(
             {

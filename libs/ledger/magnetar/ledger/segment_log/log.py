@@ -265,6 +265,21 @@ class SegmentLog:
         """Bytes of entries that wait for their sync."""
         return self._commit.pending_bytes
 
+    @property
+    def pending_records(self) -> int:
+        """Records that wait for the next group."""
+        return self._commit.waiting
+
+    @property
+    def groups_in_flight(self) -> int:
+        """Groups that are being written and synced: 0 or 1."""
+        return self._commit.in_flight
+
+    @property
+    def index_cache_bytes(self) -> int:
+        """Memory of the indexes of sealed segments."""
+        return self._indexes.byte_length
+
     def on_settled(self, listener: OnSettled) -> None:
         """From now on tell `listener` of every record once it is durable or failed."""
         self._commit.on_settled = listener
