@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from magnetar.broker.advertised_listeners import internal_name, parse_listeners
 from magnetar.broker.bookie_racks import BookieRacks
 from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.cache_figures import CacheFigures
 from magnetar.broker.clusters import Clusters
 from magnetar.broker.cold.cold_tier import ColdTier
 from magnetar.broker.config import BrokerConfig
@@ -199,7 +200,10 @@ class Broker:
         self.port = await self.listener.start(host, config.listener.broker_service_port)
         self._advertise(f"{config.listener.advertised_address or host}:{self.port}")
         sampler = RateSampler(
-            lambda: list(self.topics.values()), self._clock, self.config.metrics.rates_period_s
+            lambda: list(self.topics.values()),
+            self._clock,
+            self.config.metrics.rates_period_s,
+            CacheFigures(self._ledgers.cache, config.cluster_name).sample,
         )
         self._tasks.spawn(sampler.run(), "rate sampler")
         self._housekeeping.start(self._tasks.spawn)

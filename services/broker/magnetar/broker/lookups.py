@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
+from magnetar.common.obs.latency import LatencyWindow
 from magnetar.common.obs.metrics import REGISTRY
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 _ANSWERS = Counter(
     "pulsar_broker_lookup_answers",
@@ -22,13 +25,30 @@ _FAILURES = Counter(
     registry=REGISTRY,
 )
 
+_PENDING = Gauge(
+    "pulsar_broker_lookup_pending_requests",
+    "Lookups that are not answered yet.",
+    ["cluster"],
+    registry=REGISTRY,
+)
+
+LATENCY: Final = LatencyWindow()
+"""From a lookup to its answer, of this process; the metrics page has it as pulsar_broker_lookup."""
+
 
 @contextmanager
 def counted_lookup(cluster: str) -> Iterator[None]:
     """One lookup, which has failed when an exception comes through."""
+    pending = _PENDING.labels(cluster)
+    pending.inc()
+    began = time.monotonic()
     try:
         yield
     except Exception:
         _FAILURES.labels(cluster).inc()
         raise
+    finally:
+        pending.dec()
+    now = time.monotonic()
+    LATENCY.observe(now, now - began)
     _ANSWERS.labels(cluster).inc()

@@ -308,11 +308,17 @@ class RateSampler:
     """Turns counters into rates, once a period, a slice of topics per turn of the event loop."""
 
     def __init__(
-        self, topics: Callable[[], Sequence[_Topic]], clock: Clock, period_s: float = SAMPLE_PERIOD_S
+        self,
+        topics: Callable[[], Sequence[_Topic]],
+        clock: Clock,
+        period_s: float = SAMPLE_PERIOD_S,
+        also: Callable[[float], None] = lambda elapsed_s: None,
     ) -> None:
+        """`also` is told of each period, too."""
         self._topics = topics
         self._clock = clock
         self._period_s = period_s
+        self._also = also
         self._sampled_at = clock.monotonic()
 
     async def run(self) -> None:
@@ -328,6 +334,7 @@ class RateSampler:
         if elapsed_s <= 0:
             return
         self._sampled_at = now
+        self._also(elapsed_s)
         for index, topic in enumerate(self._topics()):
             if index % _SLICE_TOPICS == _SLICE_TOPICS - 1:
                 await asyncio.sleep(0)

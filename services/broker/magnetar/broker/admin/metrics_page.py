@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import chain
+from typing import Final
 
+from magnetar.broker import lookups
 from magnetar.broker.admin.client_metrics import CONSUMER_METRICS, PRODUCER_METRICS
 from magnetar.broker.admin.health import not_ready
 from magnetar.broker.admin.managed_ledger_metrics import MANAGED_LEDGER_METRICS
@@ -24,8 +26,15 @@ from magnetar.broker.admin.slices import Slices
 from magnetar.broker.admin.view import BrokerView, SubscriptionView, TopicView
 from magnetar.broker.latencies import PUBLISH
 from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.topics import topic_loads
 from magnetar.broker.topics.producer import Producer
 from magnetar.common.obs.latency import summary_lines
+
+_SUMMARIES: Final = (
+    ("pulsar_broker_publish_latency", "Entries published, ms until their receipts.", PUBLISH),
+    ("pulsar_broker_lookup", "Lookups, ms until they are answered.", lookups.LATENCY),
+    ("pulsar_topic_load_times", "Topics loaded, ms until they are served.", topic_loads.LATENCY),
+)
 
 
 @dataclass(slots=True)
@@ -210,9 +219,10 @@ class MetricsPage:
             f'{cluster},broker="{broker}",metric="broker_health"',
             ready,
         )
-        name = "pulsar_broker_publish_latency"
-        lines.append(f"# HELP {name} Entries published, ms until their receipts.\n# TYPE {name} summary\n")
-        lines += summary_lines(name, cluster, PUBLISH, self._clock())
+        now = self._clock()
+        for name, help_text, window in _SUMMARIES:
+            lines.append(f"# HELP {name} {help_text}\n# TYPE {name} summary\n")
+            lines += summary_lines(name, cluster, window, now)
         gauge("pulsar_version_info", "The release that runs.", f'{cluster},version="{self._version}"', 1)
         return "".join(lines)
 

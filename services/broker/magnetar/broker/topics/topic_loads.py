@@ -1,0 +1,51 @@
+"""What is counted of topics being loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from magnetar.common.errors import TopicNotFound
+from magnetar.common.obs.latency import LatencyWindow
+from magnetar.common.obs.metrics import REGISTRY
+from prometheus_client import Counter, Gauge
+
+_FAILED: Final = Counter(
+    "topic_load_failed",
+    "Topics that could not be loaded; those that do not exist are not counted.",
+    ["cluster"],
+    registry=REGISTRY,
+)
+
+_PENDING: Final = Gauge(
+    "pulsar_broker_topic_load_pending_requests",
+    "Topics that are being loaded.",
+    ["cluster"],
+    registry=REGISTRY,
+)
+
+LATENCY: Final = LatencyWindow()
+"""From the first who asks for a topic to its being served; the metrics page has it as
+pulsar_topic_load_times."""
+
+
+@contextmanager
+def counted_load(cluster: str) -> Iterator[None]:
+    """One load, which has failed when an exception comes through."""
+    pending = _PENDING.labels(cluster)
+    pending.inc()
+    began = time.monotonic()
+    try:
+        yield
+    except TopicNotFound:
+        raise
+    except (Exception, asyncio.CancelledError):
+        _FAILED.labels(cluster).inc()
+        raise
+    finally:
+        pending.dec()
+    now = time.monotonic()
+    LATENCY.observe(now, now - began)
