@@ -164,6 +164,18 @@ def test_health_and_metrics_are_its_own() -> None:
         assert status == 200
         assert 'magnetar_discovery_connections{kind="asking"} 1.0' in page
         assert "process_resident_memory_bytes" in page
+        lines = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+        assert float(lines["pulsar_proxy_active_connections"]) == sum(
+            float(value)
+            for name, value in lines.items()
+            if name.startswith("magnetar_discovery_connections{")
+        )
+        for pulsars, ours in (
+            ("new_connections", "connections_accepted"),
+            ("rejected_connections", "connections_refused"),
+        ):
+            assert lines[f"pulsar_proxy_{pulsars}_total"] == lines[f"magnetar_discovery_{ours}_total"]
+        assert "pulsar_proxy_binary_bytes_total" in lines
         front.discovery.not_ready = "a reason"
         assert await browse("/health") == (503, "not ready: a reason")
         assert await browse("/readyz") == (503, "not ready: a reason\n")

@@ -23,7 +23,7 @@ from magnetar.discovery.handlers.handshake import check_connect, connected
 from magnetar.discovery.handlers.routes import answer
 from magnetar.discovery.handlers.services import Services
 from magnetar.discovery.transport.closing import close_soon
-from magnetar.discovery.transport.figures import PROTOCOL_ERRORS, commands_of
+from magnetar.discovery.transport.figures import ANSWER_LATENCY, PROTOCOL_ERRORS, commands_of
 from magnetar.discovery.transport.proxy import Proxy
 
 log = get_logger(__name__)
@@ -149,6 +149,7 @@ class Connection(asyncio.Protocol):
     # -- questions
 
     def _handle(self, command: BaseCommand) -> None:
+        began = self._loop.time()
         try:
             if self._requests >= REQUESTS_MAX:
                 raise TooManyRequests(f"{REQUESTS_MAX} requests of this connection are in process already")
@@ -162,19 +163,24 @@ class Connection(asyncio.Protocol):
             return
         if isinstance(answered, bytes):
             self._write(answered)
-            commands_of(command.type).inc()
+            self._answered(command, began)
             return
         self._requests += 1
-        self._environment.spawn(self._finish(command, answered), "client command")
+        self._environment.spawn(self._finish(command, answered, began), "client command")
 
-    async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, bytes]) -> None:
+    def _answered(self, command: BaseCommand, began: float) -> None:
+        commands_of(command.type).inc()
+        now = self._loop.time()
+        ANSWER_LATENCY.observe(now, now - began)
+
+    async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, bytes], began: float) -> None:
         with request_ids.serving(request_ids.of_command(self.address, commands.request_id_of(command))):
-            await self._complete(command, rest)
+            await self._complete(command, rest, began)
 
-    async def _complete(self, command: BaseCommand, rest: Coroutine[Any, Any, bytes]) -> None:
+    async def _complete(self, command: BaseCommand, rest: Coroutine[Any, Any, bytes], began: float) -> None:
         try:
             self._write(await rest)
-            commands_of(command.type).inc()
+            self._answered(command, began)
         except MagnetarError as error:
             self._refuse(command, error)
         except Exception as error:  # a bug of ours must not leave the client waiting
