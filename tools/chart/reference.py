@@ -13,9 +13,9 @@ PAGE: Final = ROOT / "docs" / "kubernetes.md"
 HEADING: Final = "## Values\n"
 _BEGINNING: Final = f"""\
 {HEADING}
-Written by `make docs` from the comments in `helm/magnetar/values.yaml`; change them there. `values.schema.json` beside it
-is what helm checks them with; `config` of a service is checked against all of its settings
-([configuration.md](configuration.md)).
+Written by `make docs` from the comments in `helm/magnetar/values.yaml`; change them there.
+`values.schema.json` beside it is what helm checks them with; `config` of a service is checked against all of
+its settings ([configuration.md](configuration.md)).
 """
 _TITLES: Final = {
     "": "Everything",

@@ -2,9 +2,9 @@
 
     NODE_NAME=... python3 -I rack_of_node.py FILE
 
-For an init container, with nothing but the standard library and the pod's account, which may read nodes. A node without
-a zone is a rack of its own. Fails when the API server does not answer or refuses: a bookie that guessed its rack would
-have copies placed where they fail together.
+For an init container, with nothing but the standard library and the pod's account, which may read nodes. A
+node without a zone is a rack of its own. Fails when the API server does not answer or refuses: a bookie that
+guessed its rack would have copies placed where they fail together.
 """
 
 from __future__ import annotations

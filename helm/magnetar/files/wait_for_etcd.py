@@ -2,8 +2,8 @@
 
     python3 -I wait_for_etcd.py HOST:PORT,HOST:PORT
 
-For init containers, with nothing but the standard library. Says every ten seconds what it waits for. It has no end of
-its own: whoever waits for the pod has.
+For init containers, with nothing but the standard library. Says every ten seconds what it waits for. It
+has no end of its own: whoever waits for the pod has.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def why_not(endpoint: str) -> str:
 
 
 def main() -> None:
-    # Process 1 of a container: without this a pod that is deleted meanwhile would be killed after its grace period.
+    # Process 1 of a container: the kernel drops what it does not handle, and a deleted pod would linger.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     endpoints = sys.argv[1].split(",")
     began = time.monotonic()
