@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from magnetar.bookie.identity import BOOKIE_COOKIE, Identity, decode_identity, encode_identity
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
-from magnetar.common.metadata.values import BookieCookie, decode
+from magnetar.common.metadata.values import BookieCookie, Restoration, decode, encode
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LOG_FAILED, OK
 from magnetar.ledger.data_directory import WrongDataDirectory
 from magnetar.sim.disk import SimDisk
@@ -156,3 +156,30 @@ def test_clean_and_unclean_stops_are_no_reason_for_doubt() -> None:
             assert not (await bench.state(A)).limbo
 
     on_a_bookie(act)
+
+
+def test_restored_metadata_that_does_not_know_a_bookie_takes_it_in_until_it_is_released() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.appended(A, 0, [b"one"])
+        await bench.core.close()
+        await bench.metadata.delete(KEYS.cookie(bench.bookie_id))
+        await bench.metadata.put(KEYS.restoration, encode(Restoration(state=Restoration.RELEASED)))
+        with pytest.raises(WrongDataDirectory, match="decommissioned"):
+            await bench.open()
+        await bench.metadata.put(KEYS.restoration, encode(Restoration(state=Restoration.RESTORED)))
+        await bench.open()
+        found = await bench.metadata.get(KEYS.cookie(bench.bookie_id))
+        assert found is not None
+        identity = decode_identity(read_cookie(bench))
+        cookie = decode(BookieCookie, found.value)
+        assert (cookie.directory_id, cookie.generation) == (identity.directory_id, identity.generation)
+
+    on_a_bookie(act)
+
+
+def read_cookie(bench: Bench) -> bytes:
+    file = bench.disk.open(BOOKIE_COOKIE, writable=False)
+    try:
+        return file.pread(1 << 16, 0)
+    finally:
+        file.close()
