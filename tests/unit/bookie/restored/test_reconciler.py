@@ -186,6 +186,21 @@ def test_ledgers_made_since_are_named_and_garbage_is_counted() -> None:
     on_a_cluster(act)
 
 
+def test_what_brokers_make_and_delete_afterwards_is_no_business_of_it() -> None:
+    async def act(cluster: Cluster) -> None:
+        await restored(cluster)
+        await compare(cluster)
+        await cluster.ledger(LOST_UNTIL + 1, [(0, ABC)], 10)
+        await cluster.ledger(LOST_UNTIL + 2, [(0, ("b1", "b2", "b4"))], 10)
+        await cluster.metadata.delete(KEYS.ledger(LOST_UNTIL + 1))
+        await rewrite(cluster, LOST_UNTIL + 2, [(0, ABC)], LedgerMetadata.OPEN)
+        found = await compare(cluster)
+        assert (found.unnamed, found.brought_home, found.garbage) == ([], [], 1)
+        assert cluster.appends == [], "a writer may be at work on the open one"
+
+    on_a_cluster(act, 4)
+
+
 def test_an_unnamed_ledger_is_read_from_whoever_has_an_entry() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.append("b1", 1, 0, 9)

@@ -18,7 +18,7 @@ from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
 from magnetar.bookie.autorecovery.throttle import Throttle
 from magnetar.bookie.restored.inventory import Inventory, take_inventory
 from magnetar.bookie.restored.judging import Share, judge
-from magnetar.common.errors import MagnetarError, StorageError, VersionMismatch
+from magnetar.common.errors import MagnetarError, StorageError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, MetadataStore, Op, Put
 from magnetar.common.metadata.values import (
@@ -113,18 +113,20 @@ class Reconciler:
         MetadataError, StorageError (BookieUnreachable among them).
         """
         version, restoration = await self._restoration()
+        before_brokers = restoration.state == Restoration.RESTORED
         bookies = await self._bookies(without)
         inventory = await take_inventory(self._clients, bookies)
         found = Findings(bookies=list(bookies))
-        named = await self._ledgers(inventory, found, mend=mend)
+        named = await self._ledgers(inventory, found, mend=mend, open_ones=before_brokers)
         for ref in inventory:
             if ref in named:
                 continue
-            if ref.id < restoration.lost_from:
-                found.garbage += 1
-            else:
+            # Brokers make ledgers, and delete them, from lost_until on.
+            if restoration.lost_from <= ref.id and (before_brokers or ref.id < restoration.lost_until):
                 found.unnamed.append(_unnamed(ref, inventory))
-        if mend and not found.problems and restoration.state == Restoration.RESTORED:
+            else:
+                found.garbage += 1
+        if mend and not found.problems and before_brokers:
             await self._reconciled(version, restoration, inventory.highest_id)
         return found
 
@@ -154,8 +156,11 @@ class Reconciler:
             raise NotReconcilable("no bookie is up: start them first")
         return sorted(up - set(without))
 
-    async def _ledgers(self, inventory: Inventory, found: Findings, *, mend: bool) -> set[LedgerRef]:
-        """Go through all ledgers of metadata; returns those."""
+    async def _ledgers(
+        self, inventory: Inventory, found: Findings, *, mend: bool, open_ones: bool
+    ) -> set[LedgerRef]:
+        """Go through all ledgers of metadata; returns those. Ledgers that writers may be at work on are left
+        to them unless `open_ones`."""
         named: set[LedgerRef] = set()
         async for page in ledger_pages(self._metadata, self._keys):
             for item in page.items:
@@ -167,42 +172,45 @@ class Reconciler:
                 if verdict.missing:
                     entries = max(ledger.last_entry_id + 1, 0)
                     found.missing.append(Missing(ref.id, ledger.properties.get("topic", ""), entries))
-                if verdict.shares and mend:
-                    await self._bring_home(ref, inventory, found)
-                elif verdict.shares:
-                    found.brought_home.append(ref.id)
+                if any(share.settled or open_ones for share in verdict.shares):
+                    if mend:
+                        await self._bring_home(ref, inventory, found, open_ones=open_ones)
+                    else:
+                        found.brought_home.append(ref.id)
                 if found.ledgers % 100 == 0:
                     self._progress(found.ledgers)
         return named
 
-    async def _bring_home(self, ref: LedgerRef, inventory: Inventory, found: Findings) -> None:
+    async def _bring_home(
+        self, ref: LedgerRef, inventory: Inventory, found: Findings, *, open_ones: bool
+    ) -> None:
         done: set[tuple[int, int]] = set()
         """(first entry of the fragment, position) of what is at home by now."""
-        for _ in range(ATTEMPTS_MAX):
+        lost_sets = 0
+        while lost_sets < ATTEMPTS_MAX:
             item = await self._metadata.get(self._keys.ledger(ref.id))
             if item is None:
                 return
             ledger = decode(LedgerMetadata, item.value)
-            shares = [
+            left = [
                 share
                 for share in judge(ledger, inventory.of(ref)).shares
-                if (share.fragment.first, share.position) not in done
+                if (share.settled or open_ones) and (share.fragment.first, share.position) not in done
             ]
+            if not left:
+                found.brought_home.append(ref.id)
+                return
             try:
-                for share in shares:
-                    after = await self._bring(ref, ledger, share)
-                    done.add((share.fragment.first, share.position))
-                    if after is not None:
-                        await self._metadata.commit([Put(item.key, encode(after), item.version)])
-                        break  # what follows is judged by the metadata as it is now
-                else:
-                    found.brought_home.append(ref.id)
-                    return
-            except VersionMismatch:
-                continue
+                after = await self._bring(ref, ledger, left[0])
+                if after is not None:
+                    await self._metadata.commit([Put(item.key, encode(after), item.version)])
+            except (VersionMismatch, UnknownOutcome):
+                lost_sets += 1
             except StorageError as error:
                 found.problems[ref.id] = str(error)
                 return
+            else:
+                done.add((left[0].fragment.first, left[0].position))
         found.problems[ref.id] = "its metadata changes all the time: run this again"
 
     async def _bring(self, ref: LedgerRef, ledger: LedgerMetadata, share: Share) -> LedgerMetadata | None:
