@@ -11,18 +11,22 @@ from prometheus_client import Gauge
 
 
 def _gauge(name: str, help_text: str) -> Gauge:
-    return Gauge(f"pulsar_ml_cache_{name}", help_text, ["cluster"], registry=REGISTRY)
+    return Gauge(name, help_text, ["cluster"], registry=REGISTRY)
 
 
-_USED: Final = _gauge("used_size", "Bytes in the tail cache, with what keeping them costs.")
-_ENTRIES: Final = _gauge("entries", "Entries in the tail cache.")
-_INSERTED: Final = _gauge("inserted_entries_total", "Entries that came into the tail cache.")
-_EVICTED: Final = _gauge("evicted_entries_total", "Entries that left the tail cache, whatever for.")
-_EVICTIONS: Final = _gauge("evictions", "Runs that left the tail cache to make room, in the last period.")
-_HITS: Final = _gauge("hits_rate", "Entries read from the tail cache, per second.")
-_HIT_BYTES: Final = _gauge("hits_throughput", "Bytes read from the tail cache, per second.")
-_MISSES: Final = _gauge("misses_rate", "Entries read from storage, per second.")
-_MISSED_BYTES: Final = _gauge("misses_throughput", "Bytes read from storage, per second.")
+_USED: Final = _gauge("pulsar_ml_cache_used_size", "Bytes in the tail cache, with what keeping them costs.")
+_ENTRIES: Final = _gauge("pulsar_ml_cache_entries", "Entries in the tail cache.")
+_INSERTED: Final = _gauge("pulsar_ml_cache_inserted_entries_total", "Entries that came into the tail cache.")
+_EVICTED: Final = _gauge(
+    "pulsar_ml_cache_evicted_entries_total", "Entries that left the tail cache, whatever for."
+)
+_EVICTIONS: Final = _gauge(
+    "pulsar_ml_cache_evictions", "Runs that left the tail cache to make room, in the last period."
+)
+_HITS: Final = _gauge("pulsar_ml_cache_hits_rate", "Entries read from the tail cache, per second.")
+_HIT_BYTES: Final = _gauge("pulsar_ml_cache_hits_throughput", "Bytes read from the tail cache, per second.")
+_MISSES: Final = _gauge("pulsar_ml_cache_misses_rate", "Entries read from storage, per second.")
+_MISSED_BYTES: Final = _gauge("pulsar_ml_cache_misses_throughput", "Bytes read from storage, per second.")
 
 
 class CacheFigures:
