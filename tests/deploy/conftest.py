@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import pytest
 
+from tests.deploy.chart import VALUE_SETS, Rendered, render
+from tools.deploy_setup import helm_program
 from tools.docker_daemon import DockerUnavailable, docker_daemon
 from tools.images.build import ensure
 from tools.images.docker import Docker
@@ -88,3 +90,17 @@ def etcd_image(docker: Docker) -> str:
     except NoStandIn as error:
         pytest.skip(f"no test with a cluster in containers runs: {error}")
     return ETCD_IMAGE
+
+
+@pytest.fixture(scope="session")
+def helm_is_there() -> None:
+    """For tests that render the chart."""
+    if helm_program() is None:
+        pytest.skip("the chart is not rendered: there is no helm, make deploy-setup builds it")
+
+
+@pytest.fixture(params=VALUE_SETS)
+def rendered(request: pytest.FixtureRequest, helm_is_there: None) -> Rendered:
+    """The chart with each of several sets of values."""
+    values, small = VALUE_SETS[request.param]
+    return render(values, small=small)

@@ -1,0 +1,137 @@
+"""The chart, tier 0: linted, rendered for several sets of values, and checked by Kubernetes' schemas.
+
+Tiers 1 and 2, on a real API server and a real node, are in tests/kubernetes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import kubernetes_validate
+import pytest
+
+from tests.deploy.chart import (
+    CHART,
+    EVERYTHING,
+    NAMESPACE,
+    RELEASE,
+    SMALL,
+    VALUE_SETS,
+    Rendered,
+    arguments_of,
+    helm,
+    refusal,
+    render,
+)
+
+KUBERNETES: Final = ("1.25", "1.34")
+"""The oldest that the chart says it is for, and the newest it was run on."""
+SERVED_BY_OTHERS: Final = "monitoring.coreos.com/v1"
+
+pytestmark = pytest.mark.usefixtures("helm_is_there")
+
+
+@pytest.mark.parametrize("name", VALUE_SETS)
+def test_helm_lints_it(name: str) -> None:
+    values, small = VALUE_SETS[name]
+    done = helm("lint", "--strict", str(CHART), "--namespace", NAMESPACE, *arguments_of(values, small=small))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kubernetes", KUBERNETES)
+def test_kubernetes_knows_every_field_of_every_object(rendered: Rendered, kubernetes: str) -> None:
+    known = [one for one in rendered.objects if one["apiVersion"] != SERVED_BY_OTHERS]
+    assert len(known) > 15
+    for one in known:
+        kubernetes_validate.validate(one, kubernetes, strict=True)
+
+
+def test_schemas_refuse_a_field_that_kubernetes_does_not_know() -> None:
+    """Else the test above would show nothing."""
+    wrong = json.loads(json.dumps(render().workload("bookie")))
+    wrong["spec"]["template"]["spec"]["terminationGracePeriod"] = 25
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, "1.34", strict=True)
+
+
+def test_no_two_objects_have_the_same_name(rendered: Rendered) -> None:
+    names = [(one["kind"], one["metadata"]["name"]) for one in rendered.objects]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "release", ["m", "magnetar", "a-release-with-the-longest-name-that-helm-takes-at-all-52c"]
+)
+def test_names_and_labels_fit_whatever_the_release_is_called(release: str) -> None:
+    for one in render(EVERYTHING, release=release).objects:
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", one["metadata"]["name"])
+        # Kubernetes appends numbers, hashes and times to the names of what makes pods.
+        assert len(one["metadata"]["name"]) <= (63 if one["kind"] not in ("StatefulSet", "CronJob") else 52)
+        for value in one["metadata"]["labels"].values():
+            assert len(str(value)) <= 63
+
+
+def test_notes_say_where_clients_go_and_what_is_amiss() -> None:
+    said = helm(
+        "install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--dry-run=client", "--values", str(SMALL)
+    )
+    assert said.returncode == 0, said.stderr
+    notes = said.stdout.partition("NOTES:")[2]
+    assert f"pulsar://magnetar-discovery.{NAMESPACE}.svc.cluster.local:6650" in notes
+    assert "etcd has one member" in notes
+    assert "as many bookies as a ledger needs" in notes
+    assert "networkPolicy" not in notes
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"bookie.replicas": 2}, "each is spread over managedLedgerDefaultEnsembleSize=3 bookies"),
+        (
+            {"bookie.replicas": 4, "broker.config": {"managedLedgerDefaultEnsembleSize": 5}},
+            "bookie.replicas=4: no ledger could be made",
+        ),
+        ({"broker.config": {"managedLedgerDefaultWriteQuorum": 4}}, "each may be at most the one before"),
+        (
+            {"bookie.podDisruptionBudget.maxUnavailable": 2},
+            "entries that go to 3 bookies and are confirmed by 2",
+        ),
+        ({"etcd.enabled": False}, "externalEtcd.endpoints has to say where etcd is"),
+        ({"externalEtcd.endpoints": ["a:2379"]}, "set etcd.enabled=false"),
+        (
+            {"metrics.podMonitor.enabled": True, "metrics.serviceMonitor.enabled": True},
+            "every sample would be there twice",
+        ),
+        ({"offload.location": "file:///cold"}, "offload.volume.existingClaim has to name a claim"),
+        (
+            {"offload.location": "file:///elsewhere", "offload.volume.existingClaim": "cold"},
+            "is not on the volume, which is mounted at /cold",
+        ),
+        ({"backup.enabled": True}, "backup.existingClaim has to name the claim"),
+        ({"broker.config": {"managedLedgerDefaultEnsembelSize": 3}}, "managedLedgerDefaultEnsembelSize"),
+        ({"broker.config": {"maxMessageSize": 0}}, "maxMessageSize"),
+        ({"broker.config": {"webServicePort": 8081}}, "webServicePort"),
+        ({"bookie.config": {"ledgerDirectories": "/tmp"}}, "ledgerDirectories"),
+        ({"image.tag": "latest"}, "tag"),
+        ({"etcd.replicas": 2}, "replicas"),
+        ({"etcd.image.tag": "v3.5.1"}, "tag"),
+        ({"bookie.storage.size": "large"}, "size"),
+        ({"bookie.rackFrom": "host"}, "rackFrom"),
+        ({"bokie.replicas": 3}, "bokie"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_with_the_reason(values: Mapping[str, Any], reason: str) -> None:
+    assert reason in refusal(values)
+
+
+def test_one_bookie_is_enough_for_those_who_say_so() -> None:
+    quorums = {f"managedLedgerDefault{name}": 1 for name in ("EnsembleSize", "WriteQuorum", "AckQuorum")}
+    assert (
+        render({"bookie.replicas": 1, "broker.config": quorums}).workload("bookie")["spec"]["replicas"] == 1
+    )
