@@ -230,7 +230,9 @@ class Reconciler:
         if target == share.bookie_id:
             return None
         if share.settled:
-            return with_move(ledger, Move(fragment, share.bookie_id), target)
+            moved = with_move(ledger, Move(fragment, share.bookie_id), target)
+            assert moved is not None, "the share was judged by this metadata"
+            return moved
         after = LedgerMetadata()
         after.CopyFrom(ledger)
         after.fragments[-1].bookie_ids[share.position] = target
