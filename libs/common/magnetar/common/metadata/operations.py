@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from magnetar.common.errors import UnknownOutcome, VersionMismatch
 from magnetar.common.obs.metrics import REGISTRY
@@ -55,12 +55,12 @@ def timed(kind: Kind) -> Iterator[None]:
     _CLOCKS[kind, "success"].observe((now() - began) * 1000)
 
 
-def noting(kind: Kind) -> Callable[[asyncio.Future[object]], None]:
+def noting(kind: Kind) -> Callable[[asyncio.Future[Any]], None]:
     """To be called with an operation's future when it is done; the operation begins now."""
     now = asyncio.get_running_loop().time
     began = now()
 
-    def note(done: asyncio.Future[object]) -> None:
+    def note(done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
             error = done.exception()
             answered = error is None or isinstance(error, VersionMismatch)
