@@ -1,4 +1,4 @@
-"""The scripts that the chart runs in init containers, against servers that answer as etcd and Kubernetes do."""
+"""The scripts of the chart's init containers, against servers that answer as etcd and Kubernetes do."""
 
 from __future__ import annotations
 
