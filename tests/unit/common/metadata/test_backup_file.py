@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -68,6 +70,21 @@ def test_a_backup_replaces_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="replaces nothing"):
         written(path)
     assert path.read_text() == "precious"
+
+
+def test_a_file_system_without_links_holds_backups_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(source: Path, target: Path) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no links here")
+
+    monkeypatch.setattr(os, "link", link)
+    path = tmp_path / "backup"
+    summary = written(path)
+    assert verify_backup(path) == summary
+    with pytest.raises(FileExistsError, match="replaces nothing"):
+        written(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["backup"]
 
 
 def test_what_breaks_off_leaves_no_file(tmp_path: Path) -> None:

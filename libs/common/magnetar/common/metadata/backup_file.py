@@ -69,7 +69,7 @@ def write_backup(path: Path, header: BackupHeader, items: Iterable[tuple[str, by
                 summary = _write(file, header, items)
             raw.flush()
             os.fsync(raw.fileno())
-        os.link(new, path)  # which, unlike a rename, replaces nothing that came meanwhile
+        _name(new, path)
     finally:
         new.unlink(missing_ok=True)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -78,6 +78,18 @@ def write_backup(path: Path, header: BackupHeader, items: Iterable[tuple[str, by
     finally:
         os.close(directory)
     return summary
+
+
+def _name(new: Path, path: Path) -> None:
+    """Give a finished file its name, which, other than by a rename, replaces nothing that came meanwhile."""
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        raise
+    except OSError:  # some network file systems have no links
+        if path.exists():
+            raise FileExistsError(f"{path} is there already; a backup replaces nothing") from None
+        new.rename(path)
 
 
 def _write(file: IO[bytes], header: BackupHeader, items: Iterable[tuple[str, bytes]]) -> BackupSummary:
