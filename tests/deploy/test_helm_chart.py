@@ -63,7 +63,7 @@ def test_no_two_objects_have_the_same_name(rendered: Rendered) -> None:
 
 
 @pytest.mark.parametrize(
-    "release", ["m", "magnetar", "a-release-with-the-longest-name-that-helm-takes-at-all-52c"]
+    "release", ["m", "magnetar", "r" * 53]
 )
 def test_names_and_labels_fit_whatever_the_release_is_called(release: str) -> None:
     for one in render(EVERYTHING, release=release).objects:
