@@ -8,35 +8,34 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from tests.deploy.chart import VALUE_SETS, arguments_of
 from tests.kubernetes.node_place import run
 from tests.kubernetes.programs import programs
-from tests.kubernetes.release import CHART, ROOT, SMALL
+from tests.kubernetes.release import CHART, ROOT
 from tests.kubernetes.single_node import SingleNode
 
-NAMESPACE = "default"
-RELEASE = "magnetar"
-POD_MONITORS = ("metrics.podMonitor.enabled=true", "metrics.prometheusRule.enabled=true")
-SERVICE_MONITORS = ("metrics.serviceMonitor.enabled=true",)
-EVERYTHING = (
-    *POD_MONITORS,
-    "metrics.dashboards.enabled=true",
-    "offload.enabled=true",
-    "offload.location=s3://cold/magnetar",
-    "offload.existingSecret=object-store",
-    "tools.enabled=true",
-    "discovery.proxy=true",
-    "discovery.service.type=LoadBalancer",
-)
-OUTSIDE_ETCD = (
-    "etcd.enabled=false",
-    "externalEtcd.endpoints={etcd-1.example.com:2379,etcd-2.example.com:2379}",
-)
+NAMESPACE: Final = "default"
+RELEASE: Final = "magnetar"
+MORE: Final[Mapping[str, Any]] = {
+    "bookie.rackFrom": "zone",
+    "metrics.podMonitor.enabled": True,
+    "metrics.prometheusRule.enabled": True,
+    "metrics.dashboards.enabled": True,
+    "offload.enabled": True,
+    "offload.location": "s3://cold/magnetar",
+    "backup.enabled": True,
+    "backup.existingClaim": "copies",
+    "tools.enabled": True,
+    "discovery.proxy": True,
+    "discovery.service.type": "LoadBalancer",
+}
+"""What an operator may turn on later."""
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -60,8 +59,9 @@ def server(control_plane: SingleNode) -> SingleNode:
 
 @pytest.fixture
 def render(helm: Path) -> Render:
-    def rendered(*arguments: str) -> str:
-        command = [str(helm), "template", RELEASE, CHART, "--namespace", NAMESPACE, *arguments]
+    def rendered(values: Mapping[str, Any], small: bool) -> str:
+        chosen = arguments_of(values, small=small)
+        command = [str(helm), "template", RELEASE, CHART, "--namespace", NAMESPACE, *chosen]
         return run(command, directory=ROOT)
 
     return rendered
@@ -81,32 +81,20 @@ def taken(node: SingleNode, objects: str) -> Objects:
     return found
 
 
-def settings(*values: str) -> list[str]:
-    return [part for value in values for part in ("--set", value)]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param([], id="defaults"),
-        pytest.param(["--values", SMALL], id="small"),
-        pytest.param(settings(*SERVICE_MONITORS), id="service-monitors"),
-        pytest.param(settings(*EVERYTHING), id="everything"),
-        pytest.param(settings(*OUTSIDE_ETCD), id="outside-etcd"),
-    ],
-)
+@pytest.mark.parametrize("name", VALUE_SETS)
 def test_the_api_server_takes_every_object_of_the_chart(
-    server: SingleNode, render: Render, arguments: list[str]
+    server: SingleNode, render: Render, name: str
 ) -> None:
-    objects = render(*arguments)
+    values, small = VALUE_SETS[name]
+    objects = render(values, small)
     stored = taken(server, objects)
     assert len(stored) == sum(line.startswith("kind: ") for line in objects.splitlines())
-    assert {"StatefulSet", "Deployment", "PodDisruptionBudget"} <= {one["kind"] for one in stored}
+    assert {"StatefulSet", "Deployment", "Service"} <= {one["kind"] for one in stored}
 
 
 def test_the_api_server_refuses_what_schemas_let_pass(server: SingleNode, render: Render) -> None:
     """Else the tests above would show nothing."""
-    stored = taken(server, render("--values", SMALL))
+    stored = taken(server, render({}, True))
     replicas, scheme = (
         json.loads(json.dumps(next(one for one in stored if one["kind"] == "StatefulSet"))) for _ in range(2)
     )
@@ -146,29 +134,29 @@ def test_no_upgrade_or_rollback_changes_what_kubernetes_keeps_as_it_is(
         (found,) = json.loads(said)["items"]
         return int(found["spec"]["replicas"])
 
-    helm_on("install", RELEASE, CHART, "--values", SMALL)
+    helm_on("install", RELEASE, CHART, *arguments_of({}, small=True))
     before = bookies()
-    more = settings("bookie.replicas=5", "bookie.resources.limits.memory=3Gi", "broker.replicas=4")
-    helm_on("upgrade", RELEASE, CHART, "--values", SMALL, *more)
+    larger = {"bookie.replicas": 5, "bookie.resources.limits.memory": "3Gi", "broker.replicas": 4}
+    helm_on("upgrade", RELEASE, CHART, *arguments_of(larger, small=True))
     assert bookies() == 5
-    helm_on("upgrade", RELEASE, CHART, "--values", SMALL, *settings(*EVERYTHING))
+    helm_on("upgrade", RELEASE, CHART, *arguments_of(MORE, small=True))
     assert bookies() == before
     helm_on("rollback", RELEASE, "2")
     assert bookies() == 5
 
 
 @pytest.mark.parametrize(
-    ("arguments", "more"),
+    ("values", "more"),
     [
-        pytest.param(["--values", SMALL], {}, id="small"),
-        pytest.param(settings(*EVERYTHING), {"magnetar-bookie": ["nodes [] [] [get]"]}, id="everything"),
+        pytest.param({}, {}, id="small"),
+        pytest.param(MORE, {"magnetar-bookie": ["nodes [] [] [get]"]}, id="more"),
     ],
 )
 def test_service_accounts_may_do_no_more_than_everybody_but_learn_a_zone(
-    server: SingleNode, helm_on: Helm, arguments: list[str], more: dict[str, list[str]]
+    server: SingleNode, helm_on: Helm, values: Mapping[str, Any], more: dict[str, list[str]]
 ) -> None:
     """As the API server's own authorizer has it, whatever roles the chart brings."""
-    helm_on("install", RELEASE, CHART, *arguments)
+    helm_on("install", RELEASE, CHART, *arguments_of(values, small=True))
     said = server.plane.kubectl("get", "serviceaccounts", "--output", "json")
     names = [one["metadata"]["name"] for one in json.loads(said)["items"]]
     ours = [name for name in names if name != "default"]
