@@ -15,20 +15,13 @@ from tests.kubernetes.programs import version, why_no_control_plane, why_no_node
 from tests.kubernetes.record import Record, machine_facts
 from tests.kubernetes.release import NAMESPACE
 from tests.kubernetes.single_node import SingleNode
-from tests.kubernetes.tiers import RECORD_VARIABLE, TIERS, cannot_run, why_no_time
+from tests.kubernetes.tiers import RECORD_VARIABLE, cannot_run, what_ran, why_no_time
 from tools.deploy_setup import helm_program
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for each tier."""
-    for path, tier in TIERS.items():
-        ran = {
-            outcome: sum(str(report.nodeid).startswith(path) for report in reports)
-            for outcome, reports in terminalreporter.stats.items()
-            if outcome in ("passed", "failed", "error", "skipped")
-        }
-        told = ", ".join(f"{count} {outcome}" for outcome, count in ran.items() if count)
-        terminalreporter.write_line(f"kubernetes {tier}: {told or 'DID NOT RUN'}")
+    for line in what_ran(terminalreporter.stats):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import tarfile
 import time
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -21,7 +22,7 @@ from tests.kubernetes.node_place import NodePlace
 from tests.kubernetes.pods_under_load import RESULT, Plan, PodFault, Report, read_plan, read_report
 from tests.kubernetes.programs import PROGRAM_NAMES, SOURCES, version
 from tests.kubernetes.record import Record, table
-from tests.kubernetes.tiers import END_VARIABLE, NODE_SECONDS, REQUIRED_VARIABLE, TIERS, why_no_time
+from tests.kubernetes.tiers import END_VARIABLE, NODE_SECONDS, REQUIRED_VARIABLE, TIERS, what_ran, why_no_time
 from tests.kubernetes.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,6 +118,18 @@ def test_a_whole_node_is_tried_when_it_was_asked_for_or_when_there_is_time(
     monkeypatch.setenv(END_VARIABLE, "0")
     monkeypatch.setenv(REQUIRED_VARIABLE, "1")
     assert why_no_time() == ""
+
+
+def test_a_tier_that_was_skipped_did_not_run() -> None:
+    first, second = TIERS
+    stats = {
+        "passed": [SimpleNamespace(nodeid=f"{first}::test_one")],
+        "skipped": [SimpleNamespace(nodeid=f"{path}::test_other") for path in TIERS],
+    }
+    told = what_ran(stats)
+    assert told[0].endswith("ran: 1 passed, 1 skipped")
+    assert told[1].endswith(f"{TIERS[second]}: DID NOT RUN: 1 skipped")
+    assert [line.rpartition(": ")[2] for line in what_ran({})] == ["DID NOT RUN"] * 2
 
 
 def test_each_tier_has_its_file() -> None:

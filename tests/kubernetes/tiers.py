@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Final, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn
 
 import pytest
 
@@ -38,3 +39,17 @@ def why_no_time() -> str:
         return f"takes {NODE_SECONDS / 60:.0f} minutes: make kubernetes runs it"
     left = float(end) - time.time()
     return "" if left > NODE_SECONDS else f"takes {NODE_SECONDS:.0f} s, and {max(left, 0.0):.0f} s are left"
+
+
+def what_ran(stats: Mapping[str, Sequence[Any]]) -> list[str]:
+    """A line for each tier, from the reports that pytest's terminal has by outcome."""
+    lines = []
+    for path, tier in TIERS.items():
+        counts = {
+            outcome: sum(str(report.nodeid).startswith(path) for report in stats.get(outcome, ()))
+            for outcome in ("passed", "failed", "error", "skipped")
+        }
+        told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+        ran = any(count for outcome, count in counts.items() if outcome != "skipped")
+        lines.append(f"kubernetes {tier}: {'ran' if ran else 'DID NOT RUN'}{told and f': {told}'}")
+    return lines
