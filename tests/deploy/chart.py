@@ -190,9 +190,11 @@ def _setting(key: str, value: Any) -> str:
     return f"{key}={json.dumps(value)}"
 
 
-def render(values: Mapping[str, Any] = {}, *, small: bool = False, release: str = RELEASE) -> Rendered:
+def render(
+    values: Mapping[str, Any] = {}, *, small: bool = False, release: str = RELEASE, kubernetes: str = "1.34"
+) -> Rendered:
     """Render it; what is refused fails the test. Values by their names: {"bookie.replicas": 5}."""
-    return _rendered(arguments_of(values, small=small), release)
+    return _rendered((*arguments_of(values, small=small), "--kube-version", kubernetes), release)
 
 
 @cache
