@@ -39,13 +39,16 @@ LATENCY: Final = LatencyWindow()
 @contextmanager
 def counted_lookup(cluster: str) -> Iterator[None]:
     """One lookup, which has failed when an exception comes through."""
-    pending = _PENDING.labels(cluster)
+    pending, failed = (
+        _PENDING.labels(cluster),
+        _FAILURES.labels(cluster),
+    )  # both are shown from the first one on
     pending.inc()
     began = time.monotonic()
     try:
         yield
     except Exception:
-        _FAILURES.labels(cluster).inc()
+        failed.inc()
         raise
     finally:
         pending.dec()

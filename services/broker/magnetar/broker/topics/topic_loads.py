@@ -35,7 +35,10 @@ pulsar_topic_load_times."""
 @contextmanager
 def counted_load(cluster: str) -> Iterator[None]:
     """One load, which has failed when an exception comes through."""
-    pending = _PENDING.labels(cluster)
+    pending, failed = (
+        _PENDING.labels(cluster),
+        _FAILED.labels(cluster),
+    )  # both are shown from the first one on
     pending.inc()
     began = time.monotonic()
     try:
@@ -43,7 +46,7 @@ def counted_load(cluster: str) -> Iterator[None]:
     except TopicNotFound:
         raise
     except (Exception, asyncio.CancelledError):
-        _FAILED.labels(cluster).inc()
+        failed.inc()
         raise
     finally:
         pending.dec()
