@@ -312,6 +312,13 @@ TRAFFIC: Final = (
         20,
         CLUSTER,
     ),
+    Case(
+        "MagnetarTopicsNotLoading",
+        {name("topic_load_failed_total", BROKER): rises(60)},
+        19,
+        20,
+        {**CLUSTER, "instance": "broker-1"},
+    ),
     one("MagnetarDispatchErrors", BROKER, "magnetar_dispatch_read_errors_total", turns(0, 1), 9),
     Case(
         "MagnetarProtocolErrors",

@@ -55,15 +55,6 @@ _CLIENTS: Final = Row(
         ),
         message_latencies(_BROKERS),
         Panel(
-            title="Entries read",
-            help="Entries a second that were read for consumers, and those of them not found in memory.",
-            unit="rps",
-            queries=(
-                Query(f"sum(pulsar_broker_storage_read_rate{{{_BROKERS}}})", "read"),
-                Query(f"sum(pulsar_broker_storage_read_cache_misses_rate{{{_BROKERS}}})", "not in memory"),
-            ),
-        ),
-        Panel(
             title="Acknowledgements at risk",
             help="Entries that are acknowledged and would come again if the broker ended now; they are "
             "written within a second.",
@@ -101,6 +92,31 @@ _CLIENTS: Final = Row(
             ),
         ),
         Panel(
+            title="Time of lookups and loads, 99th percentile",
+            help="Time until a lookup was answered, and until a topic that was asked for was served.",
+            unit="ms",
+            queries=(
+                Query(
+                    f'max by (instance) (pulsar_broker_lookup{{{_BROKERS}, quantile="0.99"}})',
+                    "lookup {{instance}}",
+                ),
+                Query(
+                    f'max by (instance) (pulsar_topic_load_times{{{_BROKERS}, quantile="0.99"}})',
+                    "load {{instance}}",
+                ),
+            ),
+            log=True,
+        ),
+        Panel(
+            title="Topic loads",
+            help="Topics that are being loaded, and loads a second that failed; without those of no topic.",
+            unit="short",
+            queries=(
+                Query(f"sum(pulsar_broker_topic_load_pending_requests{{{_BROKERS}}})", "being loaded"),
+                Query(summed_rate("topic_load_failed_total", _BROKERS), "failed a second"),
+            ),
+        ),
+        Panel(
             title="Asked for topics of others",
             help="Times a second that a broker was asked for a topic of others; clients look it up again.",
             unit="cps",
@@ -125,7 +141,6 @@ _MEMORY: Final = Row(
             unit="bytes",
             queries=(Query(f"sum by (holder) (magnetar_memory_budget_bytes{{{_BROKERS}}})", "{{holder}}"),),
             stacked=True,
-            width=12,
         ),
         Panel(
             title="Held, by broker",
@@ -137,7 +152,15 @@ _MEMORY: Final = Row(
                     _LEGEND,
                 ),
             ),
-            width=12,
+        ),
+        Panel(
+            title="Tail cache",
+            help="Entries a second that were found in the tail cache, and those that were read from storage.",
+            unit="rps",
+            queries=(
+                Query(f"sum(pulsar_ml_cache_hits_rate{{{_BROKERS}}})", "in memory"),
+                Query(f"sum(pulsar_ml_cache_misses_rate{{{_BROKERS}}})", "from storage"),
+            ),
         ),
     ),
 )

@@ -11,6 +11,7 @@ from tools.dashboards.shared import (
     instances,
     of_processes,
     processes,
+    quantile,
     summed_rate,
 )
 
@@ -67,6 +68,16 @@ _CONNECTIONS: Final = Row(
             help="Commands of clients a second that were answered, by command and answer.",
             unit="reqps",
             queries=_rate("magnetar_discovery_commands_total", "command, code"),
+        ),
+        Panel(
+            title="Time to answer",
+            help="Time until commands of clients were answered, of all chosen discoveries; most are lookups.",
+            unit="s",
+            queries=(
+                Query(quantile(0.5, "magnetar_discovery_answer_latency_seconds", _DISCOVERIES), "median"),
+                Query(quantile(0.99, "magnetar_discovery_answer_latency_seconds", _DISCOVERIES), "99 %"),
+            ),
+            log=True,
         ),
         Panel(
             title="Carried",

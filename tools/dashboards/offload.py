@@ -20,7 +20,7 @@ def _stat(title: str, query: Query, help_text: str, unit: str = "none", limit: L
         queries=(query,),
         help=help_text,
         limits=(limit,) if limit else (),
-        width=4,
+        width=6,
         height=4,
     )
 
@@ -42,6 +42,12 @@ _STATE: Final = Row(
             "Offloaded",
             Query(f'sum(magnetar_offload_ledgers{{state="complete", {CLUSTER}}})', "ledgers"),
             "Ledgers of loaded topics that are whole in the object store, on bookies or not.",
+        ),
+        _stat(
+            "Last offload",
+            Query(f"time() - max(magnetar_offload_last_completed_timestamp_seconds{{{CLUSTER}}} > 0)", "ago"),
+            "How long ago a job last offloaded a ledger, as brokers that run since then know it.",
+            "s",
         ),
         _stat(
             "Without a location",
