@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -88,12 +89,12 @@ def test_a_file_system_without_links_holds_backups_too(
 
 
 def test_what_breaks_off_leaves_no_file(tmp_path: Path) -> None:
-    def breaks_off() -> object:
+    def breaks_off() -> Iterator[tuple[str, bytes]]:
         yield ITEMS[0]
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space left"):
-        write_backup(tmp_path / "backup", HEADER, breaks_off())  # type: ignore[arg-type]
+        write_backup(tmp_path / "backup", HEADER, breaks_off())
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from magnetar.ledger.bookie_protocol.bookie_client import BookieClients
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 from magnetar.ledger.ledger_store import LedgerRef
 
-PAGE_LEDGERS: int = 5_000
+PAGE_LEDGERS: Final = 5_000
+"""Asked for at a time."""
 
 
 class Inventory:
