@@ -141,10 +141,9 @@ class _Own:
             *("--storage-driver", "overlay2", "--userland-proxy=true", "--log-level", "warn"),
             *("--log-driver", "json-file", "--log-opt", "max-size=10m", "--shutdown-timeout", "10"),
         ]
-        (self._run / "none.json").write_text(
-            "{}"
-        )  # what the machine's own daemon is told is not for this one
-        # It needs the programs that Debian keeps for the administrator, and no proxy of ours.
+        # What the machine's own daemon is told is not for this one.
+        (self._run / "none.json").write_text("{}")
+        # It calls programs that Debian keeps for the administrator.
         path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
         with self._log.open("wb") as log:
             process = subprocess.Popen(
