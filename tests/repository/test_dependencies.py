@@ -101,10 +101,11 @@ def pins(path: Path) -> dict[str, str]:
 
 
 def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -> None:
-    pinned = pins(ROOT / "requirements-spark.txt") | pins(ROOT / "requirements.txt")
+    apart = pins(ROOT / "requirements-spark.txt") | pins(ROOT / "requirements-deploy.txt")
+    pinned = apart | pins(ROOT / "requirements.txt")
     ours = {canonicalize_name(name_of(room)) for room in ROOMS}
     groups = project(ROOT)["dependency-groups"]
-    lines = [*groups["dev"], *groups["spark"]]
+    lines = [*groups["dev"], *groups["spark"], *groups["deploy"]]
     for room in ROOMS:
         lines += project(room)["project"].get("dependencies", [])
         lines += project(room)["project"].get("optional-dependencies", {}).get("cold", [])
@@ -117,7 +118,7 @@ def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -
     assert wrong == []
 
 
-@pytest.mark.parametrize("group", ["bench", "spark"])
+@pytest.mark.parametrize("group", ["bench", "deploy", "spark"])
 def test_what_only_some_need_is_pinned_apart_and_never_in_two_versions(group: str) -> None:
     apart, always = pins(ROOT / f"requirements-{group}.txt"), pins(ROOT / "requirements.txt")
     ours = {canonicalize_name(name_of(room)) for room in ROOMS}
