@@ -5,7 +5,8 @@ that the log holds and the listing lacks is gone; after the grace period its byt
 deleted, and an alarm is raised (log, `magnetar_log_gc_paused`), when the listing fails, is not of one
 revision or is stale, and when the ledgers that it lacks, and of whose deletion nothing was heard here, are
 more than a fifth of all: that is what lost or restored metadata looks like. Up to `SMALL_NUMBER` may always
-be missing, unless no ledger is left at all.
+be missing, unless no ledger is left at all. Metadata that says of itself that it was restored is not believed
+at all until an operator has released it (`magnetar.common.metadata.restoration`).
 
 A bookie (`Replica`) also lets go of closed ledgers that exist and are kept by other bookies alone, after a
 grace of its own; it asks metadata for each ledger once more before its bytes are dead; and a ledger may come
@@ -22,8 +23,9 @@ from typing import Final
 
 from magnetar.common.errors import DataCorruption, MetadataError, StorageError
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.restoration import holds_deletion, is_given_up, read_restoration
 from magnetar.common.metadata.store import Listing, MetadataStore
-from magnetar.common.metadata.values import LedgerMetadata, decode
+from magnetar.common.metadata.values import LedgerMetadata, Restoration, decode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.blocking import BlockingPool
@@ -108,8 +110,11 @@ class GarbageCollector:
         self._in_use = in_use
         self._replica = replica
         self._revision = 0
+        self._vouched_for = b""
+        """The restoration by which an operator vouched for metadata that is older than what was seen."""
         self._condemned: set[LedgerRef] | None = None
         self._saved: set[LedgerRef] = set()
+        self._saved_revision = 0
         self._ordered: set[LedgerRef] = set()
         self._gone_since: dict[LedgerRef, float] = {}
         self._moved_since: dict[LedgerRef, float] = {}
@@ -200,14 +205,22 @@ class GarbageCollector:
         self._news = False
         ordered = set(self._ordered)
         try:
+            # Before the listing: a restoration that begins in between shows in the listing's revision.
+            restoration = await read_restoration(self._metadata, self._keys)
+            if holds_deletion(restoration):
+                return self._refuse(
+                    "restored",
+                    "metadata was restored from a copy; nothing is deleted until somebody has looked at what "
+                    "it lacks (`magnetar admin metadata status`, then `release`)",
+                )
             listing = await self._metadata.children(self._keys.ledgers_prefix)
-        except MetadataError as error:
+        except (MetadataError, StorageError) as error:
             return self._refuse("unreachable", "the ledgers could not be listed", error=str(error))
         if not _is_of_one_revision(listing):
             return self._refuse(
                 "mixed", "the ledgers were not listed at one revision", revision=listing.revision
             )
-        if listing.revision < self._revision:
+        if listing.revision < self._revision and not self._is_vouched_for(restoration):
             return self._refuse(
                 "stale",
                 "metadata is older than what was seen before: a stale answer, or restored from an old copy",
@@ -227,6 +240,7 @@ class GarbageCollector:
             return self._refuse("undecodable", "metadata of a ledger can't be read", error=str(error))
         gone = stored - live - in_use
         unasked = gone - self._condemned - ordered
+        unasked = {ref for ref in unasked if not is_given_up(restoration, ref.id)}
         if self._too_many(len(unasked), len(live)):
             return self._refuse(
                 "too many",
@@ -261,6 +275,16 @@ class GarbageCollector:
             ):
                 self._ordered.discard(ref)
         return await self._save()
+
+    def _is_vouched_for(self, restoration: Restoration | None) -> bool:
+        """Whether an operator said that metadata which went back is what it has to be: its revisions begin
+        anew. Believed once, so that an answer that is stale later on is noticed again."""
+        if restoration is None or restoration.id == self._vouched_for:
+            return False
+        log.warning("metadata was restored and released: its revisions are followed anew", was=self._revision)
+        self._vouched_for = restoration.id
+        self._revision = 0
+        return True
 
     def _sort_out(self, listing: Listing) -> tuple[set[LedgerRef], set[LedgerRef]]:
         """(the ledgers that exist, those of them that others alone keep). Blocks."""
@@ -315,13 +339,13 @@ class GarbageCollector:
             log.warning("starting without the list of condemned ledgers", error=str(error))
             return set()
         self.saw_revision(revision)
-        self._saved = condemned
+        self._saved, self._saved_revision = condemned, revision
         return set(condemned)
 
     async def _save(self) -> bool:
         """Remember the verdict before anything is done about it."""
         condemned = self._condemned or set()
-        if condemned != self._saved:
+        if condemned != self._saved or self._revision < self._saved_revision:
             revision = self._revision
             try:
                 await self._pool.run(lambda: save_condemned(self._disk, revision, condemned))
@@ -329,7 +353,7 @@ class GarbageCollector:
                 self._news = True
                 log.warning("garbage collection waits: its list could not be saved", error=str(error))
                 return self._log.is_full()  # space is worth more than the guard of the next start
-            self._saved = set(condemned)
+            self._saved, self._saved_revision = set(condemned), revision
         return True
 
 

@@ -25,6 +25,7 @@ from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.instance import ensure_instance_id
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
+from magnetar.common.metadata.restoration import require_reconciled
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs.logs import get_logger
@@ -173,6 +174,7 @@ class ClusterBroker:
         opened.push_async_callback(stand_in.close)
         try:
             await stand_in.start(config.broker.listener.bind_address, config.broker.listener.web_service_port)
+            await require_reconciled(metadata, self._keys)
             registry = await self._follow_bookies(opened, metadata)
             ledgers = self._open_ledgers(opened, metadata, registry)
             cluster = Cluster(

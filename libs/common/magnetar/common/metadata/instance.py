@@ -6,13 +6,18 @@ import random
 
 from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.restoration import require_whole
 from magnetar.common.metadata.store import ABSENT, MetadataStore
 from magnetar.common.metadata.values import InstanceId, decode, encode
 from magnetar.common.runtime.clock import Clock
 
 
 async def ensure_instance_id(metadata: MetadataStore, keys: Keys, clock: Clock, rng: random.Random) -> bytes:
-    """The id of this metadata, made by whoever starts first. Raises MetadataError."""
+    """The id of this metadata, made by whoever starts first.
+
+    Raises MetadataError, also while the metadata is being restored and only a part of it is there.
+    """
+    await require_whole(metadata, keys)
     found = await metadata.get(keys.instance_id)
     if found is None:
         made = InstanceId(uuid=rng.randbytes(16), created_ms=clock.wall_ms())

@@ -55,6 +55,7 @@ class Keys:
         "offload_locations_prefix",
         "producer_name_counter",
         "replication_locks_prefix",
+        "restoration",
         "root",
         "tenants_prefix",
         "under_replicated_prefix",
@@ -63,6 +64,7 @@ class Keys:
     def __init__(self, cluster: str) -> None:
         self.root: Final = f"/magnetar/{encode_name(cluster)}/v1/"
         self.instance_id: Final = f"{self.root}instance-id"
+        self.restoration: Final = f"{self.root}restoration"
         self.tenants_prefix: Final = f"{self.root}tenants/"
         self.clusters_prefix: Final = f"{self.root}clusters/"
         self.dynamic_configuration: Final = f"{self.root}dynamic-configuration"

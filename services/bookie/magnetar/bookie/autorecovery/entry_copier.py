@@ -72,11 +72,12 @@ class EntryCopier:
         first: int,
         last: int,
         target: str,
+        others: Sequence[str] = (),
     ) -> int:
         """Write to `target` what the bookie at `position` should have of entries `first` to `last`.
 
-        The bookie at that position is asked for them only after the others. Returns how many entries that
-        were, all of them durable. Raises CopyFailed.
+        The bookie at that position is asked for them only after the others, and last of all `others`, which
+        metadata does not name. Returns how many entries that were, all of them durable. Raises CopyFailed.
         """
         copied = 0
         writing: list[asyncio.Future[None]] = []
@@ -85,7 +86,7 @@ class EntryCopier:
                 at = start
                 while at <= end:
                     records, at_next, size = await self._read(
-                        ref, striping, ensemble, position, at, end, target
+                        ref, striping, ensemble, position, at, end, target, others
                     )
                     await self._throttle.spend(size)
                     await _settle(writing)
@@ -128,6 +129,7 @@ class EntryCopier:
         first: int,
         last: int,
         target: str,
+        others: Sequence[str],
     ) -> tuple[list[EncodedAppend], int, int]:
         """Sound entries from `first` on, as appends; where they end; how many bytes they are."""
         holders = [p for p in striping.write_set(first) if p != position and ensemble[p] != target]
@@ -136,9 +138,9 @@ class EntryCopier:
         if ensemble[position] != target:
             holders.append(position)
         reasons = []
-        for holder in holders:
-            bookie = ensemble[holder]
-            end = striping.stretch_end(holder, first, last)
+        asked = [(ensemble[holder], striping.stretch_end(holder, first, last)) for holder in holders]
+        asked += [(bookie, last) for bookie in others if bookie != target]
+        for bookie, end in asked:
             try:
                 answer = await self._clients.client(bookie).read(ref, first, end, READ_BYTES_MAX)
             except BookieUnreachable as error:
