@@ -38,6 +38,7 @@ PROGRAM_NAMES: Final = (
 PAUSE_IMAGE: Final = "magnetar.test/pause:1"
 OPERATOR_MODULE: Final = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 """Has the definitions of ServiceMonitor, PodMonitor and PrometheusRule beside its code."""
+OPERATOR_SUM: Final = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
 OPERATOR_KINDS: Final = ("podmonitors", "prometheusrules", "servicemonitors")
 CNI_PLUGINS: Final = Path("/usr/lib/cni")
 """Where Debian's containernetworking-plugins puts them."""
