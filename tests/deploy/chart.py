@@ -219,7 +219,8 @@ def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
             has = labels.get(expression["key"]) in expression["values"]
         if not has:
             return False
-    return selector.get("matchLabels", {}).items() <= labels.items()
+    wanted: dict[str, str] = selector.get("matchLabels", {})
+    return wanted.items() <= labels.items()
 
 
 def labels_of(workload: Object) -> dict[str, str]:

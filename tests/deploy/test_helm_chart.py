@@ -14,7 +14,6 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 
 from tests.deploy.chart import (
-    CHART,
     EVERYTHING,
     NAMESPACE,
     RELEASE,
@@ -26,6 +25,7 @@ from tests.deploy.chart import (
     refusal,
     render,
 )
+from tools.chart.values_file import CHART
 
 KUBERNETES: Final = ("1.25", "1.34")
 """The oldest that the chart says it is for, and the newest it was run on."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from magnetar.common.config.loader import load
+from magnetar.common.config.loader import Loaded, load
 
 from tests.deploy.chart import (
     BARE,
@@ -175,7 +175,7 @@ def test_services_take_the_settings_that_they_are_given(
     file = tmp_path / f"{component}.conf"
     file.write_text(rendered.settings(component))
     environment = environment_of(rendered.container(component), f"magnetar-{component}-0")
-    loaded = load(CONFIGS[component], files=[file], environ=environment)
+    loaded: Loaded[Any] = load(CONFIGS[component], files=[file], environ=environment)
     problems = [each for each in loaded.value.problems() if "no such file" not in each]
     assert problems == []
     assert loaded.ignored_keys == ()

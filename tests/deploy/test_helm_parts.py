@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from tests.deploy.chart import (
-    CHART,
     COMPONENT,
     EVERYTHING,
     labels_of,
@@ -17,6 +16,7 @@ from tests.deploy.chart import (
     render,
     selects,
 )
+from tools.chart.values_file import CHART
 
 pytestmark = pytest.mark.usefixtures("helm_is_there")
 
@@ -110,7 +110,7 @@ def test_rules_and_dashboards_are_the_files() -> None:
     rules = yaml.safe_load((CHART / "rules/magnetar.yaml").read_text())
     assert chart.only("PrometheusRule")["spec"] == rules
     assert chart.only("PrometheusRule")["metadata"]["labels"]["release"] == "prometheus"
-    boards = {}
+    boards: dict[str, str] = {}
     for one in chart.of("ConfigMap", "dashboards"):
         boards |= one["data"]
         assert one["metadata"]["labels"]["grafana_dashboard"] == "1"

@@ -10,10 +10,10 @@ from magnetar.common.config.loader import load
 
 from tests.deploy.chart import (
     BARE,
-    CHART,
     COMPONENT,
     NAMESPACE,
     SERVICES,
+    Object,
     Rendered,
     labels_of,
     named,
@@ -22,6 +22,7 @@ from tests.deploy.chart import (
     selects,
 )
 from tools.chart.schema import SERVICES as CONFIGS
+from tools.chart.values_file import CHART
 from tools.images.targets import TARGETS, version
 
 pytestmark = pytest.mark.usefixtures("helm_is_there")
@@ -142,7 +143,9 @@ def test_pods_of_a_component_keep_apart_as_told(component: str) -> None:
     assert selects(spread["labelSelector"], labels_of(render().workload(component)))
     bare = render(BARE).pod(component)
     assert not {"affinity", "topologySpreadConstraints"} & bare.keys()
-    own = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    own: Object = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+    }
     assert render({f"{component}.affinity": own}).pod(component)["affinity"] == own
 
 

@@ -72,7 +72,7 @@ def test_settings_that_the_chart_makes_are_no_values(service: str) -> None:
     """Two places to say where metadata is would be one too many."""
     properties = schema()["properties"][service]["properties"]["config"]["properties"]
     assert not SET_BY_CHART[service] & properties.keys()
-    assert len(properties) > 8
+    assert len(properties) > 4
     wrong = merged(values_given("values.yaml"), {service: {"config": {"clusterName": "other"}}})
     with pytest.raises(jsonschema_rs.ValidationError, match="clusterName"):
         jsonschema_rs.validator_for(schema()).validate(wrong)
