@@ -191,13 +191,14 @@ def build_helm() -> str | None:
 def set_up() -> dict[str, str]:
     """Install and build what is missing. Returns, for each thing that is still missing, why and what for."""
     left: dict[str, str] = {}
-    with locked("deploy-setup"):
+    with locked("packages"):
         wanted = missing_packages()
         why = None if not wanted else why_not_installed() or install(wanted)
         for package in missing_packages():
             left[package.name] = (
                 f"{why or 'it was installed, and its program is not there'}: {package.without}"
             )
+    with locked("helm"):  # minutes, which nobody who wants packages should wait for
         if helm_program() is None and (failed := build_helm()):
             left["helm"] = f"{failed}: the chart is neither linted nor rendered"
     return left

@@ -160,7 +160,7 @@ def test_what_passes_only_at_the_second_try_is_named(
     started: list[list[str]] = []
 
     def run(arguments: list[str]) -> tuple[int, Results]:
-        """The second of four has a failure, which is not there when that test has the machine to itself."""
+        """The second of five has a failure, which is not there when that test has the machine to itself."""
         started.append(arguments)
         if len(started) == 2:
             return FAILED, Results({"failed": 1, "passed": 4}, [f"FAILED {disturbed}"])
@@ -174,7 +174,7 @@ def test_what_passes_only_at_the_second_try_is_named(
         run_tests.main()
     printed = capsys.readouterr().out
     assert ended.value.code == code
-    assert started[4:] == ([] if code else [[disturbed]])
+    assert started[5:] == ([] if code else [[disturbed]])
     assert f"FAILED {disturbed}" in printed
     assert (f"at the second try: 1 of 1 passed, to be looked into: {[disturbed]}" in printed) == (code == 0)
     assert ("= 8 passed in" in printed) == (code == 0)
