@@ -9,7 +9,7 @@ from magnetar.ledger.garbage_collector import PAUSED, SMALL_NUMBER
 
 from tests.simulation.garbage_workload import GARBAGE, stored
 from tests.simulation.power_loss import KEYS, Process, World
-from tests.unit.ledger.test_garbage_collector import Bench, alarms, simulate
+from tests.unit.ledger.test_garbage_collector import EAGER, Bench, alarms, simulate
 
 
 async def say(bench: Bench, state: Restoration.State.ValueType, lost: tuple[int, int] = (0, 0)) -> None:
@@ -36,7 +36,7 @@ def test_nothing_goes_before_the_release_and_what_is_missing_goes_after_it() -> 
         assert PAUSED._value.get() == 0
         await bench.intact(kept)
 
-    simulate(act)
+    simulate(act, EAGER)
 
 
 def test_ledgers_made_after_the_copy_go_once_released_however_many_they_are() -> None:

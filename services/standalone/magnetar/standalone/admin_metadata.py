@@ -51,7 +51,7 @@ def metadata() -> None:
 @metadata.command()
 @_FILE
 @click.pass_obj
-def backup(target: Target, file: Path) -> None:
+def backup(target: Target, /, file: Path) -> None:
     """Copy the metadata, as it is at one moment, into FILE. The cluster goes on meanwhile.
 
     FILE may hold credentials of object stores: only its owner can read it.
@@ -64,7 +64,7 @@ def backup(target: Target, file: Path) -> None:
 @metadata.command()
 @_FILE
 @click.pass_obj
-def verify(target: Target, file: Path) -> None:
+def verify(target: Target, /, file: Path) -> None:
     """See that a copy is whole, and say what is in it. Asks no cluster."""
     from magnetar.standalone.metadata_copies import verify as run
 
@@ -76,7 +76,7 @@ def verify(target: Target, file: Path) -> None:
 @click.option("--replace", is_flag=True, help="Over what is there, of which a copy is kept beside FILE.")
 @_IDS
 @click.pass_obj
-def restore(target: Target, file: Path, replace: bool, skip_ids: int) -> None:
+def restore(target: Target, /, file: Path, replace: bool, skip_ids: int) -> None:
     """Put a copy back into a store without metadata of this cluster. Nobody may be running.
 
     Afterwards: start bookies, `reconcile`, start brokers, `release`.
@@ -89,7 +89,7 @@ def restore(target: Target, file: Path, replace: bool, skip_ids: int) -> None:
 @metadata.command(name="mark-restored")
 @_IDS
 @click.pass_obj
-def mark_restored(target: Target, skip_ids: int) -> None:
+def mark_restored(target: Target, /, skip_ids: int) -> None:
     """Say that this metadata was put back by other means, such as a snapshot of etcd. Nobody may be running.
 
     Then go on as after `restore`.
@@ -104,7 +104,7 @@ def mark_restored(target: Target, skip_ids: int) -> None:
 @_WITHOUT
 @_tls
 @click.pass_obj
-def status(target: Target, look: bool, **options: Any) -> None:
+def status(target: Target, /, look: bool, **options: Any) -> None:
     """Whether this metadata was restored, and how far that is dealt with."""
     from magnetar.standalone.metadata_reconciling import status as run
 
@@ -115,7 +115,7 @@ def status(target: Target, look: bool, **options: Any) -> None:
 @_WITHOUT
 @_tls
 @click.pass_obj
-def reconcile(target: Target, **options: Any) -> None:
+def reconcile(target: Target, /, **options: Any) -> None:
     """Compare restored metadata with what bookies hold, and bring entries to where metadata looks for them.
 
     All bookies have to be up, and no broker. May be run again. Ends with 1 while something cannot be mended.
@@ -130,7 +130,7 @@ def reconcile(target: Target, **options: Any) -> None:
 @_WITHOUT
 @_tls
 @click.pass_obj
-def read_unnamed(target: Target, ledger_id: int, **options: Any) -> None:
+def read_unnamed(target: Target, /, ledger_id: int, **options: Any) -> None:
     """Print the messages of a ledger that bookies hold and metadata does not know, as lines of JSON."""
     from magnetar.standalone.metadata_reconciling import read_unnamed as run
 
@@ -142,7 +142,7 @@ def read_unnamed(target: Target, ledger_id: int, **options: Any) -> None:
 @_WITHOUT
 @_tls
 @click.pass_obj
-def release(target: Target, discard: bool, **options: Any) -> None:
+def release(target: Target, /, discard: bool, **options: Any) -> None:
     """Have bookies delete again what metadata lacks. Until then nothing of it goes.
 
     Refused while there are ledgers that were made since the copy, unless they are to be discarded.

@@ -18,6 +18,7 @@ from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.restoration import read_restoration
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import Restoration
+from magnetar.common.obs.logs import configure
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, GrpcBookieClients
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
@@ -223,6 +224,7 @@ def _reconciler(
 async def _bookies(
     metadata: MetadataStore, keys: Keys, tls: ClientTls | None
 ) -> AsyncIterator[tuple[BookieRegistry, GrpcBookieClients]]:
+    configure(level="warning")  # to standard error: what is printed is for programs
     async with AsyncExitStack() as opened:
         registry = BookieRegistry(metadata, keys)
         opened.push_async_callback(registry.close)

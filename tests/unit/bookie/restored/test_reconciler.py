@@ -130,7 +130,7 @@ def test_metadata_that_changes_meanwhile_is_read_again() -> None:
         await rewrite(cluster, 1, [(0, ABC)], LedgerMetadata.CLOSED)
         await restored(cluster)
         await cluster.nodes["b3"].stop()
-        commit, interfered = cluster.metadata.commit, []
+        commit, interfered = cluster.metadata.commit, list[bool]()
 
         async def interfering(ops: Sequence[Op]) -> int:
             if not interfered and ops[0].key == KEYS.ledger(1):

@@ -127,8 +127,11 @@ def read_backup(path: Path) -> tuple[BackupSummary, list[tuple[str, bytes]]]:
 def _read(path: Path, take: Any) -> BackupSummary:
     digest = hashlib.sha256()
     header: BackupHeader | None = None
+    summary: BackupSummary | None = None
     keys, last_key = 0, ""
-    for line, value in _lines(path):
+    for line, value in _lines(path):  # to the very end: gzip has a checksum of its own there
+        if summary is not None:
+            raise DataCorruption(f"{path} is damaged: something follows its end")
         if header is None:
             header = _header(path, value)
         elif "k" in value:
@@ -143,9 +146,11 @@ def _read(path: Path, take: Any) -> BackupSummary:
         else:
             if (value.get("keys"), value.get("sha256")) != (keys, digest.hexdigest()):
                 raise DataCorruption(f"{path} is damaged: its checksum is another one")
-            return BackupSummary(header, keys, digest.hexdigest())
+            summary = BackupSummary(header, keys, digest.hexdigest())
         digest.update(line)
-    raise DataCorruption(f"{path} is no whole backup of metadata: its end is missing")
+    if summary is None:
+        raise DataCorruption(f"{path} is no whole backup of metadata: its end is missing")
+    return summary
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:

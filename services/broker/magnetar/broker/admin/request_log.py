@@ -18,7 +18,7 @@ from magnetar.common.obs.logs import get_logger
 
 _log = get_logger("magnetar.broker.http")
 
-_ID: Final = "request_id"
+_ID: Final = web.RequestKey("request_id", str)
 """Where a request keeps its id for the answer."""
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
