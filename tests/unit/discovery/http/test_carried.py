@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -81,7 +82,7 @@ class Caller:
         async with self._session.request(
             method,
             self.base + path,
-            data=body,
+            data=None if body is None else io.BytesIO(body),
             headers={name.replace("_", "-"): value for name, value in headers.items()},
             allow_redirects=False,
         ) as answer:
