@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
 
@@ -92,7 +92,7 @@ def _name(new: Path, path: Path) -> None:
         new.rename(path)
 
 
-def _write(file: IO[bytes], header: BackupHeader, items: Iterable[tuple[str, bytes]]) -> BackupSummary:
+def _write(file: gzip.GzipFile, header: BackupHeader, items: Iterable[tuple[str, bytes]]) -> BackupSummary:
     digest, keys = hashlib.sha256(), 0
 
     def line(value: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
@@ -41,7 +41,7 @@ async def entries_of(
             at = entry_id + 1
 
 
-def _entries(records: list[Record], first: int) -> dict[int, bytes]:
+def _entries(records: Sequence[Record], first: int) -> dict[int, bytes]:
     """Those that follow one another from `first` on, undamaged."""
     found: dict[int, bytes] = {}
     at = first
