@@ -99,7 +99,7 @@ class Compose:
             "--filter", f"label={_LABEL}.{mine}", "--filter", f"label={_LABEL}.oneoff=False",
             "--format", f'{{{{.Label "{_LABEL}.service"}}}} {{{{.ID}}}}',
         )  # fmt: skip
-        return dict(line.split() for line in listed.splitlines())  # type: ignore[misc]
+        return dict(line.split() for line in listed.splitlines())
 
     def states(self) -> dict[str, str]:
         """What Docker says of each container, by its service: `running healthy`, `exited `."""
