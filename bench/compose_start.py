@@ -1,7 +1,7 @@
 """`python -m bench.compose_start`: from `docker-compose up` on empty volumes to the first confirmed message.
 
 Images are there before it begins. A client outside of the containers' network tries from the first moment on,
-as a user would. Each round starts with nothing and ends with nothing; a second start finds the data of the first.
+as a user would. Each round begins and ends with nothing; its second start finds the data of the first.
 """
 
 from __future__ import annotations
