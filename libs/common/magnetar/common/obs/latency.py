@@ -29,6 +29,8 @@ BOUNDS_MS: Final = tuple(round(step * 10.0**power, 6) for power in range(-2, 5) 
 SHOWN_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 """Bounds of the buckets of a histogram's page, in seconds; all of them are among BOUNDS_MS."""
 
+_SHOWN_TEXTS: Final = tuple(map(str, map(floatToGoString, SHOWN_S)))
+
 _SHOWN_AT: Final = tuple(BOUNDS_MS.index(round(bound * 1000, 6)) for bound in SHOWN_S)
 
 
@@ -113,7 +115,7 @@ class Latency:
         return self.succeeded if success else self.failed
 
 
-class LatencyHistogram(Collector, LatencyWindow):
+class LatencyHistogram(LatencyWindow, Collector):
     """A window that is on the metrics page by itself, as a histogram in seconds."""
 
     _labelnames: tuple[str, ...] = ()
@@ -127,8 +129,7 @@ class LatencyHistogram(Collector, LatencyWindow):
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
         """For the registry."""
-        bounds = map(floatToGoString, SHOWN_S)
-        buckets = [*zip(bounds, map(float, self.at_most()), strict=True), ("+Inf", float(self.count))]
+        buckets = [*zip(_SHOWN_TEXTS, map(float, self.at_most()), strict=True), ("+Inf", float(self.count))]
         return [HistogramMetricFamily(self.name, self._help, buckets, self.sum_ms / 1000)]
 
     def describe(self) -> Iterable[HistogramMetricFamily]:
@@ -147,7 +148,7 @@ def summary_lines(name: str, labels: str, window: LatencyWindow, now: float) -> 
 
 def histogram_lines(name: str, window: LatencyWindow) -> Iterator[str]:
     """The samples of a histogram in seconds, of a window on no registry; `name` ends in `_seconds`."""
-    for bound, count in zip(SHOWN_S, window.at_most(), strict=True):
-        yield f'{name}_bucket{{le="{floatToGoString(bound)}"}} {count}\n'
+    for bound, count in zip(_SHOWN_TEXTS, window.at_most(), strict=True):
+        yield f'{name}_bucket{{le="{bound}"}} {count}\n'
     yield f'{name}_bucket{{le="+Inf"}} {window.count}\n'
     yield f"{name}_count {window.count}\n{name}_sum {window.sum_ms / 1000:g}\n"

@@ -113,5 +113,9 @@ class _PulsarNames(Collector):
             ),
         ]
 
+    def describe(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        """For the registry, when it is registered."""
+        return self.collect()
+
 
 REGISTRY.register(_PulsarNames())
