@@ -89,7 +89,7 @@ ABSENT: Final = """
 
 Whatever Pulsar 4.0.7 and its bookies show under load and this does not, and where to look instead.
 
-| metric | why, and what instead |
+| metrics | why, and what instead |
 | --- | --- |
 """
 
@@ -190,8 +190,11 @@ def by_room(rows: list[Row]) -> dict[str, list[Row]]:
     for row in rows:
         base = row.name.removesuffix("_total")
         homes = [room for room, text in sources.items() if f'"{base}"' in text or f'"{row.name}"' in text]
+        for end in range(len(base), len("pulsar_"), -1):
+            # One of several that are made from one pattern.
+            homes = homes or [room for room, text in sources.items() if f'f"{base[:end]}{{' in text]
         if not homes:
-            raise SystemExit(f"no module has the name {row.name} as it is: write it in full")
+            raise SystemExit(f"no module has the name {row.name}, or a pattern that begins like it")
         found[homes[0]].append(row)
     return found
 
@@ -248,6 +251,8 @@ def metrics() -> str:
         *(f"\n### {title}\n" + table(rooms[room]) for room, title in ROOMS.items() if rooms[room]),
     ]
     everything = [*rows, *bookie, *(row for found in rooms.values() for row in found)]
-    missing = absences({row.name for row in everything})
-    pages.append(ABSENT + "".join(f"| `{name}` | {why} |\n" for name, why in missing))
+    reasons: dict[str, list[str]] = {}
+    for name, why in absences({row.name for row in everything}):
+        reasons.setdefault(why, []).append(f"`{name}`")
+    pages.append(ABSENT + "".join(f"| {', '.join(names)} | {why} |\n" for why, names in reasons.items()))
     return "".join(pages)
