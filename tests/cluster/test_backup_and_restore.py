@@ -243,6 +243,7 @@ def test_a_bookie_that_the_copy_does_not_know_is_taken_in_with_its_data(
 
 def test_a_standalone_s_directory_is_copied_while_it_is_stopped(tmp_path: Path) -> None:
     """Its metadata and its ledgers go together: one without the other is refused."""
+    (tmp_path / "server").mkdir()
     server = StandaloneServer(tmp_path / "server")
     try:
         server.start()
