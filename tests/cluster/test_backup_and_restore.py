@@ -134,7 +134,7 @@ def by_snapshot(cluster: Cluster, directory: Path) -> Iterator[None]:
     yield
 
 
-@pytest.mark.parametrize("copied", [by_file, by_snapshot])
+@pytest.mark.parametrize("copied", [by_file, pytest.param(by_snapshot, marks=pytest.mark.full)])
 def test_what_the_copy_knows_is_whole_and_what_it_does_not_know_is_kept(
     new_cluster: NewCluster, tmp_path: Path, copied: Any
 ) -> None:
@@ -215,6 +215,7 @@ def nothing_unnamed(cluster: Cluster) -> bool:
     return result.returncode == 0 and json.loads(result.stdout)["unnamed"] == 0
 
 
+@pytest.mark.full
 def test_a_bookie_that_the_copy_does_not_know_is_taken_in_with_its_data(
     new_cluster: NewCluster, tmp_path: Path
 ) -> None:

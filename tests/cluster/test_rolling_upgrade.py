@@ -123,6 +123,7 @@ def cluster(tmp_path: Path) -> Iterator[WholeCluster]:
         yield cluster
 
 
+@pytest.mark.full
 def test_every_process_is_replaced_by_the_next_release_and_nobody_loses_anything(
     cluster: WholeCluster, tmp_path: Path
 ) -> None:
