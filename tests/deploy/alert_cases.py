@@ -323,8 +323,8 @@ TRAFFIC: Final = (
     Case(
         "MagnetarProtocolErrors",
         {name("magnetar_protocol_errors_total", BROKER, reason="BadFrame"): f"0+120x{LONG}"},
-        10,
-        12,
+        11,
+        14,
         BROKER,
     ),
 )

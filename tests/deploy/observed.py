@@ -91,7 +91,7 @@ class Traffic:
 
     def __init__(self, service_url: str) -> None:
         self._over = threading.Event()
-        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal)
+        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
         self._client = pulsar.Client(service_url, operation_timeout_seconds=60, logger=logger)
         self._threads: list[threading.Thread] = []
 
@@ -210,7 +210,7 @@ def _address(url: str) -> str:
 
 @contextlib.contextmanager
 def client_of(seen: Observed) -> Iterator[pulsar.Client]:
-    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal)
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(seen.cluster.endpoint.service_url, operation_timeout_seconds=60, logger=logger)
     try:
         yield client
@@ -244,6 +244,7 @@ def offload(seen: Observed) -> None:
     """One topic leaves the bookies and is read, one is deleted, one fails."""
     address = seen.cluster.brokers[0].jobs_address
     for topic in (HISTORY, GONE):
+        seen.rest.get(f"{path_of(topic)}/stats")  # has it loaded: its owner lets bookies go
         assert offload_all(address, topic, seen.objects.as_uri())
     with OffloadChannel(address) as channel:
         (ledger, *_) = channel.want(FAILING, location=seen.objects.as_uri())
