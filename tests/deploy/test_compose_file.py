@@ -27,7 +27,7 @@ VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
 KEYS_OF_1_29 = {
     "cap_drop", "command", "depends_on", "environment", "healthcheck", "image", "logging", "mem_limit",
     "networks", "ports", "profiles", "read_only", "restart", "security_opt", "stop_grace_period", "tmpfs",
-    "ulimits", "volumes",
+    "volumes",
 }  # fmt: skip
 """Of services, those that docker-compose 1.29 and Compose v2 read alike; try others with both first."""
 
