@@ -26,6 +26,7 @@ from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.cluster.processes import CLUSTER_NAME
+from tests.cluster.test_moving import unload
 from tests.cluster.whole_cluster import WholeCluster
 from tests.deploy.prometheus_server import PrometheusServer
 from tests.integration.harness import eventually
@@ -57,11 +58,13 @@ BROKER_SETTINGS: Final = {
     "defaultRetentionSizeInMB": "-1",
     "defaultRetentionTimeInMinutes": "-1",
     "loadBalancerReportUpdateMinIntervalMillis": "1000",
+    "magnetarOffloadCheckIntervalSeconds": "1",
     "magnetarOffloadRefreshIntervalSeconds": "1",
     "magnetarOffloadSweepIntervalSeconds": "1",
     "magnetarOrphanCheckIntervalSeconds": "1",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     "managedLedgerOffloadDeletionLagMs": "0",
+    "metadataStoreSessionTimeoutMillis": "10000",
     "statsUpdateFrequencyInSecs": "2",
 }
 """What happens once a minute or an hour happens at once."""
@@ -181,6 +184,7 @@ def observed(directory: Path) -> Iterator[Observed]:
         discoveries=1,
         broker_settings=BROKER_SETTINGS,
         bookie_settings=BOOKIE_SETTINGS,
+        etcd_fsync=True,
     ) as cluster:
         targets = {
             "broker": [_address(one.endpoint.http_url) for one in cluster.brokers],
@@ -318,14 +322,17 @@ METADATA_GONE: Final = {"MagnetarMetadataUnavailable", "MagnetarEtcdMemberDown"}
 
 def fail(seen: Observed) -> None:
     """A bookie, a broker and then etcd are away for a while."""
-    bookie, broker, etcd = seen.cluster.bookies[0], seen.cluster.brokers[1], seen.cluster.etcd
+    bookie, etcd = seen.cluster.bookies[0], seen.cluster.etcd
     bookie.kill()
     read(seen, STORED)
     seen.watch("a bookie was killed", BOOKIE_GONE)
     bookie.start()
     seen.until_over(BOOKIE_GONE)
 
+    owner = seen.cluster.owner_of(BUSY[0])
+    (broker,) = (one for one in seen.cluster.brokers if one is not owner)
     broker.kill()
+    unload(owner, BUSY[0], broker)  # its session has not ended, so it is called
     seen.watch("a broker was killed", BROKER_GONE)
     broker.start()
     seen.until_over(BROKER_GONE)
