@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from tests.deploy.chart import (
     NAMESPACE,
     RELEASE,
     SERVICES,
-    Object,
     Rendered,
     labels_of,
     named,
@@ -26,6 +24,7 @@ from tests.deploy.chart import (
     render,
     selects,
 )
+from tests.deploy.chart_pods import environment_of
 from tools.chart.schema import SERVICES as CONFIGS
 
 pytestmark = pytest.mark.usefixtures("helm_is_there")
@@ -155,16 +154,6 @@ def test_a_bookie_learns_its_rack_as_told(source: str) -> None:
 
 
 # -- settings
-
-
-def environment_of(container: Object, pod_name: str) -> dict[str, str]:
-    """As the kubelet makes it, with what a pod is told about itself."""
-    told = {"POD_NAME": pod_name, "NODE_NAME": "node-1"}
-    for entry in container["env"]:
-        if "value" in entry:
-            text = re.sub(r"\$\((\w+)\)", lambda match: told[match[1]], entry["value"])
-            told[entry["name"]] = text
-    return told
 
 
 @pytest.mark.parametrize("component", SERVICES)

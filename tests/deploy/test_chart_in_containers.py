@@ -1,0 +1,72 @@
+"""The chart's pods, run as containers: they wait for etcd, serve, pass the chart's own test, and end in time.
+
+Between tier 0, which reads what the chart renders, and tier 2, a whole node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+
+import pytest
+
+from tests.deploy.chart import SERVICES, render
+from tests.deploy.chart_pods import ChartPods, chart_pods
+from tools.images.docker import Docker
+
+pytestmark = pytest.mark.usefixtures("helm_is_there")
+
+
+@pytest.fixture(scope="module")
+def release(
+    helm_is_there: None,
+    docker: Docker,
+    images: dict[str, str],
+    etcd_image: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[ChartPods]:
+    """The small values; every pod is ready."""
+    directory = tmp_path_factory.mktemp("chart")
+    directory.chmod(0o755)
+    chart = render({"image.pullPolicy": "Never"}, small=True)
+    with chart_pods(docker, chart, directory) as pods:
+        pods.start("etcd")
+        started = [pod for component in SERVICES for pod in pods.start(component)]
+        for pod in started:
+            pod.container.wait_healthy()
+        yield pods
+
+
+def test_every_probe_of_every_pod_is_answered(release: ChartPods) -> None:
+    for component in ("etcd", *SERVICES):
+        for pod in release.of(component):
+            (container,) = pod.spec["containers"]
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                page = container[probe]["httpGet"]
+                assert release.ask(pod, page["path"], page["port"])
+
+
+def test_every_pod_is_known_by_the_name_that_the_chart_gives_it(release: ChartPods) -> None:
+    tools = deepcopy(release.chart.only("Pod", "test"))
+    tools["spec"]["containers"][0] |= {
+        "command": ["/bin/sh", "-euc"],
+        "args": ["magnetar admin brokers list; magnetar admin bookies list"],
+    }
+    said = release.run_to_its_end(tools)
+    for component in ("bookie", "broker"):
+        for pod in release.of(component):
+            assert pod.host in said
+    assert "/default-region/magnetar-bookie-2" in said
+
+
+def test_the_chart_s_own_test_passes(release: ChartPods) -> None:
+    said = release.run_to_its_end(render(small=True).only("Pod", "test"))
+    assert "100 messages were published and consumed, in order" in said
+
+
+def test_pods_end_in_good_order_within_the_time_that_they_get(release: ChartPods) -> None:
+    """Brokers one after the other, as in an upgrade: the first has somebody to give its topics to."""
+    for component in ("broker", "discovery", "bookie"):
+        for pod in release.of(component):
+            code, _ = pod.container.stop(pod.spec["terminationGracePeriodSeconds"])
+            assert code == 0, pod.container.logs()
