@@ -75,9 +75,17 @@ class Containers:
         self._started: list[str] = []
 
     def start(
-        self, image: str, name: str, *command: str, environment: Mapping[str, str] | None = None
+        self,
+        image: str,
+        name: str,
+        *command: str,
+        environment: Mapping[str, str] | None = None,
+        volume: str | None = None,
     ) -> Container:
-        """Start one in the background, by whatever name others on the network shall know it by."""
+        """Start one in the background, by whatever name others on the network shall know it by.
+
+        `volume` is a directory that it may write, which goes with it.
+        """
         variables = [
             part for key, value in (environment or {}).items() for part in ("--env", f"{key}={value}")
         ]
@@ -85,7 +93,7 @@ class Containers:
         self._started.append(whole)
         self.docker.run(
             "run", "--detach", "--name", whole, "--network", self.network, "--network-alias", name,
-            "--hostname", name, *CAREFUL, *variables, image, *command,
+            "--hostname", name, *CAREFUL, *(("--volume", volume) if volume else ()), *variables, image, *command,
         )  # fmt: skip
         return Container(self.docker, whole)
 

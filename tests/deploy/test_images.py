@@ -9,12 +9,14 @@ from dataclasses import dataclass
 import pytest
 
 from tests.deploy.containers import Container, Containers, containers
+from tests.integration.harness import eventually
 from tools.images.docker import Docker, DockerFailed
 from tools.images.stand_ins import PYTHON_IMAGE
 from tools.images.targets import version
 
 BOOKIE_MB_MAX = 60
 """Above the base."""
+ETCD_SECONDS_MAX = 120.0
 STOP_SECONDS = 60
 """Granted to each; a bookie and a discovery take a second, a broker as long as it takes to close topics."""
 MESSAGES = 200
@@ -53,12 +55,11 @@ def cluster(docker: Docker, images: dict[str, str], etcd_image: str) -> Iterator
     one_copy["MAGNETAR_MANAGED_LEDGER_DEFAULT_ACK_QUORUM"] = "1"
     named = {"MAGNETAR_CLUSTER_NAME": "images"}
     with containers(docker) as network:
-        client = "http://0.0.0.0:2379"
-        network.start(
-            etcd_image, "etcd", "etcd", "--data-dir", "/tmp/etcd", "--listen-client-urls", client,
-            "--advertise-client-urls", "http://etcd:2379", "--log-level", "warn",
+        etcd = network.start(
+            etcd_image, "etcd", "etcd", "--data-dir", "/etcd-data", "--listen-client-urls", "http://0.0.0.0:2379",
+            "--advertise-client-urls", "http://etcd:2379", "--log-level", "warn", volume="/etcd-data",
         )  # fmt: skip
-        wait_for_etcd(network, images["tools"])
+        eventually(lambda: answers(etcd), "etcd answers", ETCD_SECONDS_MAX)
         bookie = network.start(
             images["bookie"],
             "bookie",
@@ -81,22 +82,14 @@ def cluster(docker: Docker, images: dict[str, str], etcd_image: str) -> Iterator
         yield Cluster(network, bookie, broker, discovery, images["tools"])
 
 
-def wait_for_etcd(network: Containers, tools_image: str) -> None:
-    """Until its port is open: who starts before ends with the reason."""
-    program = (
-        "import socket, time\n"
-        "for _ in range(600):\n"
-        "    try:\n"
-        "        socket.create_connection(('etcd', 2379), 1).close()\n"
-        "        break\n"
-        "    except OSError:\n"
-        "        time.sleep(0.1)\n"
-        "else:\n"
-        "    raise SystemExit('etcd did not start')\n"
-    )
-    network.docker.run(
-        "run", "--rm", "--network", network.network, "--entrypoint", "python3", tools_image, "-c", program
-    )
+def answers(etcd: Container) -> bool:
+    """Whether etcd does; fails once it has ended."""
+    assert etcd.state()["Running"], etcd.logs()
+    try:
+        etcd.execute("etcdctl", "--endpoints", "http://127.0.0.1:2379", "endpoint", "health")
+    except DockerFailed:
+        return False
+    return True
 
 
 def inside(docker: Docker, image: str, program: str) -> str:
