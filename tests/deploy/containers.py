@@ -93,7 +93,8 @@ class Containers:
         self._started.append(whole)
         self.docker.run(
             "run", "--detach", "--name", whole, "--network", self.network, "--network-alias", name,
-            "--hostname", name, *CAREFUL, *(("--volume", volume) if volume else ()), *variables, image, *command,
+            "--hostname", name, *CAREFUL,
+            *(("--volume", volume) if volume else ()), *variables, image, *command,
         )  # fmt: skip
         return Container(self.docker, whole)
 
