@@ -19,7 +19,7 @@ from tools.deploy_setup import locked
 from tools.images.docker import Docker
 from tools.images.stand_ins import JAVA_IMAGE, LABEL, PYTHON_IMAGE, provide
 from tools.images.targets import ROOT, TARGETS, Contents, Target, contents, image_name, version
-from tools.images.wheels import built, fetched, uv_program
+from tools.images.wheels import built, fetched, installable, uv_program
 
 INPUTS_LABEL: Final = "magnetar.inputs"
 _DOCKERFILE: Final = ROOT / "docker" / "Dockerfile"
@@ -83,9 +83,11 @@ def gather(held: Contents, architecture: str, directory: Path) -> None:
     shutil.copy(_DOCKERFILE, directory)
     shutil.copy(_HEALTH, directory)
     shutil.copy(_LICENSE, directory)
-    (directory / "requirements.txt").write_text("\n".join(held.pins.values()) + "\n", encoding="utf-8")
+    wheels = fetched(held.pins, architecture)
+    lines = installable(held.pins, wheels)
+    (directory / "requirements.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (directory / "wheels").mkdir()
-    for wheel in fetched(held.pins, architecture):
+    for wheel in wheels:
         try:
             os.link(wheel, directory / "wheels" / wheel.name)
         except OSError:  # another file system

@@ -51,6 +51,20 @@ def fetched(pins: dict[str, str], architecture: str) -> list[Path]:
     return sorted(wheel for place in places.values() for wheel in place.glob("*.whl"))
 
 
+def installable(pins: dict[str, str], wheels: Iterable[Path]) -> list[str]:
+    """The pins as an installation from these wheels wants them.
+
+    A wheel that was built here has a hash of its own; its source's was looked at when it was fetched.
+    """
+    lines = dict(pins)
+    for wheel in wheels:
+        name, version, _, _ = parse_wheel_filename(wheel.name)
+        if name in _SOURCE_ONLY:
+            digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+            lines[name] = f"{name}=={version} --hash=sha256:{digest}"
+    return list(lines.values())
+
+
 def _place(line: str, architecture: str) -> Path:
     """Where the wheel of a pin is kept: another pin, or hash, is another place."""
     digest = hashlib.sha256(f"{architecture} {PYTHON_TAG} {line}".encode()).hexdigest()
