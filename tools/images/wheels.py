@@ -25,7 +25,7 @@ GLIBC_MINOR_MAX: Final = 36
 """Debian 12 has glibc 2.36: wheels for newer ones do not run there."""
 
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
-SOURCE_ONLY: Final = ("pyspark",)
+_SOURCE_ONLY: Final = ("pyspark",)
 """Published without a wheel; built here with the setuptools of .venv, which compiles nothing."""
 _LOG_LINES: Final = 15
 
@@ -38,12 +38,12 @@ def fetched(pins: dict[str, str], architecture: str) -> list[Path]:
     """A wheel of each pinned package, for Linux on this architecture, in Docker's words. Raises NoWheels."""
     places = {name: _place(line, architecture) for name, line in pins.items()}
     missing = {name: pins[name] for name, place in places.items() if not list(place.glob("*.whl"))}
-    from_source = {name: line for name, line in missing.items() if name in SOURCE_ONLY}
+    from_source = {name: line for name, line in missing.items() if name in _SOURCE_ONLY}
     for some, command in (
         ({name: line for name, line in missing.items() if name not in from_source}, _download(architecture)),
         (
             from_source,
-            ("wheel", "--no-binary", ",".join(SOURCE_ONLY), "--no-build-isolation", "--wheel-dir"),
+            ("wheel", "--no-binary", ",".join(_SOURCE_ONLY), "--no-build-isolation", "--wheel-dir"),
         ),
     ):
         if some:
@@ -59,7 +59,7 @@ def installable(pins: dict[str, str], wheels: Iterable[Path]) -> list[str]:
     lines = dict(pins)
     for wheel in wheels:
         name, version, _, _ = parse_wheel_filename(wheel.name)
-        if name in SOURCE_ONLY:
+        if name in _SOURCE_ONLY:
             digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
             lines[name] = f"{name}=={version} --hash=sha256:{digest}"
     return list(lines.values())
@@ -102,21 +102,6 @@ def _fetch(pins: dict[str, str], command: tuple[str, ...], places: dict[str, Pat
             partial = place / f"{wheel.name}.{os.getpid()}.partial"
             shutil.copyfile(wheel, partial)
             partial.rename(place / wheel.name)
-
-
-def pins_of_what_is_built(pins: dict[str, str], wheels: Iterable[Path]) -> dict[str, str]:
-    """The same pins, but those of SOURCE_ONLY with the hash of the wheel that was built here.
-
-    What it was built of has been checked by the hash that is pinned.
-    """
-    found = dict(pins)
-    for wheel in wheels:
-        name, version, *_ = parse_wheel_filename(wheel.name)
-        if name in SOURCE_ONLY:
-            with wheel.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            found[name] = f"{name}=={version} --hash=sha256:{digest}"
-    return found
 
 
 def built(rooms: Iterable[Path], directory: Path) -> list[Path]:
