@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tests.cluster.processes import CLUSTER_NAME
 from tests.cluster.whole_cluster import WholeCluster
-from tests.deploy.prometheus_server import PrometheusServer
+from tests.deploy.prometheus_server import PrometheusServer, Series
 from tests.integration.harness import eventually, magnetar_command, spawn, temporary_directory
 from tools.dashboards.asking import asked
 from tools.dashboards.catalog import ALL, ROOT
@@ -51,7 +51,8 @@ SHOWN: Final = (
 SCALES: Final = {"binBps": ("MiB/s", 2.0**20), "mps": ("messages/s", 1.0), "percentunit": ("%", 0.01)}
 SCALES_OF_OTHERS: Final = {"s": ("ms", 1e-3), "ms": ("ms", 1.0), "cps": ("/s", 1.0)}
 
-Event = tuple[float, str]
+Absence = tuple[float, float, str]
+"""From when to when, in seconds since 1970, and who."""
 
 
 def found(dashboard: str, title: str) -> tuple[Dashboard, Panel]:
@@ -86,33 +87,31 @@ def load(directory: Path, url: str, rate: float, size: int) -> Iterator[None]:
                 process.wait()
 
 
-def run(cluster: WholeCluster, seconds: float) -> tuple[float, float, list[Event]]:
-    """When it began and ended, and what happened when: each part of the time is an eighth of it."""
+def run(cluster: WholeCluster, seconds: float) -> tuple[float, float, list[Absence]]:
+    """When it began and ended, and who was away meanwhile; each part of the time is an eighth of it."""
     part_s = seconds / 8
     began_s = time.time()
-    events: list[Event] = []
+    absences: list[Absence] = []
 
-    def note(what: str) -> None:
-        events.append((time.time(), what))
+    def report(what: str) -> float:
         print(f"{time.time() - began_s:6.1f} s  {what}", flush=True)
+        return time.time()
 
     time.sleep(2 * part_s)
-    note("a bookie is killed")
-    cluster.bookies[0].kill()
-    time.sleep(part_s)
-    note("and started")
-    cluster.bookies[0].start()
-    time.sleep(1.5 * part_s)
-    note("a broker is killed")
-    cluster.brokers[1].kill()
-    time.sleep(part_s)
-    note("and started")
-    cluster.brokers[1].start()
-    time.sleep(2.5 * part_s)
-    return began_s, time.time(), events
+    for what, process, then_parts in (
+        ("a bookie", cluster.bookies[0], 1.5),
+        ("a broker", cluster.brokers[1], 2.5),
+    ):
+        process.kill()
+        killed_s = report(f"{what} is killed")
+        time.sleep(part_s)
+        process.start()
+        absences.append((killed_s, report("and serves again"), f"{what} is away"))
+        time.sleep(then_parts * part_s)
+    return began_s, time.time(), absences
 
 
-def draw(prometheus: PrometheusServer, began_s: float, ended_s: float, events: Sequence[Event]) -> Any:
+def draw(prometheus: PrometheusServer, began_s: float, ended_s: float, absences: Sequence[Absence]) -> Any:
     """A picture of the panels, one beside the other; needs matplotlib."""
     import matplotlib
 
@@ -130,8 +129,8 @@ def draw(prometheus: PrometheusServer, began_s: float, ended_s: float, events: S
         dashboard, panel = found(name, title)
         unit, scale = {**SCALES, **SCALES_OF_OTHERS}.get(panel.unit, (panel.unit, 1.0))
         _panel(axes, prometheus, dashboard, panel, (began_s, ended_s), scale)
-        for moment, _ in events:
-            axes.axvline(moment - began_s, color="#8b949e", linewidth=0.8, linestyle=":")
+        for from_s, to_s, _ in absences:
+            axes.axvspan(from_s - began_s, to_s - began_s, color="#eaeef2", zorder=0)
         axes.set_title(f"{dashboard.title}: {title}", loc="left", fontsize=9)
         axes.set_ylabel(unit if unit not in ("short", "none") else "")
         axes.set_xlim(0, ended_s - began_s)
@@ -141,10 +140,9 @@ def draw(prometheus: PrometheusServer, began_s: float, ended_s: float, events: S
     for axes in grid[0]:
         low, high = axes.get_ylim()
         axes.set_ylim(low, high * 1.35)
-        for moment, what in events:
-            axes.annotate(
-                what, (moment - began_s, high * 1.33), fontsize=6, rotation=0, va="top", color="#57606a"
-            )
+        for from_s, to_s, what in absences:
+            middle = (from_s + to_s) / 2 - began_s
+            axes.annotate(what, (middle, high * 1.33), fontsize=6, ha="center", va="top", color="#57606a")
     for axes in grid[-1]:
         axes.set_xlabel("seconds")
     figure.tight_layout()
@@ -165,11 +163,25 @@ def _panel(
         for series in prometheus.query_range(expr, *over, STEP_S):
             if drawn < SERIES_MAX:
                 label = legend(query.legend, series.labels)
-                points = [(at - over[0], value / scale) for at, value in series.points]
-                axes.plot(*zip(*points, strict=True), linewidth=0.9, color=COLORS[drawn], label=label)
+                axes.plot(*line(series, over[0], scale), linewidth=0.9, color=COLORS[drawn], label=label)
                 drawn += 1
     if panel.log:
         axes.set_yscale("log")
+
+
+def line(series: Series, began_s: float, scale: float) -> tuple[list[float], list[float]]:
+    """Its points, with a break where it had none: nothing is known of what is away."""
+    times: list[float] = []
+    values: list[float] = []
+    before = math.inf
+    for at, value in series.points:
+        if at - before > 1.5 * STEP_S:
+            times.append(before - began_s)
+            values.append(math.nan)
+        times.append(at - began_s)
+        values.append(value / scale)
+        before = at
+    return times, values
 
 
 def legend(template: str, labels: dict[str, str]) -> str:
@@ -205,8 +217,8 @@ def main() -> None:
             ):
                 every = sum(map(len, targets.values()))
                 eventually(lambda: prometheus.targets_up() == every, "all are scraped")
-                began_s, ended_s, events = run(cluster, options.seconds)
-                figure = draw(prometheus, began_s, ended_s, events)
+                began_s, ended_s, absences = run(cluster, options.seconds)
+                figure = draw(prometheus, began_s, ended_s, absences)
         options.image.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(options.image, metadata={"Date": None}, bbox_inches="tight", facecolor="white")
         text = options.image.read_text()
