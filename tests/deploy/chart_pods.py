@@ -1,14 +1,14 @@
 """Pods of the rendered chart as containers: what a kubelet makes of them, as far as one Docker daemon can.
 
-No Kubernetes is needed for it, so it runs where a node cannot: commands, arguments, environment, settings, users,
-limits and probes are the chart's; names of pods and services are aliases on a network.
+No Kubernetes is needed for it, so it runs where a node cannot: commands, arguments, environment, settings,
+users, limits and probes are the chart's; names of pods and services are aliases on a network.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -81,15 +81,18 @@ class ChartPods:
         (container,) = pod["spec"]["containers"]
         return self._run(pod["spec"], container, pod["metadata"]["name"], JOB_SECONDS_MAX)
 
-    def ask(self, pod: Pod, path: str, port: str) -> str:
-        """`GET` of a page as a probe does it, from a container beside it. Raises DockerFailed but for 200."""
+    def address(self, pod: Pod, path: str, port: str) -> str:
+        """The URL of a page as a probe names it."""
         (container,) = pod.spec["containers"]
         (number,) = (each["containerPort"] for each in container["ports"] if each["name"] == port)
-        code = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=20).read().decode())"
+        return f"http://{pod.host}:{number}{path}"
+
+    def ask(self, urls: Sequence[str]) -> None:
+        """`GET` all of them, from a container beside the pods. Raises DockerFailed unless all are 200."""
+        code = "import sys, urllib.request as r; [r.urlopen(url, timeout=20).read() for url in sys.argv[1:]]"
         image = self.chart.container("broker")["image"]
-        url = f"http://{pod.host}:{number}{path}"
-        return self.docker.run(
-            *("run", "--rm", "--network", self.network, "--entrypoint", "python3", image, "-c", code, url),
+        self.docker.run(
+            *("run", "--rm", "--network", self.network, "--entrypoint", "python3", image, "-c", code, *urls),
             merged=True,
         )
 

@@ -5,6 +5,7 @@ Between tier 0, which reads what the chart renders, and tier 2, a whole node.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 
@@ -12,7 +13,7 @@ import pytest
 
 from tests.deploy.chart import SERVICES, render
 from tests.deploy.chart_pods import ChartPods, chart_pods
-from tools.images.docker import Docker
+from tools.images.docker import Docker, DockerFailed
 
 pytestmark = pytest.mark.usefixtures("helm_is_there")
 
@@ -28,7 +29,8 @@ def release(
     """The small values; every pod is ready."""
     directory = tmp_path_factory.mktemp("chart")
     directory.chmod(0o755)
-    chart = render({"image.pullPolicy": "Never"}, small=True)
+    values = {"image.pullPolicy": "Never", "backup.enabled": True, "backup.existingClaim": "copies"}
+    chart = render(values, small=True)
     with chart_pods(docker, chart, directory) as pods:
         pods.start("etcd")
         started = [pod for component in SERVICES for pod in pods.start(component)]
@@ -38,12 +40,22 @@ def release(
 
 
 def test_every_probe_of_every_pod_is_answered(release: ChartPods) -> None:
+    urls = set()
     for component in ("etcd", *SERVICES):
         for pod in release.of(component):
             (container,) = pod.spec["containers"]
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 page = container[probe]["httpGet"]
-                assert release.ask(pod, page["path"], page["port"])
+                urls.add(release.address(pod, page["path"], page["port"]))
+    assert len(urls) == 2 * 7
+    release.ask(sorted(urls))
+
+
+def test_a_page_that_is_not_there_is_no_answer(release: ChartPods) -> None:
+    """Else the test above would show nothing."""
+    (pod,) = release.of("discovery")
+    with pytest.raises(DockerFailed, match="404"):
+        release.ask([release.address(pod, "/elsewhere", "http")])
 
 
 def test_every_pod_is_known_by_the_name_that_the_chart_gives_it(release: ChartPods) -> None:
@@ -62,6 +74,13 @@ def test_every_pod_is_known_by_the_name_that_the_chart_gives_it(release: ChartPo
 def test_the_chart_s_own_test_passes(release: ChartPods) -> None:
     said = release.run_to_its_end(render(small=True).only("Pod", "test"))
     assert "100 messages were published and consumed, in order" in said
+
+
+def test_a_copy_of_the_metadata_is_taken_and_read_back(release: ChartPods) -> None:
+    job = release.chart.only("CronJob", "backup")["spec"]["jobTemplate"]["spec"]["template"]
+    said = release.run_to_its_end({"metadata": {"name": "backup"}, "spec": job["spec"]})
+    taken, verified = re.findall(r"sha256\t(\w+)", said)
+    assert taken == verified
 
 
 def test_pods_end_in_good_order_within_the_time_that_they_get(release: ChartPods) -> None:
