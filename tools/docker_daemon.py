@@ -25,6 +25,7 @@ from tools.deploy_setup import cache_directory, docker_program, dockerd_program,
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
 _LOG_TAIL_BYTES: Final = 2_000
+_FORWARDING: Final = Path("/proc/sys/net/ipv4/ip_forward")
 
 
 class DockerUnavailable(Exception):
@@ -141,6 +142,7 @@ class _Own:
             *("--storage-driver", "overlay2", "--userland-proxy=true", "--log-level", "warn"),
             *("--log-driver", "json-file", "--log-opt", "max-size=10m", "--shutdown-timeout", "10"),
         ]
+        forwards = _FORWARDING.read_text().strip() == "1"
         # What the machine's own daemon is told is not for this one.
         (self._run / "none.json").write_text("{}")
         # It calls programs that Debian keeps for the administrator.
@@ -160,6 +162,11 @@ class _Own:
                 told = self._log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
                 raise DockerUnavailable(f"dockerd did not start (exit code {code}):\n{told}")
             time.sleep(0.1)
+        if not forwards:
+            # It has turned forwarding on, and drops what is forwarded for anybody else from now on: bridges
+            # between network namespaces, as other tests have them, would be dead for good.
+            iptables = str(program("iptables"))
+            subprocess.run([iptables, "--wait", "--policy", "FORWARD", "ACCEPT"], check=False)
 
     def _stop(self) -> None:
         pid = self._pid()
