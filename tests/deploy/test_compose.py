@@ -25,7 +25,15 @@ TOPICS = 4
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ComposeCluster]:
     with compose_cluster("magnetar-test") as found:
-        print(f"compose: all healthy {found.healthy_after_s:.1f} s after `up` was called")
+        began = time.monotonic()
+        client = new_client(found.service_url)
+        client.create_producer("persistent://public/default/first").send(b"first")
+        first_s = found.healthy_after_s + time.monotonic() - began
+        client.close()
+        print(
+            f"compose: after `up` was called all were healthy in {found.healthy_after_s:.1f} s, and a first "
+            f"message was confirmed in {first_s:.1f} s"
+        )
         yield found
 
 
