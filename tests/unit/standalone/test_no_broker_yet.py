@@ -12,6 +12,9 @@ from magnetar.standalone.no_broker_yet import NoBrokerYet
 
 from tools.free_ports import free_ports
 
+# uvloop opens a pipe with its first loop and keeps it for the process: before any test counts descriptors.
+uvloop.run(asyncio.sleep(0))
+
 
 def get(port: int, path: str) -> tuple[int, str]:
     try:
