@@ -29,7 +29,7 @@ def arguments() -> argparse.ArgumentParser:
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--build", action="store_true", help="only build the node's programs, if need be")
     chosen.add_argument("--up", action="store_true", help="a node to try things on, until Ctrl-C; no tests")
-    parser.add_argument("--record", metavar="PAGE", help="where a run that passes writes what it did")
+    parser.add_argument("--record", metavar="PAGE", help="where a run writes what it did")
     parser.add_argument("pytest", nargs="*", help="for pytest, after --")
     return parser
 

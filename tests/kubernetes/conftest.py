@@ -43,13 +43,15 @@ def control_plane() -> Iterator[SingleNode]:
 
 @pytest.fixture(scope="module")
 def record(request: pytest.FixtureRequest) -> Iterator[Record]:
-    """What a run did; written when nothing failed and somebody asked for it."""
+    """What a run did; written when somebody asked for it, with what failed."""
     kept = Record()
     kept.facts += machine_facts()
     began, failures = time.monotonic(), request.session.testsfailed
     yield kept
+    failed = request.session.testsfailed - failures
+    kept.fact("outcome", f"{failed} tests FAILED" if failed else "every test passed")
     kept.fact("whole run", f"{time.monotonic() - began:.0f} s")
-    if (path := os.environ.get(RECORD_VARIABLE)) and request.session.testsfailed == failures:
+    if path := os.environ.get(RECORD_VARIABLE):
         Path(path).write_text(kept.page())
 
 

@@ -12,7 +12,7 @@ import pytest
 REQUIRED_VARIABLE: Final = "KUBERNETES_REQUIRED"
 """Set by `make kubernetes`: what cannot run fails."""
 RECORD_VARIABLE: Final = "KUBERNETES_RECORD"
-"""Names the page to which a run that passes is written."""
+"""Names the page to which a run is written."""
 END_VARIABLE: Final = "TESTS_END_BY"
 """Set by `.ci/run`: when all tests have to be over, in seconds since 1970."""
 NODE_SECONDS: Final = 900.0
