@@ -177,10 +177,14 @@ def main() -> None:
         sys.exit(f"compose: {error}")
     print(f"compose: all healthy after {time.monotonic() - began:.0f} s")
     print(compose.run("ps"))
-    print(
-        "clients: pulsar://127.0.0.1:6650   admin: http://127.0.0.1:8080   Prometheus: http://127.0.0.1:9090\n"
-        "(other ports with .env: deploy/compose.env.example, docs/compose.md; make down stops all of it)"
-    )
+    doors = {
+        "clients": ("pulsar", "discovery", "6650"),
+        "admin": ("http", "discovery", "8080"),
+        "Prometheus": ("http", "prometheus", "9090"),
+    }
+    for what, (scheme, service, port) in doors.items():
+        print(f"{what + ':':<12}{scheme}://{compose.run('port', service, port).strip()}")
+    print("docs/compose.md says more; make down stops all of it")
 
 
 if __name__ == "__main__":
