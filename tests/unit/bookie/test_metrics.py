@@ -41,7 +41,10 @@ def test_the_metrics_page_is_what_prometheus_reads() -> None:
 def test_the_log_shows_what_waits_in_it_and_what_it_gave_back() -> None:
     space = SimpleNamespace(deleted_ledger_bytes=300, compacted_bytes=40)
     log: Any = SimpleNamespace(
-        pending_bytes=4096, pending_records=3, groups_in_flight=1, index_cache_bytes=77, space=space
+        pending_bytes=4096,
+        group_commit=SimpleNamespace(waiting=3, in_flight=1),
+        indexes=SimpleNamespace(byte_length=77),
+        space=space,
     )
     figures = Figures(lambda: 3, lambda: True, lambda: log)
     page = "".join(MetricsPage(BookieStats(), figures, lambda: 100.0).bookkeeper_part())

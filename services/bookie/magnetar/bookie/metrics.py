@@ -49,13 +49,13 @@ _OF_LOG: Final[tuple[tuple[str, str, str, Callable[[SegmentLog], int]], ...]] = 
         "bookie_journal_JOURNAL_QUEUE_SIZE",
         "gauge",
         "Records that wait for the next group of the log.",
-        lambda log: log.pending_records,
+        lambda log: log.group_commit.waiting,
     ),
     (
         "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE",
         "gauge",
         "Groups of the log that are being written and synced.",
-        lambda log: log.groups_in_flight,
+        lambda log: log.group_commit.in_flight,
     ),
     (
         "bookie_RECLAIMED_DELETION_SPACE_BYTES",
@@ -73,7 +73,7 @@ _OF_LOG: Final[tuple[tuple[str, str, str, Callable[[SegmentLog], int]], ...]] = 
         "magnetar_log_index_cache_bytes",
         "gauge",
         "Memory of the indexes of the log's sealed files.",
-        lambda log: log.index_cache_bytes,
+        lambda log: log.indexes.byte_length,
     ),
 )
 """Name, kind, help and value."""
