@@ -147,20 +147,25 @@ class _Own:
         (self._run / "none.json").write_text("{}")
         # It calls programs that Debian keeps for the administrator.
         path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
-        with self._log.open("wb") as log:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
-                env={**os.environ, "PATH": path}, start_new_session=True,
+        with self._log.open("wb") as log, open(os.devnull, "rb") as nothing:
+            # No Popen, which complains when it is forgotten: the daemon may outlive who starts it.
+            pid = os.posix_spawn(
+                command[0], command, {**os.environ, "PATH": path}, setsid=True,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, nothing.fileno(), 0),
+                    (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
+                    (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
+                ],
             )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS_MAX
         while not answers(self._docker, self._host):
-            code = process.poll()
-            if code is not None or time.monotonic() > deadline:
-                if code is None:
-                    process.kill()
-                    process.wait()
+            ended = os.waitpid(pid, os.WNOHANG) != (0, 0)
+            if ended or time.monotonic() > deadline:
+                if not ended:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
                 told = self._log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
-                raise DockerUnavailable(f"dockerd did not start (exit code {code}):\n{told}")
+                raise DockerUnavailable(f"dockerd did not start:\n{told}")
             time.sleep(0.1)
         if not forwards:
             # It has turned forwarding on, and drops what is forwarded for anybody else from now on: bridges
