@@ -87,7 +87,7 @@ def history() -> Iterator[History]:
     try:
         server.start()
         with pulsar_client(server.endpoint) as client:
-            subscription = subscribe(client)
+            subscribe(client).close()
 
             def numbered(name: str, count: int, **options: Any) -> None:
                 publish(
@@ -109,6 +109,8 @@ def history() -> Iterator[History]:
             close_ledgers(server.rest, TOPIC)
             numbered("recent", RECENT, batch=10)
             everything, acked, entries = backlog(server), set(), set()
+            # Not before: what a consumer acknowledges while its topic is closed may not reach the broker.
+            subscription = subscribe(client)
             for _ in range(BATCHED):
                 message = subscription.receive(RECEIVE_MS_MAX)
                 entry_id = message.message_id().entry_id()
