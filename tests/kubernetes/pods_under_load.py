@@ -71,9 +71,8 @@ class FaultReport:
     publish_p50_s: float
     publish_max_s: float
     library_s: float
-    created_s: float
-    moved: int
     lasted_s: float
+    """From the strike until all pods were ready again."""
 
 
 @dataclass(slots=True)
@@ -99,8 +98,6 @@ class Report:
                     gaps[len(gaps) // 2],
                     gaps[-1],
                     struck.library,
-                    struck.created,
-                    struck.moved,
                     lasted_s,
                 )
             )
