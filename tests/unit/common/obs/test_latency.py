@@ -97,6 +97,23 @@ def test_prometheus_reads_a_histogram_of_the_registry_and_the_same_lines_written
         assert samples["magnetar_any_seconds_sum", None] == pytest.approx(60.0008)
 
 
+def test_a_sum_grows_by_each_observation_however_much_there_was_before() -> None:
+    """A rate over what is rounded to a few digits is 0, and then a jump."""
+    window = LatencyWindow()
+
+    def shown_sums() -> tuple[float, float]:
+        in_s = next(line for line in histogram_lines("any_seconds", window) if "_sum" in line)
+        in_ms = next(line for line in summary_lines("any", "", window, 50.0) if "_sum" in line)
+        return float(in_s.split()[-1]), float(in_ms.split("_sum")[1])
+
+    window.observe(50.0, 1.0, count=10_000_000)
+    before_s, before_ms = shown_sums()
+    window.observe(50.0, 0.002)
+    after_s, after_ms = shown_sums()
+    assert after_s - before_s == pytest.approx(0.002, rel=0.01)
+    assert after_ms - before_ms == pytest.approx(2.0, rel=0.01)
+
+
 def test_prometheus_reads_a_summary_with_and_without_labels() -> None:
     window = LatencyWindow()
     window.observe(50.0, 0.002)

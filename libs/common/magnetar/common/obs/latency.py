@@ -151,4 +151,4 @@ def histogram_lines(name: str, window: LatencyWindow) -> Iterator[str]:
     for bound, count in zip(_SHOWN_TEXTS, window.at_most(), strict=True):
         yield f'{name}_bucket{{le="{bound}"}} {count}\n'
     yield f'{name}_bucket{{le="+Inf"}} {window.count}\n'
-    yield f"{name}_count {window.count}\n{name}_sum {window.sum_ms / 1000:g}\n"
+    yield f"{name}_count {window.count}\n{name}_sum {window.sum_ms / 1000:.6f}\n"
