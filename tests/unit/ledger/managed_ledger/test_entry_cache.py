@@ -84,6 +84,18 @@ def test_a_budget_of_nothing_keeps_nothing() -> None:
     assert budget.bytes == 0
 
 
+def test_places_of_topics_that_went_are_no_evictions() -> None:
+    cache = EntryCache(2_000)
+    gone, stays = cache.topic(), cache.topic()
+    for entry in range(3):
+        gone.put(a_run(1, entry))
+    assert cache.evictions == 0
+    gone.clear()
+    while not cache.evictions:
+        stays.put(a_run(2, cache.inserted_entries))
+    assert cache.evictions == cache.inserted_entries - 3 - len(stays)
+
+
 def test_what_comes_and_goes_is_counted_and_reads_by_where_they_came_from() -> None:
     cache = EntryCache(2_000)
     first, second = cache.topic(), cache.topic()

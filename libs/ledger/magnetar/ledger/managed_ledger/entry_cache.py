@@ -161,8 +161,9 @@ class EntryCache:
 
     def _evict(self) -> None:
         while self.bytes > self.bytes_max and self._order:
-            self.bytes -= self._order.popleft().drop_oldest()
-            self.evictions += 1
+            cost = self._order.popleft().drop_oldest()
+            self.bytes -= cost
+            self.evictions += cost > 0  # else the place of a topic that went
 
     def release(self, cost: int) -> None:
         """A run left otherwise than by its age; its place in the order is given up in time."""

@@ -189,9 +189,10 @@ class ManagedLedger(TopicObjects):
         """
         limit = self.read_limit()
         result = await reading.read(self._reads(), self._spans, start, limit, entries_max, bytes_max)
-        if self._cache is None:
-            self._cache = self._ctx.cache.topic()
-        self._cache.count_stored(result.runs)
+        if result.runs:
+            if self._cache is None:
+                self._cache = self._ctx.cache.topic()
+            self._cache.count_stored(result.runs)
         return result
 
     async def find_before_publish_time(self, publish_time_ms: int) -> Position:
