@@ -102,6 +102,7 @@ class MetricsPage:
         slices = Slices(self._work_clock, AT_ONCE)
         topics, subscriptions = Rows[TopicView](), Rows[SubscriptionView]()
         labels: dict[str, _TopicLabels] = {}
+        managed_ledgers = 0
         config = self._broker.config.metrics
         each = config.topic_level
         clients = _Clients(consumers=each and config.consumer_level, producers=each and config.producer_level)
@@ -109,6 +110,7 @@ class MetricsPage:
             full = topic.name.full
             texts = labels[full] = self._labels.get(full) or self._topic_labels(topic)
             topics.add(topic, texts.topic, texts.namespace)
+            managed_ledgers += topic.name.persistent
             clients.add_producers(topic, texts.topic)
             # A copy, because subscriptions come and go while the loop turns.
             for key, subscription in list(topic.subscriptions.items()):
@@ -137,7 +139,7 @@ class MetricsPage:
                 lines.clear()
 
         lines.append(self._namespaces(labels.values()))
-        lines.append(self._whole_broker(len(labels), sums))
+        lines.append(self._whole_broker(len(labels), managed_ledgers, sums))
         yield "".join(lines)
 
     def _topic_labels(self, topic: TopicView) -> _TopicLabels:
@@ -163,7 +165,7 @@ class MetricsPage:
         head = "# HELP pulsar_topics_count Loaded topics.\n# TYPE pulsar_topics_count gauge\n"
         return head + "".join(f"pulsar_topics_count{{{text}}} {count}\n" for text, count in counts.items())
 
-    def _whole_broker(self, topics: int, sums: dict[str, Number]) -> str:
+    def _whole_broker(self, topics: int, managed_ledgers: int, sums: dict[str, Number]) -> str:
         listener = self._broker.config.listener
         broker = _escape(listener.advertised_address or listener.bind_address)
         cluster = self._cluster
@@ -173,8 +175,9 @@ class MetricsPage:
             lines.append(f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n{name}{{{labels}}} {value}\n")
 
         gauge("pulsar_broker_topics_count", "Loaded topics.", cluster, topics)
-        persistent = sum(topic.name.persistent for topic in self._broker.topics.values())
-        gauge("pulsar_ml_count", "Managed ledgers: persistent topics that are loaded.", cluster, persistent)
+        gauge(
+            "pulsar_ml_count", "Managed ledgers: persistent topics that are loaded.", cluster, managed_ledgers
+        )
         for name in BROKER_SUMS:
             gauge(f"pulsar_broker_{name}", f"Sum of pulsar_{name}.", cluster, sums[f"pulsar_{name}"])
         gauge(
