@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from magnetar.common.config.loader import load
-from magnetar.common.errors import ConfigError
+from magnetar.common.errors import ConfigError, MetadataError
+from magnetar.standalone import cluster_broker
 from magnetar.standalone.cannot_start import CannotStart
 from magnetar.standalone.cluster_broker import ClusterBroker
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
+
+from tools.free_ports import free_ports
 
 
 def start(*overrides: str) -> None:
@@ -71,3 +74,47 @@ def test_nobody_new_is_sent_to_a_broker_from_the_moment_it_gives_its_topics_away
     asyncio.run(run())
     assert [each for each, _ in seen] == ["draining", "closed"]
     assert all(reason is not None for _, reason in seen)
+
+
+def test_whoever_restarts_what_does_not_answer_leaves_a_broker_alone_that_waits_to_try_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (port,) = free_ports(1)
+    monkeypatch.setattr(cluster_broker, "AGAIN_AFTER_S", 600.0)
+
+    async def ask(path: str) -> str:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        try:
+            return (await asyncio.wait_for(reader.read(), 30)).decode()
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    async def run() -> None:
+        ports = [f"webServicePort={port}", "bindAddress=127.0.0.1", "clusterName=one"]
+        made = ClusterBroker(load(ClusterBrokerConfig, overrides=ports).value)
+        tried = asyncio.Event()
+
+        async def refused(*_: object) -> None:
+            tried.set()
+            raise MetadataError("it was restored from a copy")
+
+        monkeypatch.setattr(made, "_begin_term", refused)
+        nothing: Any = None
+        made._tasks.spawn(made._follow_terms(nothing, nothing), "terms")
+        async with asyncio.timeout(30):
+            await tried.wait()
+            while True:
+                with suppress(ConnectionRefusedError):
+                    lives = await ask("/livez")
+                    break
+                await asyncio.sleep(0.01)
+        assert lives.startswith("HTTP/1.1 200 ")
+        ready = await ask("/readyz")
+        assert ready.startswith("HTTP/1.1 503 ")
+        assert "it was restored from a copy" in ready
+        await made.close()
+        socket.create_server(("127.0.0.1", port)).close()  # the port is free again
+
+    asyncio.run(run())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -155,9 +155,20 @@ class ClusterBroker:
                 self._term = await self._begin_term(metadata, pool)
             except (MagnetarError, OSError) as error:
                 _log.error("cannot serve, trying again", reason=reason(error), after_s=AGAIN_AFTER_S)
-                await asyncio.sleep(AGAIN_AFTER_S)
+                await self._wait_to_try_again(reason(error))
             else:
                 _log.info("serving again", clients=self._term.front.broker_url)
+
+    async def _wait_to_try_again(self, why: str) -> None:
+        """HTTP says meanwhile that the process lives: a restart would help nobody."""
+        listener = self._config_with_ports().broker.listener
+        stand_in = NoBrokerYet(f"the broker cannot serve: {why}")
+        try:
+            with suppress(OSError):  # somebody else has the port: that may be why
+                await stand_in.start(listener.bind_address, listener.web_service_port)
+            await asyncio.sleep(AGAIN_AFTER_S)
+        finally:
+            await stand_in.close()
 
     async def _drop(self, term: _Term, why: str) -> None:
         term.front.broker.abandon(f"not of the cluster any more: {why}")
