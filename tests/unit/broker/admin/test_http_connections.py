@@ -212,7 +212,8 @@ def test_an_answer_that_breaks_off_ends_with_its_connection(
         )
         answer = await raw.ended()
         assert answer.count(b"HTTP/1.1") <= 1
-        assert not answer.endswith(b"0\r\n\r\n"), "nobody takes it for a whole answer"
+        body = answer.partition(b"\r\n\r\n")[2]  # a header, too, may end in 0
+        assert not body.endswith(b"0\r\n\r\n"), "nobody takes it for a whole answer"
         assert b"secret" not in answer
         await raw.close()
 
