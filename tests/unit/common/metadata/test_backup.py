@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,58 @@ def test_brokers_wait_for_the_comparison_and_deletions_for_an_operator(tmp_path:
             Restoration.RECONCILED: (True, True, False),
             Restoration.RELEASED: (True, True, True),
         }
+
+    with_stores(tmp_path, act)
+
+
+@pytest.mark.parametrize("state", [Restoration.RESTORED, Restoration.RECONCILED, Restoration.RELEASED])
+@pytest.mark.parametrize("again", ["elsewhere", "replaced", "marked", "interrupted"])
+def test_what_an_earlier_restoration_left_is_left_until_it_is_released(
+    tmp_path: Path, again: str, state: Restoration.State.ValueType
+) -> None:
+    """Ledgers made after the first copy would count as garbage for the second one."""
+
+    async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
+        first = await restorer(one).restore(*await copy(one), replace=True)
+        first.state = state
+        await one.put(KEYS.restoration, encode(first))
+        header, items = await copy(one)
+        if again == "elsewhere":
+            record = await restorer(other).restore(header, items)
+        elif again == "replaced":
+            record = await restorer(one).restore(replace_header(header), items, replace=True)
+        elif again == "marked":
+            record = await restorer(one).mark()
+        else:
+            with pytest.raises(Breaks):
+                await restorer(Interrupted(one, 2, "before")).restore(  # type: ignore[arg-type]
+                    replace_header(header), items, replace=True
+                )
+            record = await restorer(one).restore(replace_header(header), items)
+        assert record.lost_from == (251 + SKIP if state == Restoration.RELEASED else 251)
+        assert record.lost_until == 251 + 2 * SKIP
+
+    with_stores(tmp_path, act)
+
+
+def replace_header(header: BackupHeader) -> BackupHeader:
+    """As an earlier release wrote it."""
+    return replace(header, unreleased_from=0)
+
+
+def test_ids_that_were_given_are_known_although_a_restoration_was_interrupted(tmp_path: Path) -> None:
+    """The copy is of a cluster that had not made a ledger yet, and says nothing of ids."""
+
+    async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
+        await other.put(KEYS.tenant("acme"), encode(Tenant()))
+        header, items = await copy(other)
+        await one.put(KEYS.ledger_id_counter, encode(Counter(next=50 * SKIP)))
+        with pytest.raises(Breaks):
+            await restorer(Interrupted(one, 6, "before")).restore(header, items, replace=True)  # type: ignore[arg-type]
+        assert KEYS.ledger(250) not in await everything(one)
+        record = await restorer(one).restore(header, items)
+        assert record.lost_until == 51 * SKIP
+        assert await counter(one, KEYS.ledger_id_counter) == 51 * SKIP
 
     with_stores(tmp_path, act)
 

@@ -1,7 +1,8 @@
 """Taking a copy of a cluster's metadata while it runs, and putting it back into a store without it.
 
 A copy is of one moment: every key is read at one revision of the store. What lives as long as somebody's
-session is no part of it (`session_prefixes`), nor is the record of an earlier restoration.
+session is no part of it (`session_prefixes`), nor is the record of an earlier restoration, but for the ledgers that this
+one left to an operator who has not released them yet.
 
 Putting it back is done under the key `restoration`, whose version guards every write of it: two restorations
 do not mix, and one that is interrupted leaves a store that nobody starts over, until it is run again. Ids are
@@ -60,12 +61,15 @@ async def read_all(
     taken_ms = clock.wall_ms()
     listing = await metadata.children(keys.root)
     left_out = (*session_prefixes(keys), keys.restoration)
-    items, instance_id = [], b""
+    items, instance_id, unreleased_from = [], b"", 0
     for item in listing.items:
         if item.key == keys.instance_id:
             instance_id = await read_instance_id(metadata, keys)
-        if item.key == keys.restoration and decode(Restoration, item.value).state == Restoration.WRITING:
-            raise NotRestorable("this metadata is half of a copy: its restoration was not finished")
+        if item.key == keys.restoration:
+            record = decode(Restoration, item.value)
+            if record.state == Restoration.WRITING:
+                raise NotRestorable("this metadata is half of a copy: its restoration was not finished")
+            unreleased_from = _unreleased_from(record)
         if not item.key.startswith(left_out):
             items.append((item.key.removeprefix(keys.root), item.value))
     if not items:
@@ -76,8 +80,19 @@ async def read_all(
         revision=listing.revision,
         taken_ms=taken_ms,
         release=release,
+        unreleased_from=unreleased_from,
     )
     return header, items
+
+
+def _unreleased_from(record: Restoration) -> int:
+    """The first id that may be of a ledger made after an earlier copy, and that nobody let go; 0 without."""
+    return 0 if record.state == Restoration.RELEASED else record.lost_from
+
+
+def _lowest(*ledger_ids: int) -> int:
+    """Of those that are not 0; 0 without any."""
+    return min(filter(None, ledger_ids), default=0)
 
 
 class Restorer:
@@ -101,6 +116,8 @@ class Restorer:
         self._progress = progress
         self._record = Restoration()
         self._version = ABSENT
+        self._unreleased_from = 0
+        """As the store said of itself: what bookies hold from there on was given up by nobody."""
 
     async def restore(
         self, header: BackupHeader, items: Sequence[tuple[str, bytes]], *, replace: bool = False
@@ -119,9 +136,13 @@ class Restorer:
         counters = _Counters(keys, self._ids_skipped)
         for key, value in [*there, *((keys.root + key, value) for key, value in items)]:
             counters.look_at(key, value)
+        self._unreleased_from = _lowest(self._unreleased_from, header.unreleased_from)
         await self._begin(header.taken_ms)
+        # Counters stay to the end: should this be interrupted, they say up to where ids were given.
         kept = {keys.root + key for key, _ in items}
-        await self._write_all([Delete(key) for key, _ in there if key not in kept])
+        await self._write_all(
+            [Delete(key) for key, _ in there if key not in kept and not counters.is_one(key)]
+        )
         puts = [Put(keys.root + key, value) for key, value in items if not counters.is_one(keys.root + key)]
         await self._write_all(puts)
         known = _Counters(keys, 0)
@@ -161,7 +182,9 @@ class Restorer:
         for item in listing.items:
             if item.key == self._keys.restoration:
                 self._version = item.version
-                half = decode(Restoration, item.value).state == Restoration.WRITING
+                record = decode(Restoration, item.value)
+                half = record.state == Restoration.WRITING
+                self._unreleased_from = _unreleased_from(record)
         there = [(item.key, item.value) for item in listing.items if item.key != self._keys.restoration]
         if there and not (replace or half):
             raise NotRestorable(
@@ -176,12 +199,13 @@ class Restorer:
             id=self._rng.randbytes(16),
             backup_ms=backup_ms,
             restored_ms=self._clock.wall_ms(),
+            lost_from=self._unreleased_from,
         )
         await self._commit([])
 
     async def _end(self, counters: _Counters, *, lost_from: int) -> Restoration:
         self._record.state = Restoration.RESTORED
-        self._record.lost_from = lost_from
+        self._record.lost_from = _lowest(lost_from, self._unreleased_from)
         self._record.lost_until = counters.next_of(self._keys.ledger_id_counter)
         await self._commit([Put(key, encode(value)) for key, value in counters.values()])
         return self._record

@@ -1,7 +1,7 @@
 """A copy of a cluster's metadata as a file: gzip over lines of JSON, so that any tool can look into it.
 
     {"magnetar": "metadata-backup", "version": 1, "cluster": ..., "instance_id": hex, "revision": ...,
-     "taken_ms": ..., "release": ...}
+     "taken_ms": ..., "release": ..., "unreleased_from": ...}
     {"k": "tenants/public", "v": base64}        one line a key, below /magnetar/<cluster>/v1/, in order
     ...
     {"keys": ..., "sha256": hex}                of all bytes before this line, uncompressed
@@ -42,6 +42,9 @@ class BackupHeader:
     """Milliseconds since 1970 UTC."""
     release: str
     """Of Magnetar, which wrote the file."""
+    unreleased_from: int = 0
+    """The first ledger id that an earlier restoration, not released at that time, left to ledgers which
+    metadata lacks; 0 when there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,7 @@ def _header(path: Path, value: dict[str, Any]) -> BackupHeader:
             revision=int(value["revision"]),
             taken_ms=int(value["taken_ms"]),
             release=str(value["release"]),
+            unreleased_from=int(value.get("unreleased_from", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataCorruption(f"{path} is damaged: its first line lacks {error}") from error
