@@ -177,6 +177,48 @@ def test_restored_metadata_that_does_not_know_a_bookie_takes_it_in_until_it_is_r
     on_a_bookie(act)
 
 
+def test_a_disk_replaced_after_the_copy_that_was_restored_is_taken_in_and_in_doubt() -> None:
+    """The copy believes on it what was on the old disk, which stays out of it."""
+
+    async def act(bench: Bench) -> None:
+        await bench.put_metadata(A)
+        await bench.appended(A, 0, [b"one"])
+        await bench.core.close()
+        old, copied = bench.disk, await bench.metadata.get(KEYS.cookie(bench.bookie_id))
+        assert copied is not None
+        bench.disk = SimDisk()
+        await bench.open(accept_empty_directory=True)
+        await bench.clear_limbo(A)
+        assert not (await bench.state(A)).limbo
+        await bench.core.close()
+        new = bench.disk
+        now = await bench.metadata.get(KEYS.cookie(bench.bookie_id))
+        assert now is not None
+        restored, released = Restoration(state=Restoration.RESTORED), Restoration(state=Restoration.RELEASED)
+        for disk, cookie, restoration in (
+            (new, copied.value, released),
+            (old, now.value, restored),
+            (old, now.value, released),
+        ):
+            bench.disk = disk
+            await bench.metadata.put(KEYS.cookie(bench.bookie_id), cookie)
+            await bench.metadata.put(KEYS.restoration, encode(restoration))
+            with pytest.raises(WrongDataDirectory, match="in another directory"):
+                await bench.open()
+        bench.disk = new
+        await bench.metadata.put(KEYS.cookie(bench.bookie_id), copied.value)
+        await bench.metadata.put(KEYS.restoration, encode(restored))
+        await bench.open()
+        assert (await bench.state(A)).limbo
+        found = await bench.metadata.get(KEYS.cookie(bench.bookie_id))
+        assert found is not None
+        assert (
+            decode(BookieCookie, found.value).directory_id == decode_identity(read_cookie(bench)).directory_id
+        )
+
+    on_a_bookie(act)
+
+
 def read_cookie(bench: Bench) -> bytes:
     file = bench.disk.open(BOOKIE_COOKIE, writable=False)
     try:

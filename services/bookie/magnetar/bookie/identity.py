@@ -129,6 +129,11 @@ async def claim_directory(
                 "metadata was restored and did not know this bookie: it is taken in", bookie=bookie_id
             )
         if there is not None and there.directory_id != here.directory_id:
+            # A start with an emptied disk goes on from the generation that it finds.
+            newer = here.generation > there.generation
+            if newer and holds_deletion(await read_restoration(metadata, keys)):
+                doubt = "metadata was restored, and from before this bookie's disk was replaced"
+        if there is not None and there.directory_id != here.directory_id and not doubt:
             raise WrongDataDirectory(
                 f"bookie {bookie_id} has its data in another directory ({there.directory_id.hex()}; this one "
                 f"is {here.directory_id.hex()}): start it with that one, or give this one another bookieId"
