@@ -14,9 +14,16 @@ from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import BookieCookie, Counter, Restoration, Tenant, decode, encode
+from magnetar.standalone import metadata_reconciling
 from magnetar.standalone.main import main
 
 KEYS = Keys("eu")
+
+
+@pytest.fixture(autouse=True)
+def logging_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These commands configure it for their process; here that is the tests', and the output is a runner's."""
+    monkeypatch.setattr(metadata_reconciling, "configure", lambda **_: None)
 
 
 def with_store(path: Path, act: Callable[[MetadataStore], Awaitable[None]]) -> None:
