@@ -22,7 +22,7 @@ KEYS = Keys("eu")
 
 @pytest.fixture(autouse=True)
 def logging_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These commands configure it for their process; here that is the tests', and the output is a runner's."""
+    """These commands configure it for their process, which is the tests' here, and write to a runner."""
     monkeypatch.setattr(metadata_reconciling, "configure", lambda **_: None)
 
 
