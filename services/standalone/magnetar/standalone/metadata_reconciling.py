@@ -200,7 +200,7 @@ def _show(target: Target, record: Restoration, found: Findings, *, mended: bool)
             "kind": "unnamed",
             "entries": each.entries,
             "where": ", ".join(each.bookies),
-            "what": f"{each.byte_length} bytes",
+            "what": f"{each.byte_length} bytes" + (f", made for {each.topic}" if each.topic else ""),
         }
         for each in found.unnamed
     ]

@@ -14,7 +14,17 @@ from magnetar.bookie.restored.reconciler import (
 )
 from magnetar.bookie.restored.unnamed import entries_of
 from magnetar.common.metadata.store import Op
-from magnetar.common.metadata.values import Counter, LedgerMetadata, Restoration, decode, encode
+from magnetar.common.metadata.values import (
+    Counter,
+    Intent,
+    LedgerMetadata,
+    Restoration,
+    TopicHead,
+    TopicLedger,
+    decode,
+    encode,
+)
+from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.sim.loop import SimClock
@@ -182,6 +192,37 @@ def test_ledgers_made_since_are_named_and_garbage_is_counted() -> None:
         [unnamed] = found.unnamed
         assert (unnamed.ref, unnamed.entries, unnamed.bookies) == (ref_of(LOST_FROM + 1), 20, ABC)
         assert unnamed.byte_length > 0
+
+    on_a_cluster(act)
+
+
+def test_a_ledger_that_was_made_while_the_copy_was_taken_is_unnamed_although_metadata_has_it() -> None:
+    """Its topic does not name it yet: brokers would clear it as an orphan, with what was confirmed since."""
+
+    async def act(cluster: Cluster) -> None:
+        name = TopicName.parse("persistent://a/b/t")
+        for number in range(1, 8):
+            value = await cluster.ledger(number, [(0, ABC)], 10)
+            value.properties["topic"] = name.full if number != 6 else "persistent://a/b/deleted"
+            if number == 5:
+                del value.properties["topic"]
+            await cluster.metadata.put(KEYS.ledger(number), encode(value))
+        head = TopicHead(creation_id=9)
+        head.open_ledgers.add().id = 1
+        head.cursor_ledger.id = 2
+        await cluster.metadata.put(KEYS.topic_head(name), encode(head))
+        await cluster.metadata.put(KEYS.topic_ledger(9, 3), encode(TopicLedger()))
+        deletion, whole = Intent(), Intent()
+        deletion.delete_ledger.ref.id = 4
+        whole.delete_topic.name = "persistent://a/b/deleted"
+        await cluster.metadata.put(KEYS.intent("one"), encode(deletion))
+        await cluster.metadata.put(KEYS.intent("other"), encode(whole))
+        await restored(cluster)
+        found = await compare(cluster)
+        [unnamed] = found.unnamed
+        assert (unnamed.ref, unnamed.entries, unnamed.topic) == (ref_of(7), 10, name.full)
+        again = await compare(cluster, mend=False)
+        assert again.unnamed == found.unnamed
 
     on_a_cluster(act)
 

@@ -16,6 +16,7 @@ from magnetar.bookie.autorecovery.entry_copier import CopyFailed, EntryCopier
 from magnetar.bookie.autorecovery.fragments import Move, striping_of, with_move
 from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
 from magnetar.bookie.autorecovery.throttle import Throttle
+from magnetar.bookie.restored.claims import read_claims
 from magnetar.bookie.restored.inventory import Inventory, take_inventory
 from magnetar.bookie.restored.judging import Share, judge
 from magnetar.common.errors import MagnetarError, StorageError, UnknownOutcome, VersionMismatch
@@ -50,12 +51,14 @@ class NotReconcilable(MagnetarError):
 
 @dataclass(frozen=True, slots=True)
 class Unnamed:
-    """A ledger that bookies hold and metadata lacks."""
+    """A ledger that bookies hold, and that metadata lacks or has for nobody."""
 
     ref: LedgerRef
     entries: int
     byte_length: int
     bookies: tuple[str, ...]
+    topic: str = ""
+    """Of one that metadata has: the topic which it was made for, and which does not name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Findings:
     problems: dict[int, str] = field(default_factory=dict)
     """By ledger, why its entries could not be brought home."""
     unnamed: list[Unnamed] = field(default_factory=list)
-    """Made after the copy."""
+    """Made after the copy, or while it was taken."""
     garbage: int = 0
     """Ledgers on bookies that were deleted before the copy was taken already."""
     missing: list[Missing] = field(default_factory=list)
@@ -117,7 +120,9 @@ class Reconciler:
         bookies = await self._bookies(without)
         inventory = await take_inventory(self._clients, bookies)
         found = Findings(bookies=list(bookies))
-        named = await self._ledgers(inventory, found, mend=mend, open_ones=before_brokers)
+        named = await self._ledgers(
+            inventory, found, mend=mend, open_ones=before_brokers, lost_from=restoration.lost_from
+        )
         for ref in inventory:
             if ref in named:
                 continue
@@ -157,17 +162,20 @@ class Reconciler:
         return sorted(up - set(without))
 
     async def _ledgers(
-        self, inventory: Inventory, found: Findings, *, mend: bool, open_ones: bool
+        self, inventory: Inventory, found: Findings, *, mend: bool, open_ones: bool, lost_from: int
     ) -> set[LedgerRef]:
         """Go through all ledgers of metadata; returns those. Ledgers that writers may be at work on are left
-        to them unless `open_ones`."""
+        to them unless `open_ones`; those that are made from `lost_from` on may not be named yet."""
         named: set[LedgerRef] = set()
+        claims = await read_claims(self._metadata, self._keys)
         async for page in ledger_pages(self._metadata, self._keys):
             for item in page.items:
                 ledger = decode(LedgerMetadata, item.value)
                 ref = LedgerRef(ledger.ref.id, ledger.ref.key)
                 named.add(ref)
                 found.ledgers += 1
+                if ref.id < lost_from and inventory.of(ref) and claims.lack(ledger):
+                    found.unnamed.append(_unnamed(ref, inventory, ledger.properties["topic"]))
                 verdict = judge(ledger, inventory.of(ref))
                 if verdict.missing:
                     entries = max(ledger.last_entry_id + 1, 0)
@@ -285,11 +293,12 @@ async def release(metadata: MetadataStore, keys: Keys, clock: Clock) -> Restorat
     return restoration
 
 
-def _unnamed(ref: LedgerRef, inventory: Inventory) -> Unnamed:
+def _unnamed(ref: LedgerRef, inventory: Inventory, topic: str = "") -> Unnamed:
     held = inventory.of(ref)
     return Unnamed(
         ref,
         1 + max(state.last_entry_id for state in held.values()),
         max(state.byte_length for state in held.values()),
         tuple(sorted(held)),
+        topic,
     )
