@@ -140,6 +140,13 @@ def test_nothing_is_compared_or_released_while_bookies_are_away(path: Path) -> N
         assert (result.exit_code, "not up: b1" in result.stderr) == (1, True), command
     result = admin(path, "reconcile", "--without", "b1")
     assert (result.exit_code, "no bookie is up" in result.stderr) == (1, True)
+    result = admin(path, "release", "--discard")
+    assert (result.exit_code, "metadata reconcile` first" in result.stderr) == (1, True)
+
+    async def compared(store: MetadataStore) -> None:
+        await store.put(KEYS.restoration, encode(Restoration(state=Restoration.RECONCILED)))
+
+    with_store(path, compared)
     assert facts(admin(path, "release", "--discard"))["state"] == "released"
 
 

@@ -112,6 +112,13 @@ def status(target: Target, /, look: bool, **options: Any) -> None:
 
 
 @metadata.command()
+@click.option(
+    "--leave",
+    multiple=True,
+    metavar="LEDGER",
+    type=click.IntRange(min=1),
+    help="A ledger that nobody can mend any more, and that stays as it is; may be given several times.",
+)
 @_WITHOUT
 @_tls
 @click.pass_obj
@@ -138,14 +145,15 @@ def read_unnamed(target: Target, /, ledger_id: int, **options: Any) -> None:
 
 
 @metadata.command()
-@click.option("--discard", is_flag=True, help="Although ledgers with entries go that metadata does not know.")
+@click.option("--discard", is_flag=True, help="Although something goes that only bookies or objects have.")
 @_WITHOUT
 @_tls
 @click.pass_obj
 def release(target: Target, /, discard: bool, **options: Any) -> None:
     """Have bookies delete again what metadata lacks. Until then nothing of it goes.
 
-    Refused while there are ledgers that were made since the copy, unless they are to be discarded.
+    Refused while there are ledgers that were made since the copy, or that are on no bookie and may be in
+    objects that metadata does not know, unless they are to be discarded.
     """
     from magnetar.standalone.metadata_reconciling import release as run
 

@@ -63,21 +63,32 @@ def status(
 def reconcile(
     target: Target,
     *,
+    leave: Sequence[int],
     without: Sequence[str],
     bookie_trust_certs: Path | None,
     bookie_cert: Path | None,
     bookie_key: Path | None,
 ) -> None:
-    """Compare and mend; the exit code is 1 when something is left."""
+    """Compare and mend; the exit code is 1 when something is left that is not among `leave`."""
     tls = _tls(bookie_trust_certs, bookie_cert, bookie_key)
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         async with _bookies(metadata, keys, tls) as (registry, clients):
-            found = await _reconciler(metadata, keys, registry, clients).compare(without=without, mend=True)
+            found = await _reconciler(metadata, keys, registry, clients).compare(
+                without=without, mend=True, leave=leave
+            )
         record = await read_restoration(metadata, keys)
         assert record is not None, "the reconciler has seen it"
         _show(target, record, found, mended=True)
-        return 1 if found.problems else 0
+        left = found.problems.keys() - set(leave)
+        if left:
+            click.echo(
+                "Not every ledger could be mended: see what is said of it, mend it, and run this again. "
+                "What nobody can mend any more is left as it is by --leave LEDGER: its topic may end early "
+                "there.",
+                err=True,
+            )
+        return 1 if left else 0
 
     with_metadata(target, run)
 
@@ -105,6 +116,12 @@ def release(
                     f"{len(found.unnamed)} ledgers with {entries} entries were made since the copy, and "
                     "nobody knows whose they are: `magnetar admin metadata status --look` lists them, "
                     "`read-unnamed` prints their messages; --discard lets them go"
+                )
+            if found.missing:
+                raise click.ClickException(
+                    f"{len(found.missing)} ledgers that metadata has are on no bookie: `magnetar admin "
+                    "metadata status --look` lists them. What was offloaded since the copy has its only copy in the "
+                    "object store, and would be swept (`scanOffloadedLedgers` lists it); --discard lets it go"
                 )
             if found.brought_home:
                 raise click.ClickException(

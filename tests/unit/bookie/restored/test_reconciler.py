@@ -43,14 +43,16 @@ async def restored(cluster: Cluster) -> None:
     await cluster.metadata.put(KEYS.ledger_id_counter, encode(Counter(next=LOST_UNTIL)))
 
 
-async def compare(cluster: Cluster, *, without: Sequence[str] = (), mend: bool = True) -> Findings:
+async def compare(
+    cluster: Cluster, *, without: Sequence[str] = (), mend: bool = True, leave: Sequence[int] = ()
+) -> Findings:
     registry = BookieRegistry(cluster.metadata, KEYS)
     await registry.start()
     try:
         reconciler = Reconciler(
             cluster.metadata, KEYS, registry, DirectClients(cluster), SimClock(cluster.loop), random.Random(3)
         )
-        return await reconciler.compare(without=without, mend=mend)
+        return await reconciler.compare(without=without, mend=mend, leave=leave)
     finally:
         await registry.close()
 
@@ -170,10 +172,31 @@ def test_what_cannot_be_mended_keeps_brokers_away_until_it_is() -> None:
         assert list(found.problems) == [1]
         assert "1:30 can be had from none" in found.problems[1]
         assert (await record_of(cluster)).state == Restoration.RESTORED
+        with pytest.raises(NotReconcilable, match="reconcile` first"):
+            await release(cluster.metadata, KEYS, SimClock(cluster.loop))
         for bookie in ABC:
             await cluster.append(bookie, 1, 30, 39)
         found = await compare(cluster)
         assert found.problems == {}
+        assert (await record_of(cluster)).state == Restoration.RECONCILED
+
+    on_a_cluster(act, 4)
+
+
+def test_what_nobody_can_mend_any_more_is_left_by_its_number() -> None:
+    """One ledger must not keep a cluster down for ever."""
+
+    async def act(cluster: Cluster) -> None:
+        for ledger_id in (1, 2):
+            await cluster.ledger(ledger_id, [(0, ("b1", "b2", "b4"))], 30)
+            await rewrite(cluster, ledger_id, [(0, ABC)], LedgerMetadata.OPEN)
+            await cluster.append("b4", ledger_id, 40, 43)
+        await restored(cluster)
+        found = await compare(cluster, leave=[1])
+        assert list(found.problems) == [1, 2]
+        assert (await record_of(cluster)).state == Restoration.RESTORED
+        found = await compare(cluster, leave=[1, 2])
+        assert list(found.problems) == [1, 2]
         assert (await record_of(cluster)).state == Restoration.RECONCILED
 
     on_a_cluster(act, 4)
@@ -273,6 +296,10 @@ def test_ledgers_that_nobody_holds_are_told_with_their_topic() -> None:
         await restored(cluster)
         [missing] = (await compare(cluster)).missing
         assert (missing.ledger_id, missing.topic, missing.entries) == (5, "persistent://a/b/t", 10)
+        value.ref.id = LOST_UNTIL  # brokers are up by now: one that was made since bookies were asked
+        await cluster.metadata.put(KEYS.ledger(LOST_UNTIL), encode(value))
+        await cluster.metadata.put(KEYS.ledger_id_counter, encode(Counter(next=LOST_UNTIL + 1)))
+        assert [each.ledger_id for each in (await compare(cluster)).missing] == [5]
 
     on_a_cluster(act)
 

@@ -109,10 +109,13 @@ class Reconciler:
         self._progress = progress
         self._copier = EntryCopier(clients, rng, Throttle(0), lambda bookie_id: bookie_id in registry.bookies)
 
-    async def compare(self, *, without: Collection[str] = (), mend: bool) -> Findings:
+    async def compare(
+        self, *, without: Collection[str] = (), mend: bool, leave: Collection[int] = ()
+    ) -> Findings:
         """Look at everything; with `mend` bring home what is elsewhere, and say so in metadata.
 
-        `without`: bookies that are gone for good, which are not waited for. Raises NotReconcilable,
+        `without`: bookies that are gone for good, which are not waited for. `leave`: ledgers whose problems
+        an operator takes as they are. Raises NotReconcilable,
         MetadataError, StorageError (BookieUnreachable among them).
         """
         version, restoration = await self._restoration()
@@ -120,9 +123,7 @@ class Reconciler:
         bookies = await self._bookies(without)
         inventory = await take_inventory(self._clients, bookies)
         found = Findings(bookies=list(bookies))
-        named = await self._ledgers(
-            inventory, found, mend=mend, open_ones=before_brokers, lost_from=restoration.lost_from
-        )
+        named = await self._ledgers(restoration, inventory, found, mend=mend)
         for ref in inventory:
             if ref in named:
                 continue
@@ -131,7 +132,7 @@ class Reconciler:
                 found.unnamed.append(_unnamed(ref, inventory))
             else:
                 found.garbage += 1
-        if mend and not found.problems and before_brokers:
+        if mend and before_brokers and found.problems.keys() <= set(leave):
             await self._reconciled(version, restoration, inventory.highest_id)
         return found
 
@@ -162,10 +163,11 @@ class Reconciler:
         return sorted(up - set(without))
 
     async def _ledgers(
-        self, inventory: Inventory, found: Findings, *, mend: bool, open_ones: bool, lost_from: int
+        self, restoration: Restoration, inventory: Inventory, found: Findings, *, mend: bool
     ) -> set[LedgerRef]:
-        """Go through all ledgers of metadata; returns those. Ledgers that writers may be at work on are left
-        to them unless `open_ones`; those that are made from `lost_from` on may not be named yet."""
+        """Go through all ledgers of metadata; returns those. Once brokers may be up, ledgers that writers may
+        be at work on are left to them, and what was made since the inventory is not missing."""
+        open_ones = restoration.state == Restoration.RESTORED
         named: set[LedgerRef] = set()
         claims = await read_claims(self._metadata, self._keys)
         async for page in ledger_pages(self._metadata, self._keys):
@@ -174,10 +176,10 @@ class Reconciler:
                 ref = LedgerRef(ledger.ref.id, ledger.ref.key)
                 named.add(ref)
                 found.ledgers += 1
-                if ref.id < lost_from and inventory.of(ref) and claims.lack(ledger):
+                if ref.id < restoration.lost_from and inventory.of(ref) and claims.lack(ledger):
                     found.unnamed.append(_unnamed(ref, inventory, ledger.properties["topic"]))
                 verdict = judge(ledger, inventory.of(ref))
-                if verdict.missing:
+                if verdict.missing and (open_ones or ref.id < restoration.lost_until):
                     entries = max(ledger.last_entry_id + 1, 0)
                     found.missing.append(Missing(ref.id, ledger.properties.get("topic", ""), entries))
                 if any(share.settled or open_ones for share in verdict.shares):
@@ -278,7 +280,8 @@ class Reconciler:
 
 
 async def release(metadata: MetadataStore, keys: Keys, clock: Clock) -> Restoration:
-    """Let what metadata lacks go. Raises NotReconcilable, MetadataError."""
+    """Let what metadata lacks go. Raises NotReconcilable, also while bookies have something that nobody has
+    compared yet; MetadataError."""
     found = await metadata.get(keys.restoration)
     if found is None:
         raise NotReconcilable("this metadata was not restored: nothing is held back")
@@ -287,6 +290,11 @@ async def release(metadata: MetadataStore, keys: Keys, clock: Clock) -> Restorat
         return restoration
     if restoration.state == Restoration.WRITING:
         raise NotReconcilable(_HALF)
+    if restoration.state == Restoration.RESTORED and (await metadata.children(keys.cookies_prefix)).items:
+        raise NotReconcilable(
+            "nobody has compared this metadata with bookies: run `magnetar admin metadata reconcile` first, "
+            "or brokers may cut off what open ledgers got since the copy"
+        )
     restoration.state = Restoration.RELEASED
     restoration.released_ms = clock.wall_ms()
     await metadata.put(keys.restoration, encode(restoration), found.version)
