@@ -159,8 +159,10 @@ def test_refused_commands_of_one_kind_are_one_log_line_a_second() -> None:
         with capture_logs() as lines:
             served.connection.data_received((seek + last) * 50)
             await asyncio.gather(*served.tasks)
-        told = [line["command"] for line in lines if line["event"] == "command refused"]
-        assert sorted(told) == ["GET_LAST_MESSAGE_ID", "SEEK"]
+        told = [line for line in lines if line["event"] == "command refused"]
+        assert sorted(line["command"] for line in told) == ["GET_LAST_MESSAGE_ID", "SEEK"]
+        address = served.connection.address
+        assert {line["request_id"] for line in told} == {f"{address}#1", f"{address}#2"}
         served.connection.close("done")
 
     asyncio.run(main())

@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
         self._services.spawn(self._finish(command, rest), "client command")
 
     async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
-        with request_ids.serving(request_ids.of_command(self.address, commands.request_id_of(command))):
+        with request_ids.serving(self._id_of(command)):
             await self._complete(command, rest)
 
     async def _complete(self, command: BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
@@ -198,6 +198,9 @@ class Connection(asyncio.Protocol):
                 if self._pauses and self._unanswered <= UNANSWERED_MAX // 2:
                     self._resume_reading("acknowledgements")
 
+    def _id_of(self, command: BaseCommand) -> str:
+        return request_ids.of_command(self.address, commands.request_id_of(command))
+
     def _answer_error(self, command: BaseCommand, error: Exception) -> None:
         name, code = BaseCommand.Type.Name(command.type), code_of(error)
         REFUSED_COMMANDS.labels(name, ServerError.Name(code)).inc()
@@ -208,6 +211,8 @@ class Connection(asyncio.Protocol):
                 peer=self.address,
                 command=name,
                 commands=count,
+                # Also where it is refused at once, before it is served.
+                request_id=self._id_of(command),
                 error=f"{type(error).__name__}: {error}",
             )
         message = (
