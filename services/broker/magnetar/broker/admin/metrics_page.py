@@ -100,7 +100,7 @@ class MetricsPage:
         different turns.
         """
         slices = Slices(self._work_clock, AT_ONCE)
-        topics, subscriptions = Rows[TopicView](), Rows[SubscriptionView]()
+        topics, ledgers, subscriptions = Rows[TopicView](), Rows[TopicView](), Rows[SubscriptionView]()
         labels: dict[str, _TopicLabels] = {}
         managed_ledgers = 0
         config = self._broker.config.metrics
@@ -110,7 +110,10 @@ class MetricsPage:
             full = topic.name.full
             texts = labels[full] = self._labels.get(full) or self._topic_labels(topic)
             topics.add(topic, texts.topic, texts.namespace)
-            managed_ledgers += topic.name.persistent
+            if topic.name.persistent:
+                managed_ledgers += 1
+                if config.managed_ledgers:
+                    ledgers.add(topic, texts.topic, texts.namespace)
             clients.add_producers(topic, texts.topic)
             # A copy, because subscriptions come and go while the loop turns.
             for key, subscription in list(topic.subscriptions.items()):
@@ -129,7 +132,7 @@ class MetricsPage:
         for name, (some, total) in chain(
             topics.pieces(TOPIC_METRICS, each=each),
             subscriptions.pieces(SUBSCRIPTION_METRICS, each=each),
-            topics.pieces(MANAGED_LEDGER_METRICS, each=False) if config.managed_ledgers else (),
+            ledgers.pieces(MANAGED_LEDGER_METRICS, each=False) if config.managed_ledgers else (),
             clients.pieces(),
         ):
             lines += some
