@@ -77,7 +77,7 @@ def test_revisions_that_begin_anew_are_followed_once_an_operator_vouched_for_the
         await bench.restart()
         await bench.store.delete(doomed)
         await bench.collect()  # which remembers how far metadata was
-        seen, _ = load_condemned(bench.world.disk)
+        seen = load_condemned(bench.world.disk).revision
         await bench.store.close()
         bench.process = Process(bench.process.loop, World(bench.world.disk, backup), GARBAGE)
         bench.store = await bench.process.open_store()
@@ -88,12 +88,54 @@ def test_revisions_that_begin_anew_are_followed_once_an_operator_vouched_for_the
         await bench.collect()
         assert alarms("stale") == before + 2
         assert not stored(bench.store, late)
-        now, _ = load_condemned(bench.world.disk)
+        now = load_condemned(bench.world.disk).revision
         assert now < seen, "and it stays so over a restart"
         await bench.restart()
         await bench.ledgers(1)
         await bench.restart()
         await bench.collect()
         assert alarms("stale") == before + 2
+
+    simulate(act)
+
+
+def test_a_restoration_of_long_ago_vouches_for_no_other_metadata_after_a_restart() -> None:
+    """A snapshot that is put back without a word says of itself that it was released, too."""
+
+    async def act(bench: Bench) -> None:
+        await bench.ledgers(1)
+        await say(bench, Restoration.RELEASED)
+        backup = bench.world.metadata.fork()
+        await bench.restart()
+        [late] = await bench.ledgers(1)
+        [doomed] = await bench.ledgers(1)
+        await bench.restart()
+        await bench.store.delete(doomed)
+        await bench.collect()
+        await bench.store.close()
+        before = alarms("stale")
+        bench.process = Process(bench.process.loop, World(bench.world.disk, backup), GARBAGE)
+        bench.store = await bench.process.open_store()
+        await bench.collect()
+        assert alarms("stale") == before + 2
+        assert stored(bench.store, late)
+
+    simulate(act)
+
+
+def test_what_was_seen_of_metadata_is_remembered_although_nothing_was_deleted() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.ledgers(1)
+        backup = bench.world.metadata.fork()
+        [late] = await bench.ledgers(1)
+        await bench.restart()
+        await bench.collect()
+        await bench.store.close()
+        before = alarms("stale")
+        bench.process = Process(bench.process.loop, World(bench.world.disk, backup), GARBAGE)
+        bench.store = await bench.process.open_store()
+        await bench.collect()
+        assert alarms("stale") == before + 2
+        assert stored(bench.store, late)
 
     simulate(act)

@@ -32,7 +32,7 @@ from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.disk import Disk
 from magnetar.common.runtime.task_owner import TaskOwner
-from magnetar.ledger.condemned import load_condemned, save_condemned
+from magnetar.ledger.condemned import Remembered, load_condemned, save_condemned
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.segment import Segment
@@ -111,10 +111,9 @@ class GarbageCollector:
         self._replica = replica
         self._revision = 0
         self._vouched_for = b""
-        """The restoration by which an operator vouched for metadata that is older than what was seen."""
+        """The last restoration of which an operator said that metadata is what it has to be."""
         self._condemned: set[LedgerRef] | None = None
-        self._saved: set[LedgerRef] = set()
-        self._saved_revision = 0
+        self._saved = Remembered()
         self._ordered: set[LedgerRef] = set()
         self._gone_since: dict[LedgerRef, float] = {}
         self._moved_since: dict[LedgerRef, float] = {}
@@ -228,6 +227,8 @@ class GarbageCollector:
                 seen=self._revision,
             )
         self.saw_revision(listing.revision)
+        if restoration is not None:
+            self._vouched_for = restoration.id
         in_use = set(self._in_use())
         try:
             (live, moved), stored = await self._pool.run(
@@ -334,26 +335,26 @@ class GarbageCollector:
 
     async def _load(self) -> set[LedgerRef]:
         try:
-            revision, condemned = await self._pool.run(lambda: load_condemned(self._disk))
+            saved = await self._pool.run(lambda: load_condemned(self._disk))
         except DataCorruption as error:
             log.warning("starting without the list of condemned ledgers", error=str(error))
             return set()
-        self.saw_revision(revision)
-        self._saved, self._saved_revision = condemned, revision
-        return set(condemned)
+        self.saw_revision(saved.revision)
+        self._saved, self._vouched_for = saved, saved.restoration_id
+        return set(saved.refs)
 
     async def _save(self) -> bool:
-        """Remember the verdict before anything is done about it."""
-        condemned = self._condemned or set()
-        if condemned != self._saved or self._revision < self._saved_revision:
-            revision = self._revision
+        """Remember the verdict before anything is done about it, and how far metadata was by which: the next
+        start has to notice an older copy although nothing was deleted for long."""
+        now = Remembered(self._revision, frozenset(self._condemned or ()), self._vouched_for)
+        if now != self._saved:
             try:
-                await self._pool.run(lambda: save_condemned(self._disk, revision, condemned))
+                await self._pool.run(lambda: save_condemned(self._disk, now))
             except OSError as error:
                 self._news = True
                 log.warning("garbage collection waits: its list could not be saved", error=str(error))
                 return self._log.is_full()  # space is worth more than the guard of the next start
-            self._saved, self._saved_revision = set(condemned), revision
+            self._saved = now
         return True
 
 

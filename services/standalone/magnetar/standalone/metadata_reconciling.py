@@ -121,7 +121,8 @@ def release(
                 raise click.ClickException(
                     f"{len(found.missing)} ledgers that metadata has are on no bookie: `magnetar admin "
                     "metadata status --look` lists them. What was offloaded since the copy has its only "
-                    "copy in the object store, and would be swept (`scanOffloadedLedgers` lists it); --discard lets it go"
+                    "copy in the object store, and would be swept (`scanOffloadedLedgers` lists it); "
+                    "--discard lets it go"
                 )
             if found.brought_home:
                 raise click.ClickException(
