@@ -9,7 +9,7 @@ import pytest
 from magnetar.broker.lookups import LATENCY, counted_lookup
 from magnetar.broker.topics import topic_loads
 from magnetar.broker.topics.topic_loads import counted_load
-from magnetar.common.errors import ServiceNotReady, StorageError, TopicNotFound
+from magnetar.common.errors import NotAllowed, ServiceNotReady, StorageError, TopicNotFound
 from magnetar.common.obs.metrics import REGISTRY
 
 from tests.unit.broker.topics.world import Topics, in_a_broker
@@ -38,12 +38,13 @@ def test_lookups_are_timed_when_answered_and_counted_when_not() -> None:
     assert LATENCY.count == failures + 1
 
 
-def test_loads_are_timed_and_those_of_topics_that_do_not_exist_did_not_fail() -> None:
+def test_loads_are_timed_and_those_of_topics_that_nobody_may_have_did_not_fail() -> None:
     loads = topic_loads.LATENCY.count
     with counted_load(CLUSTER):
         assert sample("pulsar_broker_topic_load_pending_requests") == 1
     assert topic_loads.LATENCY.count == loads + 1
     failing(counted_load(CLUSTER), TopicNotFound("no such topic"))
+    failing(counted_load(CLUSTER), NotAllowed("the namespace has no room for it"))
     assert sample("topic_load_failed_total") == 0
     failing(counted_load(CLUSTER), StorageError("a disk"))
     failing(counted_load(CLUSTER), asyncio.CancelledError())

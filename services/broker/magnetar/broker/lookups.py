@@ -39,10 +39,8 @@ LATENCY: Final = LatencyWindow()
 @contextmanager
 def counted_lookup(cluster: str) -> Iterator[None]:
     """One lookup, which has failed when an exception comes through."""
-    pending, failed = (
-        _PENDING.labels(cluster),
-        _FAILURES.labels(cluster),
-    )  # both are shown from the first one on
+    # Both are shown from the first one on.
+    pending, failed = _PENDING.labels(cluster), _FAILURES.labels(cluster)
     pending.inc()
     began = time.monotonic()
     try:

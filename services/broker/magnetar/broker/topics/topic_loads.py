@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from magnetar.common.errors import TopicNotFound
+from magnetar.common.errors import NotAllowed, TopicNotFound
 from magnetar.common.obs.latency import LatencyWindow
 from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import Counter, Gauge
 
 _FAILED: Final = Counter(
     "topic_load_failed",
-    "Topics that could not be loaded; those that do not exist are not counted.",
+    "Topics that could not be loaded; those that do not exist or are not allowed are not counted.",
     ["cluster"],
     registry=REGISTRY,
 )
@@ -35,16 +35,14 @@ pulsar_topic_load_times."""
 @contextmanager
 def counted_load(cluster: str) -> Iterator[None]:
     """One load, which has failed when an exception comes through."""
-    pending, failed = (
-        _PENDING.labels(cluster),
-        _FAILED.labels(cluster),
-    )  # both are shown from the first one on
+    # Both are shown from the first one on.
+    pending, failed = _PENDING.labels(cluster), _FAILED.labels(cluster)
     pending.inc()
     began = time.monotonic()
     try:
         yield
-    except TopicNotFound:
-        raise
+    except (TopicNotFound, NotAllowed):
+        raise  # one client that asks for it again and again is no reason to wake an operator
     except (Exception, asyncio.CancelledError):
         failed.inc()
         raise
