@@ -250,6 +250,21 @@ def test_a_ledger_that_was_made_while_the_copy_was_taken_is_unnamed_although_met
     on_a_cluster(act)
 
 
+def test_a_ledger_whose_id_was_given_again_is_unnamed() -> None:
+    """Metadata went back, and was marked only after brokers had gone on with it: no counter says so."""
+
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(7, [(0, ABC)], 10)
+        value = await cluster.metadata_of(7)
+        value.ref.key += 1
+        await cluster.metadata.put(KEYS.ledger(7), encode(value))
+        await restored(cluster)
+        found = await compare(cluster)
+        assert ([each.ref for each in found.unnamed], found.garbage) == ([ref_of(7)], 0)
+
+    on_a_cluster(act)
+
+
 def test_what_brokers_make_and_delete_afterwards_is_no_business_of_it() -> None:
     async def act(cluster: Cluster) -> None:
         await restored(cluster)

@@ -124,11 +124,16 @@ class Reconciler:
         inventory = await take_inventory(self._clients, bookies)
         found = Findings(bookies=list(bookies))
         named = await self._ledgers(restoration, inventory, found, mend=mend)
+        given = {ref.id for ref in named}
         for ref in inventory:
             if ref in named:
                 continue
             # Brokers make ledgers, and delete them, from lost_until on.
-            if restoration.lost_from <= ref.id and (before_brokers or ref.id < restoration.lost_until):
+            made_since = restoration.lost_from <= ref.id and (
+                before_brokers or ref.id < restoration.lost_until
+            )
+            # An id is given twice only when metadata went back and nobody said so until later.
+            if made_since or ref.id in given:
                 found.unnamed.append(_unnamed(ref, inventory))
             else:
                 found.garbage += 1
