@@ -117,7 +117,7 @@ def status(target: Target, /, look: bool, **options: Any) -> None:
     multiple=True,
     metavar="LEDGER",
     type=click.IntRange(min=1),
-    help="A ledger that nobody can mend any more, and that stays as it is; may be given several times.",
+    help="A ledger that nobody can mend any more: it stays as it is. May be given several times.",
 )
 @_WITHOUT
 @_tls
