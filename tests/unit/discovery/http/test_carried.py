@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,6 +14,7 @@ import pytest
 from aiohttp import web
 from magnetar.discovery.http import carried
 from magnetar.discovery.http.http_edge import HttpEdge
+from structlog.testing import capture_logs
 
 from tests.unit.discovery.front import FakeBroker, Front, config, until, with_front
 
@@ -199,6 +201,10 @@ def test_a_brokers_address_that_leads_to_discovery_ends_at_the_second_pass() -> 
         status, text, _ = await call(STATS)
         assert status == 508
         assert "carried before" in text
+        # Nor does it go around for ever where the caller, or a proxy before, says `Via` too.
+        status, text, _ = await call(STATS, Via="1.1 somebody")
+        assert status == 508
+        assert "carried before" in text
 
     with_carrier(body)
 
@@ -266,9 +272,86 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
         await front.own(front.a)
         reader, writer = await asyncio.open_connection("127.0.0.1", int(call.base.rpartition(":")[2]))
         writer.write(f"POST {STATS} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx".encode())
-        answer = await asyncio.wait_for(reader.read(), 30)
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 30)
         assert answer.startswith(b"HTTP/1.1 408 ")
+        # The connection ends when the rest has come, which is waited for ten seconds.
+        writer.write(b"x" * 8)
+        await asyncio.wait_for(reader.read(), 30)
         writer.close()
+
+    with_carrier(body)
+
+
+def test_a_compressed_body_arrives_as_it_was_and_is_not_even_looked_at() -> None:
+    async def body(front: Front, call: Caller) -> None:
+        app = web.Application()
+        arrived: list[bytes] = []
+
+        async def kept(request: web.BaseRequest) -> web.StreamResponse:
+            arrived.append(await request.read())
+            assert request.headers["Content-Encoding"] == "gzip"
+            return web.Response()
+
+        app.router.add_route("*", "/{rest:.*}", kept)
+        runner = web.AppRunner(app, auto_decompress=False)
+        await runner.setup()
+        front.opened.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await at(front, front.a, f"http://127.0.0.1:{runner.addresses[0][1]}")
+        await front.own(front.a)
+        for sent in (gzip.compress(b"{}"), b"not gzip at all"):
+            status, _, _ = await call(STATS, "POST", body=sent, Content_Encoding="gzip")
+            assert (status, arrived.pop()) == (200, sent)
+
+    with_carrier(body)
+
+
+@pytest.mark.parametrize("how", ["Content-Length: 9\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n9\r\n"])
+def test_a_caller_who_leaves_within_a_body_fills_no_log(how: str) -> None:
+    async def body(front: Front, call: Caller) -> None:
+        a = await serving(front, front.a)
+        await front.own(front.a)
+        with capture_logs() as logged:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(call.base.rpartition(":")[2]))
+            head, _, start = how.partition("\r\n\r\n")
+            writer.write(
+                f"POST {STATS} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n{head}\r\n\r\n".encode()
+            )
+            # So that it is in process when the rest comes.
+            assert b"100 Continue" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+            writer.write(f"{start}x".encode())
+            writer.close()
+            await writer.wait_closed()
+            assert (await call(STATS))[0] == 200
+        assert [each.method for each in a.asked] == ["GET"]
+        assert [each for each in logged if each["log_level"] not in ("debug", "info")] == []
+
+    with_carrier(body)
+
+
+def test_bodies_take_no_more_memory_than_is_set_aside_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carried, "BODIES_BYTES_MAX", carried.BODY_BYTES_MAX + 10)
+
+    async def body(front: Front, call: Caller) -> None:
+        a = await serving(front, front.a)
+        await front.own(front.a)
+        port = int(call.base.rpartition(":")[2])
+        # Of one whose length is not told, the most is expected.
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST {STATS} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+        writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+        statuses = {(await call(STATS, "POST", body=b"x" * size))[0] for size in (1, 10)}
+        assert statuses == {200}
+        status, text, _ = await call(STATS, "POST", body=b"x" * 11)
+        assert status == 503
+        assert "try again" in text
+        assert (await call(STATS))[0] == 200
+        writer.write(b"1\r\ny\r\n0\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 30)).split(b" ")[1] == b"200"
+        writer.close()
+        assert (await call(STATS, "POST", body=b"x" * 11))[0] == 200
+        assert sorted(len(each.body) for each in a.asked) == [0, 1, 1, 10, 11]
 
     with_carrier(body)
 

@@ -28,6 +28,9 @@ log = get_logger(__name__)
 BODY_BYTES_MAX: Final = 1 << 20
 """Of a request: what brokers take. It is kept whole, since a broker may send it on to another one."""
 
+BODIES_BYTES_MAX: Final = 32 << 20
+"""Of all requests that are in process: so many slow callers shall not take what connections need."""
+
 BODY_S: Final = 20.0
 """For a body to arrive."""
 
@@ -72,6 +75,7 @@ class HttpCarrier:
         self._config = config
         self._session: aiohttp.ClientSession | None = None
         self._unreachable = LogLimit()
+        self._bodies_bytes = 0
 
     async def carry(
         self, request: web.Request, brokers: Sequence[BrokerRegistration], asked: str
@@ -80,8 +84,23 @@ class HttpCarrier:
 
         Raises ServiceNotReady when none can be, HTTPException for a body that does not come.
         """
-        if _VIA in request.headers.get("Via", ""):
+        # All of them: callers and proxies add lines of their own.
+        if any(_VIA in via for via in request.headers.getall("Via", ())):
             return refused(508, "this request was carried before: a broker's HTTP address leads to discovery")
+        expected = _body_bytes(request)
+        if self._bodies_bytes + expected > BODIES_BYTES_MAX:
+            full = refused(503, f"bodies of requests take {BODIES_BYTES_MAX >> 20} MiB already; try again")
+            full.force_close()
+            return full
+        self._bodies_bytes += expected
+        try:
+            return await self._carry(request, brokers, asked)
+        finally:
+            self._bodies_bytes -= expected
+
+    async def _carry(
+        self, request: web.Request, brokers: Sequence[BrokerRegistration], asked: str
+    ) -> web.StreamResponse:
         try:
             async with asyncio.timeout(BODY_S):
                 body = await request.read()
@@ -191,6 +210,14 @@ async def _handed_back(request: web.Request, answer: aiohttp.ClientResponse) -> 
         if request.transport is not None:
             request.transport.abort()
     return response
+
+
+def _body_bytes(request: web.Request) -> int:
+    """What a request's body takes at most: one whose length is not told may be as long as any."""
+    if not request.can_read_body:
+        return 0
+    told = request.content_length
+    return BODY_BYTES_MAX if told is None else min(told, BODY_BYTES_MAX)
 
 
 def _passed_on(headers: Iterable[tuple[str, str]], left_out: Iterable[str]) -> Headers:

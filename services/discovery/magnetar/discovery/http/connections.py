@@ -44,6 +44,7 @@ async def listen(server: web.Server, listening: socket.socket) -> asyncio.Server
             loop=loop,
             access_log=None,  # type: ignore[arg-type]  # which is none, as aiohttp documents
             keepalive_timeout=IDLE_S,
+            auto_decompress=False,  # bodies are carried as they are, and nobody here looks into them
         )
 
     return await loop.create_server(connect, sock=listening)
