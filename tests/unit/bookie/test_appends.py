@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     NO_SUCH_ENTRY,
     OK,
     READ_ONLY,
+    AppendResult,
 )
 
 from tests.simulation.power_loss import SMALL_SEGMENTS
@@ -246,3 +248,80 @@ def test_read_only_refuses_writers_not_recoveries_and_ends_by_itself() -> None:
         assert (await bench.appended(A, 2, [b"three"])).code == OK
 
     on_a_bookie(act, log_config=replace(SMALL_SEGMENTS, segment_size_bytes=1 << 16))
+
+
+def test_copies_of_older_entries_neither_wait_for_a_writer_to_pause_nor_for_a_sync_each() -> None:
+    """A bookie that came back is filled up in ledgers that are written on: 400 entries in a few groups."""
+
+    async def act(bench: Bench) -> None:
+        loop = asyncio.get_running_loop()
+        copied, following, writing = 400, 1_000, True
+
+        def write_on(_result: AppendResult | None = None) -> None:
+            nonlocal following
+            if writing:
+                bench.core.append(append_of(A, following, [b"live"]), write_on)
+                following += 1
+
+        write_on()
+        await asyncio.sleep(0)  # the group of the first is on its way
+        assert bench.core.log.group_commit.in_flight == 1
+        write_on()  # two take turns: something of the ledger is always on its way
+
+        answers: list[AppendResult] = []
+        done = loop.create_future()
+
+        def answered(result: AppendResult) -> None:
+            answers.append(result)
+            if sum(answer.entry_count for answer in answers) == copied and not done.done():
+                done.set_result(None)
+
+        first_group = bench.core.log.group_commit._next_sequence
+        for entry in range(copied):
+            bench.core.append(append_of(A, entry, [b"%d" % entry], recovery=True), answered)
+        try:
+            async with asyncio.timeout(10):
+                await done
+        finally:
+            writing = False
+        groups = bench.core.log.group_commit._next_sequence - first_group
+        assert {answer.code for answer in answers} == {OK}
+        assert groups < copied / 10, f"{groups} groups for {copied} copies"
+        entries, _ = await bench.read(A, 0, copied - 1)
+        assert entries == [b"%d" % entry for entry in range(copied)]
+
+    on_a_bookie(act)
+
+
+def test_copies_that_were_sent_again_are_written_once() -> None:
+    """As after a stream that broke before it heard of them: the first ones are still being compared."""
+
+    async def act(bench: Bench) -> None:
+        await bench.appended(A, 100, [b"live"])
+        for _ in range(3):
+            for entry in range(50):
+                bench.append(A, entry, [b"%d" % entry], recovery=True)
+        await bench.core._appends.drained()
+        await bench.fence(A)
+        assert sum(result.entry_count for result in bench.results) == 150
+        assert {result.code for result in bench.results} == {OK}
+        state = await bench.state(A)
+        assert state.byte_length == sum(len(b"%d" % entry) for entry in range(50)) + len(b"live")
+
+    on_a_bookie(act)
+
+
+def test_a_writer_that_comes_to_entries_which_are_being_copied_does_not_store_them_twice() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.appended(A, 0, [b"0", b"1", b"2"])
+        bench.append(A, 2, [b"2", b"3", b"4"], recovery=True)
+        bench.append(A, 3, [b"3"])
+        bench.append(A, 4, [b"4", b"5"])
+        await bench.core._appends.drained()
+        await bench.fence(A)
+        assert {result.code for result in bench.results} == {OK}
+        entries, _ = await bench.read(A, 0, 5)
+        assert entries == [b"%d" % entry for entry in range(6)]
+        assert (await bench.state(A)).byte_length == 6
+
+    on_a_bookie(act)

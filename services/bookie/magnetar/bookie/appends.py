@@ -75,6 +75,9 @@ CONFLICTS = Counter(
 COMPARE_BYTES: Final = 1 << 20
 """How much of what is here is read at a time to compare it with what came."""
 
+BATCH_RECORDS_MAX: Final = 256
+"""Records that are compared, and then written, together: the loop is not held for longer."""
+
 
 class _Conflict(StorageError):
     """An entry came again, and differs."""
@@ -256,37 +259,60 @@ class Appends:
         queue.append(comparison)
 
     async def _compare_all(self, ledger_id: int, queue: deque[_Comparison]) -> None:
-        """One after the other: two copies of an entry that is not here must not both find it missing."""
+        """Batch after batch: two copies of an entry that is not here must not both find it missing."""
         try:
             while queue:
-                comparison = queue.popleft()
+                batch = _take_batch(queue)
                 try:
-                    await self._compare(comparison)
-                except _Conflict as error:
-                    CONFLICTS.inc()
-                    log.error("an entry came again with other bytes, the first are kept", error=str(error))
-                    self._refuse(comparison.header, comparison.answer, BAD_RECORD, str(error))
+                    await self._compare(batch)
                 except (StorageError, OSError) as error:
-                    self._refuse(comparison.header, comparison.answer, *_code_of(error))
+                    for comparison in batch:
+                        self._refuse(comparison.header, comparison.answer, *_code_of(error))
                 finally:
-                    self._compared_bytes -= comparison.header.body_length
+                    self._compared_bytes -= sum(each.header.body_length for each in batch)
         finally:
             del self._comparisons[ledger_id]
 
-    async def _compare(self, comparison: _Comparison) -> None:
-        header = comparison.header
-        ledger = self._ledgers.find(header.ledger_id, header.ledger_key)
+    async def _compare(self, batch: Sequence[_Comparison]) -> None:
+        """Compare and write neighbors in time, of one ledger and about different entries: all of them wait
+        once for what is on its way, and for one sync."""
+        ref = LedgerRef(batch[0].header.ledger_id, batch[0].header.ledger_key)
+        last = max(each.header.last_entry_id for each in batch)
         while True:
+            ledger = self._ledgers.find(ref.id, ref.key)
             if ledger is None:
-                ledger = self._make_ledger(LedgerRef(header.ledger_id, header.ledger_key))
-            self._garbage.touched(ledger.ref)
+                ledger = self._make_ledger(ref)
+            self._garbage.touched(ref)
+            # What comes from here on and does not wait in the queue is about entries behind these: a writer
+            # that never pauses is not waited for.
+            ledger.last_taken = max(ledger.last_taken, last)
             await ledger.settled()
-            missing = await self._missing(ledger, comparison)
-            known = self._ledgers.find(header.ledger_id, header.ledger_key)
-            if known is ledger and not ledger.pending:
-                self._garbage.touched(ledger.ref)
-                break
-            ledger = known  # forgotten, or more came meanwhile: look again
+            found = [await self._look(ledger, each) for each in batch]
+            if self._ledgers.find(ref.id, ref.key) is ledger:
+                self._garbage.touched(ref)
+                break  # otherwise it was forgotten meanwhile: look again
+        for comparison, missing in zip(batch, found, strict=True):
+            if isinstance(missing, _Conflict):
+                CONFLICTS.inc()
+                log.error("an entry came again with other bytes, the first are kept", error=str(missing))
+                self._refuse(comparison.header, comparison.answer, BAD_RECORD, str(missing))
+            elif isinstance(missing, Exception):
+                self._refuse(comparison.header, comparison.answer, *_code_of(missing))
+            else:
+                self._write_missing(ledger, comparison, missing)
+
+    async def _look(
+        self, ledger: LogLedger, comparison: _Comparison
+    ) -> list[tuple[int, int]] | StorageError | OSError:
+        try:
+            return await self._missing(ledger, comparison)
+        except (StorageError, OSError) as error:
+            return error
+
+    def _write_missing(
+        self, ledger: LogLedger, comparison: _Comparison, missing: Sequence[tuple[int, int]]
+    ) -> None:
+        header = comparison.header
         if refusal := self._refusal(ledger, comparison.recovery):
             self._refuse(header, comparison.answer, *refusal)
             return
@@ -329,6 +355,17 @@ class Appends:
                 missing.append((at, end))
             at = end + 1
         return missing
+
+
+def _take_batch(queue: deque[_Comparison]) -> list[_Comparison]:
+    """The first ones that are about one ledger and ever later entries."""
+    batch = [queue.popleft()]
+    while queue and len(batch) < BATCH_RECORDS_MAX:
+        before, header = batch[-1].header, queue[0].header
+        if header.ledger_key != before.ledger_key or header.first_entry_id <= before.last_entry_id:
+            break
+        batch.append(queue.popleft())
+    return batch
 
 
 def _slice(comparison: _Comparison, first: int, last: int) -> RecordSlice:
