@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
         ANSWER_LATENCY.observe(now, now - began)
 
     async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, bytes], began: float) -> None:
-        with request_ids.serving(request_ids.of_command(self.address, commands.request_id_of(command))):
+        with request_ids.serving(self._id_of(command)):
             await self._complete(command, rest, began)
 
     async def _complete(self, command: BaseCommand, rest: Coroutine[Any, Any, bytes], began: float) -> None:
@@ -189,13 +189,24 @@ class Connection(asyncio.Protocol):
         finally:
             self._requests -= 1
 
+    def _id_of(self, command: BaseCommand) -> str:
+        return request_ids.of_command(self.address, commands.request_id_of(command))
+
     def _refuse(self, command: BaseCommand, error: Exception) -> None:
         name, code = BaseCommand.Type.Name(command.type), code_of(error)
         commands_of(command.type, code).inc()
         text = str(error) if isinstance(error, MagnetarError) else f"internal error: {type(error).__name__}"
         count = self._environment.refusals.note(self._loop.time())
         if count:
-            log.info("commands refused", peer=self.address, command=name, commands=count, error=text)
+            log.info(
+                "commands refused",
+                peer=self.address,
+                command=name,
+                commands=count,
+                # Also where one is refused at once, before it is served.
+                request_id=self._id_of(command),
+                error=text,
+            )
         refusal = commands.error_answer(command, code, text)
         if refusal is not None:
             self._write(refusal)
