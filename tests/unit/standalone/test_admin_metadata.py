@@ -116,6 +116,19 @@ def test_what_is_replaced_is_kept_beside_the_file(path: Path, tmp_path: Path) ->
     assert verify_backup(kept).keys == 2
 
 
+def test_a_restoration_that_was_interrupted_is_run_again_as_it_was(path: Path, tmp_path: Path) -> None:
+    """What it replaces was kept the first time: of half a copy there is nothing to be kept."""
+    file = tmp_path / "copy.gz"
+    admin(path, "backup", str(file))
+
+    async def half(store: MetadataStore) -> None:
+        await store.put(KEYS.restoration, encode(Restoration(state=Restoration.WRITING)))
+
+    with_store(path, half)
+    assert facts(admin(path, "restore", str(file), "--replace"))["state"] == "restored"
+    assert not list(tmp_path.glob("copy.gz.replaced-*"))
+
+
 def test_metadata_that_was_never_restored_says_so(path: Path) -> None:
     assert facts(admin(path, "status")) == {"state": "never restored"}
     assert json.loads(admin(path, "--json", "status").stdout) == {"state": "never restored"}

@@ -12,6 +12,7 @@ from magnetar.common.errors import StorageError
 from magnetar.common.metadata.backup import Restorer, read_all
 from magnetar.common.metadata.backup_file import BackupSummary, read_backup, verify_backup, write_backup
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.restoration import read_restoration
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import Restoration
 from magnetar.common.runtime.clock import SystemClock
@@ -50,7 +51,10 @@ def restore(target: Target, file: Path, *, replace: bool, ids_skipped: int) -> N
         raise click.ClickException(_reason(error, file)) from error
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
-        if replace and (await metadata.children(keys.root)).items:
+        earlier = await read_restoration(metadata, keys)
+        half = earlier is not None and earlier.state == Restoration.WRITING
+        # What half a copy replaces was kept when that began.
+        if replace and not half and (await metadata.children(keys.root)).items:
             before = file.with_name(f"{file.name}.replaced-{SystemClock().wall_ms()}")
             await _copy(metadata, keys, before)
             click.echo(f"what was there is kept in {before}", err=True)
