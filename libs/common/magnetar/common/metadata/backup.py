@@ -1,8 +1,8 @@
 """Taking a copy of a cluster's metadata while it runs, and putting it back into a store without it.
 
 A copy is of one moment: every key is read at one revision of the store. What lives as long as somebody's
-session is no part of it (`session_prefixes`), nor is the record of an earlier restoration, but for the ledgers that this
-one left to an operator who has not released them yet.
+session is no part of it (`session_prefixes`), nor is the record of an earlier restoration, but for the
+ledgers that this one left to an operator who has not released them yet.
 
 Putting it back is done under the key `restoration`, whose version guards every write of it: two restorations
 do not mix, and one that is interrupted leaves a store that nobody starts over, until it is run again. Ids are
