@@ -39,6 +39,11 @@ def is_given_up(restoration: Restoration | None, ledger_id: int) -> bool:
     )
 
 
+def is_compared(restoration: Restoration | None) -> bool:
+    """Whether metadata knows the last bookies of a ledger: as long as not, none may be closed by it."""
+    return restoration is None or restoration.state in (Restoration.RECONCILED, Restoration.RELEASED)
+
+
 async def require_whole(metadata: MetadataStore, keys: Keys) -> None:
     """Raises MetadataError while only a part of a copy was put back."""
     restoration = await read_restoration(metadata, keys)
@@ -52,8 +57,7 @@ async def require_whole(metadata: MetadataStore, keys: Keys) -> None:
 async def require_reconciled(metadata: MetadataStore, keys: Keys) -> None:
     """Raises MetadataError while nobody has compared restored metadata with what bookies hold: a ledger that
     got other bookies since the copy would be closed before its end."""
-    restoration = await read_restoration(metadata, keys)
-    if restoration is not None and restoration.state in (Restoration.WRITING, Restoration.RESTORED):
+    if not is_compared(await read_restoration(metadata, keys)):
         raise MetadataError(
             "metadata was restored and not yet compared with bookies: start the bookies, run `magnetar admin "
             "metadata reconcile`, then start brokers"
