@@ -12,10 +12,11 @@ import contextlib
 import fcntl
 import os
 import signal
+import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -89,6 +90,18 @@ def why_none_of_our_own() -> str | None:
     return None
 
 
+def private_directory(path: Path) -> None:
+    """Make it, or see that nobody else has: its name can be guessed, and everybody may write beside it.
+
+    Whoever owned it could have root write elsewhere by links, and call the daemon. Raises DockerUnavailable.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise DockerUnavailable(f"{path} is not a directory of this user's alone: remove it, or set TMPDIR")
+
+
 class _Own:
     """Our daemon, shared by all processes that hold the lock `users`; a lock `turn` while it is started or
     ended, so that nobody finds one that is about to go."""
@@ -100,12 +113,13 @@ class _Own:
         self._run = Path(tempfile.gettempdir()) / f"magnetar-docker-{os.getuid()}"
         self._host = f"unix://{self._run}/docker.sock"
         self._pid_file = self._run / "docker.pid"
+        self._containerd_pid_file = self._run / "exec" / "containerd" / "containerd.pid"
         self._log = self._run / "dockerd.log"
         self._users: IO[str] | None = None
 
     def __enter__(self) -> str:
         self._data.mkdir(parents=True, exist_ok=True)
-        self._run.mkdir(mode=0o700, exist_ok=True)
+        private_directory(self._run)
         with self._turn():
             self._users = (self._run / "users.lock").open("w")
             fcntl.flock(self._users, fcntl.LOCK_SH)
@@ -124,7 +138,7 @@ class _Own:
                 fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return  # somebody else still uses it, and ends it
-            self._stop()
+            self._end(self._pid)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -133,8 +147,11 @@ class _Own:
             yield
 
     def _start(self) -> None:
-        self._stop()  # one that hangs
+        self._end(self._pid)  # one that hangs
         self._pid_file.unlink(missing_ok=True)
+        # A killed daemon's containerd is about to end too: whoever finds its number waits for it in vain.
+        self._end(self._containerd_pid)
+        self._containerd_pid_file.unlink(missing_ok=True)
         command = [
             str(dockerd_program()),
             *("--host", self._host, "--data-root", str(self._data), "--exec-root", str(self._run / "exec")),
@@ -172,27 +189,49 @@ class _Own:
             # between network namespaces, as other tests have them, would be dead for good.
             iptables = str(program("iptables"))
             subprocess.run([iptables, "--wait", "--policy", "FORWARD", "ACCEPT"], check=False)
+        self._remove_leftovers()
 
-    def _stop(self) -> None:
-        pid = self._pid()
+    def _remove_leftovers(self) -> None:
+        """Remove the containers and networks of whoever was killed: the daemon starts those again that want
+        to be, and nobody uses it yet who could want them."""
+        if left := self._told("ps", "--all", "--quiet").split():
+            self._told("rm", "--force", "--volumes", *left)
+        self._told("network", "prune", "--force")
+
+    def _told(self, *arguments: str) -> str:
+        command = [str(self._docker), "--host", self._host, *arguments]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            print(f"docker {arguments[0]}: {done.stderr.strip()[-_LOG_TAIL_BYTES:]}", flush=True)
+        return done.stdout
+
+    def _pid(self) -> int | None:
+        return _running(self._pid_file, str(self._data))
+
+    def _containerd_pid(self) -> int | None:
+        return _running(self._containerd_pid_file, str(self._containerd_pid_file.with_suffix(".toml")))
+
+    def _end(self, running: Callable[[], int | None]) -> None:
+        pid = running()
         if pid is None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
             deadline = time.monotonic() + STOP_SECONDS_MAX
-            while self._pid() is not None and time.monotonic() < deadline:
+            while running() is not None and time.monotonic() < deadline:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)  # a child of this process would stay as a zombie
                 time.sleep(0.05)
-            if self._pid() is None:
+            if running() is None:
                 return
 
-    def _pid(self) -> int | None:
-        """Of our daemon, if it runs; a process of that number that is something else is left alone."""
-        try:
-            pid = int(self._pid_file.read_text())
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except (OSError, ValueError):
-            return None
-        return pid if str(self._data).encode() in command else None
+
+def _running(pid_file: Path, argument: str) -> int | None:
+    """The process of a file, if it runs; one of that number that is something else is left alone."""
+    try:
+        pid = int(pid_file.read_text())
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError):
+        return None
+    return pid if argument.encode() in command else None

@@ -151,6 +151,19 @@ def test_where_packages_cannot_be_installed_it_is_said_what_does_not_run(
         pass
 
 
+def test_a_daemon_of_our_own_uses_no_directory_that_others_prepared(tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    docker_daemon.private_directory(place)
+    docker_daemon.private_directory(place)  # ours, from the time before
+    place.chmod(0o770)
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "file").touch()
+    for name in ("run", "link", "file"):
+        with pytest.raises(docker_daemon.DockerUnavailable, match="remove it"):
+            docker_daemon.private_directory(tmp_path / name)
+
+
 def test_packages_start_nothing_and_leave_no_policy_behind(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
