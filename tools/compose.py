@@ -160,8 +160,16 @@ def main() -> None:
     parser.add_argument("--volumes", action="store_true", help="down: remove the volumes too, and all data")
     asked = parser.parse_args()
     program, docker_cli = compose_command(), docker_program()
-    if program is None or docker_cli is None or not answers(docker_cli, ""):
-        sys.exit("compose: there is no docker, no compose, or no daemon that answers")
+    if docker_cli is None or program is None:
+        missing = (
+            "there is no docker"
+            if docker_cli is None
+            else "neither docker compose nor docker-compose is there"
+        )
+        sys.exit(f"compose: {missing}: install it (on Debian, make deploy-setup as root does)")
+    if not answers(docker_cli, ""):
+        where = os.environ.get("DOCKER_HOST") or "its usual place"
+        sys.exit(f"compose: no Docker daemon answers at {where}: start it, or name another in DOCKER_HOST")
     docker = Docker(DockerDaemon(os.environ.get("DOCKER_HOST", ""), ours=False))
     compose = Compose(docker, tuple(program), profiles=tuple(asked.profile))
     try:

@@ -25,6 +25,10 @@ KUBERNETES_MINOR: Final = 34
 """Of the Kubernetes 1 that `helm template` and `helm lint` take for granted; 1.20 unless it is linked in."""
 
 CACHE_VARIABLE: Final = "MAGNETAR_CACHE_DIR"
+INSTALL_SECONDS_MAX: Final = 900.0
+"""For what hangs; apt-get itself gives up a mirror that does not answer."""
+HELM_SECONDS_MAX: Final = 1200.0
+"""On two cores that lint at the same time, the first build takes a third of it."""
 _POLICY: Final = Path("/usr/sbin/policy-rc.d")
 _NOTHING_STARTS: Final = "#!/bin/sh\nexit 101\n"
 
@@ -156,13 +160,11 @@ def install(packages: list[Package]) -> str | None:
         # What is listed may be older than what the archive still has: the second try has a fresh list.
         for before in ([], ["apt-get", "update", "--quiet=2"]):
             if before:
-                subprocess.run(before, stdin=subprocess.DEVNULL, env=quiet, check=False)
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=quiet, check=False
-            )
-            if done.returncode == 0:
-                return None
-    return (done.stderr.strip().splitlines() or [f"apt-get ended with {done.returncode}"])[-1]
+                _why_failed(before, quiet, INSTALL_SECONDS_MAX)
+            why = _why_failed(command, quiet, INSTALL_SECONDS_MAX)
+            if why is None or why.startswith("apt-get took longer"):
+                break
+    return why
 
 
 def build_helm() -> str | None:
@@ -179,13 +181,23 @@ def build_helm() -> str | None:
     environment = {
         **os.environ, "GOBIN": str(cache_directory() / "bin"), "GOFLAGS": "-trimpath", "CGO_ENABLED": "0"
     }  # fmt: skip
-    done = subprocess.run(
-        [str(go), "install", "-ldflags", f"-s -w {linked}", f"{HELM_MODULE}@{HELM_VERSION}"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False,
-    )  # fmt: skip
+    command = [str(go), "install", "-ldflags", f"-s -w {linked}", f"{HELM_MODULE}@{HELM_VERSION}"]
+    return _why_failed(command, environment, HELM_SECONDS_MAX)
+
+
+def _why_failed(command: list[str], environment: dict[str, str], seconds_max: float) -> str | None:
+    """Run a command that may want a network; the last line that it said if it failed, None if not."""
+    name = Path(command[0]).name
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment,
+            timeout=seconds_max, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"{name} took longer than {seconds_max:g} s"
     if done.returncode == 0:
         return None
-    return (done.stderr.strip().splitlines() or [f"go ended with {done.returncode}"])[-1]
+    return (done.stderr.strip().splitlines() or [f"{name} ended with {done.returncode}"])[-1]
 
 
 def set_up() -> dict[str, str]:

@@ -151,6 +151,20 @@ def test_where_packages_cannot_be_installed_it_is_said_what_does_not_run(
         pass
 
 
+def test_setup_gives_up_what_does_not_end_and_says_what_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slow = tmp_path / "go"
+    slow.write_text("#!/bin/sh\nexec sleep 600\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(deploy_setup, "program", lambda name, *, ours=False: slow)
+    monkeypatch.setattr(deploy_setup, "HELM_SECONDS_MAX", 0.1)
+    assert deploy_setup.build_helm() == "go took longer than 0.1 s"
+    slow.write_text("#!/bin/sh\necho first >&2\necho no route >&2\nexit 3\n")
+    monkeypatch.setattr(deploy_setup, "HELM_SECONDS_MAX", 60.0)
+    assert deploy_setup.build_helm() == "no route"
+
+
 def test_a_daemon_of_our_own_uses_no_directory_that_others_prepared(tmp_path: Path) -> None:
     place = tmp_path / "run"
     docker_daemon.private_directory(place)
