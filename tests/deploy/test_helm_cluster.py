@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from magnetar.common.config.loader import Loaded, load
@@ -25,6 +28,7 @@ from tests.deploy.chart import (
     selects,
 )
 from tests.deploy.chart_pods import environment_of
+from tests.etcd_server import EtcdServer
 from tools.chart.schema import SERVICES as CONFIGS
 
 pytestmark = pytest.mark.usefixtures("helm_is_there")
@@ -101,6 +105,14 @@ def test_what_asks_nobody_who_calls_is_reached_by_the_cluster_alone() -> None:
         )
     closed = render(EVERYTHING)
     assert not allowed(closed, "somebody", "broker", 6650)
+    for target in ("broker", "discovery"):
+        sources = [
+            source
+            for rule in closed.only("NetworkPolicy", target)["spec"]["ingress"]
+            if 8080 in [each["port"] for each in rule["ports"]]
+            for source in rule["from"]
+        ]
+        assert EVERYTHING["networkPolicy.metricsFrom"][0] in sources, "Prometheus, which is no client"
     assert allowed(closed, "discovery", "broker", 6650)
     assert allowed(closed, "test", "discovery", 6650)
     assert not render(BARE).of("NetworkPolicy")
@@ -135,7 +147,10 @@ def test_each_component_has_an_account_of_its_own() -> None:
     chart = render(EVERYTHING)
     for component in ("etcd", "bookie", "broker", "discovery", "offload"):
         account = chart.pod(component)["serviceAccountName"]
-        assert account == chart.only("ServiceAccount", component)["metadata"]["name"]
+        made = chart.only("ServiceAccount", component)["metadata"]
+        assert account == made["name"]
+        # By annotations clouds give rights on an object store, which nobody else has to do with.
+        assert ("annotations" in made) is (component in ("broker", "offload"))
     for _, pod in render(BARE).pods():
         assert pod["serviceAccountName"] == "default"
 
@@ -253,7 +268,35 @@ def test_etcd_is_our_own_or_somebody_elses() -> None:
         assert f"{key}=etcd:a.example.com:2379,10.0.0.2:2379" in other.settings(component).splitlines()
 
 
-def test_only_a_leaderless_member_of_etcd_is_unready_and_none_is_restarted_for_it() -> None:
+def test_no_member_of_etcd_is_restarted_for_what_a_restart_does_not_mend(tmp_path: Path) -> None:
+    """Every member's /health tells of an alarm, such as a full quota, until somebody has made room in it."""
     container = render().container("etcd")
     assert container["readinessProbe"]["httpGet"]["path"] == "/health"
-    assert container["livenessProbe"]["httpGet"]["path"] == "/health?serializable=true"
+    with EtcdServer.running(tmp_path) as etcd:
+
+        def ask(path: str, body: bytes | None = None) -> tuple[int, str]:
+            try:
+                with urlopen(f"http://{etcd.endpoint}{path}", body, timeout=60) as answer:
+                    return answer.status, answer.read().decode()
+            except HTTPError as refused:
+                return refused.code, refused.read().decode()
+
+        status, said = ask("/v3/cluster/member/list", b"{}")
+        assert status == 200, said
+        member = json.loads(said)["members"][0]["ID"]
+        for alarm in ("NOSPACE", "CORRUPT"):
+            raised = {"action": "ACTIVATE", "memberID": member, "alarm": alarm}
+            status, said = ask("/v3/maintenance/alarm", json.dumps(raised).encode())
+            assert status == 200, said
+        assert ask("/health?serializable=true")[0] == 503, "what a probe without exceptions would see"
+        for probe in ("livenessProbe", "startupProbe"):
+            path = container[probe]["httpGet"]["path"]
+            assert "serializable=true" in path, "a member without a leader answers it"
+            assert ask(path)[0] == 200, probe
+
+
+def test_etcd_listens_where_pods_have_their_addresses() -> None:
+    for address, host in (("0.0.0.0", "0.0.0.0"), ("::", "[::]")):
+        command = render({"bindAddress": address}).container("etcd")["command"]
+        for kind, port in (("client", 2379), ("peer", 2380), ("metrics", 2381)):
+            assert f"--listen-{kind}-urls=http://{host}:{port}" in command

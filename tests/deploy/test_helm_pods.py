@@ -226,3 +226,5 @@ def test_bookies_are_replaced_one_by_one_and_brokers_too() -> None:
     assert manual["updateStrategy"] == {"type": "OnDelete"}
     rolling = render().workload("discovery")["spec"]["strategy"]["rollingUpdate"]
     assert rolling == {"maxSurge": 1, "maxUnavailable": 0}
+    apart = render({"discovery.antiAffinity": "hard"}).workload("discovery")["spec"]["strategy"]
+    assert apart["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}, "the new one needs its place"
