@@ -189,6 +189,16 @@ METADATA: Final = (
 
 DATA: Final = (
     one("MagnetarDamagedData", BOOKIE, "magnetar_scrub_findings_total", turns(0, 3), 9, finding="damaged"),
+    Case(  # counted by a start, which was first scraped after it; the process before it had counted as many
+        "MagnetarDamagedData",
+        {
+            name("magnetar_log_damaged_records_total", BOOKIE): f"1+0x4 _x99 1+0x{LONG}",
+            name("process_start_time_seconds", BOOKIE): f"-86400+0x4 _x99 6200+0x{LONG}",
+        },
+        103,
+        104,
+        BOOKIE,
+    ),
     one("MagnetarConflictingEntries", BOOKIE, "magnetar_bookie_conflicting_entries_total", turns(0, 1), 9),
     Case(
         "MagnetarUnderReplicatedLedgers",
@@ -215,13 +225,13 @@ DATA: Final = (
         CLUSTER,
     ),
     one("MagnetarLedgersInDoubt", BOOKIE, "magnetar_autorecovery_ledgers_in_doubt", turns(0, 2), 69),
-    one("MagnetarLedgerGaps", BROKER, "magnetar_ensemble_changes_total", rises(1), 24, kind="gap"),
+    one("MagnetarLedgerGaps", BROKER, "magnetar_ensemble_changes_total", rises(1), 39, kind="gap"),
     one(
         "MagnetarLedgerRecoveryStopped",
         BROKER,
         "magnetar_ledger_recoveries_total",
         rises(1),
-        11,
+        14,
         result="stopped",
     ),
     one("MagnetarGarbageCollectionPaused", BOOKIE, "magnetar_log_gc_paused", turns(0, 1), 24),
@@ -392,6 +402,66 @@ OFFLOAD: Final = (
 
 CASES: Final = (*AVAILABILITY, *METADATA, *DATA, *CAPACITY, *TRAFFIC, *OFFLOAD)
 
+
+def restarted(at_min: int, lasts_min: int, before: float = 1, after: float = 1) -> str:
+    """A series of a process that is away from that minute on for so many."""
+    return f"{before:g}+0x{at_min - 1} _x{lasts_min} {after:g}+0x{LONG}"
+
+
+def away(at_min: int, lasts_min: int) -> str:
+    """The same as `up` shows it."""
+    return f"1+0x{at_min - 1} 0+0x{lasts_min - 1} 1+0x{LONG}"
+
+
+BOOKIE_RESTARTS: Final = {"3": 10, "2": 13, "1": 16}
+"""Minute of each: two minutes away, one back, then the next."""
+BROKER_RESTARTS: Final = {"2": 19, "1": 21}
+
+UPGRADE: Final = {
+    name("up", DISCOVERY): away(23, 1),
+    **{name("up", of("etcd", f"etcd-{n}")): steady(1) for n in "123"},
+    **{name("up", of("bookie", f"bookie-{n}")): away(at, 2) for n, at in BOOKIE_RESTARTS.items()},
+    **{name("up", of("broker", f"broker-{n}")): away(at, 1) for n, at in BROKER_RESTARTS.items()},
+    **{
+        name(metric, of("bookie", f"bookie-{n}")): restarted(at, 2)
+        for n, at in BOOKIE_RESTARTS.items()
+        for metric in ("magnetar_bookie_registered", "bookie_SERVER_STATUS")
+    },
+    **{
+        name("process_start_time_seconds", of("bookie", f"bookie-{n}")): restarted(at, 2, -9_000, at * 60)
+        for n, at in BOOKIE_RESTARTS.items()
+    },
+    **{
+        name("process_start_time_seconds", of("broker", f"broker-{n}")): restarted(at, 1, -9_000, at * 60)
+        for n, at in BROKER_RESTARTS.items()
+    },
+    name("magnetar_broker_registered", of("broker", "broker-1")): restarted(21, 1),
+    name("magnetar_broker_registered", of("broker", "broker-2")): restarted(19, 1),
+    name("magnetar_load_leader", of("broker", "broker-1")): restarted(21, 1, 1, 0),
+    name("magnetar_load_leader", of("broker", "broker-2")): f"0+0x20 0 1+0x{LONG}",
+    name("magnetar_autorecovery_auditor", of("bookie", "bookie-1")): restarted(16, 2, 1, 0),
+    name("magnetar_autorecovery_auditor", of("bookie", "bookie-2")): f"0+0x16 1+0x{LONG}",
+    name("auditor_NUM_UNDER_REPLICATED_LEDGERS", of("bookie", "bookie-2")): f"0+0x10 40+0x19 0+0x{LONG}",
+    # Nobody can take the place of a bookie that is away when there are three.
+    name("magnetar_ensemble_changes_total", of("broker", "broker-1"), kind="gap"): (
+        f"0+0x9 20+0x2 40+0x2 60+0x4 _ 0+0x{LONG}"
+    ),
+    # A broker that takes topics over meets a bookie that has just come back, once.
+    name("magnetar_ledger_recoveries_total", of("broker", "broker-2"), result="stopped"): (
+        f"0+0x18 _ 0+0x1 3+0x{LONG}"
+    ),
+    name("topic_load_failed_total", of("broker", "broker-2")): f"0+0x18 _ 0+0x1 3+1x2 5+0x{LONG}",
+    name("pulsar_broker_lookup_failures_total", BROKER): f"0+0x18 30+30x4 150+0x{LONG}",
+    name("pulsar_broker_lookup_answers_total", BROKER): f"0+600x{LONG}",
+    name("magnetar_publish_latency_seconds_bucket", BROKER, le="0.2"): f"0+600x9 5700+300x3 7200+600x{LONG}",
+    name("magnetar_publish_latency_seconds_count", BROKER): f"0+600x{LONG}",
+    name("pulsar_version_info", of("broker", "broker-1"), version="1.0"): f"1+0x20 _x{LONG}",
+    name("pulsar_version_info", of("broker", "broker-1"), version="1.1"): appears(1, 22),
+    name("pulsar_version_info", of("broker", "broker-2"), version="1.0"): f"1+0x18 _x{LONG}",
+    name("pulsar_version_info", of("broker", "broker-2"), version="1.1"): appears(1, 20),
+}
+"""A rolling upgrade of three bookies, two brokers and a discovery, a quarter of an hour of it."""
+
 WELL: Final = {
     **{name("up", of(job, f"{job}-{n}")): steady(1) for job in ("broker", "bookie", "etcd") for n in "123"},
     name("up", DISCOVERY): steady(1),
@@ -414,7 +484,10 @@ WELL: Final = {
     name("magnetar_publish_latency_seconds_count", BROKER): f"0+600x{LONG}",
     name("pulsar_broker_lookup_answers_total", BROKER): f"0+600x{LONG}",
     name("pulsar_broker_lookup_failures_total", BROKER): f"0+6x{LONG}",
-    name("magnetar_ensemble_changes_total", BROKER, kind="gap"): steady(3),
+    # Three bookies were restarted, one after the other, a minute before the middle of the test.
+    name("magnetar_ensemble_changes_total", BROKER, kind="gap"): f"3+0x734 4+0x4 5+0x4 6+0x{LONG}",
+    name("magnetar_log_damaged_records_total", BOOKIE): steady(2),
+    name("process_start_time_seconds", BOOKIE): steady(-86_400),
     name("magnetar_ledger_recoveries_total", BROKER, result="closed"): f"0+1x{LONG}",
     name("magnetar_scrub_findings_total", BOOKIE, finding="damaged"): steady(2),
     name("magnetar_offload_ledgers", BROKER, state="waiting"): steady(9),
