@@ -106,13 +106,13 @@ def test_what_asks_nobody_who_calls_is_reached_by_the_cluster_alone() -> None:
     closed = render(EVERYTHING)
     assert not allowed(closed, "somebody", "broker", 6650)
     for target in ("broker", "discovery"):
-        sources = [
+        let_in = [
             source
             for rule in closed.only("NetworkPolicy", target)["spec"]["ingress"]
             if 8080 in [each["port"] for each in rule["ports"]]
             for source in rule["from"]
         ]
-        assert EVERYTHING["networkPolicy.metricsFrom"][0] in sources, "Prometheus, which is no client"
+        assert EVERYTHING["networkPolicy.metricsFrom"][0] in let_in, "Prometheus, which is no client"
     assert allowed(closed, "discovery", "broker", 6650)
     assert allowed(closed, "test", "discovery", 6650)
     assert not render(BARE).of("NetworkPolicy")
