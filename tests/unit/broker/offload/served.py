@@ -44,11 +44,11 @@ A = b"a" * 16
 
 
 class Calls:
-    """Answers from a script; `fail` raises once for each error in it."""
+    """Answers from a script; each of `errors` is raised once."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
-        self.fail: list[Exception] = []
+        self.errors: list[Exception] = []
         self.held: asyncio.Event | None = None
         self.parts: list[bytes | Exception] = []
         self.owner = ""
@@ -58,8 +58,8 @@ class Calls:
         self.asked.append(request)
         if self.held is not None:
             await self.held.wait()
-        if self.fail:
-            raise self.fail.pop(0)
+        if self.errors:
+            raise self.errors.pop(0)
 
     async def wanted(self, request: WantedRequest) -> WantedResponse:
         await self._note(request)
@@ -77,7 +77,7 @@ class Calls:
         await self._note(request)
         return CompleteResponse(ledger=Ledger(ledger_id=request.ledger_id))
 
-    async def fail_(self, request: FailRequest) -> FailResponse:
+    async def fail(self, request: FailRequest) -> FailResponse:
         await self._note(request)
         return FailResponse()
 
@@ -119,22 +119,12 @@ class Calls:
         return DeletedResponse()
 
 
-class Proxy:
-    """`Calls` as the service wants it: there `fail` is a call."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._calls, "fail_" if name == "fail" else name)
-
-
 class Served:
     """A service that listens, from `start` to `stop`, on one port."""
 
     def __init__(self, calls: Calls, **limits: int) -> None:
         self.calls = calls
-        self.service = OffloadService(Proxy(calls), **limits)
+        self.service = OffloadService(calls, **limits)
         (self.port,) = free_ports(1)
         self.address = f"{HOST}:{self.port}"
         self._server: GrpcServer | None = None

@@ -111,7 +111,7 @@ def test_an_owner_that_gives_a_topic_away_is_asked_until_somebody_else_has_it(
         owner = Served(Calls())
         await owner.start()
         served.calls.owner = owner.address
-        owner.calls.fail = [ServiceNotReady("topic t is not served by this broker")] * 1_000
+        owner.calls.errors = [ServiceNotReady("topic t is not served by this broker")] * 1_000
         asking = asyncio.create_task(ask(served, lambda c: c.describe("t")))
         try:
             async with asyncio.timeout(20):
@@ -128,15 +128,15 @@ def test_an_owner_that_gives_a_topic_away_is_asked_until_somebody_else_has_it(
 def test_errors_come_by_name_and_only_those_that_may_pass_are_tried_again() -> None:
     async def body(served: Served) -> None:
         calls = served.calls
-        calls.fail = [OffloadRunning("attempt xy runs")]
+        calls.errors = [OffloadRunning("attempt xy runs")]
         with pytest.raises(OffloadRunning, match="attempt xy runs"):
             await ask(served, lambda c: c.begin("t", 1, 2, A))
         assert len(calls.asked) == 1
-        calls.fail = [ServiceNotReady("soon"), TooManyRequests("busy")]
+        calls.errors = [ServiceNotReady("soon"), TooManyRequests("busy")]
         assert (await ask(served, lambda c: c.begin("t", 1, 2, A))).ledger_id == 2
         assert len(calls.asked) == 4
         before = REFUSED.labels("Begin", "INTERNAL")._value.get()
-        calls.fail = [KeyError("a bug")]
+        calls.errors = [KeyError("a bug")]
         with pytest.raises(OffloadFailed):
             await ask(served, lambda c: c.begin("t", 1, 2, A))
         assert REFUSED.labels("Begin", "INTERNAL")._value.get() == before + 1

@@ -21,9 +21,7 @@ from magnetar.common.offload.offload_errors import (
     OffloadUnreachable,
     may_pass,
 )
-from magnetar.common.offload.offload_pb2 import (
-    ReadRequest,
-)
+from magnetar.common.offload.offload_pb2 import ReadRequest
 
 from tests.unit.broker.offload.served import Served, ask, serving
 

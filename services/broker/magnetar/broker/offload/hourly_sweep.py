@@ -84,9 +84,8 @@ class HourlySweep:
         self._metadata = metadata
         self._keys = keys
         self._ledgers = ledgers
-        self._whole_config = config
         self._stores = stores
-        self._config = config.offload
+        self._config = config
         self._clock = ledgers.clock
         self._leads = leads
         self._at_work = asyncio.Lock()
@@ -95,7 +94,7 @@ class HourlySweep:
     async def run(self) -> None:
         """Until canceled."""
         while True:
-            await asyncio.sleep(self._config.sweep_interval_s)
+            await asyncio.sleep(self._config.offload.sweep_interval_s)
             if not self._leads():
                 # Whoever leads shows them.
                 for gauge in (ORPHANS, LEFTOVERS, DELETIONS_LEFT, HALTED, LAST):
@@ -136,7 +135,7 @@ class HourlySweep:
         from magnetar.ledger.cold.objects import open_store
 
         stores = self._stores or open_store
-        return Sweeping(self._metadata, self._keys, self._ledgers, self._whole_config, stores, _count)
+        return Sweeping(self._metadata, self._keys, self._ledgers, self._config, stores, _count)
 
 
 def _count(attempt: AttemptPath | None, done: bool) -> None:
