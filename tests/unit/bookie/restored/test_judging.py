@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from magnetar.bookie.restored.judging import judge
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 
 ABC = ("a", "b", "c")
+ASKED = ("a", "b", "c", "d", "e")
 
 
 def ledger(
@@ -31,8 +34,10 @@ def held(**lasts: int) -> dict[str, LedgerState]:
     return {bookie: LedgerState(last_entry_id=last) for bookie, last in lasts.items()}
 
 
-def found(value: LedgerMetadata, **lasts: int) -> list[tuple[str, int, int, tuple[str, ...]]]:
-    verdict = judge(value, held(**lasts))
+def found(
+    value: LedgerMetadata, *, asked: Collection[str] = ASKED, **lasts: int
+) -> list[tuple[str, int, int, tuple[str, ...]]]:
+    verdict = judge(value, held(**lasts), asked)
     assert not verdict.missing
     return [
         (share.bookie_id, share.fragment.first, share.fragment.last, share.others) for share in verdict.shares
@@ -55,6 +60,17 @@ def test_an_open_ledger_that_went_on_elsewhere_is_brought_home_to_all_of_its_boo
     assert found(ledger((0, ABC)), a=9, b=9, c=9, d=20) == expected
 
 
+def test_what_one_bookie_alone_still_has_is_brought_to_those_that_would_end_the_ledger_before_it() -> None:
+    """The ledger was deleted after the copy, and one bookie has not collected its garbage yet."""
+    value = ledger((0, ABC))
+    assert found(value, c=9) == [("a", 0, 9, ()), ("b", 0, 9, ())]
+    assert found(value, asked=("b", "c", "d"), c=9) == [], "nobody asks one that is not there"
+    assert found(ledger((0, ABC), (10, ABC)), a=19, b=9, c=9) == [("b", 10, 19, ()), ("c", 10, 19, ())]
+    value = ledger((0, ASKED))
+    value.ensemble_size = 5
+    assert found(value, a=0, b=0, c=0) == [], "the entry is on its three bookies"
+
+
 def test_only_the_fragment_in_question_is_brought_home() -> None:
     value = ledger((0, ABC), (10, ("a", "b", "d")), last=19)
     assert found(value, a=19, b=19, c=9, d=19) == []
@@ -67,17 +83,17 @@ def test_a_bookie_that_holds_only_earlier_entries_has_nothing_of_a_later_fragmen
 
 
 def test_entries_that_nobody_holds_are_missing() -> None:
-    assert judge(ledger((0, ABC), last=9), {}).missing
-    assert judge(ledger((0, ABC), (10, ABC), last=19), held(a=9, b=9, c=9)).missing
-    assert not judge(ledger((0, ABC), last=-1), {}).missing, "there never were any"
+    assert judge(ledger((0, ABC), last=9), {}, ASKED).missing
+    assert judge(ledger((0, ABC), (10, ABC), last=19), held(a=9, b=9, c=9), ASKED).missing
+    assert not judge(ledger((0, ABC), last=-1), {}, ASKED).missing, "there never were any"
 
 
 def test_of_open_ledgers_only_cursors_are_known_to_have_been_there() -> None:
-    assert not judge(ledger((0, ABC)), {}).missing
-    assert judge(ledger((0, ABC), kind="cursors"), {}).missing
-    assert not judge(ledger((0, ABC), kind="cursors"), held(b=3)).missing
+    assert not judge(ledger((0, ABC)), {}, ASKED).missing
+    assert judge(ledger((0, ABC), kind="cursors"), {}, ASKED).missing
+    assert not judge(ledger((0, ABC), kind="cursors"), held(b=3), ASKED).missing
 
 
 def test_ledgers_of_a_standalone_are_on_no_bookie() -> None:
-    verdict = judge(ledger(last=9), {})
+    verdict = judge(ledger(last=9), {}, ASKED)
     assert (verdict.shares, verdict.missing) == ((), False)

@@ -93,6 +93,26 @@ def test_an_open_ledger_that_went_on_with_other_bookies_is_whole_where_metadata_
     on_a_cluster(act, 5)
 
 
+@pytest.mark.parametrize("without", [[], ["b1"]])
+def test_an_open_ledger_that_one_bookie_alone_has_kept_is_whole_again(without: list[str]) -> None:
+    """It was deleted after the copy, and the others have let go of it: two that certainly have nothing would
+    end it before its first entry."""
+
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ABC)], 0, state=LedgerMetadata.OPEN)
+        await cluster.append("b3", 1, 0, 29)
+        await restored(cluster)
+        if without:
+            await cluster.nodes["b1"].stop()
+        found = await compare(cluster, without=without)
+        assert (found.brought_home, found.problems) == ([] if without else [1], {})
+        assert (await record_of(cluster)).state == Restoration.RECONCILED
+        if not without:
+            await cluster.fully_replicated(1, open_ends={1: 29})
+
+    on_a_cluster(act)
+
+
 def test_entries_that_only_strangers_have_are_brought_home() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.ledger(1, [(0, ("b4", "b5", "b6"))], 30)

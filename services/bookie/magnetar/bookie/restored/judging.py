@@ -2,15 +2,22 @@
 
 A copy of metadata names the bookies that a ledger had then. Since then a writer may have gone on with others,
 and auto-recovery may have given a lost bookie's share to another one. So what is missing where metadata looks
-for it, and lies elsewhere, is to be brought home, before anything decides where the ledger ends.
+for it, and lies elsewhere, is to be brought home, before anything decides where the ledger ends. A ledger
+that was deleted since may be gone from some of its bookies already, which are certain then that it has no
+entries: they get them again, or they could end it before those that the others have still.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from magnetar.bookie.autorecovery.fragments import FragmentRange, open_fragment, settled_fragments
+from magnetar.bookie.autorecovery.fragments import (
+    FragmentRange,
+    open_fragment,
+    settled_fragments,
+    striping_of,
+)
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 
@@ -42,8 +49,8 @@ class Verdict:
     copy, most likely."""
 
 
-def judge(ledger: LedgerMetadata, held: Mapping[str, LedgerState]) -> Verdict:
-    """`held`: what each bookie that holds entries of the ledger said of it."""
+def judge(ledger: LedgerMetadata, held: Mapping[str, LedgerState], asked: Collection[str]) -> Verdict:
+    """`held`: what each bookie that holds entries of the ledger said of it. `asked`: all that were asked."""
     shares: list[Share] = []
     missing = False
     for fragment in settled_fragments(ledger):
@@ -59,13 +66,27 @@ def judge(ledger: LedgerMetadata, held: Mapping[str, LedgerState]) -> Verdict:
         last = max((held[each].last_entry_id for each in (*at_home, *others)), default=-1)
         # The head of a topic names a cursor ledger once there is a snapshot in it.
         missing |= last < 0 and not shares and ledger.properties.get("kind") == "cursors"
-        if others:
-            # Those at home may have stopped anywhere before: all of it is brought to all of them.
-            fragment = FragmentRange(tail.first_entry_id, last, bookie_ids)
-            shares += [
-                Share(fragment, position, others, settled=False) for position in range(len(bookie_ids))
-            ]
+        # With others, those at home may have stopped anywhere before: all of it is brought to all of them.
+        fragment = FragmentRange(tail.first_entry_id, last, bookie_ids)
+        positions = range(len(bookie_ids)) if others else _in_the_way(ledger, fragment, at_home, asked)
+        shares += [Share(fragment, position, others, settled=False) for position in positions]
     return Verdict(tuple(shares), missing)
+
+
+def _in_the_way(
+    ledger: LedgerMetadata, fragment: FragmentRange, at_home: Collection[str], asked: Collection[str]
+) -> Sequence[int]:
+    """Positions that have nothing of what they should have of an open fragment, when they are enough to say
+    that it was never there, although others at home have it."""
+    striping = striping_of(ledger)
+    empty = [
+        position
+        for position, bookie_id in enumerate(fragment.bookie_ids)
+        if bookie_id in asked
+        and bookie_id not in at_home
+        and any(striping.shares(position, fragment.first, fragment.last))
+    ]
+    return empty if len(empty) >= striping.absences_needed else ()
 
 
 def _holders(

@@ -183,7 +183,7 @@ class Reconciler:
                 found.ledgers += 1
                 if ref.id < restoration.lost_from and inventory.of(ref) and claims.lack(ledger):
                     found.unnamed.append(_unnamed(ref, inventory, ledger.properties["topic"]))
-                verdict = judge(ledger, inventory.of(ref))
+                verdict = judge(ledger, inventory.of(ref), inventory.bookies)
                 if verdict.missing and (open_ones or ref.id < restoration.lost_until):
                     entries = max(ledger.last_entry_id + 1, 0)
                     found.missing.append(Missing(ref.id, ledger.properties.get("topic", ""), entries))
@@ -209,7 +209,7 @@ class Reconciler:
             ledger = decode(LedgerMetadata, item.value)
             left = [
                 share
-                for share in judge(ledger, inventory.of(ref)).shares
+                for share in judge(ledger, inventory.of(ref), inventory.bookies).shares
                 if (share.settled or open_ones) and (share.fragment.first, share.position) not in done
             ]
             if not left:
