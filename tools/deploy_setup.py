@@ -1,9 +1,10 @@
 """What the tests of images, compose, chart and dashboards need beside .venv: `make deploy-setup`.
 
 Docker, docker-compose, Prometheus and debootstrap are packages of Debian and Ubuntu, installed by apt-get
-where this is such a machine and root asks; nothing that they bring is started. helm is an ordinary Go program
-and is built, pinned, into the cache. What cannot be had here is said, with what it is for: a tier of tests
-that does not run is never mistaken for one that passed. Each `..._program` gives the program, or None.
+where this is such a machine and root asks; nothing that they bring is started. helm and the reader of
+Compose v2 are Go programs, built, pinned, into the cache. What cannot be had here is said, with what it
+is for: a tier of tests that does not run is never mistaken for one that passed. What hangs is given up, and
+SIGTERM ends all of it. Each `..._program` gives the program, or None.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,15 +21,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-HELM_VERSION: Final = "v3.19.2"
-HELM_MODULE: Final = "helm.sh/helm/v3/cmd/helm"
+from tools.bounded import uninterrupted, why_failed
+
 KUBERNETES_MINOR: Final = 34
 """Of the Kubernetes 1 that `helm template` and `helm lint` take for granted; 1.20 unless it is linked in."""
 
 CACHE_VARIABLE: Final = "MAGNETAR_CACHE_DIR"
 INSTALL_SECONDS_MAX: Final = 900.0
-"""For what hangs; apt-get itself gives up a mirror that does not answer."""
-HELM_SECONDS_MAX: Final = 1200.0
+"""For all that apt-get is asked; a mirror that does not answer it gives up much earlier."""
+MODULE_SECONDS_MAX: Final = 120.0
+"""To fetch one small module: without a network that says so, and not the build, which may take longer."""
+BUILD_SECONDS_MAX: Final = 1200.0
 """On two cores that lint at the same time, the first build takes a third of it."""
 _POLICY: Final = Path("/usr/sbin/policy-rc.d")
 _NOTHING_STARTS: Final = "#!/bin/sh\nexit 101\n"
@@ -40,6 +44,45 @@ class Package(NamedTuple):
     program: str
     without: str
 
+
+class GoProgram(NamedTuple):
+    """A program of a Go module, pinned, and what cannot be done without it."""
+
+    name: str
+    """As it is called here."""
+    module: str
+    version: str
+    package: str
+    """The directory of the module that has it; its last part is what Go calls the program."""
+    without: str
+    linked: tuple[str, ...] = ()
+    """Variables that the linker sets."""
+
+    @property
+    def directory(self) -> Path:
+        """Of the cache; another version is built anew, beside it."""
+        return cache_directory() / f"{self.name}-{self.version}"
+
+    @property
+    def built(self) -> Path | None:
+        """The program, where it has been built."""
+        file = self.directory / Path(self.package).name
+        return file if file.exists() else None
+
+
+HELM: Final = GoProgram(
+    "helm", "helm.sh/helm/v3", "v3.19.2", "cmd/helm", "the chart is neither linted nor rendered",
+    tuple(
+        f"helm.sh/helm/v3/pkg/{package}.k8sVersion{part}={number}"
+        for package in ("chartutil", "lint/rules")
+        for part, number in (("Major", 1), ("Minor", KUBERNETES_MINOR))
+    ),
+)  # fmt: skip
+COMPOSE_GO: Final = GoProgram(
+    "compose-go", "github.com/compose-spec/compose-go/v2", "v2.9.0", "cmd",
+    "docker-compose.yml is not read as Compose v2 does",
+)  # fmt: skip
+"""By which Compose v2 reads files; this is the version of Compose 2.40."""
 
 PACKAGES: Final = (
     Package("docker.io", "dockerd", "images are not built, and no container runs"),
@@ -64,11 +107,9 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "magnetar"
 
 
-def program(name: str, *, ours: bool = False) -> Path | None:
-    """A program on the PATH or where Debian keeps those of the administrator; `ours`: in our cache, first."""
-    places = [os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]
-    if ours:
-        places.insert(0, str(cache_directory() / "bin"))
+def program(name: str) -> Path | None:
+    """A program on the PATH or where Debian keeps those of the administrator."""
+    places = (os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")
     found = shutil.which(name, path=os.pathsep.join(places))
     return Path(found) if found else None
 
@@ -104,11 +145,19 @@ def promtool_program() -> Path | None:
 
 def helm_program() -> Path | None:
     """helm, of version 3: the one that was built here, or the one on the PATH."""
-    return program("helm", ours=True)
+    return HELM.built or program("helm")
+
+
+def compose_go_program() -> Path | None:
+    """What reads docker-compose.yml as Compose v2 does."""
+    return COMPOSE_GO.built
 
 
 def _succeeds(command: list[str]) -> bool:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        return False
     return done.returncode == 0
 
 
@@ -152,52 +201,53 @@ def locked(name: str) -> Iterator[None]:
 
 def install(packages: list[Package]) -> str | None:
     """Install them; returns why that failed, or None."""
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     names = sorted({package.name for package in packages})
     print(f"deploy setup: packages {', '.join(names)}", flush=True)
-    command = ["apt-get", "install", "--yes", "--quiet=2", "--no-install-recommends", *names]
-    with nothing_starts():
-        # What is listed may be older than what the archive still has: the second try has a fresh list.
-        for before in ([], ["apt-get", "update", "--quiet=2"]):
-            if before:
-                _why_failed(before, quiet, INSTALL_SECONDS_MAX)
-            why = _why_failed(command, quiet, INSTALL_SECONDS_MAX)
-            if why is None or why.startswith("apt-get took longer"):
-                break
-    return why
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    give_up_at = time.monotonic() + INSTALL_SECONDS_MAX
+
+    def why_not(*arguments: str) -> str | None:
+        command = ["apt-get", "--yes", "--quiet=2", *_APT_OPTIONS, *arguments]
+        return why_failed(command, environment, max(give_up_at - time.monotonic(), 1.0))
+
+    # Fetched first, which may be broken off at any time.
+    if why_not("install", "--download-only", *names):
+        # What is listed may be older than what the archive has by now, or there is no list yet.
+        outdated = why_not("update", "-o", "APT::Update::Error-Mode=any")
+        known = [name for name in names if _succeeds(["apt-cache", "show", name])]
+        if not known:
+            return outdated or f"the archive has none of {', '.join(names)}"
+        names = known  # the others are not in every release
+        if why := why_not("install", "--download-only", *names):
+            return why
+    with nothing_starts(), uninterrupted():
+        return why_not("install", "--no-download", *names)
 
 
-def build_helm() -> str | None:
-    """Build helm into the cache; returns why that failed, or None. A few minutes the first time."""
+_APT_OPTIONS: Final = (
+    "--no-install-recommends",
+    *("-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20"),
+    *("-o", "DPkg::Lock::Timeout=60"),
+)
+
+
+def build(wanted: GoProgram) -> str | None:
+    """Build it into the cache; returns why that failed, or None. A few minutes the first time."""
     go = program("go")
     if go is None:
         return "there is no Go to build it with"
-    print(f"deploy setup: helm {HELM_VERSION}, built with Go", flush=True)
-    linked = " ".join(
-        f"-X helm.sh/helm/v3/pkg/{package}.k8sVersion{part}={number}"
-        for package in ("chartutil", "lint/rules")
-        for part, number in (("Major", 1), ("Minor", KUBERNETES_MINOR))
-    )
+    print(f"deploy setup: {wanted.name} {wanted.version}, built with Go", flush=True)
+    flags = f"-s -w {' '.join(f'-X {each}' for each in wanted.linked)}".strip()
     environment = {
-        **os.environ, "GOBIN": str(cache_directory() / "bin"), "GOFLAGS": "-trimpath", "CGO_ENABLED": "0"
+        **os.environ, "GOBIN": str(wanted.directory), "GOFLAGS": "-trimpath", "CGO_ENABLED": "0"
     }  # fmt: skip
-    command = [str(go), "install", "-ldflags", f"-s -w {linked}", f"{HELM_MODULE}@{HELM_VERSION}"]
-    return _why_failed(command, environment, HELM_SECONDS_MAX)
-
-
-def _why_failed(command: list[str], environment: dict[str, str], seconds_max: float) -> str | None:
-    """Run a command that may want a network; the last line that it said if it failed, None if not."""
-    name = Path(command[0]).name
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment,
-            timeout=seconds_max, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"{name} took longer than {seconds_max:g} s"
-    if done.returncode == 0:
-        return None
-    return (done.stderr.strip().splitlines() or [f"{name} ended with {done.returncode}"])[-1]
+    fetch = [str(go), "mod", "download", f"{wanted.module}@{wanted.version}"]
+    install = [
+        str(go), "install", "-ldflags", flags, f"{wanted.module}/{wanted.package}@{wanted.version}"
+    ]  # fmt: skip
+    return why_failed(fetch, environment, MODULE_SECONDS_MAX) or why_failed(
+        install, environment, BUILD_SECONDS_MAX
+    )
 
 
 def set_up() -> dict[str, str]:
@@ -210,15 +260,20 @@ def set_up() -> dict[str, str]:
             left[package.name] = (
                 f"{why or 'it was installed, and its program is not there'}: {package.without}"
             )
-    with locked("helm"):  # minutes, which nobody who wants packages should wait for
-        if helm_program() is None and (failed := build_helm()):
-            left["helm"] = f"{failed}: the chart is neither linted nor rendered"
+    for each, there in ((COMPOSE_GO, compose_go_program), (HELM, helm_program)):
+        with locked(each.name):  # minutes, which nobody who wants packages should wait for
+            if there() is None and (failed := build(each)):
+                left[each.name] = f"{failed}: {each.without}"
     return left
 
 
 def main() -> None:
     started = time.monotonic()
-    left = set_up()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        left = set_up()
+    except KeyboardInterrupt:
+        sys.exit("deploy setup: interrupted; what is missing is made by the next call")
     for name, why in left.items():
         print(f"deploy setup: NO {name}: {why}", flush=True)
     print(f"deploy setup: done in {time.monotonic() - started:.0f} s", flush=True)

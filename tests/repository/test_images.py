@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import os
 import re
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.deploy.conftest import tiers
-from tools import deploy_setup, docker_daemon
+from tools import docker_daemon
 from tools.images import stand_ins, targets
 from tools.images.stand_ins import JAVA_IMAGE, LABEL, PYTHON_IMAGE, NoStandIn, provide
 from tools.images.targets import ROOT, TARGETS, Target, contents
@@ -134,37 +133,6 @@ def test_an_image_without_a_stand_in_is_said_to_have_none() -> None:
     assert LABEL not in DOCKERFILE
 
 
-def test_where_packages_cannot_be_installed_it_is_said_what_does_not_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("MAGNETAR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(deploy_setup, "program", lambda name, *, ours=False: None)
-    left = deploy_setup.set_up()
-    assert left.keys() == {package.name for package in deploy_setup.PACKAGES} | {"helm"}
-    assert "no apt-get" in left["docker.io"]
-    assert "images are not built" in left["docker.io"]
-    assert "no Go" in left["helm"]
-    with (
-        pytest.raises(docker_daemon.DockerUnavailable, match="no docker program"),
-        docker_daemon.docker_daemon(),
-    ):
-        pass
-
-
-def test_setup_gives_up_what_does_not_end_and_says_what_it_was(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    slow = tmp_path / "go"
-    slow.write_text("#!/bin/sh\nexec sleep 600\n")
-    slow.chmod(0o755)
-    monkeypatch.setattr(deploy_setup, "program", lambda name, *, ours=False: slow)
-    monkeypatch.setattr(deploy_setup, "HELM_SECONDS_MAX", 0.1)
-    assert deploy_setup.build_helm() == "go took longer than 0.1 s"
-    slow.write_text("#!/bin/sh\necho first >&2\necho no route >&2\nexit 3\n")
-    monkeypatch.setattr(deploy_setup, "HELM_SECONDS_MAX", 60.0)
-    assert deploy_setup.build_helm() == "no route"
-
-
 def test_a_daemon_of_our_own_uses_no_directory_that_others_prepared(tmp_path: Path) -> None:
     place = tmp_path / "run"
     docker_daemon.private_directory(place)
@@ -176,21 +144,6 @@ def test_a_daemon_of_our_own_uses_no_directory_that_others_prepared(tmp_path: Pa
     for name in ("run", "link", "file"):
         with pytest.raises(docker_daemon.DockerUnavailable, match="remove it"):
             docker_daemon.private_directory(tmp_path / name)
-
-
-def test_packages_start_nothing_and_leave_no_policy_behind(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    policy = tmp_path / "policy-rc.d"
-    monkeypatch.setattr(deploy_setup, "_POLICY", policy)
-    with deploy_setup.nothing_starts():
-        assert subprocess.run([policy]).returncode == 101
-        assert os.access(policy, os.X_OK)
-    assert not policy.exists()
-    policy.write_text("the administrator's")
-    with deploy_setup.nothing_starts():
-        assert policy.read_text() == "the administrator's"
-    assert policy.exists()
 
 
 def test_the_summary_says_which_tier_did_not_run_and_why() -> None:
