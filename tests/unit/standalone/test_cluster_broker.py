@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from magnetar.common.config.loader import load
 from magnetar.common.errors import ConfigError, MetadataError
+from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.standalone import cluster_broker
 from magnetar.standalone.cannot_start import CannotStart
 from magnetar.standalone.cluster_broker import ClusterBroker
@@ -51,6 +53,22 @@ def test_metadata_that_does_not_answer_is_a_reason_not_to_start() -> None:
     ports = ("brokerServicePort=0", "webServicePort=0")
     with pytest.raises(CannotStart, match=r"metadata: .*127\.0\.0\.1:1"):
         start("clusterName=one", "metadataStoreUrl=etcd:127.0.0.1:1", *ports)
+
+
+def test_a_term_begins_only_over_the_metadata_that_the_process_began_with(tmp_path: Path) -> None:
+    """etcd that came back empty: what a broker confirmed over it would be in no copy of the lost metadata."""
+
+    async def run() -> None:
+        overrides = ["clusterName=one", "bindAddress=127.0.0.1", "webServicePort=0"]
+        made = ClusterBroker(load(ClusterBrokerConfig, overrides=overrides).value)
+        made._instance_id = bytes(16)
+        metadata = await SqliteMetadataStore.open(tmp_path / "metadata.sqlite")
+        no_pool: Any = None
+        with pytest.raises(MetadataError, match="metadata is empty, and was of instance 0000"):
+            await made._begin_term(metadata, no_pool)
+        await metadata.close()
+
+    asyncio.run(run())
 
 
 def test_nobody_new_is_sent_to_a_broker_from_the_moment_it_gives_its_topics_away() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from magnetar.common.errors import MetadataError
@@ -33,8 +33,15 @@ REGISTERED: Final = Gauge(
 )
 
 
+async def _nothing_required() -> None:
+    """Any metadata will do."""
+
+
 class Registration:
-    """Keeps one registration up. `describe()` gives what it says; `changed` tells that this is other now."""
+    """Keeps one registration up. `describe()` gives what it says; `changed` tells that this is other now.
+
+    `require()` is asked before each session, and raises MetadataError while nobody may register.
+    """
 
     def __init__(
         self,
@@ -42,11 +49,13 @@ class Registration:
         keys: Keys,
         describe: Callable[[], BookieRegistration],
         session_timeout_ms: int,
+        require: Callable[[], Awaitable[None]] = _nothing_required,
     ) -> None:
         self._metadata = metadata
         self._keys = keys
         self._describe = describe
         self._session_timeout_ms = session_timeout_ms
+        self._require = require
         self.registered = False
         """In metadata's list, as far as is known: true on while metadata does not answer."""
         self._session: Session | None = None
@@ -78,6 +87,7 @@ class Registration:
         wait_s = RETRY_AFTER_S
         while True:
             try:
+                await self._require()
                 self._session = await self._metadata.session(self._session_timeout_ms)
                 await self._put(self._session)
                 self._first.set()

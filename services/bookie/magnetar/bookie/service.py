@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Final
 
 from magnetar.bookie.autorecovery.auto_recovery import AutoRecovery
@@ -21,7 +22,7 @@ from magnetar.bookie.registration import Registration
 from magnetar.bookie.timed_syncer import TimedSyncer
 from magnetar.bookie.tls import client_tls, server_credentials
 from magnetar.common.errors import ConfigError, MagnetarError
-from magnetar.common.metadata.instance import ensure_instance_id
+from magnetar.common.metadata.instance import ensure_instance_id, require_instance
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
 from magnetar.common.metadata.store import MetadataStore
@@ -100,7 +101,8 @@ class Bookie:
         metadata = await open_metadata_store(config.identity.metadata_uri)
         opened.push_async_callback(metadata.close)
         keys = Keys(config.identity.cluster_name)
-        self.core = await self._open_core(metadata, keys)
+        instance_id = await ensure_instance_id(metadata, keys, self._clock, random.SystemRandom())
+        self.core = await self._open_core(metadata, keys, instance_id)
         opened.push_async_callback(self.core.close)
         self._recovered = True
 
@@ -119,7 +121,11 @@ class Bookie:
         self.address = f"{config.host}:{port}"
 
         self._registration = registration = Registration(
-            metadata, keys, self._describe, config.identity.session_timeout_ms
+            metadata,
+            keys,
+            self._describe,
+            config.identity.session_timeout_ms,
+            partial(require_instance, metadata, keys, instance_id),
         )
         self.core.on_mode_change(self._mode_changed)
         tasks = TaskOwner("bookie")
@@ -131,9 +137,8 @@ class Bookie:
         await self._start_auto_recovery(metadata, keys)
         self._phase = "serving"
 
-    async def _open_core(self, metadata: MetadataStore, keys: Keys) -> BookieCore:
-        config, rng = self.config, random.SystemRandom()
-        instance_id = await ensure_instance_id(metadata, keys, self._clock, rng)
+    async def _open_core(self, metadata: MetadataStore, keys: Keys, instance_id: bytes) -> BookieCore:
+        config = self.config
         root = config.data_dir.absolute()
         root.mkdir(parents=True, exist_ok=True)
         pool = ThreadPool(READ_THREADS_MAX, "read")
@@ -150,7 +155,7 @@ class Bookie:
                 system_syncer(asyncio.get_running_loop(), str(root)), self.stats.journal_syncs, self._clock
             ),
             clock=self._clock,
-            rng=rng,
+            rng=random.SystemRandom(),
             log_config=config.segment_log,
             config=config.core,
         )

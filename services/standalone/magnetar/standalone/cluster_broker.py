@@ -22,7 +22,7 @@ from magnetar.broker.offload.owners import ClusterOwners
 from magnetar.broker.offload.serving import offload_service
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.common.errors import ConfigError, MagnetarError
-from magnetar.common.metadata.instance import ensure_instance_id
+from magnetar.common.metadata.instance import ensure_instance_id, require_instance
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
 from magnetar.common.metadata.restoration import require_reconciled
@@ -80,6 +80,7 @@ class ClusterBroker:
         self._clock = SystemClock()
         self._rng = random.SystemRandom()
         self._keys = Keys(config.broker.cluster_name)
+        self._instance_id = b""
         self._ports: dict[str, int] = {}
         self._tasks = TaskOwner("cluster broker")
         self._term: _Term | None = None
@@ -132,7 +133,7 @@ class ClusterBroker:
         try:
             metadata = await open_metadata_store(self.config.metadata.url)
             self._opened.push_async_callback(metadata.close)
-            await ensure_instance_id(metadata, self._keys, self._clock, self._rng)
+            self._instance_id = await ensure_instance_id(metadata, self._keys, self._clock, self._rng)
         except MagnetarError as error:
             raise CannotStart(listed("magnetar cannot start", [f"metadata: {error}"])) from error
         pool = ThreadPool(THREADS_MAX, "http")
@@ -185,6 +186,7 @@ class ClusterBroker:
         opened.push_async_callback(stand_in.close)
         try:
             await stand_in.start(config.broker.listener.bind_address, config.broker.listener.web_service_port)
+            await require_instance(metadata, self._keys, self._instance_id)
             await require_reconciled(metadata, self._keys)
             registry = await self._follow_bookies(opened, metadata)
             ledgers = self._open_ledgers(opened, metadata, registry)
