@@ -15,6 +15,7 @@ from magnetar.bookie.restored.reconciler import (
 from magnetar.bookie.restored.unnamed import entries_of
 from magnetar.common.metadata.store import Op
 from magnetar.common.metadata.values import (
+    BrokerRegistration,
     Counter,
     Intent,
     LedgerMetadata,
@@ -218,6 +219,26 @@ def test_what_nobody_can_mend_any_more_is_left_by_its_number() -> None:
         found = await compare(cluster, leave=[1, 2])
         assert list(found.problems) == [1, 2]
         assert (await record_of(cluster)).state == Restoration.RECONCILED
+
+    on_a_cluster(act, 4)
+
+
+def test_nothing_is_mended_while_a_broker_is_up() -> None:
+    """It may be at work on the open ledgers, over metadata that nobody had compared."""
+
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ("b1", "b2", "b4"))], 30)
+        await rewrite(cluster, 1, [(0, ABC)], LedgerMetadata.OPEN)
+        await restored(cluster)
+        await cluster.metadata.put(KEYS.broker("host:8080"), encode(BrokerRegistration()))
+        assert (await compare(cluster, mend=False)).brought_home == [1], "a look harms nobody"
+        with pytest.raises(NotReconcilable, match="host:8080"):
+            await compare(cluster)
+        assert (await record_of(cluster)).state == Restoration.RESTORED
+        await cluster.metadata.delete(KEYS.broker("host:8080"))
+        await compare(cluster)
+        await cluster.metadata.put(KEYS.broker("host:8080"), encode(BrokerRegistration()))
+        await compare(cluster)
 
     on_a_cluster(act, 4)
 

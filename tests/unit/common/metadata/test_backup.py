@@ -52,8 +52,9 @@ def with_stores(tmp_path: Path, act: Act) -> None:
             await ensure_instance_id(one, KEYS, SystemClock(), random.Random(1))
             await one.put(KEYS.tenant("acme"), encode(Tenant(admin_roles=["ops"])))
             await one.put(KEYS.tenant("a%b/ü"), encode(Tenant()))
-            for number in range(1, 251):
-                await one.put(KEYS.ledger(number), encode(ledger(number)))
+            for first in range(1, 251, 50):
+                ledgers = range(first, first + 50)
+                await one.commit([Put(KEYS.ledger(number), encode(ledger(number))) for number in ledgers])
             await one.put(KEYS.ledger_id_counter, encode(Counter(next=251)))
             await one.put(KEYS.creation_id_counter, encode(Counter(next=7)))
             await one.put(KEYS.producer_name_counter, encode(Counter(next=3)))
@@ -165,6 +166,64 @@ def test_what_is_there_is_replaced_only_when_asked_for(tmp_path: Path) -> None:
     with_stores(tmp_path, act)
 
 
+def test_what_processes_leave_in_an_empty_store_is_not_in_the_way(tmp_path: Path) -> None:
+    """Whoever starts before the copy is back makes an id of the instance, and brokers count."""
+
+    async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
+        header, items = await copy(one)
+        made = await ensure_instance_id(other, KEYS, SystemClock(), random.Random(9))
+        await other.put(KEYS.producer_name_counter, encode(Counter(next=9)))
+        await restorer(other).restore(header, items)
+        again = await ensure_instance_id(other, KEYS, SystemClock(), random.Random(9))
+        assert again.hex() == header.instance_id != made.hex()
+        assert await counter(other, KEYS.producer_name_counter) == 9 + SKIP
+
+    with_stores(tmp_path, act)
+
+
+def test_ledgers_of_another_instance_are_not_replaced(tmp_path: Path) -> None:
+    """The same name, and not the same cluster: the file was the wrong one."""
+
+    async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
+        await ensure_instance_id(other, KEYS, SystemClock(), random.Random(9))
+        await other.put(KEYS.ledger(1), encode(ledger(1)))
+        before = await everything(other)
+        with pytest.raises(NotRestorable, match="another cluster of that name"):
+            await restorer(other).restore(*await copy(one), replace=True)
+        assert await everything(other) == before
+
+    with_stores(tmp_path, act)
+
+
+class Joined:
+    """A store in which a broker registers while the copy is put back: it had looked before that began."""
+
+    def __init__(self, store: SqliteMetadataStore, at: int) -> None:
+        self._store = store
+        self._left = at
+        self.get, self.children = store.get, store.children
+
+    async def commit(self, ops: Sequence[Op]) -> int:
+        self._left -= 1
+        if self._left == 0:
+            await self._store.put(KEYS.broker("b:8080"), encode(BrokerRegistration()))
+        return await self._store.commit(ops)
+
+
+@pytest.mark.parametrize("at", range(1, COMMITS))
+def test_somebody_who_registers_meanwhile_works_over_half_a_copy(tmp_path: Path, at: int) -> None:
+    async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
+        header, items = await copy(one)
+        with pytest.raises(MetadataError, match=r"\(brokers/available/b%3A8080\).*run this again"):
+            await restorer(Joined(other, at)).restore(header, items)  # type: ignore[arg-type]
+        with pytest.raises(MetadataError, match="run it again"):
+            await require_whole(other, KEYS)
+        await other.delete(KEYS.broker("b:8080"))
+        await restorer(other).restore(header, items)
+
+    with_stores(tmp_path, act)
+
+
 def test_a_copy_of_another_cluster_is_refused(tmp_path: Path) -> None:
     async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
         header, items = await copy(one)
@@ -198,6 +257,29 @@ def test_metadata_that_came_back_by_other_means_is_marked(tmp_path: Path) -> Non
             KEYS.creation_id_counter,
             KEYS.producer_name_counter,
         }
+
+    with_stores(tmp_path, act)
+
+
+@pytest.mark.parametrize("how", ["before", "after", "unknown"])
+def test_metadata_is_marked_at_once_or_not_at_all(tmp_path: Path, how: str) -> None:
+    """Half of a mark would ask for a copy that nobody has."""
+
+    async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
+        before = await everything(one)
+        marking = restorer(Interrupted(one, 1, how)).mark()  # type: ignore[arg-type]
+        if how == "unknown":
+            await marking
+        else:
+            with pytest.raises(Breaks):
+                await marking
+        record = await read_restoration(one, KEYS)
+        if how == "before":
+            assert await everything(one) == before
+        else:
+            assert record is not None
+            assert record.state == Restoration.RESTORED
+            assert await counter(one, KEYS.ledger_id_counter) == record.lost_until
 
     with_stores(tmp_path, act)
 

@@ -13,15 +13,22 @@ ledger never has the id of one that bookies still hold.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from magnetar.common.errors import MagnetarError, UnknownOutcome
+from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome
 from magnetar.common.metadata.backup_file import BackupHeader
 from magnetar.common.metadata.instance import read_instance_id
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, Check, Delete, MetadataStore, Op, Put
-from magnetar.common.metadata.values import Counter, LedgerMetadata, Restoration, decode, encode
+from magnetar.common.metadata.values import (
+    Counter,
+    InstanceId,
+    LedgerMetadata,
+    Restoration,
+    decode,
+    encode,
+)
 from magnetar.common.runtime.clock import Clock
 
 IDS_SKIPPED: Final = 1_000_000
@@ -95,6 +102,11 @@ def _lowest(*ledger_ids: int) -> int:
     return min(filter(None, ledger_ids), default=0)
 
 
+def _named(keys: Keys, found: Sequence[str]) -> str:
+    """A few of some keys, for a message; empty for none."""
+    return ", ".join(key.removeprefix(keys.root) for key in found[:3]) + (", ..." if len(found) > 3 else "")
+
+
 class Restorer:
     """Puts one copy back; used once. `progress(keys written, of)` is called now and then."""
 
@@ -125,19 +137,20 @@ class Restorer:
         """Put a copy back; with `replace` over what is there, which goes.
 
         Raises NotRestorable when the copy is another cluster's, somebody is registered, or something is there
-        and not to be replaced; MetadataError when it was interrupted: run it again.
+        and not to be replaced; MetadataError when it was interrupted, or somebody came: run it again.
         """
         keys = self._keys
         if header.cluster != keys.root.split("/")[2]:
             raise NotRestorable(
                 f"the backup is of cluster {header.cluster!r}; restore it under that name (--cluster)"
             )
-        there = await self._there(replace)
+        there = await self._there(replace, header.instance_id)
         counters = _Counters(keys, self._ids_skipped)
         for key, value in [*there, *((keys.root + key, value) for key, value in items)]:
             counters.look_at(key, value)
         self._unreleased_from = _lowest(self._unreleased_from, header.unreleased_from)
-        await self._begin(header.taken_ms)
+        self._begin(header.taken_ms)
+        await self._commit([])
         # Counters stay to the end: should this be interrupted, they say up to where ids were given.
         kept = {keys.root + key for key, _ in items}
         await self._write_all(
@@ -148,11 +161,13 @@ class Restorer:
         known = _Counters(keys, 0)
         for key, value in items:
             known.look_at(keys.root + key, value)
+        await self._require_nobody_joined()
         return await self._end(counters, lost_from=known.next_of(keys.ledger_id_counter))
 
     async def mark(self, taken_ms: int = 0) -> Restoration:
         """Say of a store that was put back by other means, as etcd's own snapshots are, what `restore` says
-        of its own: ids go on far above, and who holds what is to be compared. Raises as `restore`."""
+        of its own: ids go on far above, and who holds what is to be compared. At once or not at all. Raises
+        as `restore`."""
         there = await self._there(replace=True)
         if not there:
             raise NotRestorable(f"there is no metadata of a cluster below {self._keys.root}")
@@ -160,40 +175,65 @@ class Restorer:
         for key, value in there:
             counters.look_at(key, value)
             known.look_at(key, value)
-        await self._begin(taken_ms)
+        self._begin(taken_ms)
         return await self._end(counters, lost_from=known.next_of(self._keys.ledger_id_counter))
 
     # --- inside ---
 
-    async def _there(self, replace: bool) -> list[tuple[str, bytes]]:
-        """What the store has of the cluster, but for the record of a restoration."""
-        listing = await self._metadata.children(self._keys.root)
-        sessions = session_prefixes(self._keys)
-        up = [
-            item.key.removeprefix(self._keys.root) for item in listing.items if item.key.startswith(sessions)
-        ]
+    async def _there(self, replace: bool, instance_id: str = "") -> list[tuple[str, bytes]]:
+        """What the store has of the cluster, but for the record of a restoration. `instance_id`: of the copy;
+        empty when that says none."""
+        keys = self._keys
+        listing = await self._metadata.children(keys.root)
+        sessions = session_prefixes(keys)
+        up = _named(keys, [item.key for item in listing.items if item.key.startswith(sessions)])
         if up:
-            some = ", ".join(up[:3]) + (", ..." if len(up) > 3 else "")
             raise NotRestorable(
-                f"somebody is registered ({some}): stop brokers, discoveries and bookies, and wait until "
+                f"somebody is registered ({up}): stop brokers, discoveries and bookies, and wait until "
                 "their sessions have ended"
             )
         half = False
         for item in listing.items:
-            if item.key == self._keys.restoration:
+            if item.key == keys.restoration:
                 self._version = item.version
                 record = decode(Restoration, item.value)
                 half = record.state == Restoration.WRITING
                 self._unreleased_from = _unreleased_from(record)
-        there = [(item.key, item.value) for item in listing.items if item.key != self._keys.restoration]
-        if there and not (replace or half):
-            raise NotRestorable(
-                f"{len(there)} keys of the cluster are there: restore into an empty etcd, or replace them "
-                "(--replace)"
-            )
+        there = [(item.key, item.value) for item in listing.items if item.key != keys.restoration]
+        if not half:
+            self._require_same_instance(dict(there), instance_id)
+            # Whoever started over an empty store has left an id and counters: nobody needs those.
+            matter = [key for key, _ in there if not key.startswith((keys.instance_id, keys.counters_prefix))]
+            if matter and not replace:
+                raise NotRestorable(
+                    f"{len(matter)} keys of the cluster are there: restore into an empty etcd, or replace "
+                    "them (--replace)"
+                )
         return there
 
-    async def _begin(self, backup_ms: int) -> None:
+    def _require_same_instance(self, there: Mapping[str, bytes], instance_id: str) -> None:
+        value = there.get(self._keys.instance_id)
+        found = "" if value is None else decode(InstanceId, value).uuid.hex()
+        has_ledgers = any(key.startswith(self._keys.ledgers_prefix) for key in there)
+        if has_ledgers and found and instance_id and found != instance_id:
+            raise NotRestorable(
+                f"the backup is of instance {instance_id}, and the ledgers that are there are of instance "
+                f"{found}: another cluster of that name. Bookies of one refuse metadata of the other; to "
+                "restore this backup all the same use an empty etcd"
+            )
+
+    async def _require_nobody_joined(self) -> None:
+        """Who looked at the store before this restoration began, and registered after that."""
+        for prefix in session_prefixes(self._keys):
+            listing = await self._metadata.children(prefix)
+            if listing.items:
+                up = _named(self._keys, [item.key for item in listing.items])
+                raise MetadataError(
+                    f"somebody registered while metadata was put back ({up}), and may have changed it: stop "
+                    "brokers, discoveries and bookies, and run this again"
+                )
+
+    def _begin(self, backup_ms: int) -> None:
         self._record = Restoration(
             state=Restoration.WRITING,
             id=self._rng.randbytes(16),
@@ -201,7 +241,6 @@ class Restorer:
             restored_ms=self._clock.wall_ms(),
             lost_from=self._unreleased_from,
         )
-        await self._commit([])
 
     async def _end(self, counters: _Counters, *, lost_from: int) -> Restoration:
         self._record.state = Restoration.RESTORED

@@ -120,6 +120,8 @@ class Reconciler:
         """
         version, restoration = await self._restoration()
         before_brokers = restoration.state == Restoration.RESTORED
+        if mend and before_brokers:
+            await self._require_no_broker()
         bookies = await self._bookies(without)
         inventory = await take_inventory(self._clients, bookies)
         found = Findings(bookies=list(bookies))
@@ -151,6 +153,16 @@ class Reconciler:
         if restoration.state == Restoration.WRITING:
             raise NotReconcilable(_HALF)
         return found.version, restoration
+
+    async def _require_no_broker(self) -> None:
+        """None starts over this metadata; one may have looked before it was put back."""
+        brokers = (await self._metadata.children(self._keys.brokers_prefix)).items
+        if brokers:
+            names = ", ".join(self._keys.broker_id_of(item.key) for item in brokers)
+            raise NotReconcilable(
+                f"brokers are up, and may be at work on open ledgers: {names}. Stop them, wait until their "
+                "sessions have ended, and run this again"
+            )
 
     async def _bookies(self, without: Collection[str]) -> list[str]:
         """Those to be asked: all that metadata knows, which have to be up."""
@@ -238,10 +250,10 @@ class Reconciler:
         first, last = fragment.first, fragment.last
         if not striping.striped:
             first = await self._copier.there_until(ref, first, last, target)
-        await self._copier.copy_share(
+        copied = await self._copier.copy_share(
             ref, striping, fragment.bookie_ids, share.position, first, last, target, share.others
         )
-        log.info("entries brought home", ledger=ref.id, first=first, last=last, bookie=target)
+        log.info("entries brought home", ledger=ref.id, first=first, last=last, bookie=target, copied=copied)
         if target == share.bookie_id:
             return None
         if share.settled:
