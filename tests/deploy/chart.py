@@ -120,7 +120,7 @@ class Rendered:
         return found
 
     def workload(self, component: str) -> Object:
-        """The StatefulSet, Deployment or CronJob of a component."""
+        """What makes a component's pods."""
         (found,) = (
             one
             for one in self.objects
@@ -154,6 +154,7 @@ _POD_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "StatefulSet": ("spec", "template"),
     "Deployment": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    "Job": ("spec", "template"),
     "Pod": (),
 }
 

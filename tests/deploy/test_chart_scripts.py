@@ -1,4 +1,4 @@
-"""The scripts of the chart's init containers, against servers that answer as etcd and Kubernetes do."""
+"""The scripts of the chart, against servers and a command that answer as etcd, Kubernetes and ours do."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,43 +19,13 @@ from magnetar.bookie.config import BookieConfig
 from magnetar.common.config.loader import describe, load
 
 from tests.certificates import Authority
+from tests.deploy.json_server import Answer, serving
 from tools.chart.values_file import CHART
 from tools.free_ports import free_ports
 
 SECONDS_MAX: Final = 60.0
 NODE: Final = "node-1"
 TOKEN: Final = "a-token"
-
-Answer = Callable[[BaseHTTPRequestHandler], tuple[int, Any]]
-
-
-@contextmanager
-def serving(answer: Answer, context: ssl.SSLContext | None = None) -> Iterator[int]:
-    """An HTTP server on loopback that answers each GET with a status and JSON; its port."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = answer(self)
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Says nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    if context is not None:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def command(name: str, *arguments: str) -> list[str]:
@@ -223,3 +192,47 @@ def test_a_server_that_is_not_the_api_server_gets_no_token(
     assert done.returncode == 1
     assert "certificate verify failed" in done.stderr
     assert not asked.is_set()
+
+
+# -- bookies that are to be taken away
+
+
+def check(
+    tmp_path: Path, bookies: Sequence[tuple[str, str]] | None, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the script beside a command line that answers with these ids and states; None: as without etcd."""
+    told = json.dumps([{"id": bookie, "state": state} for bookie, state in bookies or ()])
+    program = tmp_path / "magnetar"
+    program.write_text(f"#!/bin/sh\necho '{told}'\nexit {3 if bookies is None else 0}\n")
+    program.chmod(0o755)
+    return subprocess.run(
+        command("leaving_bookies.py", "m-bookie", *arguments),
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True, text=True, check=False, timeout=SECONDS_MAX,
+    )  # fmt: skip
+
+
+STAY: Final = [("m-bookie-0", "up"), ("m-bookie-1", "down"), ("m-bookie-2", "read-only")]
+
+
+@pytest.mark.parametrize(
+    "more", [[], [("m-bookie-3", "decommissioned")], [("other-bookie-7", "up"), ("m", "up")]]
+)
+def test_bookies_go_that_have_nothing(tmp_path: Path, more: list[tuple[str, str]]) -> None:
+    done = check(tmp_path, [*STAY, *more], "3")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("state", ["up", "down", "read-only", "decommissioning"])
+def test_bookies_stay_that_may_have_the_only_copies(tmp_path: Path, state: str) -> None:
+    done = check(tmp_path, [*STAY, ("m-bookie-10", state), ("m-bookie-9", "up")], "3")
+    assert done.returncode == 1
+    assert f"m-bookie-9 (up), m-bookie-10 ({state})" in done.stderr
+    assert "magnetar admin bookies decommission m-bookie-10\n" in done.stderr
+
+
+def test_a_rollback_goes_on_without_metadata_and_a_bookie_does_not_go_without(tmp_path: Path) -> None:
+    rollback, fewer = check(tmp_path, None, "3"), check(tmp_path, None, "3", "--must-know")
+    assert (rollback.returncode, fewer.returncode) == (0, 1)
+    assert "metadata does not answer" in rollback.stdout
+    assert "metadata does not answer" in fewer.stderr

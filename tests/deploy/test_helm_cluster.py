@@ -83,12 +83,12 @@ def allowed(rendered: Rendered, source: str, target: str, port: int) -> bool:
 def test_what_asks_nobody_who_calls_is_reached_by_the_cluster_alone() -> None:
     chart = render()
     reach = {
-        ("etcd", 2379): {"bookie", "broker", "discovery", "tools", "backup"},
+        ("etcd", 2379): {"bookie", "broker", "discovery", "tools", "backup", "bookie-check"},
         ("etcd", 2380): {"etcd"},
         ("bookie", 3181): {"bookie", "broker", "offload", "tools"},
         ("broker", 6750): {"broker", "discovery", "offload", "tools"},
     }
-    everybody = {"etcd", "bookie", "broker", "discovery", "offload", "tools", "backup", "test", "somebody"}
+    everybody = {"etcd", "discovery", "offload", "test", "somebody"}.union(*reach.values())
     for (target, port), sources in reach.items():
         assert {source for source in everybody if allowed(chart, source, target, port)} == sources
     for target, port in (
@@ -141,6 +141,8 @@ def test_nothing_may_do_anything_but_bookies_look_at_nodes() -> None:
     assert holders == ["rack"], "the bookie itself has no token"
     for values in ({"bookie.rackFrom": "node"}, {"rbac.create": False}, BARE):
         assert not render(values).of("ClusterRole")
+    (shared,) = render({"serviceAccounts.create": False}).only("ClusterRoleBinding")["subjects"]
+    assert shared == {"kind": "ServiceAccount", "name": "default", "namespace": NAMESPACE}
 
 
 def test_each_component_has_an_account_of_its_own() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from fnmatch import fnmatch
 
 import pytest
 import yaml
@@ -56,6 +58,9 @@ def test_copies_of_metadata_go_to_a_claim_and_old_ones_only_after_a_new_one() ->
     assert steps[1] == ["magnetar", "admin", "metadata", "backup"]
     assert steps[2] == ["magnetar", "admin", "metadata", "verify"]
     assert steps[3][:2] == ["find", "/backup"]
+    (pattern,) = re.findall(r"-name '(\S+)'", script)
+    assert fnmatch("eu-20261122T140000Z.gz", pattern)
+    assert not fnmatch("eu-west-20261122T140000Z.gz", pattern), "another cluster's, on the same claim"
     assert container["command"] == ["/bin/sh", "-euc"], "the first that fails is the last"
     assert named(container["volumeMounts"])["backup"]["mountPath"] == "/backup"
 
@@ -63,7 +68,9 @@ def test_copies_of_metadata_go_to_a_claim_and_old_ones_only_after_a_new_one() ->
 def test_scripts_of_the_chart_are_scripts() -> None:
     for container in (render(EVERYTHING).container("backup"), render().container("test")):
         subprocess.run(["sh", "-n"], input=container["args"][0], text=True, check=True, timeout=30)
-    for name, text in render().only("ConfigMap", "scripts")["data"].items():
+    scripts = render().only("ConfigMap", "scripts")["data"]
+    assert len(scripts) == 2
+    for name, text in scripts.items():
         assert text == (CHART / "files" / name).read_text()
 
 

@@ -11,6 +11,7 @@ from magnetar.common.config.loader import load
 from tests.deploy.chart import (
     BARE,
     COMPONENT,
+    EVERYTHING,
     NAMESPACE,
     SERVICES,
     Object,
@@ -94,7 +95,9 @@ def test_health_pages_decide_what_is_restarted_and_what_is_served(rendered: Rend
         assert container["startupProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
         assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
         start = container["startupProbe"]
-        assert start["periodSeconds"] * start["failureThreshold"] >= 600, "recovery of a log takes its time"
+        assert start["periodSeconds"] * start["failureThreshold"] >= 600, (
+            "on a node that pulls and starts all"
+        )
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         assert ports["http"] == (8000 if component == "bookie" else 8080)
 
@@ -173,6 +176,14 @@ def test_a_small_node_takes_the_small_values() -> None:
     assert memory <= 2_560
 
 
+def test_pods_with_the_command_line_run_where_they_are_told() -> None:
+    where = {"tools.nodeSelector": {"a": "b"}, "tools.tolerations": [{"operator": "Exists"}]}
+    chart = render({**EVERYTHING, **where})
+    for component in ("tools", "test", "backup", "bookie-check"):
+        pod = chart.pod(component)
+        assert (pod["nodeSelector"], pod["tolerations"]) == tuple(where.values()), component
+
+
 # -- storage and availability
 
 
@@ -222,8 +233,10 @@ def test_bookies_are_replaced_one_by_one_and_brokers_too() -> None:
         assert spec["updateStrategy"] == {"type": "RollingUpdate"}
         assert spec["minReadySeconds"] >= 5
         assert spec["podManagementPolicy"] == "Parallel", "a start of all of them needs no order"
-    manual = render({"bookie.updateStrategy": "OnDelete"}).workload("bookie")["spec"]
-    assert manual["updateStrategy"] == {"type": "OnDelete"}
+    for component in ("bookie", "broker"):
+        manual = render({f"{component}.updateStrategy": "OnDelete"}).workload(component)["spec"]
+        assert manual["updateStrategy"] == {"type": "OnDelete"}
+        assert manual["template"] == render().workload(component)["spec"]["template"], "nothing new to roll"
     rolling = render().workload("discovery")["spec"]["strategy"]["rollingUpdate"]
     assert rolling == {"maxSurge": 1, "maxUnavailable": 0}
     apart = render({"discovery.antiAffinity": "hard"}).workload("discovery")["spec"]["strategy"]

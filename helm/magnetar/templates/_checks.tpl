@@ -32,10 +32,4 @@
 {{- if and $values.backup.enabled (not $values.backup.existingClaim) -}}
 {{- fail "backup.enabled: backup.existingClaim has to name the claim that copies are written to" -}}
 {{- end -}}
-{{- if $values.etcd.enabled -}}
-{{- $there := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "magnetar.name" (list . "etcd")) -}}
-{{- if and $there (ne (int $there.spec.replicas) (int $values.etcd.replicas)) -}}
-{{- fail (printf "etcd.replicas=%d: this release has %d members, and members are not added or removed by an upgrade; docs/kubernetes.md says how to move to more" (int $values.etcd.replicas) (int $there.spec.replicas)) -}}
-{{- end -}}
-{{- end -}}
 {{- end -}}

@@ -62,7 +62,10 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* Probes of a service: a start may take as long as recovery of a full disk does. */}}
+{{/*
+Probes of a service. HTTP is the first thing that it starts and the last that it ends: /livez answers within seconds, and
+all through the recovery of a full disk and a drain, which may take as long as they need. Only /readyz waits for them.
+*/}}
 {{- define "magnetar.probes" -}}
 startupProbe:
   httpGet: {path: /livez, port: http}
