@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
-from magnetar.broker.admin import call, http_connections, http_edge, stats_pages
+from magnetar.broker.admin import call, http_edge, stats_pages
+from magnetar.common.http import connections
 from yarl import URL
 
 from .fake_broker import serve
@@ -60,7 +61,7 @@ class Raw:
 def test_connections_over_the_bound_are_told_so_and_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_connections, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 2)
 
     async def body(http: Http) -> None:
         first, second = await Raw.to(http), await Raw.to(http)
@@ -90,7 +91,7 @@ def test_connections_over_the_bound_are_told_so_and_closed(
 def test_a_connection_that_says_nothing_more_is_closed(
     serving: Serving, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(http_connections, "IDLE_S", 0.2)
+    monkeypatch.setattr(connections, "IDLE_S", 0.2)
 
     async def body(http: Http) -> None:
         silent = await Raw.to(http)
@@ -123,7 +124,7 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(
 def test_who_does_not_read_an_answer_loses_the_connection(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_connections, "WRITE_S", 0.2)
+    monkeypatch.setattr(connections, "WRITE_S", 0.2)
 
     async def body(http: Http) -> None:
         size = len((await http.get("/openapi.json"))[1])
@@ -221,5 +222,5 @@ def test_an_answer_that_breaks_off_ends_with_its_connection(
 
 
 def test_the_bound_is_that_of_pulsar() -> None:
-    assert http_connections.CONNECTIONS_MAX == 2048
-    assert http_edge.REQUESTS_MAX < http_connections.CONNECTIONS_MAX
+    assert connections.CONNECTIONS_MAX == 2048
+    assert http_edge.REQUESTS_MAX < connections.CONNECTIONS_MAX

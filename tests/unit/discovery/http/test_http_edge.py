@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 import yarl
+from magnetar.common.http import connections
 from magnetar.discovery import metadata_pulse
-from magnetar.discovery.http import connections, http_edge
+from magnetar.discovery.http import http_edge
 from magnetar.discovery.http.http_edge import HttpEdge
 from structlog.testing import capture_logs
 

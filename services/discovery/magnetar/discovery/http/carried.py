@@ -16,12 +16,13 @@ import yarl
 from aiohttp import web
 from magnetar.common.cluster.broker_directory import BrokerDirectory
 from magnetar.common.errors import ServiceNotReady
+from magnetar.common.http.connections import WRITE_S
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.discovery.config import ProxyConfig
-from magnetar.discovery.http.connections import WRITE_S, refused
+from magnetar.discovery.http.refusals import refused
 
 log = get_logger(__name__)
 

@@ -12,14 +12,17 @@ Errors leave as Pulsar's `{"reason": ...}`.
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from magnetar.common.cluster.broker_directory import addresses_of
 from magnetar.common.errors import InvalidName, MagnetarError, NotAllowed, ServiceNotReady, TopicNotFound
+from magnetar.common.http.bounded import bounded
+from magnetar.common.http.connections import Port
+from magnetar.common.http.edge import AppEdge
+from magnetar.common.http.request_log import log_requests
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs import health as health_pages
 from magnetar.common.obs.logs import get_logger
@@ -27,12 +30,13 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.obs.process_metrics import CONTENT_TYPE, process_page
 from magnetar.discovery.discovery import Discovery
 from magnetar.discovery.http.carried import BODY_BYTES_MAX, HttpCarrier
-from magnetar.discovery.http.connections import listen, refused
 from magnetar.discovery.http.redirects import REDIRECTED, segments, topic_of
-from magnetar.discovery.http.request_log import log_requests
+from magnetar.discovery.http.refusals import refused
 from prometheus_client import Counter
 
-log = get_logger(__name__)
+_LOGGER: Final = "magnetar.discovery.http"
+
+log = get_logger(_LOGGER)
 
 REQUESTS_MAX: Final = 256
 """Requests in process at once that a broker is looked for; more are answered 503."""
@@ -49,55 +53,36 @@ REQUESTS: Final = Counter(
     "magnetar_discovery_http_requests", "HTTP requests, by status.", ["status"], registry=REGISTRY
 )
 
-_SHUTDOWN_TIMEOUT_S: Final = 2.0
+_CONNECTIONS_REFUSED: Final = Counter(
+    "magnetar_discovery_http_connections_refused",
+    "HTTP connections answered 503 and closed because too many were open.",
+    registry=REGISTRY,
+)
 
 _OWN: Final = frozenset({*health_pages.PATHS, "/health", "/status.html", "/metrics", "/metrics/"})
 """Answered at once, however many wait for brokers."""
 
 _STATUS: Final[dict[type[MagnetarError], int]] = {InvalidName: 412, TopicNotFound: 404, NotAllowed: 405}
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-
-class HttpEdge:
+class HttpEdge(AppEdge):
     """Serves a discovery over HTTP."""
 
     def __init__(self, discovery: Discovery) -> None:
-        self._runner = web.AppRunner(create_app(discovery), shutdown_timeout=_SHUTDOWN_TIMEOUT_S)
-        self._listener: asyncio.Server | None = None
-
-    async def start(self, listening: socket.socket) -> None:
-        """Serve connections of a socket that listens already; it stays the caller's to close."""
-        await self._runner.setup()
-        assert self._runner.server is not None, "setup makes it"
-        self._listener = await listen(self._runner.server, listening)
-
-    async def close(self) -> None:
-        """Stop accepting, give requests in process a moment, end; idempotent."""
-        if self._listener is not None:
-            self._listener.close()
-        await self._runner.cleanup()
+        port = Port(
+            service="discovery",
+            failed=refused,
+            over_the_bound=_CONNECTIONS_REFUSED,
+            auto_decompress=False,  # bodies are carried as they are, and nobody here looks into them
+        )
+        super().__init__(create_app(discovery), port)
 
 
 def create_app(discovery: Discovery) -> web.Application:
     """The application over `discovery`; who is redirected sends a body again, so it is not read."""
-    in_process = 0
     carrier: HttpCarrier | None = None
     if discovery.config.proxy.through_service_url:
         carrier = HttpCarrier(discovery.directory, discovery.config.proxy)
-
-    @web.middleware
-    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        nonlocal in_process
-        if request.path in _OWN:
-            return _counted(await _answered(request, handler))
-        if in_process >= REQUESTS_MAX:
-            return _counted(refused(503, f"{REQUESTS_MAX} requests are in process already; try again"))
-        in_process += 1
-        try:
-            return _counted(await _answered(request, handler))
-        finally:
-            in_process -= 1
 
     async def to_broker(request: web.Request) -> web.StreamResponse:
         if carrier is None:
@@ -126,9 +111,11 @@ def create_app(discovery: Discovery) -> web.Application:
     async def metrics(request: web.Request) -> web.StreamResponse:
         return web.Response(body=process_page(), headers={"Content-Type": CONTENT_TYPE})
 
-    app = web.Application(middlewares=[guarded], client_max_size=BODY_BYTES_MAX)
+    bound = bounded(REQUESTS_MAX, refused, but_not=_OWN)
+    app = web.Application(middlewares=[_answered, bound], client_max_size=BODY_BYTES_MAX)
     app.on_cleanup.append(close_carrier)
-    log_requests(app)
+    # Whoever does it has a line for what changes something: here it was only passed on.
+    log_requests(app, _LOGGER, changes=lambda request: False)
     app.router.add_get(health_pages.LIVEZ, live)
     app.router.add_get(health_pages.READYZ, ready)
     for path in ("/health", "/status.html"):
@@ -186,7 +173,15 @@ def _listener(request: web.Request) -> str:
     return request.query.get("listenerName", "") or request.headers.get(LISTENER_HEADER, "")
 
 
+@web.middleware
 async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every answer, counted; errors become what Pulsar's would be."""
+    response = await _answer(request, handler)
+    REQUESTS.labels(str(response.status)).inc()
+    return response
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except MagnetarError as error:
@@ -199,8 +194,3 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
     except Exception:
         log.exception("http request failed", method=request.method, path=request.path)
         return refused(500, "internal error; the log of discovery has the details")
-
-
-def _counted(response: web.StreamResponse) -> web.StreamResponse:
-    REQUESTS.labels(str(response.status)).inc()
-    return response

@@ -1,7 +1,8 @@
-"""Connections of the HTTP port: bounded in number and in the time that one may keep the broker waiting.
+"""Connections of an HTTP port: bounded in number and in the time that one may keep the service waiting.
 
-They take file descriptors and memory that clients of messages need, too. What is refused before there is a
-request (something that is not HTTP, an expectation that cannot be met) gets its `{"reason": ...}` here.
+They take file descriptors and memory that clients of messages need, too, and everybody may open some. What is
+refused before there is a request (something that is not HTTP, an expectation that cannot be met) gets its
+`{"reason": ...}` here.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, cast
 
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
-from magnetar.broker.admin.http_errors import failed
-from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import Counter
 
 CONNECTIONS_MAX: Final = 2048
@@ -26,35 +27,41 @@ IDLE_S: Final = 75.0
 WRITE_S: Final = 60.0
 """For an answer to be taken by the socket; whoever reads it more slowly is cut off."""
 
-_REFUSED: Final = Counter(
-    "magnetar_http_connections_refused",
-    "HTTP connections answered 503 and closed because too many were open.",
-    registry=REGISTRY,
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """What differs between the HTTP ports of services."""
+
+    service: str
+    """Who refuses, as it stands in the reason."""
+    failed: Callable[[int, str], web.Response]
+    """Makes the answer of a status and a reason."""
+    over_the_bound: Counter
+    """Connections that were closed because too many were open."""
+    auto_decompress: bool = True
+    """Whether bodies of requests are decompressed."""
 
 
-async def listen(server: web.Server, listening: socket.socket) -> asyncio.Server:
+async def listen(server: web.Server, listening: socket.socket, port: Port) -> asyncio.Server:
     """Accept connections of a socket that listens already."""
     loop = asyncio.get_running_loop()
 
     def connect() -> asyncio.Protocol:
         # Those that are accepted in the same turn of the loop are not counted yet: a few more may come in.
         if len(server.connections) >= CONNECTIONS_MAX:
-            return _OneTooMany()
-        return _Connection(
-            server,
-            loop=loop,
-            access_log=None,  # type: ignore[arg-type]  # which is none, as aiohttp documents
-            keepalive_timeout=IDLE_S,
-        )
+            return _OneTooMany(port)
+        return _Connection(server, port, loop)
 
     return await loop.create_server(connect, sock=listening)
 
 
 class _OneTooMany(asyncio.Protocol):
+    def __init__(self, port: Port) -> None:
+        self._port = port
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.WriteTransport, transport)  # which uvloop's do not say that they are
-        _REFUSED.inc()
+        self._port.over_the_bound.inc()
         reason = (
             f"{CONNECTIONS_MAX} HTTP connections are open already; close some that are idle, or try again"
         )
@@ -67,7 +74,17 @@ class _OneTooMany(asyncio.Protocol):
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ()
+    __slots__ = ("_port",)
+
+    def __init__(self, server: web.Server, port: Port, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(
+            server,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]  # which is none, as aiohttp documents
+            keepalive_timeout=IDLE_S,
+            auto_decompress=port.auto_decompress,
+        )
+        self._port = port
 
     def handle_error(
         self,
@@ -79,7 +96,9 @@ class _Connection(web.RequestHandler):
         """What could not be read as a request. Not logged: anybody could fill the log."""
         if request.writer.output_size > 0:
             raise ConnectionResetError("half an answer is sent already")
-        response = failed(status, f"this is not HTTP/1.1 as the broker reads it: {message or exc!r:.200}")
+        response = self._port.failed(
+            status, f"this is not HTTP/1.1 as {self._port.service} reads it: {message or exc!r:.200}"
+        )
         response.force_close()
         return response
 
@@ -87,7 +106,7 @@ class _Connection(web.RequestHandler):
         self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         if isinstance(resp, web.HTTPException) and resp.status >= 400:
-            resp = failed(resp.status, resp.text or resp.reason)
+            resp = self._port.failed(resp.status, resp.text or resp.reason)
             resp.force_close()
         transport = self.transport
         try:
