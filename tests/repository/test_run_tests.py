@@ -150,6 +150,9 @@ def test_a_second_try_settles_what_failed_and_nothing_else() -> None:
     assert one_left.counts == {"passed": 11, "failed": 1, "error": 0, "skipped": 1}
     assert one_left.failures == ["FAILED b"]
     assert settled(first, Results({"passed": 2}, [])).counts["passed"] == 12
+    assert settled(first, Results({"passed": 1, "skipped": 1}, [])) == first, (
+        "what was skipped has proven nothing"
+    )
 
 
 @pytest.mark.parametrize(("tries", "code"), [("1", 0), ("0", FAILED), ("", FAILED)])
@@ -178,6 +181,25 @@ def test_what_passes_only_at_the_second_try_is_named(
     assert f"FAILED {disturbed}" in printed
     assert (f"at the second try: 1 of 1 passed, to be looked into: {[disturbed]}" in printed) == (code == 0)
     assert ("= 9 passed in" in printed) == (code == 0)
+
+
+def test_a_second_try_that_is_skipped_leaves_the_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the tests on a Kubernetes node are when no time is left for them."""
+    late = "tests/kubernetes/test_a.py::test_b"
+    answers = [(FAILED, Results({"failed": 1}, [f"FAILED {late}"])), (0, Results({"skipped": 1}, []))]
+    monkeypatch.setattr(run_tests, "pytest", lambda arguments: answers.pop(0))
+    monkeypatch.setattr(run_tests, "runs", lambda scope, arguments: {"deploy": [late]})
+    monkeypatch.setattr(run_tests, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["run_tests.py", "all"])
+    monkeypatch.setenv("TEST_SECOND_TRIES", "3")
+    with pytest.raises(SystemExit) as ended:
+        run_tests.main()
+    assert ended.value.code == FAILED
+    printed = capsys.readouterr().out
+    assert "at the second try: 0 of 1 passed" in printed
+    assert "= 1 failed in" in printed
 
 
 LEAVES_A_PROCESS = """
@@ -217,7 +239,7 @@ def test_a_run_that_is_ended_early_leaves_no_process(tmp_path: Path, number: sig
             os.kill(parent_of(child), number)
         printed, _ = runner.communicate(timeout=60)
     assert not Path(f"/proc/{child}").exists()
-    assert "left behind by a test, killed:" in printed
+    assert "left behind by a test, ended:" in printed
     assert runner.returncode not in (0, NOTHING_CHOSEN)
 
 
