@@ -73,6 +73,20 @@ def test_a_backup_replaces_nothing(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
 
 
+def test_two_of_one_name_at_once_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "backup"
+
+    def others_come_first() -> Iterator[tuple[str, bytes]]:
+        yield "tenants/a", b"x" * 1000
+        written(path)
+        yield "tenants/b", b"y" * 1000
+
+    with pytest.raises(FileExistsError, match="replaces nothing"):
+        write_backup(path, HEADER, others_come_first())
+    assert read_backup(path)[1] == ITEMS
+    assert [each.name for each in tmp_path.iterdir()] == ["backup"]
+
+
 def test_a_file_system_without_links_holds_backups_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

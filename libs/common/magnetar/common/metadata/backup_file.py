@@ -17,6 +17,7 @@ import gzip
 import hashlib
 import json
 import os
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -64,8 +65,9 @@ def write_backup(path: Path, header: BackupHeader, items: Iterable[tuple[str, by
     """
     if path.exists():
         raise FileExistsError(f"{path} is there already; a backup replaces nothing")
-    new = path.with_name(f".{path.name}.new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    # Nobody else's, and for its owner alone.
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
+    new = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as raw:
             with gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as file:
@@ -88,7 +90,7 @@ def _name(new: Path, path: Path) -> None:
     try:
         os.link(new, path)
     except FileExistsError:
-        raise
+        raise FileExistsError(f"{path} is there already; a backup replaces nothing") from None
     except OSError:  # some network file systems have no links
         if path.exists():
             raise FileExistsError(f"{path} is there already; a backup replaces nothing") from None
