@@ -19,7 +19,8 @@ from typing import Final
 import yaml
 
 from tools.deploy_setup import compose_command, docker_program
-from tools.docker_daemon import DockerDaemon, answers
+from tools.docker_daemon import DockerDaemon
+from tools.docker_keeper import answers
 from tools.images.build import ensure
 from tools.images.docker import Docker, DockerFailed
 from tools.images.stand_ins import NoStandIn, provide

@@ -8,13 +8,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tests.deploy.conftest import tiers
-from tools import docker_daemon
 from tools.images import stand_ins, targets
 from tools.images.stand_ins import JAVA_IMAGE, LABEL, PYTHON_IMAGE, NoStandIn, provide
 from tools.images.targets import ROOT, TARGETS, Target, contents
@@ -131,19 +129,6 @@ def test_an_image_without_a_stand_in_is_said_to_have_none() -> None:
     with pytest.raises(NoStandIn, match=r"grafana/grafana:12\.1\.1 cannot be pulled, and Debian has nothing"):
         provide(NoRegistry(), "grafana/grafana:12.1.1")  # type: ignore[arg-type]
     assert LABEL not in DOCKERFILE
-
-
-def test_a_daemon_of_our_own_uses_no_directory_that_others_prepared(tmp_path: Path) -> None:
-    place = tmp_path / "run"
-    docker_daemon.private_directory(place)
-    docker_daemon.private_directory(place)  # ours, from the time before
-    place.chmod(0o770)
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "file").touch()
-    for name in ("run", "link", "file"):
-        with pytest.raises(docker_daemon.DockerUnavailable, match="remove it"):
-            docker_daemon.private_directory(tmp_path / name)
 
 
 def test_the_summary_says_which_tier_did_not_run_and_why() -> None:
