@@ -20,6 +20,7 @@ PAGES = [
     *ROOT.glob("libs/*/*.md"),
     *ROOT.glob("services/*/*.md"),
     *ROOT.glob("spark/*.md"),
+    *ROOT.glob("helm/*/*.md"),
 ]
 
 
