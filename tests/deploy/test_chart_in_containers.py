@@ -6,8 +6,9 @@ Between tier 0, which reads what the chart renders, and tier 2, a whole node.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,19 @@ def test_a_copy_of_the_metadata_is_taken_and_read_back(release: ChartPods) -> No
     said = release.run_to_its_end({"metadata": {"name": "backup"}, "spec": job["spec"]})
     taken, verified = re.findall(r"sha256\t(\w+)", said)
     assert taken == verified
+
+
+def test_a_bookie_that_has_data_is_not_taken_away(release: ChartPods) -> None:
+    quorums = ("EnsembleSize", "WriteQuorum", "AckQuorum")
+    two = {"broker.config": {f"managedLedgerDefault{each}": 2 for each in quorums}, "bookie.replicas": 2}
+
+    def checked(values: Mapping[str, Any]) -> str:
+        job = render(values, small=True).only("Job", "bookie-check")["spec"]["template"]
+        return release.run_to_its_end({"metadata": {"name": "bookie-check"}, "spec": job["spec"]})
+
+    assert "no bookie beyond magnetar-bookie-2 has data" in checked({})
+    with pytest.raises(DockerFailed, match=r"magnetar-bookie-2 \(up\).* decommission magnetar-bookie-2"):
+        checked(two)
 
 
 def test_pods_end_in_good_order_within_the_time_that_they_get(release: ChartPods) -> None:

@@ -20,8 +20,8 @@ from tools.deploy_setup import helm_program
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for line in what_ran(terminalreporter.stats):
-        terminalreporter.write_line(line)
+    for tier, told in what_ran(terminalreporter.stats).items():
+        terminalreporter.write_line(f"kubernetes {tier}: {told}")
 
 
 @pytest.fixture(scope="session")
@@ -48,9 +48,13 @@ def record(request: pytest.FixtureRequest) -> Iterator[Record]:
     kept.facts += machine_facts()
     began, failures = time.monotonic(), request.session.testsfailed
     yield kept
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    assert isinstance(reporter, pytest.TerminalReporter)
     failed = request.session.testsfailed - failures
-    kept.fact("outcome", f"{failed} tests FAILED" if failed else "every test passed")
-    kept.fact("whole run", f"{time.monotonic() - began:.0f} s")
+    kept.fact("outcome", f"{failed} tests FAILED" if failed else "no test failed")
+    for tier, told in what_ran(reporter.stats).items():
+        kept.fact(tier, told)
+    kept.fact("tier 2, start to end", f"{time.monotonic() - began:.0f} s")
     if path := os.environ.get(RECORD_VARIABLE):
         Path(path).write_text(kept.page())
 

@@ -6,12 +6,14 @@ import datetime
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 OUTPUT_LINES_MAX: Final = 60
 MIB: Final = 2**20
 
@@ -76,16 +78,30 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def machine_facts() -> list[tuple[str, str]]:
-    """What times depend on."""
+    """What results depend on, and times."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     system = platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
     return [
         ("date", datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")),
+        ("commit", _commit()),
         (
             "machine",
             f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, {system}, kernel {platform.release()}",
         ),
     ]
+
+
+def _commit() -> str:
+    """Of this tree."""
+    if shutil.which("git") is None:
+        return "not known"
+    git = ("git", "-C", str(ROOT))
+    changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
+    if changed.returncode != 0:
+        return "not known"
+    return program_version([*git, "rev-parse", "--short=12", "HEAD"]) + ", with changes" * bool(
+        changed.stdout
+    )
 
 
 def program_version(command: Sequence[str]) -> str:

@@ -58,9 +58,9 @@ class Release:
         """What `under_load` may be given: helm is on its PATH."""
         return ["helm", "upgrade", RELEASE, CHART, "--namespace", NAMESPACE, *self._chosen(values), *_WAIT]
 
-    def rollback_command(self) -> list[str]:
-        """To the revision before."""
-        return ["helm", "rollback", RELEASE, "--namespace", NAMESPACE, *_WAIT]
+    def rollback_command(self, revision: int) -> list[str]:
+        """To one that there was."""
+        return ["helm", "rollback", RELEASE, str(revision), "--namespace", NAMESPACE, *_WAIT]
 
     def helm(self, title: str, verb: str, *arguments: str) -> str:
         """Run and note it; it must succeed. What it printed is returned."""

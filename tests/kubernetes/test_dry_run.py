@@ -122,27 +122,50 @@ def helm_on(server: SingleNode, helm: Path) -> Iterator[Helm]:
     on("uninstall", RELEASE)
 
 
+def bookies(server: SingleNode) -> int:
+    """How many the API server has been told to keep."""
+    said = server.plane.kubectl(
+        *("get", "statefulsets", "--selector", "app.kubernetes.io/component=bookie", "--output", "json")
+    )
+    (found,) = json.loads(said)["items"]
+    return int(found["spec"]["replicas"])
+
+
+NO_PODS: Final = "--no-hooks"
+"""Where a bookie is taken away or a rollback begins: the job that looks at bookies would wait for a node."""
+
+
 def test_no_upgrade_or_rollback_changes_what_kubernetes_keeps_as_it_is(
     server: SingleNode, helm_on: Helm
 ) -> None:
     """Selectors, claims and services of stateful sets: the API server refuses every change of them."""
-
-    def bookies() -> int:
-        said = server.plane.kubectl(
-            *("get", "statefulsets", "--selector", "app.kubernetes.io/component=bookie", "--output", "json")
-        )
-        (found,) = json.loads(said)["items"]
-        return int(found["spec"]["replicas"])
-
     helm_on("install", RELEASE, CHART, *arguments_of({}, small=True))
-    before = bookies()
-    larger = {"bookie.replicas": 5, "bookie.resources.limits.memory": "3Gi", "broker.replicas": 4}
+    before = bookies(server)
+    larger = {"bookie.replicas": 4, "bookie.resources.limits.memory": "3Gi", "broker.replicas": 4}
     helm_on("upgrade", RELEASE, CHART, *arguments_of(larger, small=True))
-    assert bookies() == 5
-    helm_on("upgrade", RELEASE, CHART, *arguments_of(MORE, small=True))
-    assert bookies() == before
-    helm_on("rollback", RELEASE, "2")
-    assert bookies() == 5
+    assert bookies(server) == 4
+    helm_on("upgrade", RELEASE, CHART, NO_PODS, *arguments_of(MORE, small=True))
+    assert bookies(server) == before
+    helm_on("rollback", RELEASE, "2", NO_PODS)
+    assert bookies(server) == 4
+
+
+def test_helm_refuses_an_upgrade_that_would_cost_data(server: SingleNode, helm_on: Helm) -> None:
+    """By what the API server says of the release; tests/deploy/test_helm_upgrades.py has more of it."""
+    helm_on("install", RELEASE, CHART, *arguments_of({"bookie.replicas": 5}, small=True))
+    for values, reason in (
+        ({}, "bookie.replicas=3: this release has 5 bookies"),
+        ({"bookie.replicas": 5, "etcd.replicas": 3}, "etcd.replicas=3: this release has 1 members"),
+        ({"bookie.replicas": 5, "clusterName": "eu"}, "this release has clusterName=magnetar"),
+    ):
+        with pytest.raises(AssertionError, match=reason):
+            helm_on("upgrade", RELEASE, CHART, *arguments_of(values, small=True))
+    fewer = arguments_of({"bookie.replicas": 4}, small=True)
+    helm_on("upgrade", RELEASE, CHART, NO_PODS, *fewer)
+    assert bookies(server) == 4
+    assert "helm.sh/hook: pre-rollback,pre-upgrade" in helm_on("get", "hooks", RELEASE)
+    helm_on("upgrade", RELEASE, CHART, *fewer)
+    assert "pre-upgrade" not in helm_on("get", "hooks", RELEASE), "nobody goes: no pod is needed"
 
 
 @pytest.mark.parametrize(

@@ -122,14 +122,15 @@ def test_a_whole_node_is_tried_when_it_was_asked_for_or_when_there_is_time(
 
 def test_a_tier_that_was_skipped_did_not_run() -> None:
     first, second = TIERS
-    stats = {
-        "passed": [SimpleNamespace(nodeid=f"{first}::test_one")],
-        "skipped": [SimpleNamespace(nodeid=f"{path}::test_other") for path in TIERS],
+    why = SimpleNamespace(nodeid=f"{second}::test_other", longrepr=("file", 1, "Skipped: no root"))
+    stats = {"passed": [SimpleNamespace(nodeid=f"{first}::test_one")], "skipped": [why, why]}
+    assert what_ran(stats) == {
+        TIERS[first]: "ran: 1 passed",
+        TIERS[second]: "DID NOT RUN: 2 skipped: no root",
     }
-    told = what_ran(stats)
-    assert told[0].endswith("ran: 1 passed, 1 skipped")
-    assert told[1].endswith(f"{TIERS[second]}: DID NOT RUN: 1 skipped")
-    assert [line.rpartition(": ")[2] for line in what_ran({})] == ["DID NOT RUN"] * 2
+    chosen = {**stats, "deselected": [SimpleNamespace(nodeid=f"{first}::test_two")]}
+    assert what_ran(chosen)[TIERS[first]] == "ran IN PART: 1 passed, 1 deselected"
+    assert set(what_ran({}).values()) == {"DID NOT RUN"}
 
 
 def test_each_tier_has_its_file() -> None:

@@ -41,15 +41,24 @@ def why_no_time() -> str:
     return "" if left > NODE_SECONDS else f"takes {NODE_SECONDS:.0f} s, and {max(left, 0.0):.0f} s are left"
 
 
-def what_ran(stats: Mapping[str, Sequence[Any]]) -> list[str]:
-    """A line for each tier, from the reports that pytest's terminal has by outcome."""
-    lines = []
+def what_ran(stats: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+    """Of each tier whether it ran, wholly or in part, from the reports of pytest's terminal by outcome."""
+    found = {}
     for path, tier in TIERS.items():
-        counts = {
-            outcome: sum(str(report.nodeid).startswith(path) for report in stats.get(outcome, ()))
-            for outcome in ("passed", "failed", "error", "skipped")
+        reports = {
+            outcome: [each for each in stats.get(outcome, ()) if str(each.nodeid).startswith(path)]
+            for outcome in ("passed", "failed", "error", "skipped", "deselected")
         }
-        told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-        ran = any(count for outcome, count in counts.items() if outcome != "skipped")
-        lines.append(f"kubernetes {tier}: {'ran' if ran else 'DID NOT RUN'}{told and f': {told}'}")
-    return lines
+        told = ", ".join(f"{len(each)} {outcome}" for outcome, each in reports.items() if each)
+        left_out = bool(reports["skipped"] or reports["deselected"])
+        ran = any(reports[outcome] for outcome in ("passed", "failed", "error"))
+        word = "DID NOT RUN" if not ran else "ran IN PART" if left_out else "ran"
+        reasons = sorted({_reason(each) for each in reports["skipped"]} - {""})
+        found[tier] = ": ".join(filter(None, (word, told, "; ".join(reasons))))
+    return found
+
+
+def _reason(skipped: Any) -> str:
+    """Why pytest left a test out."""
+    told = getattr(skipped, "longrepr", None)
+    return str(told[2]).removeprefix("Skipped: ") if isinstance(told, tuple) else ""
