@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import configure
 from magnetar.ledger.bookie_protocol.bookie_client import BookieUnreachable
@@ -20,15 +17,10 @@ from tests.unit.bookie.grpc_bookie import LEDGER, Bookie, append, with_bookie
 
 
 @pytest.fixture
-def lines() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+def lines(logging_restored: None) -> io.StringIO:
     out = io.StringIO()
     configure("json", stream=out)
-    yield out
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    return out
 
 
 def test_a_read_is_served_under_the_callers_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,24 +6,17 @@ import asyncio
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
-import structlog
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import configure, get_logger
 
 
 @pytest.fixture
-def lines() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+def lines(logging_restored: None) -> io.StringIO:
     out = io.StringIO()
     configure("json", stream=out)
-    yield out
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    return out
 
 
 def told(out: io.StringIO) -> list[dict[str, str]]:
