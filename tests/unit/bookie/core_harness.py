@@ -109,6 +109,10 @@ class Bench:
         self.core.append(append_of(ref, first, entries, lac=lac, recovery=recovery), answer.set_result)
         return await answer
 
+    async def compared(self) -> None:
+        """Wait until nothing is being compared."""
+        await self.core._appends.comparisons.drained()
+
     async def read(
         self, ref: LedgerRef, first: int, last: int, max_bytes: int = 1 << 30, *, fence: bool = False
     ) -> tuple[list[bytes], ReadPart]:

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from functools import partial
 from typing import Final
 
-from magnetar.bookie.appends import Answer, Appends
+from magnetar.bookie.append_answers import Answer
+from magnetar.bookie.appends import Appends
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.data_check import DataCheck
 from magnetar.bookie.garbage import is_moved_away
