@@ -128,6 +128,24 @@ def test_what_is_acknowledged_is_kept_for_its_time_and_a_change_acts_at_once() -
     simulated(scenario)
 
 
+def test_over_restored_metadata_nothing_goes_until_it_is_released() -> None:
+    """A subscription that needs it may have been made after the copy."""
+
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        topic.ctx.restored.holds = True
+        await topic.publish_confirmed(10, runs=3)
+        await asyncio.sleep(1)
+        topic.ledger.trim()
+        await asyncio.sleep(1)
+        assert topic.ledger.entries == 30
+        topic.ctx.restored.holds = False
+        topic.ledger.trim()
+        await until(lambda: topic.ledger.entries <= 10)
+
+    simulated(scenario)
+
+
 def test_the_age_of_a_ledger_outlives_a_restart() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process)

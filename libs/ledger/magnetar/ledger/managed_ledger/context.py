@@ -44,6 +44,15 @@ _FLUSH_INTERVAL_MAX_S: Final = 60.0
 
 
 @dataclass(slots=True)
+class Restored:
+    """One for all managed ledgers of a process; its owner is the broker."""
+
+    holds: bool = False
+    """Metadata was put back from a copy and is not released: it may lack a subscription, so nothing goes for
+    want of one."""
+
+
+@dataclass(slots=True)
 class ManagedLedgerContext:
     """The storage, metadata, time and memory that managed ledgers work with."""
 
@@ -58,6 +67,7 @@ class ManagedLedgerContext:
     creating: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a topic's head is made: creation ids come from one counter."""
     write_samples: WriteSamples = field(default_factory=WriteSamples)
+    restored: Restored = field(default_factory=Restored)
     _persisting: dict[Persistence, ManagedLedgerContext] = field(default_factory=dict)
 
     def persisting_as(self, persistence: Persistence | None) -> ManagedLedgerContext:

@@ -331,7 +331,10 @@ class ManagedLedger(TopicObjects):
         """Let closed ledgers go that no durable cursor needs and retention does not keep.
 
         Happens by itself when a cursor passes one; call it from time to time for those that only grow old.
+        None goes over restored metadata.
         """
+        if self._ctx.restored.holds:
+            return
         spans = self._spans.spans
         if spans and spans[0].closed and not self._closing:
             needed = self.deduplication.holds_back(self._cursors.slowest())
