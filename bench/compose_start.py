@@ -21,7 +21,10 @@ from tools.compose import Compose, ComposeFailed, have_images
 from tools.deploy_setup import compose_command
 from tools.docker_daemon import DockerUnavailable, docker_daemon
 from tools.free_ports import free_ports
-from tools.images.docker import Docker
+from tools.images.docker import Docker, DockerFailed
+from tools.images.stand_ins import NoStandIn
+from tools.images.targets import NotPinned
+from tools.images.wheels import NoWheels
 
 PROJECT = "magnetar-bench"
 TOPIC = "persistent://public/default/first"
@@ -115,9 +118,9 @@ def main(argv: Sequence[str] | None = None) -> None:
                 "PROMETHEUS_PORT": str(prometheus),
             }
             compose = Compose(Docker(daemon), tuple(program), PROJECT, settings)
-            have_images(compose.docker, compose.images(), ("bookie", "broker", "discovery"))
+            have_images(compose.docker, compose.images())
             rounds = [measure(compose, f"pulsar://127.0.0.1:{service}") for _ in range(options.rounds)]
-    except (ComposeFailed, DockerUnavailable) as error:
+    except (ComposeFailed, DockerFailed, DockerUnavailable, NoStandIn, NotPinned, NoWheels) as error:
         sys.exit(f"compose start: {error}")
     report("compose start", {key: median(one[key] for one in rounds) for key in rounds[0]})
 

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,13 +24,16 @@ from tools.docker_keeper import answers
 from tools.images.build import ensure
 from tools.images.docker import Docker, DockerFailed
 from tools.images.stand_ins import NoStandIn, provide
-from tools.images.targets import NotPinned
+from tools.images.targets import REPOSITORY, TARGETS, NotPinned, image_name, version
 from tools.images.wheels import NoWheels
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FILE: Final = ROOT / "docker-compose.yml"
+DEFAULTS: Final = ROOT / "deploy" / "compose.env.example"
 HEALTHY_SECONDS_MAX: Final = 300.0
 COMMAND_SECONDS_MAX: Final = 600.0
+PROFILES: Final = ("grafana", "spark")
+"""Those whose services stay; the commands of `tools` end by themselves."""
 _TAIL_LINES: Final = 40
 _LABEL: Final = "com.docker.compose"
 
@@ -47,17 +50,20 @@ class Compose:
     program: tuple[str, ...]
     """How compose is called: `tools.deploy_setup.compose_command()`."""
     name: str = ""
-    """The project, with which containers, networks and volumes begin; empty for compose's own choice."""
+    """The project, with which containers, networks and volumes begin. Empty for compose's own choice, with
+    .env and docker-compose.override.yml as whoever calls compose by hand has them; a project with a name is
+    that of a test or benchmark, and knows neither."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Variables of docker-compose.yml, over those of the environment and of .env."""
     profiles: tuple[str, ...] = ()
+    _chosen_name: str = field(default="", init=False)
 
     @property
     def command(self) -> list[str]:
         """What every call of compose begins with."""
-        named = ["--project-name", self.name] if self.name else []
+        own = ["--project-name", self.name, "--file", str(FILE), "--env-file", str(DEFAULTS)]
         chosen = [part for profile in self.profiles for part in ("--profile", profile)]
-        return [*self.program, *named, "--file", str(FILE), *chosen]
+        return [*self.program, *(own if self.name else ()), *chosen]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -86,7 +92,11 @@ class Compose:
             self.run("up", "--detach", *services)
             self.wait_until_healthy()
         except ComposeFailed as error:
-            raise ComposeFailed(f"{error}\n{self.ends_of_logs()}") from None
+            try:
+                logs = self.ends_of_logs()
+            except (ComposeFailed, DockerFailed):
+                logs = ""
+            raise ComposeFailed(f"{error}\n{logs}".rstrip()) from None
 
     def down(self, *, volumes: bool = False) -> None:
         """Stop and remove every container; `volumes`: and all data."""
@@ -94,13 +104,23 @@ class Compose:
 
     def containers(self) -> dict[str, str]:
         """The id of each container, by its service; those that do not run too."""
-        mine = f"project={self.name}" if self.name else f"project.working_dir={ROOT}"
+        name = self.name or self._name_of_its_choice()
+        if not name:
+            return {}
         listed = self.docker.run(
             "ps", "--all", "--no-trunc",
-            "--filter", f"label={_LABEL}.{mine}", "--filter", f"label={_LABEL}.oneoff=False",
+            "--filter", f"label={_LABEL}.project={name}",
+            "--filter", f"label={_LABEL}.oneoff=False",
             "--format", f'{{{{.Label "{_LABEL}.service"}}}} {{{{.ID}}}}',
         )  # fmt: skip
         return dict(line.split() for line in listed.splitlines())
+
+    def _name_of_its_choice(self) -> str:
+        """Of the project, as its containers have it; empty when there are none."""
+        if not self._chosen_name and (found := self.run("ps", "--all", "--quiet").split()):
+            form = f'{{{{index .Config.Labels "{_LABEL}.project"}}}}'
+            self._chosen_name = self.docker.run("inspect", "--format", form, found[0])
+        return self._chosen_name
 
     def states(self) -> dict[str, str]:
         """What Docker says of each container, by its service: `running healthy`, `exited `."""
@@ -143,23 +163,42 @@ def _is_well(state: str) -> bool:
     return state.strip() in ("running", "running healthy")
 
 
-def have_images(docker: Docker, images: Iterable[str], ours: Iterable[str]) -> None:
-    """Build those of Magnetar named by `ours`, and see that the others are there, pulled or by a stand-in.
+def have_images(docker: Docker, images: Sequence[str]) -> None:
+    """Build those that this tree builds, and see that the others are there, pulled or by a stand-in.
 
-    Raises DockerFailed, NoStandIn, NoWheels and NotPinned.
+    Raises ComposeFailed, DockerFailed, NoStandIn, NoWheels and NotPinned.
     """
-    ensure(docker, ours)
-    for image in images:
-        if not image.startswith("magnetar/"):
-            provide(docker, image)
+    targets = {image_name(target): target for target in TARGETS}
+    ours = [image for image in images if image in targets]
+    others = [image for image in images if image not in targets]
+    for image in others:
+        if image.startswith(f"{REPOSITORY}/"):
+            # It is not pulled: in the public registry this name may be anybody's.
+            if docker.inspect(image) is None:
+                raise ComposeFailed(
+                    f"{image} is not here, and this tree builds {version()}: take MAGNETAR_VERSION out of "
+                    ".env and the environment, or have MAGNETAR_REGISTRY say where that version is"
+                )
+            print(f"compose: {image}, as MAGNETAR_VERSION says; this tree is {version()}", flush=True)
+    if ours:
+        ensure(docker, [targets[image] for image in ours])
+    for image in others:
+        provide(docker, image)
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
     parser = argparse.ArgumentParser(description="Start or stop the cluster of docker-compose.yml.")
-    parser.add_argument("what", choices=["up", "down"])
-    parser.add_argument("--profile", action="append", default=[], help="grafana, spark; repeat it for both")
-    parser.add_argument("--volumes", action="store_true", help="down: remove the volumes too, and all data")
-    asked = parser.parse_args()
+    what = parser.add_subparsers(dest="what", required=True)
+    up = what.add_parser("up")
+    up.add_argument("--profile", action="append", default=[], help="grafana, spark; repeat it for both")
+    down = what.add_parser("down")
+    down.add_argument("--volumes", action="store_true", help="remove the volumes too, and all data")
+    return parser.parse_args()
+
+
+def cluster() -> Compose:
+    """The user's project, on the daemon that answers. Raises ComposeFailed."""
     program, docker_cli = compose_command(), docker_program()
     if docker_cli is None or program is None:
         missing = (
@@ -167,33 +206,48 @@ def main() -> None:
             if docker_cli is None
             else "neither docker compose nor docker-compose is there"
         )
-        sys.exit(f"compose: {missing}: install it (on Debian, make deploy-setup as root does)")
+        raise ComposeFailed(f"{missing}: install it (on Debian, make deploy-setup as root does)")
     if not answers(docker_cli, ""):
         where = os.environ.get("DOCKER_HOST") or "its usual place"
-        sys.exit(f"compose: no Docker daemon answers at {where}: start it, or name another in DOCKER_HOST")
-    docker = Docker(DockerDaemon(os.environ.get("DOCKER_HOST", ""), ours=False))
-    compose = Compose(docker, tuple(program), profiles=tuple(asked.profile))
-    try:
-        if asked.what == "down":
-            compose.profiles = ("grafana", "spark")
-            compose.down(volumes=asked.volumes)
-            return
-        ours = ["bookie", "broker", "discovery", *(["spark"] if "spark" in asked.profile else [])]
-        have_images(docker, compose.images(), ours)
-        began = time.monotonic()
-        compose.up()
-    except (ComposeFailed, DockerFailed, NoStandIn, NotPinned, NoWheels) as error:
-        sys.exit(f"compose: {error}")
-    print(f"compose: all healthy after {time.monotonic() - began:.0f} s")
-    print(compose.run("ps"))
+        raise ComposeFailed(f"no Docker daemon answers at {where}: start it, or name another in DOCKER_HOST")
+    return Compose(Docker(DockerDaemon(os.environ.get("DOCKER_HOST", ""), ours=False)), tuple(program))
+
+
+def up(compose: Compose) -> None:
+    """Have images, start everything, and say where it is."""
+    have_images(compose.docker, compose.images())
+    print("compose: starting, each stage when the one before is healthy", flush=True)
+    began = time.monotonic()
+    compose.up()
+    seconds = time.monotonic() - began
+    print(f"compose: all healthy after {seconds:.0f} s: {', '.join(sorted(compose.containers()))}")
     doors = {
         "clients": ("pulsar", "discovery", "6650"),
         "admin": ("http", "discovery", "8080"),
         "Prometheus": ("http", "prometheus", "9090"),
     }
+    if "grafana" in compose.profiles:
+        doors["Grafana"] = ("http", "grafana", "3000")
     for what, (scheme, service, port) in doors.items():
-        print(f"{what + ':':<12}{scheme}://{compose.run('port', service, port).strip()}")
+        print(f"  {what + ':':<12}{scheme}://{compose.run('port', service, port).strip()}")
     print("docs/compose.md says more; make down stops all of it")
+
+
+def main() -> None:
+    asked = arguments()
+    try:
+        compose = cluster()
+        if asked.what == "up":
+            compose.profiles = tuple(asked.profile)
+            up(compose)
+        else:
+            compose.profiles = PROFILES
+            compose.down(volumes=asked.volumes)
+            print(f"compose: stopped; {'all data is deleted' if asked.volumes else 'data stays'}")
+    except (ComposeFailed, DockerFailed, NoStandIn, NotPinned, NoWheels) as error:
+        sys.exit(f"compose: {error}")
+    except KeyboardInterrupt:
+        sys.exit("compose: interrupted; make down stops what was started")
 
 
 if __name__ == "__main__":

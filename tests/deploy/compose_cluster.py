@@ -20,6 +20,7 @@ from tools.docker_daemon import DockerUnavailable, docker_daemon
 from tools.free_ports import free_ports
 from tools.images.docker import Docker, DockerFailed
 from tools.images.stand_ins import NoStandIn
+from tools.images.targets import image_name
 from tools.images.wheels import NoWheels
 
 SERVICES: Final = (
@@ -32,7 +33,6 @@ SERVICES: Final = (
     "discovery",
     "prometheus",
 )
-OURS: Final = ("bookie", "broker", "discovery", "tools")
 
 
 class Containers(DockerCompose):
@@ -104,7 +104,7 @@ def compose_cluster(name: str) -> Iterator[ComposeCluster]:
                 "PROMETHEUS_PORT": str(prometheus),
             }
             compose = Compose(Docker(daemon), tuple(program), name, settings)
-            have_images(compose.docker, compose.images(), OURS)
+            have_images(compose.docker, [*compose.images(), image_name("tools")])
             for key, value in compose.environment.items():  # testcontainers hands its own on
                 if os.environ.get(key) != value:
                     patch.setenv(key, value)

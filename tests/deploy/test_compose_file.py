@@ -52,15 +52,24 @@ def environment(service: str) -> dict[str, str]:
     return {key: VARIABLE.sub(r"\2", str(value)) for key, value in given.items()}
 
 
+def image_of(service: str) -> str:
+    """Where nothing is set."""
+    return VARIABLE.sub(r"\2", SERVICES[service]["image"])
+
+
 def services_of(image: str) -> list[str]:
-    return [name for name, service in SERVICES.items() if service["image"].startswith(f"magnetar/{image}:")]
+    return [name for name in SERVICES if image_of(name).startswith(f"magnetar/{image}:")]
 
 
-def test_images_have_the_version_of_this_tree() -> None:
+def test_images_have_the_version_of_this_tree_and_may_be_in_any_registry() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    ours = [service["image"] for service in SERVICES.values() if service["image"].startswith("magnetar/")]
+    ours = [service["image"] for service in SERVICES.values() if "magnetar/" in service["image"]]
     assert len(ours) == 8
-    assert {image.partition(":")[2] for image in ours} == {f"${{MAGNETAR_VERSION:-{version}}}"}
+    form = re.compile(
+        rf"\$\{{MAGNETAR_REGISTRY:-}}magnetar/\w+:\$\{{MAGNETAR_VERSION:-{re.escape(version)}}}"
+    )
+    assert [image for image in ours if not form.fullmatch(image)] == []
+    assert sum(image_of(name).endswith(f":{version}") for name in SERVICES) == 8
     for service in SERVICES.values():
         assert not service["image"].endswith((":latest", ":-latest}"))
         assert ":" in service["image"]

@@ -14,6 +14,7 @@ import pytest
 
 from tests.deploy.conftest import tiers
 from tools.images import stand_ins, targets
+from tools.images.docker import DockerFailed
 from tools.images.stand_ins import JAVA_IMAGE, LABEL, PYTHON_IMAGE, NoStandIn, provide
 from tools.images.targets import ROOT, TARGETS, Target, contents
 
@@ -106,9 +107,9 @@ class NoRegistry:
     def label(self, image: str, label: str) -> str | None:
         return self.known.get(image) or None
 
-    def pull(self, image: str) -> bool:
+    def pull(self, image: str) -> None:
         self.pulled.append(image)
-        return False
+        raise DockerFailed("docker pull --quiet:\ndial tcp: no such host")
 
 
 def test_a_release_never_stands_on_a_stand_in() -> None:
@@ -126,7 +127,9 @@ def test_a_release_never_stands_on_a_stand_in() -> None:
 
 
 def test_an_image_without_a_stand_in_is_said_to_have_none() -> None:
-    with pytest.raises(NoStandIn, match=r"grafana/grafana:12\.1\.1 cannot be pulled, and Debian has nothing"):
+    with pytest.raises(
+        NoStandIn, match=r"grafana:12\.1\.1 cannot be pulled \(dial tcp: no such host\), and Debian has"
+    ):
         provide(NoRegistry(), "grafana/grafana:12.1.1")  # type: ignore[arg-type]
     assert LABEL not in DOCKERFILE
 

@@ -50,18 +50,22 @@ def provide(docker: Docker, image: str, *, stand_ins: bool = True) -> str:
     what = docker.label(image, LABEL)
     if there and (what is None or stand_ins):
         return "there" if what is None else f"a stand-in: {what}"
-    if docker.pull(image):
+    try:
+        docker.pull(image)
+    except DockerFailed as error:
+        why = f"{image} cannot be pulled ({str(error).splitlines()[-1]})"
+    else:
         return "pulled"
     if not stand_ins:
-        raise NoStandIn(f"{image} cannot be pulled")
+        raise NoStandIn(why)
     for pattern, make in _MAKERS.items():
         if re.fullmatch(pattern, image):
-            print(f"images: {image} cannot be pulled; making a stand-in", flush=True)
+            print(f"images: {why}; making a stand-in", flush=True)
             try:
                 return f"a stand-in: {make(docker, image)}"
             except (DockerFailed, OSError, subprocess.CalledProcessError) as error:
                 raise NoStandIn(f"no stand-in for {image}: {error}") from error
-    raise NoStandIn(f"{image} cannot be pulled, and Debian has nothing that could stand in for it")
+    raise NoStandIn(f"{why}, and Debian has nothing that could stand in for it")
 
 
 def _python(docker: Docker, image: str) -> str:
