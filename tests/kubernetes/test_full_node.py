@@ -187,7 +187,7 @@ def test_pods_deleted_under_load_lose_nothing_confirmed(release: Release) -> Non
 
 
 def test_an_upgrade_and_a_rollback_under_load_lose_nothing_confirmed(release: Release) -> None:
-    """Both restart every pod of bookies and brokers; the upgrade bookies first, as docs/kubernetes.md has it."""
+    """Both restart all pods of bookies and brokers; the upgrade has bookies first, as in docs."""
     before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in release.objects("pods")}
     values = {"bookie.logLevel": "warning", "broker.logLevel": "warning"}
     bookies_first = release.upgrade_command({**values, "broker.updateStrategy": "OnDelete"})
