@@ -48,6 +48,15 @@ class Raw:
         body = await self.reader.readexactly(int(headers.get("content-length", 0)))
         return int(first.split()[1]), headers, body
 
+    async def begin(self) -> None:
+        """Have a request in process, of whose body only the beginning has come."""
+        self.writer.write(
+            b"PUT /admin/v2/tenants/slow HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n"
+            b"Content-Length: 9\r\n\r\n"
+        )
+        assert (await self.answer())[0] == 100
+        self.writer.write(b"{")
+
     async def ended(self) -> bytes:
         """What comes until the broker closes."""
         return await asyncio.wait_for(self.reader.read(), 20)
@@ -58,7 +67,33 @@ class Raw:
             await self.writer.wait_closed()
 
 
-def test_connections_over_the_bound_are_told_so_and_closed(
+def test_one_over_the_bound_takes_the_place_of_the_oldest_that_asks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 3)
+
+    async def body(http: Http) -> None:
+        busy = await Raw.to(http)
+        await busy.begin()
+        silent, asked = await Raw.to(http), await Raw.to(http)
+        asked.writer.write(REQUEST)
+        assert (await asked.answer())[0] == 200
+        # Whoever holds connections open must not keep those out who look whether this broker lives.
+        probes = [await Raw.to(http) for _ in range(2)]
+        for probe in probes:
+            probe.writer.write(REQUEST)
+            assert (await probe.answer())[0] == 200
+        for oldest in (silent, asked):
+            assert await oldest.ended() == b""
+        busy.writer.write(b"1234567}")
+        assert (await busy.answer())[0] == 400
+        for each in (busy, silent, asked, *probes):
+            await each.close()
+
+    uvloop.run(serve(tmp_path, body))
+
+
+def test_connections_over_the_bound_are_told_so_and_closed_while_all_others_ask_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 2)
@@ -66,21 +101,20 @@ def test_connections_over_the_bound_are_told_so_and_closed(
     async def body(http: Http) -> None:
         first, second = await Raw.to(http), await Raw.to(http)
         for each in (first, second):
-            each.writer.write(REQUEST)
-            assert (await each.answer())[0] == 200
+            await each.begin()
         third = await Raw.to(http)
         status, headers, text = await third.answer()
         assert status == 503
         assert headers["content-type"] == "application/json"
         assert "2 HTTP connections" in json.loads(text)["reason"]
         assert await third.ended() == b""
-        await second.close()
-        await third.close()
+        second.writer.write(b"1234567}")
+        assert (await second.answer())[0] == 400
         again = await Raw.to(http)
         again.writer.write(REQUEST)
         assert (await again.answer())[0] == 200
-        await again.close()
-        await first.close()
+        for each in (first, second, third, again):
+            await each.close()
 
     uvloop.run(serve(tmp_path, body))  # the loop that production uses, and its transports
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from magnetar.common.obs import http_pages
 from magnetar.common.obs.http_pages import REQUEST_BYTES_MAX, HttpPages, json_page, text_page
 
 
@@ -68,3 +69,21 @@ def test_a_page_of_plain_text_has_its_own_status() -> None:
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert b"Content-Type: text/plain; charset=utf-8\r\n" in answer
     assert answer.endswith(b"\r\n\r\nnot yet\n")
+
+
+def test_who_only_holds_connections_open_makes_room_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_pages, "CONNECTIONS_MAX", 2)
+
+    async def main() -> None:
+        pages = HttpPages({"/livez": lambda: text_page((200, "ok\n"))})
+        port = await pages.start("127.0.0.1", 0)
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for reader, writer in (await asyncio.open_connection("127.0.0.1", port), silent[1]):
+            writer.write(b"GET /livez HTTP/1.1\r\n\r\n")
+            assert (await asyncio.wait_for(reader.read(), 30)).endswith(b"ok\n")
+            writer.close()
+        assert await asyncio.wait_for(silent[0][0].read(), 30) == b""
+        silent[0][1].close()
+        await pages.close()
+
+    asyncio.run(main())

@@ -19,7 +19,9 @@ from aiohttp.web_request import BaseRequest
 from prometheus_client import Counter
 
 CONNECTIONS_MAX: Final = 2048
-"""Open at once, Pulsar's default of maxHttpServerConnections; more are answered 503 and closed."""
+"""Open at once, Pulsar's default of maxHttpServerConnections. One more takes the place of the oldest that has
+no request in process, so that nobody keeps those out who look whether it lives; else it is answered 503.
+"""
 
 IDLE_S: Final = 75.0
 """Without a whole request after which a connection is closed: proxies give up one that is idle before."""
@@ -37,7 +39,7 @@ class Port:
     failed: Callable[[int, str], web.Response]
     """Makes the answer of a status and a reason."""
     over_the_bound: Counter
-    """Connections that were closed because too many were open."""
+    """Connections that came when too many were open."""
     auto_decompress: bool = True
     """Whether bodies of requests are decompressed."""
 
@@ -49,28 +51,32 @@ async def listen(server: web.Server, listening: socket.socket, port: Port) -> as
     def connect() -> asyncio.Protocol:
         # Those that are accepted in the same turn of the loop are not counted yet: a few more may come in.
         if len(server.connections) >= CONNECTIONS_MAX:
-            return _OneTooMany(port)
+            port.over_the_bound.inc()
+            oldest = next((each for each in server.connections if _idle(each)), None)
+            if oldest is None:
+                return _OneTooMany()
+            oldest.force_close()
         return _Connection(server, port, loop)
 
     return await loop.create_server(connect, sock=listening)
 
 
 class _OneTooMany(asyncio.Protocol):
-    def __init__(self, port: Port) -> None:
-        self._port = port
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.WriteTransport, transport)  # which uvloop's do not say that they are
-        self._port.over_the_bound.inc()
-        reason = (
-            f"{CONNECTIONS_MAX} HTTP connections are open already; close some that are idle, or try again"
+        body = json.dumps(
+            {"reason": f"{CONNECTIONS_MAX} HTTP connections have requests in process already; try again"}
         )
-        body = json.dumps({"reason": reason})
         transport.write(
             "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
         )
         transport.close()
+
+
+def _idle(connection: web.RequestHandler) -> bool:
+    """Whether a connection is open and has no request in process."""
+    return connection._current_request is None and connection.transport is not None
 
 
 class _Connection(web.RequestHandler):

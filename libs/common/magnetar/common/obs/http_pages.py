@@ -17,6 +17,7 @@ log = get_logger(__name__)
 REQUEST_BYTES_MAX: Final = 8192
 REQUEST_TIMEOUT_S: Final = 10.0
 CONNECTIONS_MAX: Final = 64
+"""Open at once; one more ends the oldest, so that nobody keeps those out who look whether a process lives."""
 
 Page = Callable[[], tuple[int, str, bytes]]
 """Gives (status, content type, body)."""
@@ -36,7 +37,8 @@ class HttpPages:
     def __init__(self, pages: dict[str, Page]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], None] = {}
+        """The oldest first."""
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError."""
@@ -58,18 +60,18 @@ class HttpPages:
         task = asyncio.current_task()
         assert task is not None, "a handler runs in a task"
         if len(self._connections) >= CONNECTIONS_MAX:
-            writer.close()
-            return
-        self._connections.add(task)
+            oldest = next((each for each in self._connections if not each.cancelling()), task)
+            oldest.cancel()
+        self._connections[task] = None
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 await self._serve(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # who asks too slowly, too much, or goes away gets nothing
         except asyncio.CancelledError:
-            pass  # closing
+            pass  # closing, or one too many came
         finally:
-            self._connections.discard(task)
+            del self._connections[task]
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

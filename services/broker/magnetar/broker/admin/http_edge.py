@@ -45,7 +45,7 @@ of their own.
 
 _CONNECTIONS_REFUSED: Final = Counter(
     "magnetar_http_connections_refused",
-    "HTTP connections answered 503 and closed because too many were open.",
+    "HTTP connections over the bound; each ended an idle one, or was answered 503.",
     registry=REGISTRY,
 )
 

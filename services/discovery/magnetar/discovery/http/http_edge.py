@@ -55,7 +55,7 @@ REQUESTS: Final = Counter(
 
 _CONNECTIONS_REFUSED: Final = Counter(
     "magnetar_discovery_http_connections_refused",
-    "HTTP connections answered 503 and closed because too many were open.",
+    "HTTP connections over the bound; each ended an idle one, or was answered 503.",
     registry=REGISTRY,
 )
 
