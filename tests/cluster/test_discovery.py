@@ -169,7 +169,7 @@ def test_apache_pulsars_client_publishes_and_consumes_through_discovery(
 
 @contextmanager
 def tls_ended_before(port: int, certificate: Pair) -> Iterator[int]:
-    """What a load balancer does: the port where it has TLS with clients, whose bytes it passes on to `port`."""
+    """What a load balancer does: the port where it has TLS with clients; what they say goes on to `port`."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate.certificate, certificate.key)
     loop = asyncio.new_event_loop()
