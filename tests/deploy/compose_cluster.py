@@ -21,7 +21,7 @@ from tools.free_ports import free_ports
 from tools.images.docker import Docker, DockerFailed
 from tools.images.stand_ins import NoStandIn
 from tools.images.targets import image_name
-from tools.images.wheels import NoWheels
+from tools.images.wheels import NotFetched, NoWheels
 
 SERVICES: Final = (
     "etcd",
@@ -127,7 +127,7 @@ def compose_cluster(name: str) -> Iterator[ComposeCluster]:
                 cluster.containers.stop()
     except DockerUnavailable as error:
         pytest.skip(f"no Docker here: {error}")
-    except NoStandIn as error:
+    except (NoStandIn, NotFetched) as error:
         pytest.skip(f"images cannot be had here: {error}")
     except (DockerFailed, NoWheels) as error:  # a tree whose wheels cannot be built is broken
         pytest.fail(str(error))

@@ -15,6 +15,7 @@ from tools.docker_daemon import DockerUnavailable, docker_daemon
 from tools.images.build import ensure
 from tools.images.docker import Docker
 from tools.images.stand_ins import NoStandIn, provide
+from tools.images.wheels import NotFetched
 
 HERE: Final = Path(__file__).parent
 SERVICES: Final = ("bookie", "broker", "discovery", "tools")
@@ -78,7 +79,7 @@ def images(docker: Docker) -> dict[str, str]:
     """Names with tags of the images of the services and the tools, by target; up to date with this tree."""
     try:
         return ensure(docker, SERVICES)
-    except NoStandIn as error:
+    except (NoStandIn, NotFetched) as error:
         pytest.skip(f"no test with images runs: {error}")
 
 

@@ -8,6 +8,7 @@ from tests.deploy.containers import CAREFUL
 from tools.images.build import ensure
 from tools.images.docker import Docker
 from tools.images.stand_ins import NoStandIn
+from tools.images.wheels import NotFetched
 
 TMP = ("--tmpfs", "/tmp:size=512m,mode=1777,exec")
 """Libraries that the Java machine brings are unpacked there and loaded: Docker's own choice is noexec."""
@@ -26,7 +27,7 @@ session.stop()
 def image(docker: Docker) -> str:
     try:
         return ensure(docker, ["spark"])["spark"]
-    except NoStandIn as error:
+    except (NoStandIn, NotFetched) as error:
         pytest.skip(f"no test of the image with Spark runs: {error}")
 
 

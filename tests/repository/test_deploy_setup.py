@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tools import deploy_setup, docker_daemon
-from tools.bounded import uninterrupted, why_failed
+from tools.bounded import run, uninterrupted
 from tools.images.targets import ROOT
 
 SECONDS_MAX = 30.0
@@ -71,20 +71,20 @@ def test_a_command_that_does_not_end_is_given_up_with_all_that_it_started(tmp_pa
     told = tmp_path / "told"
     slow = command(tmp_path, "slow", f"sleep 600 & echo $! > {told}", "wait")
     began = time.monotonic()
-    assert why_failed([str(slow)], os.environ, 0.5) == "slow took longer than 0.5 s"
+    assert run([str(slow)], 0.5).why_failed == "slow took longer than 0.5 s"
     assert time.monotonic() - began < SECONDS_MAX
     assert ended(written(told))
 
 
 def test_the_reason_is_the_first_error_of_apt_and_the_last_line_of_others(tmp_path: Path) -> None:
     go = command(tmp_path, "go", "echo first >&2", "echo no route >&2", "exit 3")
-    assert why_failed([str(go)], os.environ, SECONDS_MAX) == "no route"
+    assert run([str(go)], SECONDS_MAX).why_failed == "no route"
     apt = command(tmp_path, "apt-get", "printf 'W: old\\nE: no such host\\nE: Unable\\n' >&2", "exit 100")
-    assert why_failed([str(apt)], os.environ, SECONDS_MAX) == "E: no such host"
-    assert why_failed([str(command(tmp_path, "silent", "exit 7"))], os.environ, SECONDS_MAX) == (
+    assert run([str(apt)], SECONDS_MAX).why_failed == "E: no such host"
+    assert run([str(command(tmp_path, "silent", "exit 7"))], SECONDS_MAX).why_failed == (
         "silent ended with 7"
     )
-    assert "No such file" in str(why_failed([str(tmp_path / "nothing")], os.environ, SECONDS_MAX))
+    assert "No such file" in str(run([str(tmp_path / "nothing")], SECONDS_MAX).why_failed)
 
 
 def test_without_a_network_a_program_of_go_is_given_up_before_it_is_built(
@@ -158,7 +158,7 @@ def test_packages_are_unpacked_to_the_end_though_somebody_asks_for_it_meanwhile(
     def asked_meanwhile() -> None:
         with uninterrupted():
             os.kill(os.getpid(), signal.SIGTERM)
-            assert why_failed([str(unpack)], os.environ, SECONDS_MAX) is None
+            assert run([str(unpack)], SECONDS_MAX).why_failed is None
 
     with pytest.raises(SystemExit) as left:
         asked_meanwhile()

@@ -83,6 +83,8 @@ def main() -> None:
         build(arguments())
     except (DockerUnavailable, DockerFailed, NoStandIn, NoWheels, NotPinned) as error:
         sys.exit(f"images: {error}")
+    except KeyboardInterrupt:
+        sys.exit("images: interrupted; what was built stays")
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from tools.bounded import run
 from tools.deploy_setup import program
 from tools.images.docker import Docker, DockerFailed
 
@@ -25,6 +25,8 @@ MIRROR: Final = "http://deb.debian.org/debian"
 PYTHON_IMAGE: Final = "python:3.11.14-slim-bookworm"
 JAVA_IMAGE: Final = "eclipse-temurin:17.0.17_10-jre-jammy"
 
+COMMAND_SECONDS_MAX: Final = 900.0
+"""For a mirror that does not answer; debootstrap on two busy cores takes a tenth of it."""
 _SUITE: Final = "bookworm"
 _NOT_NEEDED: Final = (
     "var/cache/apt",
@@ -63,7 +65,7 @@ def provide(docker: Docker, image: str, *, stand_ins: bool = True) -> str:
             print(f"images: {why}; making a stand-in", flush=True)
             try:
                 return f"a stand-in: {make(docker, image)}"
-            except (DockerFailed, OSError, subprocess.CalledProcessError) as error:
+            except (DockerFailed, OSError) as error:
                 raise NoStandIn(f"no stand-in for {image}: {error}") from error
     raise NoStandIn(f"{why}, and Debian has nothing that could stand in for it")
 
@@ -210,11 +212,8 @@ def _copy_following(root: Path, source: Path, target: Path) -> None:
 
 
 def _run(*command: str, directory: Path | None = None) -> str:
-    done = subprocess.run(
-        command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"},
-    )  # fmt: skip
-    if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip().splitlines()[-10:]
-        raise NoStandIn("\n".join([f"{Path(command[0]).name} ended with {done.returncode}:", *said]))
-    return done.stdout
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    done = run(command, COMMAND_SECONDS_MAX, environment=environment, directory=directory)
+    if done.why_failed is not None:
+        raise NoStandIn(f"{Path(command[0]).name}: {done.why_failed}")
+    return done.printed

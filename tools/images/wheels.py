@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -15,6 +14,7 @@ from typing import Final
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from tools.bounded import run
 from tools.deploy_setup import cache_directory
 from tools.images.targets import ROOT, pins_of
 
@@ -27,15 +27,21 @@ GLIBC_MINOR_MAX: Final = 36
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 _SOURCE_ONLY: Final = ("pyspark",)
 """Published without a wheel; built here with the setuptools of .venv, which compiles nothing."""
+COMMAND_SECONDS_MAX: Final = 900.0
 _LOG_LINES: Final = 15
 
 
 class NoWheels(Exception):
-    """Wheels could not be fetched or built; the message says why."""
+    """Wheels could not be built; the message says why."""
+
+
+class NotFetched(NoWheels):
+    """Those of others could not even be had: there may be no network."""
 
 
 def fetched(pins: dict[str, str], architecture: str) -> list[Path]:
-    """A wheel of each pinned package, for Linux on this architecture, in Docker's words. Raises NoWheels."""
+    """A wheel of each pinned package, for Linux on this architecture, in Docker's words. Raises
+    NotFetched."""
     places = {name: _place(line, architecture) for name, line in pins.items()}
     missing = {name: pins[name] for name, place in places.items() if not list(place.glob("*.whl"))}
     from_source = {name: line for name, line in missing.items() if name in _SOURCE_ONLY}
@@ -92,10 +98,12 @@ def _fetch(pins: dict[str, str], command: tuple[str, ...], places: dict[str, Pat
         wanted = directory / "requirements.txt"
         wanted.write_text("\n".join(pins.values()) + "\n", encoding="utf-8")
         verb, *options = command
-        _run(
+        why = _why_failed(
             sys.executable, "-m", "pip", verb, "--quiet", "--disable-pip-version-check", "--no-deps",
             "--require-hashes", "--requirement", str(wanted), *options, scratch,
         )  # fmt: skip
+        if why is not None:
+            raise NotFetched(why)
         for wheel in directory.glob("*.whl"):
             place = places[canonicalize_name(parse_wheel_filename(wheel.name)[0])]
             place.mkdir(parents=True, exist_ok=True)
@@ -107,7 +115,7 @@ def _fetch(pins: dict[str, str], command: tuple[str, ...], places: dict[str, Pat
 def built(rooms: Iterable[Path], directory: Path) -> list[Path]:
     """Wheels of distributions of this workspace, built into `directory`. Raises NoWheels."""
     for room in rooms:
-        _run(
+        why = _why_failed(
             str(UV),
             "build",
             "--quiet",
@@ -118,13 +126,15 @@ def built(rooms: Iterable[Path], directory: Path) -> list[Path]:
             str(directory),
             str(room),
         )
+        if why is not None:
+            raise NoWheels(why)
     for left in directory.glob(".gitignore"):
         left.unlink()
     return sorted(directory.glob("*.whl"))
 
 
 def uv_program(architecture: str, directory: Path) -> Path:
-    """uv itself as it runs in an image of this architecture, pinned as ours is. Raises NoWheels."""
+    """uv itself as it runs in an image of this architecture, pinned as ours is. Raises NotFetched."""
     (wheel,) = fetched(pins_of((ROOT / "requirements-uv.txt").read_text(encoding="utf-8")), architecture)
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (each for each in archive.namelist() if each.endswith("/scripts/uv"))
@@ -133,10 +143,10 @@ def uv_program(architecture: str, directory: Path) -> Path:
     return directory / "uv"
 
 
-def _run(*command: str) -> None:
-    done = subprocess.run(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip().splitlines()[-_LOG_LINES:]
-        raise NoWheels("\n".join([" ".join(Path(each).name for each in command[:4]) + ":", *said]))
+def _why_failed(*command: str) -> str | None:
+    done = run(command, COMMAND_SECONDS_MAX, directory=ROOT)
+    if done.why_failed is None:
+        return None
+    called = " ".join(Path(each).name for each in command[:4])
+    said = (done.printed + done.errors).strip().splitlines()[-_LOG_LINES:]
+    return "\n".join([f"{called}: {done.why_failed}", *(line for line in said if line != done.why_failed)])
