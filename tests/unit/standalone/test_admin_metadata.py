@@ -163,6 +163,33 @@ def test_nothing_is_compared_or_released_while_bookies_are_away(path: Path) -> N
     assert facts(admin(path, "release", "--discard"))["state"] == "released"
 
 
+@pytest.mark.parametrize(
+    ("state", "next_step"),
+    [
+        (Restoration.WRITING, "run `magnetar admin metadata restore` again"),
+        (Restoration.RESTORED, "start all bookies, run `magnetar admin metadata reconcile`"),
+        (Restoration.RECONCILED, "start brokers and discoveries"),
+        (Restoration.RELEASED, ""),
+    ],
+)
+def test_a_state_is_told_with_what_to_do_next(
+    path: Path, state: Restoration.State.ValueType, next_step: str
+) -> None:
+    async def become(store: MetadataStore) -> None:
+        await store.put(KEYS.restoration, encode(Restoration(state=state)))
+
+    with_store(path, become)
+    result = admin(path, "status")
+    assert facts(result)["state"] == Restoration.State.Name(state).lower()
+    assert next_step in result.stderr
+    assert bool(result.stderr) == bool(next_step)
+
+
+def test_so_many_ids_are_left_out_that_ledgers_are_still_found_by_theirs(path: Path, tmp_path: Path) -> None:
+    result = admin(path, "mark-restored", "--skip-ids", "10000001")
+    assert (result.exit_code, "1000<=x<=10000000" in result.stderr) == (2, True)
+
+
 def test_a_certificate_for_bookies_is_of_no_use_without_trust(path: Path, tmp_path: Path) -> None:
     file = tmp_path / "cert.pem"
     file.write_text("x")

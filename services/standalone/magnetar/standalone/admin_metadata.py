@@ -15,7 +15,8 @@ _FILE = click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, p
 
 _IDS = click.option(
     "--skip-ids",
-    type=click.IntRange(min=1_000, max=1 << 40),
+    # Whoever goes through all ledgers goes through their ids: auto-recovery, the search for orphans.
+    type=click.IntRange(min=1_000, max=10_000_000),
     default=1_000_000,
     show_default=True,
     help="Leave so many ids to the ledgers that were made since the copy.",

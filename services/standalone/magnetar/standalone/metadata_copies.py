@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from magnetar.common.errors import StorageError
@@ -21,6 +21,17 @@ from magnetar.standalone.progress import progress_bar
 
 if TYPE_CHECKING:
     from magnetar.standalone.admin import Target
+
+
+_NEXT: Final = {
+    Restoration.WRITING: "Half of a copy is there: let its restoration end, or run `magnetar admin metadata "
+    "restore` again. Nothing starts before.",
+    Restoration.RESTORED: "Now start all bookies, run `magnetar admin metadata reconcile`, and only then "
+    "start brokers and discoveries. Nothing is deleted until `magnetar admin metadata release`.",
+    Restoration.RECONCILED: "Now start brokers and discoveries. Nothing is deleted, and disks fill up, until "
+    "`magnetar admin metadata release`: look first at what that lets go (`magnetar admin metadata status "
+    "--look`).",
+}
 
 
 def take(target: Target, file: Path) -> None:
@@ -69,7 +80,7 @@ def restore(target: Target, file: Path, *, replace: bool, ids_skipped: int) -> N
             )
             record = await restorer.restore(summary.header, items, replace=replace)
         show_facts(target, f"Restored from {file}", {"keys": len(items), **restoration_facts(record)})
-        _what_next()
+        say_what_next(record)
         return 0
 
     with_metadata(target, run)
@@ -82,7 +93,7 @@ def mark(target: Target, *, ids_skipped: int) -> None:
         restorer = Restorer(metadata, keys, SystemClock(), random.SystemRandom(), ids_skipped=ids_skipped)
         record = await restorer.mark()
         show_facts(target, f"Metadata of {target.cluster}", restoration_facts(record))
-        _what_next()
+        say_what_next(record)
         return 0
 
     with_metadata(target, run)
@@ -101,21 +112,18 @@ def restoration_facts(record: Restoration) -> Row:
     }
 
 
+def say_what_next(record: Restoration) -> None:
+    """What an operator has to do, for people."""
+    if record.state in _NEXT:
+        click.echo(_NEXT[record.state], err=True)
+
+
 async def _copy(metadata: MetadataStore, keys: Keys, file: Path) -> BackupSummary:
     header, items = await read_all(metadata, keys, SystemClock(), version("magnetar"))
     try:
         return write_backup(file, header, items)
     except OSError as error:
         raise click.ClickException(_reason(error, file)) from error
-
-
-def _what_next() -> None:
-    click.echo(
-        "Now start the bookies, run `magnetar admin metadata reconcile`, start brokers and discoveries, and "
-        "`magnetar admin metadata release` once you know that nothing else is needed. Until then bookies "
-        "delete nothing.",
-        err=True,
-    )
 
 
 def _facts(summary: BackupSummary, file: Path) -> Row:

@@ -23,7 +23,8 @@ from magnetar.common.runtime.clock import SystemClock
 from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, GrpcBookieClients
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.standalone.admin_output import Row, show_facts, show_rows, with_metadata
-from magnetar.standalone.metadata_copies import restoration_facts
+from magnetar.standalone.metadata_copies import restoration_facts, say_what_next
+from magnetar.standalone.progress import progress_bar
 
 if TYPE_CHECKING:
     from magnetar.standalone.admin import Target
@@ -51,9 +52,9 @@ def status(
             return 0
         if not look:
             show_facts(target, f"Metadata of {target.cluster}", restoration_facts(record))
+            say_what_next(record)
             return 0
-        async with _bookies(metadata, keys, tls) as (registry, clients):
-            found = await _reconciler(metadata, keys, registry, clients).compare(without=without, mend=False)
+        found = await _compare(metadata, keys, tls, without=without, mend=False)
         _show(target, record, found, mended=False)
         return 0
 
@@ -73,10 +74,7 @@ def reconcile(
     tls = _tls(bookie_trust_certs, bookie_cert, bookie_key)
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
-        async with _bookies(metadata, keys, tls) as (registry, clients):
-            found = await _reconciler(metadata, keys, registry, clients).compare(
-                without=without, mend=True, leave=leave
-            )
+        found = await _compare(metadata, keys, tls, without=without, mend=True, leave=leave)
         record = await read_restoration(metadata, keys)
         assert record is not None, "the reconciler has seen it"
         _show(target, record, found, mended=True)
@@ -88,6 +86,8 @@ def reconcile(
                 "there.",
                 err=True,
             )
+        else:
+            say_what_next(record)
         return 1 if left else 0
 
     with_metadata(target, run)
@@ -107,9 +107,7 @@ def release(
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         if (await metadata.children(keys.cookies_prefix)).items and not discard:
-            async with _bookies(metadata, keys, tls) as (registry, clients):
-                reconciler = _reconciler(metadata, keys, registry, clients)
-                found = await reconciler.compare(without=without, mend=False)
+            found = await _compare(metadata, keys, tls, without=without, mend=False)
             if found.unnamed:
                 entries = sum(each.entries for each in found.unnamed)
                 raise click.ClickException(
@@ -232,10 +230,21 @@ def _show(target: Target, record: Restoration, found: Findings, *, mended: bool)
         click.echo(f"{len(rows) - _SHOWN_MAX} more; --json has all of them", err=True)
 
 
-def _reconciler(
-    metadata: MetadataStore, keys: Keys, registry: BookieRegistry, clients: GrpcBookieClients
-) -> Reconciler:
-    return Reconciler(metadata, keys, registry, clients, SystemClock(), random.SystemRandom())
+async def _compare(
+    metadata: MetadataStore,
+    keys: Keys,
+    tls: ClientTls | None,
+    *,
+    without: Sequence[str],
+    mend: bool,
+    leave: Sequence[int] = (),
+) -> Findings:
+    async with _bookies(metadata, keys, tls) as (registry, clients):
+        with progress_bar("ledgers compared", None) as advance:
+            reconciler = Reconciler(
+                metadata, keys, registry, clients, SystemClock(), random.SystemRandom(), progress=advance
+            )
+            return await reconciler.compare(without=without, mend=mend, leave=leave)
 
 
 @asynccontextmanager

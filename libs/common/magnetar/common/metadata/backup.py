@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome
+from magnetar.common.errors import MagnetarError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.backup_file import BackupHeader
 from magnetar.common.metadata.instance import read_instance_id
 from magnetar.common.metadata.keys import Keys
@@ -44,7 +44,7 @@ _TRIES_MAX: Final = 5
 
 
 class NotRestorable(MagnetarError):
-    """Nothing was written; the message says what is in the way."""
+    """Metadata is not restored; the message says what is in the way."""
 
 
 def session_prefixes(keys: Keys) -> tuple[str, ...]:
@@ -136,8 +136,9 @@ class Restorer:
     ) -> Restoration:
         """Put a copy back; with `replace` over what is there, which goes.
 
-        Raises NotRestorable when the copy is another cluster's, somebody is registered, or something is there
-        and not to be replaced; MetadataError when it was interrupted, or somebody came: run it again.
+        Raises NotRestorable when the copy is another cluster's, somebody is registered, something is there
+        and not to be replaced, or another restoration began; MetadataError when it was interrupted: run it
+        again.
         """
         keys = self._keys
         if header.cluster != keys.root.split("/")[2]:
@@ -228,7 +229,7 @@ class Restorer:
             listing = await self._metadata.children(prefix)
             if listing.items:
                 up = _named(self._keys, [item.key for item in listing.items])
-                raise MetadataError(
+                raise NotRestorable(
                     f"somebody registered while metadata was put back ({up}), and may have changed it: stop "
                     "brokers, discoveries and bookies, and run this again"
                 )
@@ -268,6 +269,11 @@ class Restorer:
         for attempt in range(1, _TRIES_MAX + 1):
             try:
                 revision = await self._metadata.commit([guard, *ops])
+            except VersionMismatch as error:
+                raise NotRestorable(
+                    "another restoration began meanwhile, and this one has stopped: let that one end, then "
+                    "see `magnetar admin metadata status`"
+                ) from error
             except UnknownOutcome:
                 found = await self._metadata.get(self._keys.restoration)
                 if changed and found is not None and found.value == data:

@@ -293,7 +293,7 @@ class Reconciler:
                 )
             )
         ops.append(Put(self._keys.restoration, encode(restoration), version))
-        await self._metadata.commit(ops)
+        await _commit(self._metadata, ops)
 
 
 async def release(metadata: MetadataStore, keys: Keys, clock: Clock) -> Restoration:
@@ -314,8 +314,19 @@ async def release(metadata: MetadataStore, keys: Keys, clock: Clock) -> Restorat
         )
     restoration.state = Restoration.RELEASED
     restoration.released_ms = clock.wall_ms()
-    await metadata.put(keys.restoration, encode(restoration), found.version)
+    await _commit(metadata, [Put(keys.restoration, encode(restoration), found.version)])
     return restoration
+
+
+async def _commit(metadata: MetadataStore, ops: Sequence[Op]) -> None:
+    """The last step. Raises NotReconcilable when somebody else took one, or nobody knows what came of it."""
+    try:
+        await metadata.commit(ops)
+    except (VersionMismatch, UnknownOutcome) as error:
+        raise NotReconcilable(
+            "the state of the restoration changed meanwhile, or is not known: see `magnetar admin metadata "
+            f"status`, and run this again if it did not happen ({error})"
+        ) from error
 
 
 def _unnamed(ref: LedgerRef, inventory: Inventory, topic: str = "") -> Unnamed:
