@@ -10,6 +10,7 @@ import pytest
 
 from tests.deploy.containers import Container, Containers, containers
 from tests.integration.harness import eventually
+from tools.images.build import prune
 from tools.images.docker import Docker, DockerFailed
 from tools.images.stand_ins import PYTHON_IMAGE
 from tools.images.targets import version
@@ -195,3 +196,23 @@ def test_an_image_of_one_service_says_where_the_others_are(docker: Docker, image
     assert "metadataServiceUri" in helped
     shown = docker.run("run", "--rm", "--network", "none", images["bookie"], "--print-config")
     assert "bindAddress\t0.0.0.0\tenvironment MAGNETAR_BIND_ADDRESS" in shown
+
+
+def test_only_images_of_another_version_are_pruned(docker: Docker, images: dict[str, str]) -> None:
+    """As they would be a day later in a daemon of our own."""
+    if not docker.daemon.ours:
+        pytest.skip("a daemon that is not ours answers here, and its images are not for tests to prune")
+    old = "magnetar/tools:0.0.1"
+    labels = {"magnetar.inputs": "old", "org.opencontainers.image.version": "0.0.1"}
+    changes = [part for key, value in labels.items() for part in ("--change", f"LABEL {key}={value}")]
+    running = docker.run("run", "--detach", "--rm", "--entrypoint", "sleep", images["tools"], "600")
+    docker.run("commit", *changes, running, old)
+    docker.run("rm", "--force", running)
+    mine = "magnetar-test/another:1"
+    docker.run("tag", PYTHON_IMAGE, mine)
+    assert docker.inspect(old) is not None
+    prune(docker)
+    assert docker.inspect(old) is None
+    assert docker.inspect(mine) is not None
+    assert [image for image in images.values() if docker.inspect(image) is None] == []
+    docker.run("image", "rm", mine)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tools.docker_daemon import DockerUnavailable, docker_daemon
-from tools.images.build import Bases, ensure, is_stand_in
+from tools.images.build import Bases, ensure, is_stand_in, prune
 from tools.images.docker import Docker, DockerFailed
 from tools.images.stand_ins import JAVA_IMAGE, PYTHON_IMAGE, NoStandIn, provide
 from tools.images.targets import TARGETS, NotPinned
@@ -28,6 +28,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--provide", action="append", default=[], metavar="IMAGE",
         help="also have this image of others, pulled or by a stand-in",
+    )  # fmt: skip
+    parser.add_argument(
+        "--prune", action="store_true",
+        help="then remove images of other versions that were built here and have no container",
     )  # fmt: skip
     parser.add_argument("--table", action="store_true", help="say the sizes as the table in docs/images.md")
     found = parser.parse_args()
@@ -51,6 +55,8 @@ def build(asked: argparse.Namespace) -> None:
         made = ensure(docker, names, bases)
         for image in asked.provide:
             print(f"images: {image}: {provide(docker, image, stand_ins=bases.stand_ins)}", flush=True)
+        if asked.prune:
+            print("\n".join(f"images: {line}" for line in prune(docker) if line))
         base = docker.size(bases.python)
         rows = [(image, docker.size(image)) for image in made.values()]
         if asked.save:

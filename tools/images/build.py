@@ -47,10 +47,25 @@ def ensure(docker: Docker, names: Iterable[str], bases: Bases | None = None) -> 
     with locked("images"):
         for image in (chosen.python, *([chosen.java] if "spark" in wanted else [])):
             print(f"images: {image}: {provide(docker, image, stand_ins=chosen.stand_ins)}", flush=True)
-        if docker.daemon.ours:  # stages of builds and images of former trees: without this it grows for good
-            docker.run("image", "prune", "--force", "--filter", "until=24h")
+        if docker.daemon.ours:  # what a day has left: without this it grows for good
+            docker.run("image", "prune", "--force", "--filter", "until=24h")  # stages of builds
+            prune(docker, "until=24h")
         architecture = docker.architecture()
         return {name: _ensure(docker, TARGETS[name], chosen, architecture) for name in wanted}
+
+
+def prune(docker: Docker, *filters: str) -> list[str]:
+    """Remove images that were built here of other versions, or that newer ones have taken the name of.
+
+    Those of this version stay, and those of which there is a container. Returns what Docker says of each.
+    Raises DockerFailed.
+    """
+    said = []
+    other = f"label!=org.opencontainers.image.version={version()}"
+    for which in ((), ("--all", "--filter", other)):
+        chosen = [part for each in (f"label={INPUTS_LABEL}", *filters) for part in ("--filter", each)]
+        said += docker.run("image", "prune", "--force", *which, *chosen).splitlines()
+    return said
 
 
 def _ensure(docker: Docker, target: Target, bases: Bases, architecture: str) -> str:
