@@ -309,7 +309,9 @@ class Connection(asyncio.Protocol):
     def close(self, reason: str) -> None:
         if not self.connected:
             return
-        log.info("closing connection", peer=self.address, reason=reason)
+        count = self._services.closings.note(self._loop.time())
+        if count:
+            log.info("closing connection", peer=self.address, reason=reason, connections=count)
         self._flush()
         self._transport.close()
         if self._transport.get_write_buffer_size():
