@@ -330,7 +330,7 @@ class GarbageCollector:
         self._news = True
         PAUSED.set(1)
         ALARMS.labels(reason=reason).inc()
-        log.error(f"garbage collection paused: {message}", **context)
+        log.error("garbage collection paused", reason=reason, why=message, **context)
         return False
 
     async def _load(self) -> set[LedgerRef]:

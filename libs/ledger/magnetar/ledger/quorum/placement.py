@@ -223,7 +223,7 @@ class Placement:
             return False
         if len(set(racks.values()) - {""}) > 1:
             FALLBACKS.labels("racks").inc()
-            log.warning(f"{what} puts entries in fewer racks than wanted", wanted=wanted, bookies=chosen)
+            log.warning("fewer racks than wanted", what=what, wanted=wanted, bookies=chosen)
         return True
 
     def _bookies_changed(self) -> None:
