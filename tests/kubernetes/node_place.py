@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.integration.harness import gone, launched, spawn
+from tests.kubernetes.traces import forget
 
 NODE: Final = "node1"
 NODE_ADDRESS: Final = "10.99.0.1"
@@ -33,8 +34,6 @@ COMMAND_SECONDS_MAX: Final = 60.0
 LOG_TAIL_BYTES: Final = 6_000
 CGROUPS: Final = Path("/sys/fs/cgroup")
 POD_CGROUP: Final = "kubepods"
-CONTAINER_LOGS: Final = Path("/var/log/containers")
-"""Where every kubelet makes links to the logs of containers, whatever it is configured to."""
 MACHINE_SETTINGS: Final = (
     "vm.overcommit_memory",
     "vm.panic_on_oom",
@@ -148,10 +147,7 @@ def clear(directory: Path) -> None:
         for group, _, _ in os.walk(controller, topdown=False):
             with contextlib.suppress(OSError):  # somebody's still
                 os.rmdir(group)
-    if CONTAINER_LOGS.is_dir():
-        for link in CONTAINER_LOGS.iterdir():
-            if link.is_symlink() and os.readlink(link).startswith(str(directory)):
-                link.unlink()
+    forget(directory)
 
 
 def pods_of_others() -> list[int]:

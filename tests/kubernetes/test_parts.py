@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
 import tarfile
 import time
 from dataclasses import asdict
@@ -15,6 +16,7 @@ from typing import NoReturn
 import pytest
 
 from tests.chaos.chaos import Gaps, Outcome
+from tests.kubernetes import traces
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.image_archive import write_image
 from tests.kubernetes.images import images_of
@@ -55,6 +57,42 @@ def test_every_configuration_of_a_node_is_filled_in(tmp_path: Path) -> None:
     texts.append(plane.configuration("dns-service.yaml", dns_address="10.0.0.1", node_address="10.0.0.2"))
     assert [text for text in texts if "$" in text] == []
     assert json.loads((tmp_path / "cni/pod-network.conflist").read_text())["plugins"][0]["type"] == "bridge"
+
+
+def test_a_node_leaves_nothing_of_its_containers_and_takes_nothing_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, node = tmp_path / "machine", tmp_path / "node"
+    shared = {
+        "SHIM_SOCKETS": machine / "run/s",
+        "RUNC_STATE": machine / "run/runc/k8s.io",
+        "CNI_RESULTS": machine / "cni/results",
+        "CONTAINER_LOGS": machine / "logs",
+    }
+    for name, path in shared.items():
+        path.mkdir(parents=True)
+        monkeypatch.setattr(traces, name, path)
+    dead = machine / "kubelet/device-plugins/kubelet.sock"
+    dead.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(dead))
+        listening.listen()
+        assert not traces.nobody_listens(dead)
+    monkeypatch.setattr(traces, "KUBELET_SOCKET", dead)
+    for owner, container in ((node, "ours"), (tmp_path / "other", "theirs")):
+        bundle = owner / traces.BUNDLES / container
+        bundle.mkdir(parents=True)
+        (bundle / "address").write_text(f"unix://{shared['SHIM_SOCKETS']}/{container}")
+        (shared["SHIM_SOCKETS"] / container).touch()
+        (shared["RUNC_STATE"] / container).mkdir()
+        (shared["CNI_RESULTS"] / f"pods-{container}-eth0").touch()
+        (shared["CONTAINER_LOGS"] / f"{container}.log").symlink_to(owner / "pod-logs/0.log")
+    traces.forget(node)
+    assert [path for path in machine.rglob("*") if "ours" in path.name] == []
+    assert len([path for path in machine.rglob("*") if "theirs" in path.name]) == 4
+    assert not (machine / "kubelet").exists()
+    traces.forget(tmp_path / "other")
+    assert [*machine.iterdir()] == []
 
 
 def test_an_image_archive_names_everything_by_its_digest(tmp_path: Path) -> None:
