@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Awaitable, Callable
 
 import pytest
 from magnetar.standalone import process, run
 from magnetar.standalone.service import Address, Service
+from structlog.testing import capture_logs
 
 
 class Ended(Exception):
@@ -21,7 +23,11 @@ class FakeService:
         self.addresses: list[Address] = []
         self.events: list[str] = []
         self.start_hangs = False
+        self.undoing: Callable[[], Awaitable[object]] | None = None
+        """What a start does last that is given up."""
         self.close_hangs = False
+        self.over = asyncio.Event()
+        """The process has ended."""
 
     async def start(self) -> None:
         self.events.append("start")
@@ -31,6 +37,8 @@ class FakeService:
                 await asyncio.Event().wait()
             finally:
                 self.events.append("start undone")
+                if self.undoing is not None:
+                    await self.undoing()
 
     async def close(self) -> None:
         self.events.append("close")
@@ -56,7 +64,11 @@ def serve(fake: FakeService, *signals: signal.Signals) -> None:
 
     async def bounded() -> None:
         async with asyncio.timeout(20):
-            await run.serve(fake, on_ready)
+            try:
+                await run.serve(fake, on_ready)
+            finally:
+                fake.over.set()
+                await asyncio.sleep(0)
 
     asyncio.run(bounded())
 
@@ -73,6 +85,27 @@ def test_a_signal_during_the_start_ends_the_start() -> None:
     fake.start_hangs = True
     serve(fake)
     assert fake.events == ["start", "start undone"]
+
+
+def test_a_start_that_cannot_be_undone_in_time_is_ended() -> None:
+    fake = FakeService(shutdown_timeout_ms=10)
+    fake.start_hangs = True
+    fake.undoing = fake.over.wait
+    with pytest.raises(Ended, match="1: its start could not be undone within 10 ms"):
+        serve(fake)
+
+
+def test_a_start_that_fails_while_it_is_undone_is_told_and_ends_as_asked() -> None:
+    fake = FakeService()
+    fake.start_hangs = True
+
+    async def fail() -> None:
+        raise OSError("no space left")
+
+    fake.undoing = fail
+    with capture_logs() as logged:
+        serve(fake)
+    assert [line["reason"] for line in logged if line["log_level"] == "warning"] == ["no space left"]
 
 
 def test_a_stop_that_takes_too_long_is_ended() -> None:

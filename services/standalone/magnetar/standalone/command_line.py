@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -46,6 +47,7 @@ class CommandLine(WholeSentences):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Ctrl-C while a shell waits for completions leaves no traceback on its line."""
+        _heed_sigterm()
         try:
             return super().main(*args, **kwargs)
         except KeyboardInterrupt:
@@ -74,6 +76,16 @@ class CommandLine(WholeSentences):
                 raise
             _drop_output()
             raise click.ClickException(f"the output cannot be written: {error.strerror}") from error
+
+
+def _heed_sigterm() -> None:
+    """Have SIGTERM end this process also where it is the first one of a container.
+
+    Others it ends unless they handle it; to that one the kernel does not bring it then. Services handle it
+    once they are loaded, jobs and commands never.
+    """
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
 
 def _drop_output() -> None:

@@ -87,7 +87,12 @@ async def serve(service: Service, on_ready: Callable[[Service], None]) -> None:
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
-        await asyncio.wait([starting])
+        timeout_ms = service.shutdown_timeout_ms
+        await asyncio.wait([starting], timeout=timeout_ms / 1000)
+        if not starting.done():
+            _end_now(f"its start could not be undone within {timeout_ms} ms (brokerShutdownTimeoutMs)", 1)
+        if not starting.cancelled() and (error := starting.exception()) is not None:
+            _log.warning("a start that was given up ended with an error", reason=str(error))
         return
     if starting.exception() is not None:
         stopping.cancel()
