@@ -55,7 +55,7 @@ def metadata() -> None:
 def backup(target: Target, /, file: Path) -> None:
     """Copy the metadata, as it is at one moment, into FILE. The cluster goes on meanwhile.
 
-    FILE may hold credentials of object stores: only its owner can read it.
+    FILE may hold secrets, such as passwords in the data of clusters: only its owner can read it.
     """
     from magnetar.standalone.metadata_copies import take
 

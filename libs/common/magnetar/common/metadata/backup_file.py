@@ -58,7 +58,7 @@ class BackupSummary:
 
 
 def write_backup(path: Path, header: BackupHeader, items: Iterable[tuple[str, bytes]]) -> BackupSummary:
-    """Write a file that only its owner can read: it may hold credentials of object stores.
+    """Write a file that only its owner can read: it may hold secrets, such as passwords of clusters.
 
     `items` are keys below the cluster's root, in order, with their values. Blocks. Raises FileExistsError
     when there is something of that name, OSError.
