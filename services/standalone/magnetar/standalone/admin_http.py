@@ -119,7 +119,8 @@ def ask(
                 followed = _FOLLOWED if method == "GET" else _FOLLOWED_AS_SENT
                 if error.code not in followed or "Location" not in error.headers:
                     told = _reason(error.code, error.read(), path)
-                    if error.code == 500:
+                    # Brokers have lines about each bug, and about each change that they were asked for.
+                    if error.code == 500 or (error.code > 500 and method != "GET"):
                         told = f"{told}; its lines in the log have request_id {request_id}"
                     raise click.ClickException(told) from error
                 url, sent_on = urljoin(url, error.headers["Location"]), True
