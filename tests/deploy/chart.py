@@ -61,6 +61,7 @@ EVERYTHING: Final[Mapping[str, Any]] = {
         "annotations": {"g": "h"},
         "loadBalancerSourceRanges": ["10.0.0.0/8"],
         "nodePorts": {"pulsar": 30650},
+        "externalTrafficPolicy": "Local",
     },
     "etcd.replicas": 5,
     "etcd.extraArguments": ["--heartbeat-interval=200"],

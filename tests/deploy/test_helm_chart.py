@@ -125,6 +125,7 @@ def test_notes_say_where_clients_go_and_what_is_amiss(tmp_path: Path) -> None:
             {"metrics.podMonitor.enabled": True, "metrics.serviceMonitor.enabled": True},
             "every sample would be there twice",
         ),
+        ({"discovery.service.externalTrafficPolicy": "Local"}, "is for discovery.service.type NodePort and"),
         ({"offload.location": "file:///cold"}, "offload.volume.existingClaim has to name a claim"),
         (
             {"offload.location": "file:///elsewhere", "offload.volume.existingClaim": "cold"},

@@ -57,6 +57,7 @@ def test_clients_get_the_kind_of_service_that_was_asked_for() -> None:
     service = render(EVERYTHING).only("Service", "discovery")["spec"]
     assert service["type"] == "LoadBalancer"
     assert service["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
+    assert service["externalTrafficPolicy"] == "Local"
     assert named(service["ports"])["pulsar"]["nodePort"] == 30650
     assert "nodePort" not in named(service["ports"])["http"]
     assert render().only("Service", "discovery")["spec"]["type"] == "ClusterIP"

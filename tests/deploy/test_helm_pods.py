@@ -103,14 +103,16 @@ def test_health_pages_decide_what_is_restarted_and_what_is_served(rendered: Rend
 
 
 @pytest.mark.parametrize(
-    ("component", "key", "seconds"),
+    ("component", "key", "seconds", "longer"),
     [
-        ("bookie", "magnetarBookieShutdownTimeoutMs", 25),
-        ("broker", "brokerShutdownTimeoutMs", 70),
-        ("discovery", "magnetarDiscoveryShutdownTimeoutMs", 25),
+        ("bookie", "magnetarBookieShutdownTimeoutMs", 25, 131),
+        ("broker", "brokerShutdownTimeoutMs", 70, 131),
+        ("discovery", "magnetarDiscoveryShutdownTimeoutMs", 30, 136),
     ],
 )
-def test_a_pod_gets_the_time_that_draining_may_take(component: str, key: str, seconds: int) -> None:
+def test_a_pod_gets_the_time_that_draining_may_take(
+    component: str, key: str, seconds: int, longer: int
+) -> None:
     default = load(CONFIGS[component]).origins
     assert key in default
     assert render().pod(component)["terminationGracePeriodSeconds"] == seconds
@@ -119,8 +121,17 @@ def test_a_pod_gets_the_time_that_draining_may_take(component: str, key: str, se
         if isinstance(given, str):
             assert "got string, want integer" in refusal(values)
         else:
-            assert render(values).pod(component)["terminationGracePeriodSeconds"] == 131
-    assert all("preStop" not in json.dumps(pod) for _, pod in render().pods())
+            assert render(values).pod(component)["terminationGracePeriodSeconds"] == longer
+
+
+def test_a_discovery_serves_on_until_nobody_is_sent_there() -> None:
+    """The others are reached by their own names, and tell their clients where to go."""
+    waits = {name for name, pod in render().pods() if "preStop" in json.dumps(pod)}
+    assert waits == {"magnetar-discovery"}
+    assert render().container("discovery")["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "5"]
+    at_once = render({"discovery.leaveSeconds": 0})
+    assert "lifecycle" not in at_once.container("discovery")
+    assert at_once.pod("discovery")["terminationGracePeriodSeconds"] == 25
 
 
 def test_a_service_starts_only_when_etcd_answers() -> None:

@@ -189,7 +189,7 @@ def test_pods_deleted_under_load_lose_nothing_confirmed(release: Release) -> Non
 def test_an_upgrade_and_a_rollback_under_load_lose_nothing_confirmed(release: Release) -> None:
     """Both restart all pods of bookies and brokers; the upgrade has bookies first, as in docs."""
     before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in release.objects("pods")}
-    values = {"bookie.logLevel": "warning", "broker.logLevel": "warning"}
+    values = {"bookie.rackFrom": "zone", "broker.logLevel": "warning"}  # by a token, from the API server
     bookies_first = release.upgrade_command({**values, "broker.updateStrategy": "OnDelete"})
     report = release.under_load(
         [

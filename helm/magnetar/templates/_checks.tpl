@@ -23,6 +23,9 @@
 {{- if and $values.metrics.podMonitor.enabled $values.metrics.serviceMonitor.enabled -}}
 {{- fail "metrics.podMonitor and metrics.serviceMonitor are both enabled: every sample would be there twice; choose one" -}}
 {{- end -}}
+{{- if and $values.discovery.service.externalTrafficPolicy (eq $values.discovery.service.type "ClusterIP") -}}
+{{- fail (printf "discovery.service.externalTrafficPolicy=%s is for discovery.service.type NodePort and LoadBalancer" $values.discovery.service.externalTrafficPolicy) -}}
+{{- end -}}
 {{- if and (hasPrefix "file:" $values.offload.location) (not $values.offload.volume.existingClaim) -}}
 {{- fail (printf "offload.location=%s is a directory: offload.volume.existingClaim has to name a claim that brokers and jobs share" $values.offload.location) -}}
 {{- end -}}
