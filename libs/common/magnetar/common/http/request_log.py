@@ -8,7 +8,6 @@ follows a redirect sends the same headers again, so that whoever does it logs th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
@@ -19,18 +18,28 @@ from magnetar.common.obs.logs import get_logger
 _ID: Final = web.RequestKey("request_id", str)
 """Where a request keeps its id for the answer."""
 
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
-def log_requests(app: web.Application, logger: str, changes: Callable[[web.Request], bool]) -> None:
+_MESSAGES: Final = "/topics/"
+"""Below it messages are published."""
+
+
+def log_requests(app: web.Application, logger: str) -> None:
     """Have the requests of an application known by their ids, whatever its other middlewares answer.
 
-    `logger` is its name. Requests that are `changes` are logged at level info; the others, of which there may
-    be many, at debug.
+    `logger` is its name. Requests that are to change something are logged at level info, also by who only
+    passes them on: nobody else knows the client's address. The others, of which there may be many, at debug.
     """
-    app.middlewares.insert(0, _identified(logger, changes))
+    app.middlewares.insert(0, _identified(logger))
     app.on_response_prepare.append(_tell)
 
 
-def _identified(logger: str, changes: Callable[[web.Request], bool]) -> Middleware:
+def _changes(request: web.Request) -> bool:
+    """Not reads, which change nothing; nor messages that are published: nothing is logged for a message."""
+    return request.method not in _READS and not request.path.startswith(_MESSAGES)
+
+
+def _identified(logger: str) -> Middleware:
     log = get_logger(logger)
 
     @web.middleware
@@ -49,7 +58,7 @@ def _identified(logger: str, changes: Callable[[web.Request], bool]) -> Middlewa
                 status = answer.status
                 raise
             finally:
-                (log.info if changes(request) else log.debug)(
+                (log.info if _changes(request) else log.debug)(
                     "http request",
                     method=request.method,
                     path=request.path,

@@ -49,17 +49,12 @@ _CONNECTIONS_REFUSED: Final = Counter(
     registry=REGISTRY,
 )
 
-_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-
-_MESSAGES: Final = "/topics/"
-"""Below it messages are published."""
-
 
 def create_app(broker: BrokerView) -> web.Application:
     """The application over `broker`; it keeps nothing but the label texts of the metrics page."""
     bound = bounded(REQUESTS_MAX, failed, but_not=_NOT_BOUNDED)
     app = web.Application(middlewares=[bound, _errors, _whole], client_max_size=BODY_BYTES_MAX)
-    log_requests(app, _LOGGER, _changes)
+    log_requests(app, _LOGGER)
     app[BROKER] = broker
     app[TURN] = asyncio.Lock()
     if broker.cluster is not None:
@@ -75,11 +70,6 @@ class HttpEdge(AppEdge):
     def __init__(self, broker: BrokerView) -> None:
         port = Port(service="the broker", failed=failed, over_the_bound=_CONNECTIONS_REFUSED)
         super().__init__(create_app(broker), port)
-
-
-def _changes(request: web.Request) -> bool:
-    """Not reads, which change nothing; nor messages that are published: nothing is logged for a message."""
-    return request.method not in _READS and not request.path.startswith(_MESSAGES)
 
 
 @web.middleware

@@ -114,8 +114,7 @@ def create_app(discovery: Discovery) -> web.Application:
     bound = bounded(REQUESTS_MAX, refused, but_not=_OWN)
     app = web.Application(middlewares=[_answered, bound], client_max_size=BODY_BYTES_MAX)
     app.on_cleanup.append(close_carrier)
-    # Whoever does it has a line for what changes something: here it was only passed on.
-    log_requests(app, _LOGGER, changes=lambda request: False)
+    log_requests(app, _LOGGER)
     app.router.add_get(health_pages.LIVEZ, live)
     app.router.add_get(health_pages.READYZ, ready)
     for path in ("/health", "/status.html"):
