@@ -82,6 +82,7 @@ def test_a_job_looks_at_a_bookie_before_an_upgrade_takes_it_away(api_server: int
     assert fewer.returncode == 0, fewer.stderr
     (job,) = jobs(fewer.stdout)
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-rollback,pre-upgrade"
+    assert job["metadata"]["annotations"]["helm.sh/hook-output-log-policy"] == "hook-failed", "helm says why"
     (container,) = pod_template(job)["spec"]["containers"]
     assert container["args"][1:] == ["magnetar-bookie", "4", "--must-know"]
     (unchanged,) = jobs(same.stdout)
