@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from magnetar.bookie import append_answers, bookie_core, reads
+from magnetar.bookie import append_answers, bookie_core, comparisons, reads
 from magnetar.bookie.appends import Appends
 from magnetar.common.metadata.store import ANY_VERSION, Listing
 from magnetar.ledger.bookie_protocol.bookie_pb2 import FENCED, NO_SUCH_ENTRY, OK
@@ -24,7 +24,7 @@ from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 from magnetar.ledger.segment_log import log, recovery
 from magnetar.sim.disk import SimFile
 
-from tests.simulation.quorum.directed import EmptiedDisk, Garbage, KillThenPowerLoss, LateAppend
+from tests.simulation.quorum.directed import EmptiedDisk, FilledUp, Garbage, KillThenPowerLoss, LateAppend
 from tests.simulation.quorum.test_quorum import run_duel, run_ledgers, run_staged
 
 Patch = pytest.MonkeyPatch
@@ -118,6 +118,13 @@ def a_fence_is_not_looked_at(patch: Patch) -> None:
     patch.setattr(Appends, "_refusal", mutant)
 
 
+def a_copy_counts_as_one_that_is_here_already(patch: Patch) -> None:
+    async def mutant(self: Any, comparison: Any) -> list[tuple[int, int]]:
+        return []
+
+    patch.setattr(comparisons._Look, "missing", mutant)
+
+
 def appended_is_answered_before_it_is_durable(patch: Patch) -> None:
     append = log.SegmentLog.append_record
 
@@ -191,6 +198,7 @@ MUTATIONS = [
     _one(an_emptied_disk_raises_no_doubt, 4, run_staged(EmptiedDisk)),
     _one(a_fence_is_not_looked_at, 20, run_ledgers),
     _one(appended_is_answered_before_it_is_durable, 40),
+    _one(a_copy_counts_as_one_that_is_here_already, 1, run_staged(FilledUp)),
     _one(an_unsynced_tail_is_trusted, 20, run_staged(KillThenPowerLoss)),
     _one(garbage_is_collected_on_a_stale_listing, 20, run_staged(Garbage)),
 ]
