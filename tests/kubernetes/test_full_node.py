@@ -27,6 +27,7 @@ BUCKET: Final = "cold"
 STORE_PORT: Final = 9000
 COMPONENTS: Final = {"etcd": 1, "bookie": 3, "broker": 2, "discovery": 1}
 """Pods of each, in the values for a small node."""
+QUORUMS: Final = ("EnsembleSize", "WriteQuorum", "AckQuorum")
 MESSAGES: Final = 300
 USER: Final = 10_001
 COMMAND_SECONDS_MAX: Final = 300.0
@@ -207,6 +208,18 @@ def test_an_upgrade_and_a_rollback_under_load_lose_nothing_confirmed(release: Re
     assert rolled <= restarted, "the configuration reached every pod"
     release.noted("revisions", "get", "pods", "-o", "wide")
     assert "superseded" in release.helm("helm history", "history", RELEASE)
+
+
+def test_no_upgrade_takes_a_bookie_away_that_has_data(release: Release) -> None:
+    """A job asks metadata first; helm alone sees only that one would go."""
+    quorums = (f"broker.config.managedLedgerDefault{each}" for each in QUORUMS)
+    fewer = release.upgrade_command({"bookie.replicas": "2", **dict.fromkeys(quorums, "2")})
+    with pytest.raises(AssertionError, match="pre-upgrade hooks failed"):
+        release.inside(fewer, COMMAND_SECONDS_MAX)
+    why = release.noted("why helm upgrade to two bookies was refused", "logs", "job/magnetar-bookie-check")
+    assert "magnetar admin bookies decommission magnetar-bookie-2" in why
+    (bookies,) = release.objects("statefulsets", "bookie")
+    assert bookies["spec"]["replicas"] == COMPONENTS["bookie"]
 
 
 def test_a_second_bookie_is_not_evicted_while_one_is_away(release: Release) -> None:
