@@ -340,9 +340,8 @@ class ReplicationWorker:
         return await remove_mark(self._metadata, self._keys, ledger_id, version)
 
     async def _recover_abandoned(self, ref: LedgerRef) -> None:
-        await require_reconciled(
-            self._metadata, self._keys
-        )  # its last bookies may be others than metadata says
+        # Its last bookies may be others than restored metadata says.
+        await require_reconciled(self._metadata, self._keys)
         log.warning("a ledger that nobody writes to or closes is recovered", ledger=ref.id)
         await self._recover(ref)
         self._tails.forget(ref.id)
