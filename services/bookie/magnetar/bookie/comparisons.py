@@ -120,9 +120,12 @@ class Comparisons:
 
     def add(self, comparison: Comparison) -> None:
         """Compare an append and answer it. Refused at once when too much waits already."""
+        if self._closing:
+            refuse(comparison.header, comparison.answer, BACKPRESSURE, "the bookie stops")
+            return
         size = comparison.header.body_length
         pending = self.byte_length + self._log.pending_bytes
-        if self._closing or (pending and pending + size > self._log.config.pending_bytes_max):
+        if pending and pending + size > self._log.config.pending_bytes_max:
             refuse(comparison.header, comparison.answer, BACKPRESSURE, f"{pending} bytes are pending")
             return
         self.byte_length += size
