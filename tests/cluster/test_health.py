@@ -9,8 +9,6 @@ import contextlib
 import os
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,23 +18,11 @@ from magnetar.common.metadata.open_store import open_metadata_store
 from tests.cluster.conftest import NewCluster
 from tests.cluster.discovery_process import KEYS, DiscoveryProcess
 from tests.cluster.processes import Cluster
-from tests.integration.harness import eventually
+from tests.integration.harness import eventually, page_at
 
 SHORT_SESSION = {"metadataStoreSessionTimeoutMillis": "2000"}
 SECONDS_MAX = 60.0
 OK = (200, "ok\n")
-
-
-def page(http_url: str, path: str) -> tuple[int, str]:
-    """Status and text; status 0 when nobody answers."""
-    try:
-        with urllib.request.urlopen(f"{http_url}{path}", timeout=10) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-    except (urllib.error.URLError, OSError):
-        return 0, ""
 
 
 @pytest.fixture
@@ -64,7 +50,7 @@ def test_each_service_lives_and_is_ready_and_stays_so_while_metadata_is_away(
         urls += [bookie.http_url for bookie in cluster.bookies]
 
         def each(path: str) -> list[tuple[int, str]]:
-            return [page(url, path) for url in urls]
+            return [page_at(url + path) for url in urls]
 
         eventually(lambda: each("/readyz") == [OK] * len(urls), "all are ready", SECONDS_MAX)
         cluster.etcd.pause()
@@ -77,21 +63,21 @@ def test_each_service_lives_and_is_ready_and_stays_so_while_metadata_is_away(
                 time.sleep(0.1)
         finally:
             cluster.etcd.resume()
-    eventually(lambda: page(broker.endpoint.http_url, "/readyz") == OK, "it is ready again", SECONDS_MAX)
+    eventually(lambda: page_at(f"{broker.endpoint.http_url}/readyz") == OK, "it is ready again", SECONDS_MAX)
 
 
 def test_a_broker_that_drains_is_not_ready_and_lives_on(cluster: Cluster) -> None:
     broker = cluster.broker({"brokerShutdownTimeoutMs": "40000"})
     broker.start()
     url = broker.endpoint.http_url
-    eventually(lambda: page(url, "/readyz") == OK, "it is ready", SECONDS_MAX)
+    eventually(lambda: page_at(f"{url}/readyz") == OK, "it is ready", SECONDS_MAX)
     # Without metadata it cannot leave, and so drains for as long as it may.
     cluster.etcd.pause()
     try:
         os.kill(broker.pid, signal.SIGTERM)
-        eventually(lambda: page(url, "/readyz")[0] == 503, "it says that it leaves", SECONDS_MAX)
-        assert page(url, "/readyz")[1].startswith("not ready: it gives its topics to other brokers")
-        assert page(url, "/livez") == OK
+        eventually(lambda: page_at(f"{url}/readyz")[0] == 503, "it says that it leaves", SECONDS_MAX)
+        assert page_at(f"{url}/readyz")[1].startswith("not ready: it gives its topics to other brokers")
+        assert page_at(f"{url}/livez") == OK
     finally:
         cluster.etcd.resume()
         broker.kill()
@@ -103,7 +89,7 @@ def test_a_broker_whose_registration_is_gone_lives_and_is_ready_once_it_is_regis
     broker = cluster.broker(SHORT_SESSION)
     broker.start()
     url = broker.endpoint.http_url
-    eventually(lambda: page(url, "/readyz") == OK, "it is ready", SECONDS_MAX)
+    eventually(lambda: page_at(f"{url}/readyz") == OK, "it is ready", SECONDS_MAX)
 
     async def unregister() -> None:
         store = await open_metadata_store(cluster.etcd.url)
@@ -116,14 +102,14 @@ def test_a_broker_whose_registration_is_gone_lives_and_is_ready_once_it_is_regis
     seen: set[tuple[int, str]] = set()
 
     def serves_again() -> bool:
-        seen.update((page(url, "/livez"), page(url, "/readyz")))
+        seen.update((page_at(f"{url}/livez"), page_at(f"{url}/readyz")))
         return '"serving again"' in broker.log_path.read_text()
 
     eventually(serves_again, "another term begins", SECONDS_MAX)
     # The port may be between two owners for a moment; whoever answers on it says that the process lives.
     assert {status for status, _ in seen} <= {0, 200, 503}
     assert all(text.startswith("not ready: ") for status, text in seen if status == 503)
-    eventually(lambda: page(url, "/readyz") == OK, "it is ready again", SECONDS_MAX)
-    assert page(url, "/livez") == OK
+    eventually(lambda: page_at(f"{url}/readyz") == OK, "it is ready again", SECONDS_MAX)
+    assert page_at(f"{url}/livez") == OK
     assert broker.running
     assert broker.starts == 1

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from magnetar.common.metadata.backup_file import verify_backup
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import BookieCookie, Counter, Restoration, Tenant, decode, encode
 from magnetar.standalone import metadata_reconciling
 from magnetar.standalone.main import main
+
+from tests.unit.common.metadata.in_a_file import with_store
 
 KEYS = Keys("eu")
 
@@ -24,17 +23,6 @@ KEYS = Keys("eu")
 def logging_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """These commands configure it for their process, which is the tests' here, and write to a runner."""
     monkeypatch.setattr(metadata_reconciling, "configure", lambda **_: None)
-
-
-def with_store(path: Path, act: Callable[[MetadataStore], Awaitable[None]]) -> None:
-    async def run() -> None:
-        store = await SqliteMetadataStore.open(str(path))
-        try:
-            await act(store)
-        finally:
-            await store.close()
-
-    asyncio.run(run())
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,8 @@ from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatc
 from magnetar.common.metadata import operations
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.obs.metrics import REGISTRY
+
+from tests.unit.common.metadata.in_a_file import with_store
 
 
 def count(kind: str, status: str) -> float:
@@ -46,17 +47,6 @@ def test_operations_are_timed_by_kind_and_by_what_became_of_them() -> None:
     asyncio.run(main())
 
 
-def in_a_file(path: Path, scenario: Callable[[SqliteMetadataStore], Awaitable[None]]) -> None:
-    async def main() -> None:
-        store = await SqliteMetadataStore.open(path)
-        try:
-            await scenario(store)
-        finally:
-            await store.close()
-
-    asyncio.run(main())
-
-
 def test_a_standalones_metadata_is_timed_too_and_a_guard_that_does_not_hold_is_an_answer(
     tmp_path: Path,
 ) -> None:
@@ -69,4 +59,4 @@ def test_a_standalones_metadata_is_timed_too_and_a_guard_that_does_not_hold_is_a
         after = count("put", "success"), count("put", "fail"), count("get", "success"), put_bytes()
         assert [b - a for a, b in zip(before, after, strict=True)] == [2, 0, 1, 6]
 
-    in_a_file(tmp_path / "metadata.sqlite", scenario)
+    with_store(tmp_path / "metadata.sqlite", scenario)

@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 from magnetar.discovery.http import carried
-from magnetar.discovery.http.http_edge import HttpEdge
 from structlog.testing import capture_logs
 
 from tests.unit.discovery.front import FakeBroker, Front, config, until, with_front
+from tests.unit.discovery.http.http_port import http_port
 
 STATS = "/admin/v2/persistent/public/default/t/stats"
 CLUSTERS = "/admin/v2/clusters"
@@ -93,16 +93,8 @@ class Caller:
 
 def with_carrier(body: Callable[[Front, Caller], Awaitable[None]], **of_proxy: object) -> None:
     async def serve(front: Front) -> None:
-        edge = HttpEdge(front.discovery)
-        listening = socket.create_server(("127.0.0.1", 0))
-        listening.setblocking(False)
-        await edge.start(listening)
-        try:
-            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
-                await body(front, Caller(session, f"http://127.0.0.1:{listening.getsockname()[1]}"))
-        finally:
-            await edge.close()
-            listening.close()
+        async with http_port(front) as (session, base):
+            await body(front, Caller(session, base))
 
     with_front(serve, config(through_service_url=True, **of_proxy))
 

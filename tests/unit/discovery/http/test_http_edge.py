@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -14,10 +13,10 @@ import yarl
 from magnetar.common.http import connections
 from magnetar.discovery import metadata_pulse
 from magnetar.discovery.http import http_edge
-from magnetar.discovery.http.http_edge import HttpEdge
 from structlog.testing import capture_logs
 
 from tests.unit.discovery.front import Front, until, with_front
+from tests.unit.discovery.http.http_port import http_port
 
 STATS = "/admin/v2/persistent/public/default/t/stats"
 
@@ -41,18 +40,8 @@ class Browser:
 
 def with_http(body: Callable[[Front, Browser], Awaitable[None]]) -> None:
     async def serve(front: Front) -> None:
-        edge = HttpEdge(front.discovery)
-        listening = socket.create_server(("127.0.0.1", 0))
-        listening.setblocking(False)
-        await edge.start(listening)
-        try:
-            timeout = aiohttp.ClientTimeout(total=30)
-            # requote_redirect_url and encoded paths: what is sent is what a test says.
-            async with aiohttp.ClientSession(timeout=timeout) as session:
-                await body(front, Browser(session, f"http://127.0.0.1:{listening.getsockname()[1]}"))
-        finally:
-            await edge.close()
-            listening.close()
+        async with http_port(front) as (session, base):
+            await body(front, Browser(session, base))
 
     with_front(serve)
 
