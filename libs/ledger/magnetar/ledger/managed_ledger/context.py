@@ -48,8 +48,8 @@ class Restored:
     """One for all managed ledgers of a process; its owner is the broker."""
 
     holds: bool = False
-    """Metadata was put back from a copy and is not released: it may lack a subscription, so nothing goes for
-    want of one."""
+    """Metadata was put back from a copy and is not released: it may lack subscriptions, so nothing goes for
+    want of any. What is behind those that there are had been acknowledged before the copy."""
 
 
 @dataclass(slots=True)
