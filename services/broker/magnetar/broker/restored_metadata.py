@@ -1,8 +1,9 @@
-"""Nothing goes for want of subscriptions while metadata was put back from a copy and nobody has released it.
+"""Nothing goes by itself while metadata was put back from a copy and nobody has released it.
 
-Those that were made after the copy may be gone, and what they had not consumed with them, if topics that have
-none were trimmed or deleted. So these wait for `magnetar admin metadata release`, as deletions on bookies do.
-What clients and operators ask to be deleted is deleted.
+A subscription that was made after the copy may be gone, or made anew by its consumer, at the end of the topic.
+What it had not consumed would be trimmed, or the topic deleted for want of subscriptions. So these wait for
+`magnetar admin metadata release`, as deletions on bookies do. What clients and operators ask to be deleted is
+deleted.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class RestoredMetadata:
         """Until it is released."""
         if self._ledgers.restored.holds:
             log.warning(
-                "metadata was restored: no topic is trimmed for want of subscriptions, or deleted as "
-                "inactive, until somebody says `magnetar admin metadata release`"
+                "metadata was restored: no topic is trimmed, or deleted as inactive, until somebody says "
+                "`magnetar admin metadata release`"
             )
         while self._ledgers.restored.holds:
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -46,4 +47,4 @@ class RestoredMetadata:
                 log.warning("whether metadata is released could not be seen", error=str(error))
             else:
                 if not self._ledgers.restored.holds:
-                    log.info("metadata was released: topics without subscriptions are trimmed again")
+                    log.info("metadata was released: topics are trimmed again")

@@ -48,8 +48,8 @@ class Restored:
     """One for all managed ledgers of a process; its owner is the broker."""
 
     holds: bool = False
-    """Metadata was put back from a copy and is not released: it may lack subscriptions, so nothing goes for
-    want of any. What is behind those that there are had been acknowledged before the copy."""
+    """Metadata was put back from a copy and is not released: it may lack a subscription, or have it anew
+    from its consumer, at the end. So nothing goes because nobody needs it."""
 
 
 @dataclass(slots=True)

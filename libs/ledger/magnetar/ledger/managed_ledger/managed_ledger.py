@@ -331,13 +331,13 @@ class ManagedLedger(TopicObjects):
         """Let closed ledgers go that no durable cursor needs and retention does not keep.
 
         Happens by itself when a cursor passes one; call it from time to time for those that only grow old.
+        None goes over restored metadata.
         """
-        spans = self._spans.spans
-        slowest = self._cursors.slowest()
-        if slowest is None and self._ctx.restored.holds:
+        if self._ctx.restored.holds:
             return
+        spans = self._spans.spans
         if spans and spans[0].closed and not self._closing:
-            needed = self.deduplication.holds_back(slowest)
+            needed = self.deduplication.holds_back(self._cursors.slowest())
             now_ms = self._ctx.clock.wall_ms()
             removed = trimming.take_off(self._spans, self._cursors.by_name, needed, self.retention, now_ms)
             if removed:
