@@ -79,7 +79,7 @@ def test_settings_that_the_chart_makes_are_no_values(service: str) -> None:
 
 
 def test_templates_use_no_value_that_is_not_there() -> None:
-    """helm renders a misspelt value as nothing."""
+    """helm renders a misspelled value as nothing."""
     defaults = values_given("values.yaml")
     text = "\n".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").rglob("*.*"))
     named = set()

@@ -1,6 +1,6 @@
 """values.schema.json: what helm refuses before it renders anything.
 
-Settings of services are taken from the code, so that a misspelt key or a value out of range is an error of
+Settings of services are taken from the code, so that a misspelled key or a value out of range is an error of
 `helm install` and not of a pod that does not start.
 """
 
