@@ -47,6 +47,11 @@ def appears(value: float, at_min: int = 10) -> str:
     return f"_x{at_min} {value:g}+0x{LONG}"
 
 
+def ends(value: float, at_min: int = 10) -> str:
+    """A series whose target is not scraped any more, which Prometheus marks at once."""
+    return f"{value:g}+0x{at_min - 1} stale"
+
+
 def of(job: str, instance: str = "") -> dict[str, str]:
     """The labels of a process's series."""
     return {**CLUSTER, "instance": instance or f"{job}-1", "job": job}
@@ -98,6 +103,13 @@ AVAILABILITY: Final = (
     Case("MagnetarTargetsMissing", {name("up", BOOKIE): steady(1)}, 9, 10, {"job": "broker"}),
     one("MagnetarBrokerDown", BROKER, "up", turns(1, 0), 11),
     all_down("MagnetarNoBrokers", "broker"),
+    Case(  # whose pods are gone, and with them the targets
+        "MagnetarNoBrokers",
+        {name("up", BOOKIE): steady(1), name("up", BROKER): ends(1)},
+        10,
+        11,
+        CLUSTER,
+    ),
     one("MagnetarBrokerNotRegistered", BROKER, "magnetar_broker_registered", turns(1, 0), 11),
     Case(
         "MagnetarNoLoadLeader",
@@ -130,8 +142,19 @@ AVAILABILITY: Final = (
             **{name("bookie_SERVER_STATUS", of("bookie", each)): steady(1) for each in "ab"},
             name("bookie_SERVER_STATUS", of("bookie", "c")): turns(1, 0),
         },
-        14,
-        15,
+        21,
+        22,
+        CLUSTER,
+    ),
+    Case(  # all of whose pods are gone
+        "MagnetarTooFewWritableBookies",
+        {
+            name("magnetar_broker_registered", BROKER): steady(1),
+            **{name("magnetar_bookie_registered", of("bookie", each)): ends(1) for each in "abc"},
+            **{name("bookie_SERVER_STATUS", of("bookie", each)): ends(1) for each in "abc"},
+        },
+        11,
+        12,
         CLUSTER,
     ),
     one("MagnetarDiscoveryDown", DISCOVERY, "up", turns(1, 0), 11),
@@ -161,6 +184,16 @@ METADATA: Final = (
     Case(
         "MagnetarMetadataUnavailable",
         {name("up", ETCD): steady(1), name("etcd_server_has_leader", ETCD): turns(1, 0)},
+        10,
+        11,
+        CLUSTER,
+    ),
+    Case(  # an etcd that Prometheus does not know
+        "MagnetarMetadataUnavailable",
+        {
+            name("magnetar_discovery_metadata_answers", of("discovery", "first")): turns(1, 0, 5),
+            name("magnetar_discovery_metadata_answers", of("discovery", "second")): turns(1, 0),
+        },
         10,
         11,
         CLUSTER,
@@ -405,7 +438,8 @@ CASES: Final = (*AVAILABILITY, *METADATA, *DATA, *CAPACITY, *TRAFFIC, *OFFLOAD)
 
 def restarted(at_min: int, lasts_min: int, before: float = 1, after: float = 1) -> str:
     """A series of a process that is away from that minute on for so many."""
-    return f"{before:g}+0x{at_min - 1} _x{lasts_min} {after:g}+0x{LONG}"
+    missing = f" _x{lasts_min - 1}" if lasts_min > 1 else ""
+    return f"{ends(before, at_min)}{missing} {after:g}+0x{LONG}"
 
 
 def away(at_min: int, lasts_min: int) -> str:
@@ -461,6 +495,18 @@ UPGRADE: Final = {
     name("pulsar_version_info", of("broker", "broker-2"), version="1.1"): appears(1, 20),
 }
 """A rolling upgrade of three bookies, two brokers and a discovery, a quarter of an hour of it."""
+
+SLOW_RESTARTS: Final = {"3": 10, "2": 14, "1": 18}
+SLOW_UPGRADE: Final = {
+    name("up", BROKER): steady(1),
+    **{name("up", of("bookie", f"bookie-{n}")): away(at, 4) for n, at in SLOW_RESTARTS.items()},
+    **{
+        name(metric, of("bookie", f"bookie-{n}")): restarted(at, 4)
+        for n, at in SLOW_RESTARTS.items()
+        for metric in ("magnetar_bookie_registered", "bookie_SERVER_STATUS")
+    },
+}
+"""Each bookie takes four minutes to come back, and the next one goes before anybody has looked."""
 
 WELL: Final = {
     **{name("up", of(job, f"{job}-{n}")): steady(1) for job in ("broker", "bookie", "etcd") for n in "123"},

@@ -77,10 +77,13 @@ def path_of(topic: str) -> str:
 
 
 def quick_rules(directory: Path) -> Path:
-    """The rules with seconds for minutes in what alerts wait for; what they ask stays as it is."""
+    """The rules with seconds for minutes in what alerts wait for and look back at (subqueries); what they ask
+    stays as it is.
+    """
     groups = yaml.safe_load(RULES.read_text())
     for group in groups["groups"]:
         for rule in group["rules"]:
+            rule["expr"] = re.sub(r"\[(\d+)m:(\d+)m\]", r"[\1s:\2s]", rule["expr"])
             if waits := rule.get("for"):
                 number, unit = re.fullmatch(r"(\d+)([mhd])", waits).groups()  # type: ignore[union-attr]
                 rule["for"] = f"{int(number) * {'m': 1, 'h': 60, 'd': 1440}[unit]}s"
