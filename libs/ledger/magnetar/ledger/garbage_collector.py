@@ -8,9 +8,9 @@ more than a fifth of all: that is what lost or restored metadata looks like. Up 
 be missing, unless no ledger is left at all. Metadata that says of itself that it was restored is not believed
 at all until an operator has released it (`magnetar.common.metadata.restoration`).
 
-A bookie (`Replica`) also lets go of closed ledgers that exist and are kept by other bookies alone, after a
-grace of its own; it asks metadata for each ledger once more before its bytes are dead; and a ledger may come
-back to it: `revive`.
+A bookie (`Replica`) believes no metadata but that which it began with. It also lets go of closed ledgers
+that exist and are kept by other bookies alone, after a grace of its own; it asks metadata for each ledger
+once more before its bytes are dead; and a ledger may come back to it: `revive`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from magnetar.common.errors import DataCorruption, MetadataError, StorageError
+from magnetar.common.metadata.instance import read_instance_id
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.restoration import holds_deletion, is_given_up, read_restoration
 from magnetar.common.metadata.store import Listing, MetadataStore
@@ -76,6 +77,8 @@ ORPHAN_BYTES = Gauge(
 class Replica:
     """What is different when a store keeps one of several replicas."""
 
+    instance_id: bytes
+    """Of the metadata that the store began with: nothing is gone because another one lacks it."""
     moved_away: Callable[[LedgerMetadata], bool]
     """Whether a ledger that exists is kept by others alone, for good."""
     moved_grace_s: float
@@ -212,6 +215,12 @@ class GarbageCollector:
                     "metadata was restored from a copy; nothing is deleted until somebody has looked at what "
                     "it lacks (`magnetar admin metadata status`, then `release`)",
                 )
+            if self._replica is not None and not await self._is_ours(self._replica):
+                return self._refuse(
+                    "replaced",
+                    "metadata came back empty, or is another cluster's; nothing is deleted until a copy of "
+                    "what it was is put back (docs/backup.md)",
+                )
             listing = await self._metadata.children(self._keys.ledgers_prefix)
         except (MetadataError, StorageError) as error:
             return self._refuse("unreachable", "the ledgers could not be listed", error=str(error))
@@ -276,6 +285,9 @@ class GarbageCollector:
             ):
                 self._ordered.discard(ref)
         return await self._save()
+
+    async def _is_ours(self, replica: Replica) -> bool:
+        return await read_instance_id(self._metadata, self._keys) == replica.instance_id
 
     def _is_vouched_for(self, restoration: Restoration | None) -> bool:
         """Whether an operator said that metadata which went back is what it has to be: its revisions begin

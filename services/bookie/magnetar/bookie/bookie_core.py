@@ -95,7 +95,7 @@ class BookieCore:
             pool,
             clock,
             self.ledgers.refs_with_appends,
-            Replica(partial(is_moved_away, bookie_id), config.moved_grace_s, self._dead),
+            Replica(instance_id, partial(is_moved_away, bookie_id), config.moved_grace_s, self._dead),
         )
         self.data_check = DataCheck(disk, pool)
         self.mode = ReadOnlyMode(disk, config, segment_log.is_full)
