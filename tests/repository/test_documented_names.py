@@ -1,4 +1,4 @@
-"""Commands, settings and metrics that the documents name exist, with these options and these names."""
+"""Commands, settings, metrics, tests and files that the documents name exist, by these names and options."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ GENERATED: Final = {"docs/cli.md", "docs/configuration.md", "docs/metrics.md", "
 """Wholly or mostly written from the code."""
 
 BY_HAND: Final = [page for page in PAGES if page_name(page) not in GENERATED]
+
+NAMES_OF_TESTS: Final = {
+    name
+    for path in (ROOT / "tests").rglob("*.py")
+    for name in (path.stem, *re.findall(r"def (test_\w+)\(", path.read_text(encoding="utf-8")))
+}
+"""Of functions and of files."""
 
 _PROGRAM: Final = r"(?:\S+ exec [^`\n]*? -- |docker compose run --rm tools )?(?:\.venv/bin/)?"
 _END_OF_COMMAND: Final = {"|", "||", "&", "&&", ";", ">", ">>", "2>", "<"}
@@ -113,3 +120,13 @@ def test_documented_metrics_exist(page: Path) -> None:
     metrics = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(magnetar_[a-z_]+[a-z])[`{]", page.read_text(encoding="utf-8")))
     assert {name for name in named if f"`{name}`" not in metrics} == set()
+
+
+@pytest.mark.parametrize("page", BY_HAND, ids=page_name)
+def test_documented_tests_and_files_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    tests = set(re.findall(r"`(test_[a-z0-9_]+)(?:\.py)?`", text))
+    assert tests - NAMES_OF_TESTS - {"test_a_name_like_this"} == set()
+    rooms = "bench|deploy|docker|helm|libs|proto|services|spark|tests|tools"
+    paths = set(re.findall(rf"`((?:{rooms})/[\w./-]+)`", text))
+    assert {path for path in paths if not (ROOT / path).exists()} == set()
