@@ -19,7 +19,7 @@ from typing import Final
 from tests.kubernetes.programs import CannotBuild, build, why_no_node
 from tests.kubernetes.single_node import SingleNode
 from tests.kubernetes.tiers import RECORD_VARIABLE, REQUIRED_VARIABLE
-from tools.deploy_setup import cache_directory, set_up
+from tools.deploy_setup import helm_program, set_up
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -43,8 +43,9 @@ def up() -> None:
     began = time.monotonic()
     with SingleNode.running() as node:
         place, environment = node.plane.place, node.directory / "env"
-        path = f"{node.plane.programs}:{cache_directory() / 'bin'}"
-        variables = {**node.plane.environment, "PATH": f"{path}:$PATH"}
+        helm = helm_program()
+        programs = [node.plane.programs, *([helm.parent] if helm else [])]
+        variables = {**node.plane.environment, "PATH": ":".join([*map(str, programs), "$PATH"])}
         changed = {name: value for name, value in variables.items() if os.environ.get(name) != value}
         lines = [f'export {name}="{value}"' for name, value in changed.items()]
         lines += [

@@ -74,7 +74,7 @@ def why_no_control_plane() -> str:
     if os.geteuid() != 0:
         return "a Kubernetes node needs root: it has a network namespace of its own"
     if missing := [name for name in CONTROL_PLANE_COMMANDS if program(name) is None]:
-        return f"commands are missing: {', '.join(missing)}"
+        return f"commands are missing, of iproute2, openssl, procps or util-linux: {', '.join(missing)}"
     if programs() is None:
         return "the programs of a Kubernetes node are not built: make kubernetes builds them, in minutes"
     return ""
