@@ -40,9 +40,10 @@ the meaning is the same, so that dashboards and alerts that exist go on working;
 begins with `magnetar_`. Rates are per second over the last `statsUpdateFrequencyInSecs` (a minute), sizes are
 in bytes, backlogs in entries; latencies are in milliseconds, as Pulsar's, unless the name ends in `_seconds`.
 
-Only Pulsar's own metrics carry a label `cluster`. Prometheus should add it to every target, with `job` one of
-`broker`, `bookie` and `discovery`, as the compose file and the chart of this repository do; the dashboards
-and alerts here rely on both.
+Every sample of a broker carries a label `cluster`, as every one of Pulsar's does; it is listed below only
+where the metric itself has it. Prometheus should add it to every target, as bookies and discoveries have
+none, with `job` one of `broker`, `bookie` and `discovery`, as the compose file and the chart of this
+repository do; the dashboards and alerts here rely on both.
 
 Beside what is listed, each page has the metrics of its process from the Prometheus client library: CPU
 (`process_cpu_seconds_total`), memory (`process_resident_memory_bytes`), file descriptors (`process_open_fds`,

@@ -224,9 +224,11 @@ def test_metrics_serves_topics_the_process_and_the_registry(serving: Serving) ->
                 assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
                 text = await response.text()
             assert value(text, "pulsar_in_messages_total", TOPIC) == 9
-            assert value(text, "magnetar_test_of_the_page_total", {}) == 3
-            assert value(text, "process_resident_memory_bytes", {}) > 0
-            assert value(text, "python_gc_collections_total", {"generation": "0"}) >= 0
+            cluster = {"cluster": "standalone"}
+            assert value(text, "magnetar_test_of_the_page_total", cluster) == 3
+            assert value(text, "process_resident_memory_bytes", cluster) > 0
+            assert value(text, "python_gc_collections_total", {**cluster, "generation": "0"}) >= 0
+            assert {dict(labels).get("cluster") for _, labels in samples(text)} == {"standalone"}
 
     try:
         serving(body)

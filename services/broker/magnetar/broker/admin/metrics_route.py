@@ -24,7 +24,7 @@ _SCRAPE_TIMEOUT_S: Final = 30.0
 
 def routes(broker: BrokerView) -> list[Route]:
     """The page of one broker."""
-    handler = _MetricsRoute(MetricsPage(broker)).get
+    handler = _MetricsRoute(MetricsPage(broker), broker.config.cluster_name).get
     return [
         Route(
             object="metrics",
@@ -40,8 +40,9 @@ def routes(broker: BrokerView) -> list[Route]:
 
 
 class _MetricsRoute:
-    def __init__(self, page: MetricsPage) -> None:
+    def __init__(self, page: MetricsPage, cluster: str) -> None:
         self._page = page
+        self._cluster = cluster
         self._scrapes = 0
 
     async def get(self, call: Call) -> web.StreamResponse:
@@ -73,5 +74,5 @@ class _MetricsRoute:
                 await response.write(piece.encode())
             # A write returns at once while the socket takes it: messages get their turn here.
             await asyncio.sleep(0)
-        await response.write(process_page())
+        await response.write(process_page(self._cluster))
         await response.write_eof()
