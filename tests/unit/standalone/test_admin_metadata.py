@@ -136,7 +136,8 @@ def test_nothing_is_compared_or_released_while_bookies_are_away(path: Path) -> N
 
     with_store(path, add)
     admin(path, "mark-restored")
-    for command in (["reconcile"], ["release"], ["status", "--look"]):
+    forget = ["forget-subscriptions", "persistent://a/b/c"]
+    for command in (["reconcile"], ["release"], ["status", "--look"], forget):
         result = admin(path, *command)
         assert (result.exit_code, "not up: b1" in result.stderr) == (1, True), command
     result = admin(path, "reconcile", "--without", "b1")

@@ -1,6 +1,6 @@
 """Nothing goes by itself while metadata was put back from a copy and nobody has released it.
 
-A subscription that was made after the copy may be gone, or made anew by its consumer, at the end of the topic.
+A subscription that was made after the copy may be gone, or made anew by its consumer at the end of the topic.
 What it had not consumed would be trimmed, or the topic deleted for want of subscriptions. So these wait for
 `magnetar admin metadata release`, as deletions on bookies do. What clients and operators ask to be deleted is
 deleted.

@@ -133,6 +133,21 @@ def reconcile(target: Target, /, **options: Any) -> None:
     run(target, **options)
 
 
+@metadata.command(name="forget-subscriptions")
+@click.argument("topic", metavar="TOPIC")
+@_WITHOUT
+@_tls
+@click.pass_obj
+def forget_subscriptions(target: Target, /, topic: str, **options: Any) -> None:
+    """Have TOPIC load, without subscriptions: a copy names cursors of it that no bookie has any more.
+
+    Only before `release`: until then its messages stay.
+    """
+    from magnetar.standalone.metadata_reconciling import forget_subscriptions as run
+
+    run(target, topic, **options)
+
+
 @metadata.command(name="read-unnamed")
 @click.argument("ledger_id", metavar="LEDGER", type=click.IntRange(min=1))
 @_WITHOUT

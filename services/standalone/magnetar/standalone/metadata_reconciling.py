@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 from magnetar.bookie.restored.inventory import take_inventory
-from magnetar.bookie.restored.reconciler import Findings, Reconciler
+from magnetar.bookie.restored.reconciler import Findings, Reconciler, bookies_to_ask
 from magnetar.bookie.restored.reconciler import release as release_restoration
+from magnetar.bookie.restored.subscriptions import forget_subscriptions as forget
 from magnetar.bookie.restored.unnamed import entries_of
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.restoration import read_restoration
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import Restoration
+from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import configure
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, GrpcBookieClients
@@ -134,6 +136,36 @@ def release(
     with_metadata(target, run)
 
 
+def forget_subscriptions(
+    target: Target,
+    topic: str,
+    *,
+    without: Sequence[str],
+    bookie_trust_certs: Path | None,
+    bookie_cert: Path | None,
+    bookie_key: Path | None,
+) -> None:
+    """Have a topic load whose cursors are lost."""
+    tls = _tls(bookie_trust_certs, bookie_cert, bookie_key)
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        name = TopicName.parse(topic)
+        async with _bookies(metadata, keys, tls) as (registry, clients):
+            bookies = await bookies_to_ask(metadata, keys, registry, without)
+            inventory = await take_inventory(clients, bookies)
+        ledger_id = await forget(metadata, keys, inventory, name)
+        show_facts(target, name.full, {"subscriptions": "forgotten", "cursor_ledger": ledger_id})
+        click.echo(
+            "The topic loads without subscriptions, and keeps its messages until `magnetar admin metadata "
+            "release`. Consumers make theirs anew, mostly at the end: `magnetar admin topics reset-cursor` "
+            "puts them where they have to be.",
+            err=True,
+        )
+        return 0
+
+    with_metadata(target, run)
+
+
 def read_unnamed(
     target: Target,
     ledger_id: int,
@@ -206,7 +238,7 @@ def _show(target: Target, record: Restoration, found: Findings, *, mended: bool)
             "kind": "missing",
             "entries": each.entries,
             "where": "",
-            "what": each.topic,
+            "what": f"cursors of {each.topic}, which does not load" if each.cursors else each.topic,
         }
         for each in found.missing
     ]

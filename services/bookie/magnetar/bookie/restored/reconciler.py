@@ -68,6 +68,8 @@ class Missing:
     ledger_id: int
     topic: str
     entries: int
+    cursors: bool = False
+    """It holds the topic's cursors: the topic does not load."""
 
 
 @dataclass(slots=True)
@@ -85,6 +87,25 @@ class Findings:
     garbage: int = 0
     """Ledgers on bookies that were deleted before the copy was taken already."""
     missing: list[Missing] = field(default_factory=list)
+
+
+async def bookies_to_ask(
+    metadata: MetadataStore, keys: Keys, registry: BookieRegistry, without: Collection[str] = ()
+) -> list[str]:
+    """All that metadata knows, which have to be up, and those that are up beside, but for `without`. Raises
+    NotReconcilable, MetadataError."""
+    listing = await metadata.children(keys.cookies_prefix)
+    known = {decode(BookieCookie, item.value).bookie_id for item in listing.items}
+    up = set(registry.bookies)
+    away = sorted(known - up - set(without))
+    if away:
+        raise NotReconcilable(
+            f"bookies are not up: {', '.join(away)}. Start them: what only they hold would be "
+            "overlooked. Of those that are gone for good say so (--without)"
+        )
+    if not up:
+        raise NotReconcilable("no bookie is up: start them first")
+    return sorted(up - set(without))
 
 
 class Reconciler:
@@ -122,7 +143,7 @@ class Reconciler:
         before_brokers = restoration.state == Restoration.RESTORED
         if mend and before_brokers:
             await self._require_no_broker()
-        bookies = await self._bookies(without)
+        bookies = await bookies_to_ask(self._metadata, self._keys, self._registry, without)
         inventory = await take_inventory(self._clients, bookies)
         found = Findings(bookies=list(bookies))
         named = await self._ledgers(restoration, inventory, found, mend=mend)
@@ -164,21 +185,6 @@ class Reconciler:
                 "sessions have ended, and run this again"
             )
 
-    async def _bookies(self, without: Collection[str]) -> list[str]:
-        """Those to be asked: all that metadata knows, which have to be up."""
-        listing = await self._metadata.children(self._keys.cookies_prefix)
-        known = {decode(BookieCookie, item.value).bookie_id for item in listing.items}
-        up = set(self._registry.bookies)
-        away = sorted(known - up - set(without))
-        if away:
-            raise NotReconcilable(
-                f"bookies are not up: {', '.join(away)}. Start them: what only they hold would be "
-                "overlooked. Of those that are gone for good say so (--without)"
-            )
-        if not up:
-            raise NotReconcilable("no bookie is up: start them first")
-        return sorted(up - set(without))
-
     async def _ledgers(
         self, restoration: Restoration, inventory: Inventory, found: Findings, *, mend: bool
     ) -> set[LedgerRef]:
@@ -197,8 +203,9 @@ class Reconciler:
                     found.unnamed.append(_unnamed(ref, inventory, ledger.properties["topic"]))
                 verdict = judge(ledger, inventory.of(ref), inventory.bookies)
                 if verdict.missing and (open_ones or ref.id < restoration.lost_until):
+                    topic, kind = (ledger.properties.get(each, "") for each in ("topic", "kind"))
                     entries = max(ledger.last_entry_id + 1, 0)
-                    found.missing.append(Missing(ref.id, ledger.properties.get("topic", ""), entries))
+                    found.missing.append(Missing(ref.id, topic, entries, cursors=kind == "cursors"))
                 if any(share.settled or open_ones for share in verdict.shares):
                     if mend:
                         await self._bring_home(ref, inventory, found, open_ones=open_ones)
