@@ -8,7 +8,11 @@ import signal
 from collections.abc import Awaitable, Callable
 
 import pytest
+from magnetar.bookie.config import BookieConfig
+from magnetar.common.config.setting_values import settings_of
+from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone import process, run
+from magnetar.standalone.cluster_config import ClusterBrokerConfig
 from magnetar.standalone.service import Address, Service
 from structlog.testing import capture_logs
 
@@ -111,8 +115,14 @@ def test_a_start_that_fails_while_it_is_undone_is_told_and_ends_as_asked() -> No
 def test_a_stop_that_takes_too_long_is_ended() -> None:
     fake = FakeService(shutdown_timeout_ms=10)
     fake.close_hangs = True
-    with pytest.raises(Ended, match="1: it did not stop within 10 ms"):
+    with pytest.raises(Ended, match="1: it did not stop within 10 ms") as ended:
         serve(fake, signal.SIGTERM)
+    limits = [
+        key for each in (BookieConfig, ClusterBrokerConfig, DiscoveryConfig) for key in settings_of(each)
+    ]
+    allowing_more = [key for key in limits if key.endswith("ShutdownTimeoutMs")]
+    assert len(allowing_more) == 3
+    assert all(key in str(ended.value) for key in allowing_more)
 
 
 def test_a_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
