@@ -51,6 +51,17 @@ def test_links_into_documents_name_their_headings(page: Path) -> None:
     assert broken == []
 
 
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached, ahead = set[Path](), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in reached:
+            reached.add(page)
+            targets = re.findall(r"\]\(([^)#\s]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+            ahead += [(page.parent / target).resolve() for target in targets if "://" not in target]
+    assert {page_name(page) for page in ROOT.glob("docs/**/*.md") if page not in reached} == set()
+
+
 def test_documented_benchmarks_exist() -> None:
     named = {
         name
