@@ -14,11 +14,14 @@ from tests.unit.ledger.test_garbage_collector import Bench, simulate
 GOLDEN = Path(__file__).parents[2] / "golden" / "ledger" / "v1"
 
 
-def test_the_layout_is_the_golden_one() -> None:
-    data = (GOLDEN / "condemned.bin").read_bytes()
-    refs = {LedgerRef(3, 1 << 63), LedgerRef(1, 5)}
-    assert encode_condemned(Remembered(77, refs)) == data
-    assert decode_condemned(data) == Remembered(77, refs)
+@pytest.mark.parametrize(
+    ("name", "restoration_id"), [("condemned.bin", b""), ("condemned_restored.bin", bytes(range(16)))]
+)
+def test_the_layout_is_the_golden_one(name: str, restoration_id: bytes) -> None:
+    data = (GOLDEN / name).read_bytes()
+    what = Remembered(77, {LedgerRef(3, 1 << 63), LedgerRef(1, 5)}, restoration_id)
+    assert encode_condemned(what) == data
+    assert decode_condemned(data) == what
 
 
 @pytest.mark.parametrize("restoration_id", [b"", bytes(range(16))])
