@@ -57,6 +57,7 @@ class Writer(threading.Thread):
         logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
         client = pulsar.Client(self._url, operation_timeout_seconds=60, logger=logger)
         try:
+            client.subscribe(TOPIC, "all").close()  # nothing is trimmed before it is read
             producer = client.create_producer(
                 TOPIC, producer_name="writer", batching_enabled=False, send_timeout_millis=0
             )
