@@ -242,6 +242,35 @@ def test_a_bookie_that_the_copy_does_not_know_is_taken_in_with_its_data(
         assert read_all(client, OLD) == confirmed
 
 
+@pytest.mark.full
+def test_who_goes_on_over_an_etcd_that_came_back_empty_confirms_nothing(
+    new_cluster: NewCluster, tmp_path: Path
+) -> None:
+    """What they confirmed there would be in ledgers that the copy takes for garbage."""
+    cluster = new_cluster(bookies=3, bookie_settings=BOOKIES)
+    broker = cluster.broker(BROKER)
+    broker.start()
+    with client_of(broker.endpoint) as client:
+        confirmed = publish(client, OLD, 0, 9)
+    copy = by_file(cluster, tmp_path)
+    next(copy)
+    cluster.etcd.kill()
+    shutil.rmtree(cluster.etcd.directory / "data")
+    cluster.etcd.start()
+    for process in (broker, *cluster.bookies):
+        eventually(lambda each=process: "metadata is empty" in each.log_tail(), "it says what it waits for")
+    listed = json.loads(done(cluster, "--json", "bookies", "list"))
+    assert listed == [], "none has registered"
+    stop_all(cluster)
+    next(copy)
+    for bookie in cluster.bookies:
+        bookie.start()
+    done(cluster, "metadata", "reconcile")
+    broker.start()
+    with client_of(broker.endpoint) as client:
+        assert read_all(client, OLD) == confirmed
+
+
 def test_a_standalone_s_directory_is_copied_while_it_is_stopped(tmp_path: Path) -> None:
     """Its metadata and its ledgers go together: one without the other is refused."""
     (tmp_path / "server").mkdir()
