@@ -162,14 +162,18 @@ class ClusterBroker:
 
     async def _wait_to_try_again(self, why: str) -> None:
         """HTTP says meanwhile that the process lives: a restart would help nobody."""
-        listener = self._config_with_ports().broker.listener
         stand_in = NoBrokerYet(f"the broker cannot serve: {why}")
         try:
-            with suppress(OSError):  # somebody else has the port: that may be why
-                await stand_in.start(listener.bind_address, listener.web_service_port)
+            await self._stand_in(stand_in)
             await asyncio.sleep(AGAIN_AFTER_S)
         finally:
             await stand_in.close()
+
+    async def _stand_in(self, stand_in: NoBrokerYet) -> None:
+        """Have it answer at the broker's HTTP port until it is closed."""
+        listener = self._config_with_ports().broker.listener
+        with suppress(OSError):  # somebody else has the port: that may be why
+            await stand_in.start(listener.bind_address, listener.web_service_port)
 
     async def _drop(self, term: _Term, why: str) -> None:
         term.front.broker.abandon(f"not of the cluster any more: {why}")
@@ -184,6 +188,8 @@ class ClusterBroker:
         config = self._config_with_ports()
         stand_in = NoBrokerYet("the broker waits for metadata")
         opened.push_async_callback(stand_in.close)
+        after = NoBrokerYet("the broker has left its cluster, or stops")
+        opened.push_async_callback(after.close)
         try:
             await stand_in.start(config.broker.listener.bind_address, config.broker.listener.web_service_port)
             await require_instance(metadata, self._keys, self._instance_id)
@@ -202,6 +208,8 @@ class ClusterBroker:
                 opened, config.broker, ledgers, pool, metadata_url=self.config.metadata.url, cluster=cluster
             )
             await stand_in.close()
+            # What was opened before HTTP closes after it, and may take its time when metadata is away.
+            opened.push_async_callback(self._stand_in, after)
             front.open_http()
             await cluster.begin(urlsplit(front.http_url).netloc)
             control = self._control_plane(front, cluster, metadata, registry)
