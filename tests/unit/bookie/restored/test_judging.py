@@ -92,6 +92,8 @@ def test_of_open_ledgers_only_cursors_are_known_to_have_been_there() -> None:
     assert not judge(ledger((0, ABC)), {}, ASKED).missing
     assert judge(ledger((0, ABC), kind="cursors"), {}, ASKED).missing
     assert not judge(ledger((0, ABC), kind="cursors"), held(b=3), ASKED).missing
+    closed = ledger((0, ABC), last=-1, kind="cursors")
+    assert judge(closed, {}, ASKED).missing, "a broker has tried to load its topic since"
 
 
 def test_ledgers_of_a_standalone_are_on_no_bookie() -> None:

@@ -40,10 +40,12 @@ def test_a_topic_whose_cursors_nobody_has_is_without_subscriptions(
 ) -> None:
     async def act(cluster: Cluster) -> None:
         inventory = await a_topic(cluster, 2, state)
+        await cluster.ledger(2, [(0, ABC)], 0)
         assert await forget_subscriptions(cluster.metadata, KEYS, inventory, TOPIC) == 2
         head = await head_of(cluster)
         assert not head.HasField("cursor_ledger")
         assert [each.id for each in head.open_ledgers] == [1]
+        assert await cluster.metadata.get(KEYS.ledger(2)) is None, "nobody misses it any more"
         with pytest.raises(NotReconcilable, match="has no subscriptions"):
             await forget_subscriptions(cluster.metadata, KEYS, inventory, TOPIC)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from magnetar.bookie.autorecovery.fragments import (
     FragmentRange,
+    is_closed,
     open_fragment,
     settled_fragments,
     striping_of,
@@ -52,7 +53,10 @@ class Verdict:
 def judge(ledger: LedgerMetadata, held: Mapping[str, LedgerState], asked: Collection[str]) -> Verdict:
     """`held`: what each bookie that holds entries of the ledger said of it. `asked`: all that were asked."""
     shares: list[Share] = []
-    missing = False
+    # The head of a topic names a cursor ledger once there is a snapshot in it; one that is closed without any
+    # was found empty by a broker.
+    cursors = ledger.properties.get("kind") == "cursors"
+    missing = cursors and is_closed(ledger) and bool(ledger.fragments) and ledger.last_entry_id < 0
     for fragment in settled_fragments(ledger):
         at_home, others = _holders(fragment.bookie_ids, held, fragment.first)
         missing |= not at_home and not others
@@ -64,8 +68,7 @@ def judge(ledger: LedgerMetadata, held: Mapping[str, LedgerState], asked: Collec
         bookie_ids = tuple(tail.bookie_ids)
         at_home, others = _holders(bookie_ids, held, tail.first_entry_id)
         last = max((held[each].last_entry_id for each in (*at_home, *others)), default=-1)
-        # The head of a topic names a cursor ledger once there is a snapshot in it.
-        missing |= last < 0 and not shares and ledger.properties.get("kind") == "cursors"
+        missing |= last < 0 and not shares and cursors
         # With others, those at home may have stopped anywhere before: all of it is brought to all of them.
         fragment = FragmentRange(tail.first_entry_id, last, bookie_ids)
         positions = range(len(bookie_ids)) if others else _in_the_way(ledger, fragment, at_home, asked)

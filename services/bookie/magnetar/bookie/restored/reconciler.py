@@ -136,8 +136,8 @@ class Reconciler:
         """Look at everything; with `mend` bring home what is elsewhere, and say so in metadata.
 
         `without`: bookies that are gone for good, which are not waited for. `leave`: ledgers whose problems
-        an operator takes as they are. Raises NotReconcilable,
-        MetadataError, StorageError (BookieUnreachable among them).
+        an operator takes as they are. Raises NotReconcilable, MetadataError, StorageError (BookieUnreachable
+        among them).
         """
         version, restoration = await self._restoration()
         before_brokers = restoration.state == Restoration.RESTORED

@@ -12,8 +12,8 @@ from magnetar.bookie.restored.reconciler import NotReconcilable
 from magnetar.common.errors import VersionMismatch
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.restoration import holds_deletion, read_restoration
-from magnetar.common.metadata.store import MetadataStore, Put
-from magnetar.common.metadata.values import TopicHead, decode, encode
+from magnetar.common.metadata.store import Delete, MetadataStore, Op, Put
+from magnetar.common.metadata.values import LedgerMetadata, TopicHead, decode, encode
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.ledger_store import LedgerRef
 
@@ -21,7 +21,7 @@ from magnetar.ledger.ledger_store import LedgerRef
 async def forget_subscriptions(
     metadata: MetadataStore, keys: Keys, inventory: Inventory, topic: TopicName
 ) -> int:
-    """Let a topic's head name no cursor ledger; returns which one it named.
+    """Let a topic's head name no cursor ledger, and let that one go; returns which it was.
 
     Raises NotReconcilable when its cursors are there, or nothing would keep its messages; MetadataError.
     """
@@ -44,8 +44,12 @@ async def forget_subscriptions(
             "does not load, the log of its broker says why"
         )
     head.ClearField("cursor_ledger")
+    ops: list[Op] = [Put(found.key, encode(head), found.version)]
+    ledger = await metadata.get(keys.ledger(ref.id))
+    if ledger is not None and decode(LedgerMetadata, ledger.value).ref.key == ref.key:
+        ops.append(Delete(ledger.key, ledger.version))
     try:
-        await metadata.commit([Put(found.key, encode(head), found.version)])
+        await metadata.commit(ops)
     except VersionMismatch as error:
         raise NotReconcilable(f"{topic.full} changed meanwhile: run this again") from error
     return ref.id
