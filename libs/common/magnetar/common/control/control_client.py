@@ -14,11 +14,7 @@ from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import Message
-from magnetar.common.control.control_errors import (
-    AnotherRun,
-    BrokerUnreachable,
-    raise_from_wire,
-)
+from magnetar.common.control.control_errors import AnotherRun, BrokerUnreachable, from_wire
 from magnetar.common.control.control_pb2 import HelloRequest
 from magnetar.common.control.methods import (
     ERROR_KEY,
@@ -273,7 +269,7 @@ async def _exchange(
             name = _error_name(error)
             last = attempt >= method.attempts or loop.time() + pause_s >= deadline
             if name or error.code() not in method.repeat_on or last:
-                raise_from_wire(error.code(), name, error.details() or "", what)
+                raise from_wire(error.code(), name, error.details() or "", what) from error
         except grpc.aio.UsageError as error:
             raise BrokerUnreachable(f"{what}: {error}") from None
         except asyncio.CancelledError:

@@ -12,12 +12,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 from google.protobuf.message import Message
-from magnetar.common.control.control_errors import (
-    REASON_CHARS_MAX,
-    AnotherRun,
-    NotInteroperable,
-    to_wire,
-)
+from magnetar.common.control.control_errors import AnotherRun, NotInteroperable, to_wire
 from magnetar.common.control.control_pb2 import (
     AssignRequest,
     AssignResponse,
@@ -64,6 +59,7 @@ from magnetar.common.rpc.options import server_options
 from magnetar.common.rpc.refusal_log import RefusalLog
 from magnetar.common.rpc.refusals import BadCall, Stopping, TooManyCalls, parse
 from magnetar.common.rpc.server import GrpcServer
+from magnetar.common.rpc.wire_errors import REASON_CHARS_MAX
 from prometheus_client import Counter
 
 log = get_logger(__name__)

@@ -30,7 +30,7 @@ from magnetar.common.offload.methods import (
     WANTED,
     Method,
 )
-from magnetar.common.offload.offload_errors import REASON_CHARS_MAX, to_wire
+from magnetar.common.offload.offload_errors import to_wire
 from magnetar.common.offload.offload_pb2 import (
     AttemptsRequest,
     AttemptsResponse,
@@ -57,6 +57,7 @@ from magnetar.common.offload.offload_pb2 import (
 )
 from magnetar.common.rpc.refusal_log import RefusalLog
 from magnetar.common.rpc.refusals import BadCall, Stopping, TooManyCalls, parse
+from magnetar.common.rpc.wire_errors import REASON_CHARS_MAX
 from prometheus_client import Counter
 
 log = get_logger(__name__)
