@@ -22,7 +22,13 @@ import pytest
 from tests.cluster.conftest import NewCluster
 from tests.cluster.processes import CLUSTER_NAME, Cluster
 from tests.cluster.test_faults_bookies import QUICK
-from tests.integration.harness import Endpoint, StandaloneServer, eventually, magnetar_command
+from tests.integration.harness import (
+    Endpoint,
+    MagnetarProcess,
+    StandaloneServer,
+    eventually,
+    magnetar_command,
+)
 
 BOOKIES: Final = {**QUICK, "gcWaitTime": "500", "magnetarLogGcGraceSeconds": "0"}
 """Garbage collection looks all the time, and would delete at once what metadata lacks."""
@@ -93,6 +99,10 @@ def paused(cluster: Cluster) -> list[float]:
             lines = page.read().decode().splitlines()
         found += [float(line.split()[1]) for line in lines if line.startswith("magnetar_log_gc_paused ")]
     return found
+
+
+def says(process: MagnetarProcess, text: str) -> bool:
+    return text in process.log_tail()
 
 
 def stop_all(cluster: Cluster) -> None:
@@ -258,7 +268,7 @@ def test_who_goes_on_over_an_etcd_that_came_back_empty_confirms_nothing(
     shutil.rmtree(cluster.etcd.directory / "data")
     cluster.etcd.start()
     for process in (broker, *cluster.bookies):
-        eventually(lambda each=process: "metadata is empty" in each.log_tail(), "it says what it waits for")
+        eventually(partial(says, process, "metadata is empty"), "it says what it waits for")
     listed = json.loads(done(cluster, "--json", "bookies", "list"))
     assert listed == [], "none has registered"
     stop_all(cluster)

@@ -191,7 +191,9 @@ def test_metadata_that_is_older_than_the_ledgers_is_refused_until_somebody_says_
         assert made.broker is not None
         done = asyncio.Event()
         listener = LedgerListener(on_confirmed=lambda *_: done.set(), on_failed=lambda *_: None)
-        writer = await made.broker.ledgers.ledgers.create(listener, properties={})
+        writer = await made.broker.ledgers.ledgers.create(
+            listener, ensemble_size=1, write_quorum=1, ack_quorum=1, properties={}
+        )
         writer.append(Run([b"x"]))
         await asyncio.wait_for(done.wait(), 30)
         await made.close()
