@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from magnetar.broker.ownership.cluster import Cluster
 from magnetar.common.config.loader import load
 from magnetar.common.errors import ConfigError, MetadataError
 from magnetar.common.metadata.instance import ensure_instance_id
@@ -161,8 +162,8 @@ def test_and_one_that_drops_what_is_left_of_a_term(tmp_path: Path, monkeypatch: 
             dropping.set()
             await may_end.wait()
 
-        monkeypatch.setattr(cluster_broker.Cluster, "begin", lost)
-        monkeypatch.setattr(cluster_broker.Cluster, "close", slow)
+        monkeypatch.setattr(Cluster, "begin", lost)
+        monkeypatch.setattr(Cluster, "close", slow)
         no_pool: Any = None
         term = asyncio.create_task(made._begin_term(metadata, no_pool))
         async with asyncio.timeout(30):
