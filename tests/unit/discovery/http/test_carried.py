@@ -128,6 +128,19 @@ def test_a_request_arrives_at_the_owner_as_it_was_and_its_answer_comes_back_as_i
     with_carrier(body)
 
 
+def test_a_page_of_discovery_itself_may_ask_and_one_of_another_site_may_not() -> None:
+    async def body(front: Front, call: Caller) -> None:
+        b = await serving(front, front.b)
+        await front.own(front.b)
+        status, text, _ = await call(STATS, "POST", Origin="https://somewhere.example")
+        assert (status, "another site" in text, b.asked) == (403, True, [])
+        status, _, _ = await call(STATS, "POST", Origin=call.base)
+        assert status == 200
+        assert "Origin" not in b.asked.pop().headers, "to the broker it would be another site's"
+
+    with_carrier(body)
+
+
 def test_what_any_broker_answers_is_asked_of_the_next_one_while_one_cannot_be_reached() -> None:
     async def body(front: Front, call: Caller) -> None:
         await serving(front, front.a)

@@ -12,13 +12,12 @@ from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from magnetar.common.http.other_sites import READS
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import get_logger
 
 _ID: Final = web.RequestKey("request_id", str)
 """Where a request keeps its id for the answer."""
-
-_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _MESSAGES: Final = "/topics/"
 """Below it messages are published."""
@@ -36,7 +35,7 @@ def log_requests(app: web.Application, logger: str) -> None:
 
 def _changes(request: web.Request) -> bool:
     """Not reads, which change nothing; nor messages that are published: nothing is logged for a message."""
-    return request.method not in _READS and not request.path.startswith(_MESSAGES)
+    return request.method not in READS and not request.path.startswith(_MESSAGES)
 
 
 def _identified(logger: str) -> Middleware:

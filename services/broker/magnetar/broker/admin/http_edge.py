@@ -22,6 +22,7 @@ from magnetar.common.errors import MagnetarError
 from magnetar.common.http.bounded import bounded
 from magnetar.common.http.connections import Port
 from magnetar.common.http.edge import AppEdge
+from magnetar.common.http.other_sites import refuse_other_sites
 from magnetar.common.http.request_log import log_requests
 from magnetar.common.obs import health
 from magnetar.common.obs.logs import get_logger
@@ -53,7 +54,8 @@ _CONNECTIONS_REFUSED: Final = Counter(
 def create_app(broker: BrokerView) -> web.Application:
     """The application over `broker`; it keeps nothing but the label texts of the metrics page."""
     bound = bounded(REQUESTS_MAX, failed, but_not=_NOT_BOUNDED)
-    app = web.Application(middlewares=[bound, _errors, _whole], client_max_size=BODY_BYTES_MAX)
+    middlewares = [refuse_other_sites(failed), bound, _errors, _whole]
+    app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     log_requests(app, _LOGGER)
     app[BROKER] = broker
     app[TURN] = asyncio.Lock()

@@ -51,7 +51,7 @@ def _connect(services: Services, request: CommandLookupTopic, owner: BrokerRegis
     broker_url_tls = addresses.broker_url_tls
     if through and not broker_url_tls:
         # Nobody connects to it. A client that has TLS with a load balancer before us names the broker by this
-        # one alone, and without it would publish to discovery.
+        # one alone, and without it would name none.
         broker_url_tls = addresses.broker_url.replace("pulsar://", "pulsar+ssl://", 1)
     return commands.lookup_connect(
         request.request_id,

@@ -60,9 +60,10 @@ _OF_ONE_CONNECTION: Final = frozenset(
         "upgrade",
     }
 )
-# The id is the one that the request goes by here, which may be another.
+# The id is the one that the request goes by here, which may be another. From which site a page is was looked
+# at here: to a broker, which has another name, each would be from another one.
 _OF_ONE_REQUEST: Final = _OF_ONE_CONNECTION | {
-    "host", "content-length", "expect", request_ids.HEADER.lower()
+    "host", "origin", "content-length", "expect", request_ids.HEADER.lower()
 }  # fmt: skip
 
 Headers = list[tuple[str, str]]

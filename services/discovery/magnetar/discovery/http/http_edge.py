@@ -22,6 +22,7 @@ from magnetar.common.errors import InvalidName, MagnetarError, NotAllowed, Servi
 from magnetar.common.http.bounded import bounded
 from magnetar.common.http.connections import Port
 from magnetar.common.http.edge import AppEdge
+from magnetar.common.http.other_sites import refuse_other_sites
 from magnetar.common.http.request_log import log_requests
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs import health as health_pages
@@ -112,7 +113,8 @@ def create_app(discovery: Discovery) -> web.Application:
         return web.Response(body=process_page(), headers={"Content-Type": CONTENT_TYPE})
 
     bound = bounded(REQUESTS_MAX, refused, but_not=_OWN)
-    app = web.Application(middlewares=[_answered, bound], client_max_size=BODY_BYTES_MAX)
+    middlewares = [_answered, refuse_other_sites(refused), bound]
+    app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     app.on_cleanup.append(close_carrier)
     log_requests(app, _LOGGER)
     app.router.add_get(health_pages.LIVEZ, live)
