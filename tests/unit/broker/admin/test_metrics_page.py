@@ -190,6 +190,15 @@ def test_the_page_comes_in_slices_and_they_make_the_same_page() -> None:
     assert "".join(sliced) == whole[0]
 
 
+def test_many_namespaces_do_not_make_one_long_slice() -> None:
+    made = broker()
+    for number in range(1000):
+        made.load(f"persistent://public/n{number}/t")
+    pieces = list(MetricsPage(made, TickingClock(SLICE_S)).render())
+    assert max(piece.count("\n") for piece in pieces) < 200
+    assert "".join(pieces).count("pulsar_topics_count{") == 1000
+
+
 def test_topics_without_subscriptions_do_not_make_one_long_slice() -> None:
     made = broker()
     for number in range(1000):

@@ -10,7 +10,7 @@ consumer and producer (`client_metrics`) only where the configuration says so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import chain
@@ -20,7 +20,7 @@ from magnetar.broker import lookups
 from magnetar.broker.admin.client_metrics import CONSUMER_METRICS, PRODUCER_METRICS
 from magnetar.broker.admin.health import not_ready
 from magnetar.broker.admin.managed_ledger_metrics import MANAGED_LEDGER_METRICS
-from magnetar.broker.admin.metric_lines import AT_ONCE, Piece, Rows
+from magnetar.broker.admin.metric_lines import AT_ONCE, Piece, Rows, lines_of
 from magnetar.broker.admin.metric_tables import BROKER_SUMS, SUBSCRIPTION_METRICS, TOPIC_METRICS, Number
 from magnetar.broker.admin.slices import Slices
 from magnetar.broker.admin.view import BrokerView, SubscriptionView, TopicView
@@ -102,6 +102,7 @@ class MetricsPage:
         slices = Slices(self._work_clock, AT_ONCE)
         topics, ledgers, subscriptions = Rows[TopicView](), Rows[TopicView](), Rows[SubscriptionView]()
         labels: dict[str, _TopicLabels] = {}
+        topics_of: dict[str, int] = {}
         managed_ledgers = 0
         config = self._broker.config.metrics
         each = config.topic_level
@@ -110,6 +111,7 @@ class MetricsPage:
             full = topic.name.full
             texts = labels[full] = self._labels.get(full) or self._topic_labels(topic)
             topics.add(topic, texts.topic, texts.namespace)
+            topics_of[texts.namespace] = topics_of.get(texts.namespace, 0) + 1
             if topic.name.persistent:
                 managed_ledgers += 1
                 if config.managed_ledgers:
@@ -141,7 +143,12 @@ class MetricsPage:
                 yield "".join(lines)
                 lines.clear()
 
-        lines.append(self._namespaces(labels.values()))
+        lines.append("# HELP pulsar_topics_count Loaded topics.\n# TYPE pulsar_topics_count gauge\n")
+        for some in lines_of("pulsar_topics_count", topics_of):
+            lines += some
+            if slices.over():
+                yield "".join(lines)
+                lines.clear()
         lines.append(self._whole_broker(len(labels), managed_ledgers, sums))
         yield "".join(lines)
 
@@ -160,13 +167,6 @@ class MetricsPage:
                 texts.subscriptions.clear()
             text = texts.subscriptions[name] = f'{texts.topic},subscription="{_escape(name)}"'
         return text
-
-    def _namespaces(self, labels: Iterable[_TopicLabels]) -> str:
-        counts: dict[str, int] = {}
-        for texts in labels:
-            counts[texts.namespace] = counts.get(texts.namespace, 0) + 1
-        head = "# HELP pulsar_topics_count Loaded topics.\n# TYPE pulsar_topics_count gauge\n"
-        return head + "".join(f"pulsar_topics_count{{{text}}} {count}\n" for text, count in counts.items())
 
     def _whole_broker(self, topics: int, managed_ledgers: int, sums: dict[str, Number]) -> str:
         listener = self._broker.config.listener
