@@ -118,7 +118,7 @@ def objects_of_deleted_topics_are_not_recorded(patch: Patch) -> None:
 
 
 def metadata_is_not_asked_before_an_entry_is_lost(patch: Patch) -> None:
-    async def nothing_new(self: SpanReads, span: LedgerSpan) -> bool:
+    async def nothing_new(self: SpanReads, span: LedgerSpan, known: Any) -> bool:
         return False
 
     patch.setattr(SpanReads, "_something_new", nothing_new)
