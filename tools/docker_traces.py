@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,6 @@ END_SECONDS_MAX: Final = 10.0
 _FORWARDING: Final = Path("/proc/sys/net/ipv4/ip_forward")
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _MOUNTS: Final = Path("/proc/self/mountinfo")
-_LINKS: Final = Path("/sys/class/net")
 _BRIDGE: Final = re.compile(r"docker0|br-[0-9a-f]{12}")
 _CHAIN: Final = re.compile(r"DOCKER[-A-Z0-9]*")
 _RULE: Final = re.compile(
@@ -67,7 +67,7 @@ class Machine:
 
 
 def _bridges() -> list[str]:
-    return sorted(each.name for each in _LINKS.iterdir() if _BRIDGE.fullmatch(each.name))
+    return sorted(name for _, name in socket.if_nameindex() if _BRIDGE.fullmatch(name))
 
 
 def _rules() -> dict[str, list[str]]:
