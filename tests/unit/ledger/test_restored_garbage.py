@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.common.metadata.store import Delete
+from magnetar.common.metadata.store import Delete, Listing
 from magnetar.common.metadata.values import Restoration, encode
 from magnetar.ledger.condemned import load_condemned
 from magnetar.ledger.garbage_collector import PAUSED, SMALL_NUMBER
@@ -139,3 +139,49 @@ def test_what_was_seen_of_metadata_is_remembered_although_nothing_was_deleted() 
         assert stored(bench.store, late)
 
     simulate(act)
+
+
+def test_metadata_that_went_back_is_not_believed_when_its_revisions_have_caught_up() -> None:
+    """Nobody has said that a snapshot was put back: what was made after it would go once time has passed."""
+
+    async def act(bench: Bench) -> None:
+        await bench.ledgers(12)  # so few are missing that no other guard is met
+        backup = bench.world.metadata.fork()
+        [late] = await bench.ledgers(1)
+        await bench.restart()
+        await bench.collect()
+        seen = load_condemned(bench.world.disk).revision
+        await bench.store.close()
+        bench.process = Process(bench.process.loop, World(bench.world.disk, backup), EAGER)
+        bench.store = await bench.process.open_store()
+        await bench.collect()
+        while backup.revision <= seen:
+            await bench.process.metadata.put(KEYS.tenant("any"), b"x")
+        for _ in range(2):
+            before = alarms("stale")
+            await bench.collect()
+            assert alarms("stale") == before + 2
+            assert stored(bench.store, late)
+            await bench.restart()
+        await say(bench, Restoration.RELEASED, (late.id, late.id + 1_000))
+        await bench.collect()
+        assert not stored(bench.store, late)
+
+    simulate(act, EAGER)
+
+
+def test_a_ledger_that_is_made_while_ledgers_are_listed_does_not_make_the_listing_old() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.ledgers(2)
+        await bench.restart()
+
+        def made_meanwhile(listing: Listing) -> Listing:
+            bench.store.garbage.saw_revision(listing.revision + 1)
+            return listing
+
+        bench.listings(made_meanwhile)
+        before = alarms("stale")
+        await bench.store.garbage.collect()
+        assert alarms("stale") == before
+
+    simulate(act, EAGER)

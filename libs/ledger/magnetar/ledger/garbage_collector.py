@@ -46,6 +46,9 @@ SMALL_NUMBER: Final = 8
 """So few missing ledgers never pause deletion: with few ledgers, one is soon a fifth. They are what a process
 deleted just before it died."""
 
+WENT_BACK: Final = 2**64 - 1
+"""As the revision that metadata was at: it went back, and is not believed once its revisions catch up."""
+
 FULL_WAIT_S: Final = 5.0
 """While the disk is full, passes follow one another at this distance at least."""
 
@@ -221,6 +224,7 @@ class GarbageCollector:
                     "metadata came back empty, or is another cluster's; nothing is deleted until a copy of "
                     "what it was is put back (docs/backup.md)",
                 )
+            seen = self._revision  # what is committed while ledgers are listed is no part of it
             listing = await self._metadata.children(self._keys.ledgers_prefix)
         except (MetadataError, StorageError) as error:
             return self._refuse("unreachable", "the ledgers could not be listed", error=str(error))
@@ -228,12 +232,16 @@ class GarbageCollector:
             return self._refuse(
                 "mixed", "the ledgers were not listed at one revision", revision=listing.revision
             )
-        if listing.revision < self._revision and not self._is_vouched_for(restoration):
+        if listing.revision < seen and not self._is_vouched_for(restoration):
+            self._revision = WENT_BACK
+            await self._save()
             return self._refuse(
                 "stale",
-                "metadata is older than what was seen before: a stale answer, or restored from an old copy",
+                "metadata is older than what was seen before: it was put back from a copy or a snapshot; "
+                "nothing is deleted until somebody says so (`magnetar admin metadata mark-restored`) and has "
+                "dealt with it (docs/backup.md)",
                 revision=listing.revision,
-                seen=self._revision,
+                seen=None if seen == WENT_BACK else seen,
             )
         self.saw_revision(listing.revision)
         if restoration is not None:
@@ -291,7 +299,7 @@ class GarbageCollector:
 
     def _is_vouched_for(self, restoration: Restoration | None) -> bool:
         """Whether an operator said that metadata which went back is what it has to be: its revisions begin
-        anew. Believed once, so that an answer that is stale later on is noticed again."""
+        anew. Believed once, so that metadata that goes back later on is noticed again."""
         if restoration is None or restoration.id == self._vouched_for:
             return False
         log.warning("metadata was restored and released: its revisions are followed anew", was=self._revision)
