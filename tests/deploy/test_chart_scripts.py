@@ -234,5 +234,5 @@ def test_bookies_stay_that_may_have_the_only_copies(tmp_path: Path, state: str) 
 def test_a_rollback_goes_on_without_metadata_and_a_bookie_does_not_go_without(tmp_path: Path) -> None:
     rollback, fewer = check(tmp_path, None, "3"), check(tmp_path, None, "3", "--must-know")
     assert (rollback.returncode, fewer.returncode) == (0, 1)
-    assert "metadata does not answer" in rollback.stdout
-    assert "metadata does not answer" in fewer.stderr
+    assert "metadata does not say" in rollback.stdout
+    assert "metadata does not say" in fewer.stderr

@@ -3,35 +3,31 @@
     python3 -I leaving_bookies.py NAME REPLICAS [--must-know]
 
 Of the bookies NAME-0, NAME-1 and so on, REPLICAS stay. For a job before an upgrade or a rollback, in the
-image of a bookie, whose command line asks metadata. Where that does not answer, nobody is held up (a rollback
+image of a bookie, whose command line asks metadata. Where that does not say, nobody is held up (a rollback
 may be what brings it back), unless it must be known.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 from typing import Any
 
 LIST = ("magnetar", "admin", "--output", "json", "bookies", "list")
-NO_METADATA = 3
-"""The command's exit code when metadata does not answer within some seconds."""
 TRIES = 3
 SECONDS_MAX = 30.0
 
 
 def known_bookies() -> list[dict[str, Any]] | None:
-    """As metadata has them; None when it does not answer."""
+    """As metadata has them; None when the command cannot say, for a reason that it has printed."""
     for _ in range(TRIES):
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             done = subprocess.run(LIST, stdout=subprocess.PIPE, text=True, check=False, timeout=SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            continue
-        if done.returncode != NO_METADATA:
-            done.check_returncode()
-            found: list[dict[str, Any]] = json.loads(done.stdout)
-            return found
+            if done.returncode == 0:
+                found: list[dict[str, Any]] = json.loads(done.stdout)
+                return found
     return None
 
 
@@ -50,7 +46,7 @@ def main() -> None:
     name, replicas, *more = sys.argv[1:]
     bookies = known_bookies()
     if bookies is None:
-        told = f"metadata does not answer: nobody knows what bookies beyond {name}-{int(replicas) - 1} have"
+        told = f"metadata does not say what bookies beyond {name}-{int(replicas) - 1} have"
         if "--must-know" in more:
             sys.exit(f"{told}; nothing is changed. Wait for etcd, or leave bookie.replicas as it is")
         print(f"{told}; going on without", flush=True)
