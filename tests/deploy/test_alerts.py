@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.alert_cases import CASES, SLOW_UPGRADE, UPGRADE, WELL, Case
+from tests.deploy.alert_cases import CASES, Case
+from tests.deploy.alert_quiet import SLOW_UPGRADE, UPGRADE, WELL
 from tools.deploy_setup import promtool_program
 
 RULES = Path(__file__).resolve().parents[2] / "helm" / "magnetar" / "rules" / "magnetar.yaml"
