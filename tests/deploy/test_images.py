@@ -205,9 +205,9 @@ def test_only_images_of_another_version_are_pruned(docker: Docker, images: dict[
     old = "magnetar/tools:0.0.1"
     labels = {"magnetar.inputs": "old", "org.opencontainers.image.version": "0.0.1"}
     changes = [part for key, value in labels.items() for part in ("--change", f"LABEL {key}={value}")]
-    running = docker.run("run", "--detach", "--rm", "--entrypoint", "sleep", images["tools"], "600")
-    docker.run("commit", *changes, running, old)
-    docker.run("rm", "--force", running)
+    container = docker.run("create", images["tools"])
+    docker.run("commit", *changes, container, old)
+    docker.run("rm", container)
     mine = "magnetar-test/another:1"
     docker.run("tag", PYTHON_IMAGE, mine)
     assert docker.inspect(old) is not None
