@@ -85,7 +85,8 @@ def test_a_node_leaves_nothing_of_its_containers_and_takes_nothing_of_others(
         (bundle / "address").write_text(f"unix://{shared['SHIM_SOCKETS']}/{container}")
         (shared["SHIM_SOCKETS"] / container).touch()
         (shared["RUNC_STATE"] / container).mkdir()
-        (shared["CNI_RESULTS"] / f"pods-{container}-eth0").touch()
+        sandbox = {"sandbox": f"{owner}/run/containerd/netns/cni-1"}
+        (shared["CNI_RESULTS"] / f"pods-{container}-eth0").write_text(json.dumps(sandbox))
         (shared["CONTAINER_LOGS"] / f"{container}.log").symlink_to(owner / "pod-logs/0.log")
     traces.forget(node)
     assert [path for path in machine.rglob("*") if "ours" in path.name] == []

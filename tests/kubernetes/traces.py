@@ -2,7 +2,8 @@
 
 containerd's shims, runc, the CNI plugins' library and the kubelet note their containers there. Who is told to
 stop a container takes its notes away, but a node is stopped with its pods running. Others may use the same
-places: what goes is known by the ids of our containers, and directories go once they are empty.
+places: what goes is known by the node's directory, which it names, or by the ids of containers in that;
+directories go once they are empty.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def forget(directory: Path) -> None:
         if address.exists():
             Path(address.read_text().strip().removeprefix("unix://")).unlink(missing_ok=True)
         shutil.rmtree(RUNC_STATE / bundle.name, ignore_errors=True)
-        for result in CNI_RESULTS.glob(f"*-{bundle.name}-*"):
+    for result in CNI_RESULTS.glob("*"):
+        if f"{directory}/" in result.read_text():  # where the network namespace of the pod was
             result.unlink()
     for link in CONTAINER_LOGS.glob("*"):
         if link.is_symlink() and os.readlink(link).startswith(f"{directory}/"):
