@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+from magnetar.standalone.bookie_options import BookieOptions, bookie_options
 from magnetar.standalone.lazy_group import WholeSentences
 
 if TYPE_CHECKING:
@@ -21,24 +22,6 @@ _IDS = click.option(
     show_default=True,
     help="Leave so many ids to the ledgers that were made since the copy.",
 )
-
-_WITHOUT = click.option(
-    "--without",
-    multiple=True,
-    metavar="ID",
-    help="A bookie that is gone for good, and is not waited for; may be given several times.",
-)
-
-
-def _tls(command: Any) -> Any:
-    for name, help_text in (
-        ("--bookie-key", "The key of that certificate (PEM)."),
-        ("--bookie-cert", "A certificate to show to bookies (PEM)."),
-        ("--bookie-trust-certs", "Certificates that vouch for bookies (PEM): turns TLS to them on."),
-    ):
-        path = click.Path(exists=True, dir_okay=False, path_type=Path)
-        command = click.option(name, type=path, default=None, metavar="FILE", help=help_text)(command)
-    return command
 
 
 @click.group(cls=WholeSentences)
@@ -102,14 +85,13 @@ def mark_restored(target: Target, /, skip_ids: int) -> None:
 
 @metadata.command()
 @click.option("--look", is_flag=True, help="Compare with what bookies hold now; changes nothing.")
-@_WITHOUT
-@_tls
+@bookie_options
 @click.pass_obj
-def status(target: Target, /, look: bool, **options: Any) -> None:
+def status(target: Target, /, look: bool, bookies: BookieOptions) -> None:
     """Whether this metadata was restored, and how far that is dealt with."""
     from magnetar.standalone.metadata_reconciling import status as run
 
-    run(target, look=look, **options)
+    run(target, look=look, bookies=bookies)
 
 
 @metadata.command()
@@ -120,52 +102,48 @@ def status(target: Target, /, look: bool, **options: Any) -> None:
     type=click.IntRange(min=1),
     help="A ledger that nobody can mend any more: it stays as it is. May be given several times.",
 )
-@_WITHOUT
-@_tls
+@bookie_options
 @click.pass_obj
-def reconcile(target: Target, /, **options: Any) -> None:
+def reconcile(target: Target, /, leave: tuple[int, ...], bookies: BookieOptions) -> None:
     """Compare restored metadata with what bookies hold, and bring entries to where metadata looks for them.
 
     All bookies have to be up, and no broker. May be run again. Ends with 1 while something cannot be mended.
     """
     from magnetar.standalone.metadata_reconciling import reconcile as run
 
-    run(target, **options)
+    run(target, leave=leave, bookies=bookies)
 
 
 @metadata.command(name="forget-subscriptions")
 @click.argument("topic", metavar="TOPIC")
-@_WITHOUT
-@_tls
+@bookie_options
 @click.pass_obj
-def forget_subscriptions(target: Target, /, topic: str, **options: Any) -> None:
+def forget_subscriptions(target: Target, /, topic: str, bookies: BookieOptions) -> None:
     """Have TOPIC load, without subscriptions: a copy names cursors of it that no bookie has any more.
 
     Only before `release`: until then its messages stay.
     """
     from magnetar.standalone.metadata_reconciling import forget_subscriptions as run
 
-    run(target, topic, **options)
+    run(target, topic, bookies=bookies)
 
 
 @metadata.command(name="read-unnamed")
 @click.argument("ledger_id", metavar="LEDGER", type=click.IntRange(min=1))
-@_WITHOUT
-@_tls
+@bookie_options
 @click.pass_obj
-def read_unnamed(target: Target, /, ledger_id: int, **options: Any) -> None:
+def read_unnamed(target: Target, /, ledger_id: int, bookies: BookieOptions) -> None:
     """Print the messages of a ledger that bookies hold and metadata does not know, as lines of JSON."""
     from magnetar.standalone.metadata_reconciling import read_unnamed as run
 
-    run(target, ledger_id, **options)
+    run(target, ledger_id, bookies=bookies)
 
 
 @metadata.command()
 @click.option("--discard", is_flag=True, help="Although something goes that only bookies or objects have.")
-@_WITHOUT
-@_tls
+@bookie_options
 @click.pass_obj
-def release(target: Target, /, discard: bool, **options: Any) -> None:
+def release(target: Target, /, discard: bool, bookies: BookieOptions) -> None:
     """Have bookies delete again what metadata lacks. Until then nothing of it goes.
 
     Refused while there are ledgers that were made since the copy, or that are on no bookie and may be in
@@ -173,4 +151,4 @@ def release(target: Target, /, discard: bool, **options: Any) -> None:
     """
     from magnetar.standalone.metadata_reconciling import release as run
 
-    run(target, discard=discard, **options)
+    run(target, discard=discard, bookies=bookies)

@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -25,6 +24,7 @@ from magnetar.common.runtime.clock import SystemClock
 from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, GrpcBookieClients
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.standalone.admin_output import Row, show_facts, show_rows, with_metadata
+from magnetar.standalone.bookie_options import BookieOptions
 from magnetar.standalone.metadata_copies import restoration_facts, say_what_next
 from magnetar.standalone.progress import progress_bar
 
@@ -35,17 +35,8 @@ _SHOWN_MAX: Final = 1_000
 """Ledgers of a kind on one answer; the others are counted."""
 
 
-def status(
-    target: Target,
-    *,
-    look: bool,
-    without: Sequence[str],
-    bookie_trust_certs: Path | None,
-    bookie_cert: Path | None,
-    bookie_key: Path | None,
-) -> None:
+def status(target: Target, *, look: bool, bookies: BookieOptions) -> None:
     """How far a restoration is dealt with; with `look` what bookies hold beside it."""
-    tls = _tls(bookie_trust_certs, bookie_cert, bookie_key)
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         record = await read_restoration(metadata, keys)
@@ -56,27 +47,18 @@ def status(
             show_facts(target, f"Metadata of {target.cluster}", restoration_facts(record))
             say_what_next(record)
             return 0
-        found = await _compare(metadata, keys, tls, without=without, mend=False)
+        found = await _compare(metadata, keys, bookies, mend=False)
         _show(target, record, found, mended=False)
         return 0
 
     with_metadata(target, run)
 
 
-def reconcile(
-    target: Target,
-    *,
-    leave: Sequence[int],
-    without: Sequence[str],
-    bookie_trust_certs: Path | None,
-    bookie_cert: Path | None,
-    bookie_key: Path | None,
-) -> None:
+def reconcile(target: Target, *, leave: Sequence[int], bookies: BookieOptions) -> None:
     """Compare and mend; the exit code is 1 when something is left that is not among `leave`."""
-    tls = _tls(bookie_trust_certs, bookie_cert, bookie_key)
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
-        found = await _compare(metadata, keys, tls, without=without, mend=True, leave=leave)
+        found = await _compare(metadata, keys, bookies, mend=True, leave=leave)
         record = await read_restoration(metadata, keys)
         assert record is not None, "the reconciler has seen it"
         _show(target, record, found, mended=True)
@@ -95,21 +77,12 @@ def reconcile(
     with_metadata(target, run)
 
 
-def release(
-    target: Target,
-    *,
-    discard: bool,
-    without: Sequence[str],
-    bookie_trust_certs: Path | None,
-    bookie_cert: Path | None,
-    bookie_key: Path | None,
-) -> None:
+def release(target: Target, *, discard: bool, bookies: BookieOptions) -> None:
     """Let what metadata lacks go, unless that would surprise somebody."""
-    tls = _tls(bookie_trust_certs, bookie_cert, bookie_key)
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         if (await metadata.children(keys.cookies_prefix)).items and not discard:
-            found = await _compare(metadata, keys, tls, without=without, mend=False)
+            found = await _compare(metadata, keys, bookies, mend=False)
             if found.unnamed:
                 entries = sum(each.entries for each in found.unnamed)
                 raise click.ClickException(
@@ -136,23 +109,14 @@ def release(
     with_metadata(target, run)
 
 
-def forget_subscriptions(
-    target: Target,
-    topic: str,
-    *,
-    without: Sequence[str],
-    bookie_trust_certs: Path | None,
-    bookie_cert: Path | None,
-    bookie_key: Path | None,
-) -> None:
+def forget_subscriptions(target: Target, topic: str, *, bookies: BookieOptions) -> None:
     """Have a topic load whose cursors are lost."""
-    tls = _tls(bookie_trust_certs, bookie_cert, bookie_key)
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         name = TopicName.parse(topic)
-        async with _bookies(metadata, keys, tls) as (registry, clients):
-            bookies = await bookies_to_ask(metadata, keys, registry, without)
-            inventory = await take_inventory(clients, bookies)
+        async with _reached(metadata, keys, bookies.tls) as (registry, clients):
+            asked = await bookies_to_ask(metadata, keys, registry, bookies.without)
+            inventory = await take_inventory(clients, asked)
         ledger_id = await forget(metadata, keys, inventory, name)
         show_facts(target, name.full, {"subscriptions": "forgotten", "cursor_ledger": ledger_id})
         click.echo(
@@ -166,17 +130,8 @@ def forget_subscriptions(
     with_metadata(target, run)
 
 
-def read_unnamed(
-    target: Target,
-    ledger_id: int,
-    *,
-    without: Sequence[str],
-    bookie_trust_certs: Path | None,
-    bookie_cert: Path | None,
-    bookie_key: Path | None,
-) -> None:
+def read_unnamed(target: Target, ledger_id: int, *, bookies: BookieOptions) -> None:
     """Print the messages of a ledger that only bookies know."""
-    tls = _tls(bookie_trust_certs, bookie_cert, bookie_key)
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         from magnetar.client.chunks import Chunks
@@ -186,8 +141,8 @@ def read_unnamed(
         from magnetar.standalone.consume import facts_of
 
         chunks, bad = Chunks(), 0
-        async with _bookies(metadata, keys, tls) as (registry, clients):
-            able = sorted(set(registry.bookies) - set(without))
+        async with _reached(metadata, keys, bookies.tls) as (registry, clients):
+            able = sorted(set(registry.bookies) - set(bookies.without))
             inventory = await take_inventory(clients, able)
             refs = [ref for ref in inventory if ref.id == ledger_id]
             if not refs:
@@ -265,22 +220,21 @@ def _show(target: Target, record: Restoration, found: Findings, *, mended: bool)
 async def _compare(
     metadata: MetadataStore,
     keys: Keys,
-    tls: ClientTls | None,
+    bookies: BookieOptions,
     *,
-    without: Sequence[str],
     mend: bool,
     leave: Sequence[int] = (),
 ) -> Findings:
-    async with _bookies(metadata, keys, tls) as (registry, clients):
+    async with _reached(metadata, keys, bookies.tls) as (registry, clients):
         with progress_bar("ledgers compared", None) as advance:
             reconciler = Reconciler(
                 metadata, keys, registry, clients, SystemClock(), random.SystemRandom(), progress=advance
             )
-            return await reconciler.compare(without=without, mend=mend, leave=leave)
+            return await reconciler.compare(without=bookies.without, mend=mend, leave=leave)
 
 
 @asynccontextmanager
-async def _bookies(
+async def _reached(
     metadata: MetadataStore, keys: Keys, tls: ClientTls | None
 ) -> AsyncIterator[tuple[BookieRegistry, GrpcBookieClients]]:
     configure(level="warning")  # to standard error: what is printed is for programs
@@ -291,11 +245,3 @@ async def _bookies(
         clients = GrpcBookieClients(registry.address, tls=tls)
         opened.push_async_callback(clients.close)
         yield registry, clients
-
-
-def _tls(trust_certs: Path | None, certificate: Path | None, key: Path | None) -> ClientTls | None:
-    if trust_certs is None:
-        if certificate is not None or key is not None:
-            raise click.UsageError("--bookie-cert and --bookie-key go with --bookie-trust-certs")
-        return None
-    return ClientTls(trust_certs=trust_certs, certificate=certificate, key=key)
