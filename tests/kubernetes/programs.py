@@ -156,7 +156,10 @@ def _definitions_of_the_operator(say: Say, go: str, directory: Path) -> None:
     said = _go(
         say, "definitions", [str(go), "mod", "download", "-json", OPERATOR_MODULE], DOWNLOAD_SECONDS_MAX
     )
-    source = Path(json.loads(said)["Dir"]) / "example/prometheus-operator-crd"
+    module = json.loads(said)
+    if module["Sum"] != OPERATOR_SUM:
+        raise CannotBuild(f"{OPERATOR_MODULE} has the sum {module['Sum']}, not {OPERATOR_SUM}")
+    source = Path(module["Dir"]) / "example/prometheus-operator-crd"
     directory.mkdir()
     for kind in OPERATOR_KINDS:
         shutil.copyfile(source / f"monitoring.coreos.com_{kind}.yaml", directory / f"{kind}.yaml")
