@@ -105,9 +105,8 @@ class _Own:
         users = self._place.users.open("w")
         try:
             with self._turn():
-                if _locked_alone(
-                    users
-                ):  # what those who were killed have left is about to end: not to be shared
+                # What those who were killed have left is about to end, and not to be shared.
+                if _locked_alone(users):
                     end(self._keeper)
                 fcntl.flock(users, fcntl.LOCK_SH)
                 if self._keeper() is None or not answers(self._docker, self._place.host):
@@ -124,9 +123,8 @@ class _Own:
             if _locked_alone(users):
                 end(self._keeper)
             else:
-                fcntl.flock(
-                    users, fcntl.LOCK_SH
-                )  # at once, or when a keeper that was faster has ended all of it
+                # At once, or when a keeper that was faster has ended all of it.
+                fcntl.flock(users, fcntl.LOCK_SH)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:

@@ -45,7 +45,6 @@ FAILING: Final = f"persistent://{NAMESPACE}/failing"
 STORED: Final = f"persistent://{NAMESPACE}/stored"
 """Read from bookies."""
 BUSY: Final = tuple(f"persistent://{NAMESPACE}/busy-{number}" for number in range(4))
-PATTERN: Final = "busy-.*"
 
 MESSAGES: Final = 300
 PAUSE_S: Final = 0.02

@@ -19,7 +19,7 @@ import json
 import os
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -129,7 +129,7 @@ def read_backup(path: Path) -> tuple[BackupSummary, list[tuple[str, bytes]]]:
     return summary, items
 
 
-def _read(path: Path, take: Any) -> BackupSummary:
+def _read(path: Path, take: Callable[[str, bytes], None]) -> BackupSummary:
     digest = hashlib.sha256()
     header: BackupHeader | None = None
     summary: BackupSummary | None = None
