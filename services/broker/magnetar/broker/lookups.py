@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from magnetar.common.obs.latency import LatencyWindow
+from magnetar.common.obs.latency import LatencyWindow, in_process
 from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import Counter, Gauge
 
@@ -41,15 +40,10 @@ def counted_lookup(cluster: str) -> Iterator[None]:
     """One lookup, which has failed when an exception comes through."""
     # Both are shown from the first one on.
     pending, failed = _PENDING.labels(cluster), _FAILURES.labels(cluster)
-    pending.inc()
-    began = time.monotonic()
     try:
-        yield
+        with in_process(pending, LATENCY):
+            yield
     except Exception:
         failed.inc()
         raise
-    finally:
-        pending.dec()
-    now = time.monotonic()
-    LATENCY.observe(now, now - began)
     _ANSWERS.labels(cluster).inc()

@@ -7,12 +7,14 @@ BookKeeper's summaries show; the buckets can be added up over processes, which q
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from magnetar.common.obs.metrics import REGISTRY
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
@@ -95,6 +97,19 @@ class LatencyWindow:
 
     def _keep(self, buckets: list[int]) -> None:
         self._before = [a + b for a, b in zip(self._before, buckets, strict=True)]
+
+
+@contextmanager
+def in_process(pending: Gauge, latency: LatencyWindow) -> Iterator[None]:
+    """One of them: among `pending` while it takes, and observed unless an exception comes through."""
+    pending.inc()
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        pending.dec()
+    now = time.monotonic()
+    latency.observe(now, now - began)
 
 
 class Latency:

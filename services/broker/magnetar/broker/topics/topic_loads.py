@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from magnetar.common.errors import NotAllowed, TopicNotFound
-from magnetar.common.obs.latency import LatencyWindow
+from magnetar.common.obs.latency import LatencyWindow, in_process
 from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import Counter, Gauge
 
@@ -37,16 +36,11 @@ def counted_load(cluster: str) -> Iterator[None]:
     """One load, which has failed when an exception comes through."""
     # Both are shown from the first one on.
     pending, failed = _PENDING.labels(cluster), _FAILED.labels(cluster)
-    pending.inc()
-    began = time.monotonic()
     try:
-        yield
+        with in_process(pending, LATENCY):
+            yield
     except (TopicNotFound, NotAllowed):
         raise  # one client that asks for it again and again is no reason to wake an operator
     except (Exception, asyncio.CancelledError):
         failed.inc()
         raise
-    finally:
-        pending.dec()
-    now = time.monotonic()
-    LATENCY.observe(now, now - began)
