@@ -16,7 +16,7 @@ RECORD_VARIABLE: Final = "KUBERNETES_RECORD"
 END_VARIABLE: Final = "TESTS_END_BY"
 """Set by `.ci/run`: when all tests have to be over, in seconds since 1970."""
 NODE_SECONDS: Final = 720.0
-"""What the tests on a whole node may take on two cores: 7 minutes with everything built, more beside others."""
+"""What the tests on a whole node may take on two cores: 7 minutes of their own with everything built."""
 TIERS: Final = {
     "tests/kubernetes/test_dry_run.py": "tier 1, a real API server",
     "tests/kubernetes/test_full_node.py": "tier 2, a whole node",
