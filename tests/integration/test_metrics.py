@@ -60,6 +60,16 @@ def test_a_standalone_does_not_say_that_it_is_not_registered(endpoint: Endpoint)
     assert ("magnetar_broker_registered" in samples(endpoint)) == of_a_cluster
 
 
+def test_what_is_stored_is_counted_with_its_copies_and_without(
+    endpoint: Endpoint, client: pulsar.Client, topic: str
+) -> None:
+    publish(client, topic, [b"x" * 1_000] * 5)
+    one_copy = value(endpoint, "pulsar_storage_logical_size", topic=topic)
+    assert one_copy >= 5_000
+    copies = 1 if endpoint.cluster == "standalone" else 3
+    assert value(endpoint, "pulsar_storage_size", topic=topic) == copies * one_copy
+
+
 def test_an_entry_that_waits_for_its_consumer_counts_with_its_wait(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as c:
         c.subscribe(topic)

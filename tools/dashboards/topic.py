@@ -219,8 +219,8 @@ _STORED: Final = Row(
         _panel(
             "Stored bytes",
             "bytes",
-            _by_topic("pulsar_storage_size"),
-            "Bytes of the topic's messages, as brokers count them.",
+            _by_topic("pulsar_storage_logical_size"),
+            "Bytes of the topic's messages, one copy, as brokers count them.",
         ),
         _panel(
             "Offloaded bytes",

@@ -63,6 +63,7 @@ class FakeTopic:
     producer_count: int = 0
     times_rate_limited: int = 0
     storage_bytes: int = 0
+    copies: int = 1
     storage_entries: int = 0
     offloaded_bytes: int = 0
     backlog_bytes: int = 0

@@ -58,6 +58,7 @@ def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
     made = broker()
     topic = made.load("t")
     topic.producer_count, topic.storage_bytes, topic.storage_entries = 2, 4096, 64
+    topic.copies = 3
     topic.backlog_bytes, topic.oldest_backlog_age_s = 1280, 77
     stats = topic.stats
     stats.messages_in, stats.entries_in, stats.bytes_in = 600, 60, 6000
@@ -89,7 +90,8 @@ def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
         "pulsar_average_msg_size": 10,
         "pulsar_in_messages_total": 600,
         "pulsar_in_bytes_total": 6000,
-        "pulsar_storage_size": 4096,
+        "pulsar_storage_size": 3 * 4096,
+        "pulsar_storage_logical_size": 4096,
         "pulsar_storage_backlog_size": 1280,
         "pulsar_storage_backlog_age_seconds": 77,
         "pulsar_storage_write_rate": 1,

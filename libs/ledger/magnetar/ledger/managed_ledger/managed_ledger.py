@@ -220,7 +220,7 @@ class ManagedLedger(TopicObjects):
 
     @property
     def storage_bytes(self) -> int:
-        """Bytes of the existing entries."""
+        """Bytes of the existing entries, one copy."""
         return self._spans.byte_length
 
     @property
@@ -312,9 +312,10 @@ class ManagedLedger(TopicObjects):
         self.trim()
         self._check_drained()
 
-    def persist_as(self, persistence: Persistence | None) -> None:
-        """How the next ledgers of the topic are made, from now on; None: as the configuration says."""
-        self._appender.ctx = self._cursor_ledger.ctx = self._ctx.persisting_as(persistence)
+    def persist_as(self, persistence: Persistence | None) -> int:
+        """Make ledgers like this, or as the configuration says; returns how many copies of an entry it is."""
+        ctx = self._appender.ctx = self._cursor_ledger.ctx = self._ctx.persisting_as(persistence)
+        return ctx.config.write_quorum
 
     def retain(self, retention: trimming.Retention) -> None:
         """Keep so much of what is acknowledged, from now on; what is beyond goes at once."""

@@ -92,5 +92,10 @@ MANAGED_LEDGER_METRICS: Final[list[Metric[TopicView]]] = [
         "Entries not acknowledged, over all subscriptions.",
         lambda t: sum(each.backlog() for each in t.subscriptions.values()),
     ),
-    Metric("pulsar_ml_StoredMessagesSize", "gauge", "Stored bytes, one copy.", lambda t: t.storage_bytes),
+    Metric(
+        "pulsar_ml_StoredMessagesSize",
+        "gauge",
+        "Stored bytes, all copies.",
+        lambda t: t.storage_bytes * t.copies,
+    ),
 ]

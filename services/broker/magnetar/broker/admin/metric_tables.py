@@ -117,7 +117,7 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
         "pulsar_in_messages_total", "counter", "Messages in since the load.", lambda t: t.stats.messages_in
     ),
     Metric("pulsar_in_bytes_total", "counter", "Bytes in since the load.", lambda t: t.stats.bytes_in),
-    Metric("pulsar_storage_size", "gauge", "Stored bytes, all copies.", lambda t: t.storage_bytes),
+    Metric("pulsar_storage_size", "gauge", "Stored bytes, all copies.", lambda t: t.storage_bytes * t.copies),
     Metric("pulsar_storage_logical_size", "gauge", "Stored bytes, one copy.", lambda t: t.storage_bytes),
     Metric(
         "pulsar_storage_offloaded_size",

@@ -56,6 +56,7 @@ class PersistentTopic(PersistentPublishing):
     __slots__ = (
         "_broker_unacked",
         "_budget",
+        "_copies",
         "_dispatch_limit",
         "_dispatch_rates",
         "_on_gone",
@@ -94,6 +95,7 @@ class PersistentTopic(PersistentPublishing):
         self._subscriptions: dict[str, Subscription] = {}
         self._subscriptions_lock = asyncio.Lock()
         self._tenure = None if lease is None else Tenure(lease)
+        self._copies = 0
 
     async def attach(self, ledger: ManagedLedger) -> None:
         """Serve from this managed ledger, which was opened with the topic as its listener.
@@ -101,7 +103,7 @@ class PersistentTopic(PersistentPublishing):
         Raises StorageError when the state of deduplication cannot be had.
         """
         self.ledger = ledger
-        ledger.persist_as(self.policies.persistence)
+        self._copies = ledger.persist_as(self.policies.persistence)
         ledger.retain(retention_of(self.policies))
         ledger.offload = rules_of(self.policies.offload)
         for cursor in ledger.cursors.values():
@@ -133,7 +135,7 @@ class PersistentTopic(PersistentPublishing):
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         super().apply_policies(policies)
-        self.ledger.persist_as(policies.persistence)
+        self._copies = self.ledger.persist_as(policies.persistence)
         self.ledger.retain(retention_of(policies))
         self.ledger.offload = rules_of(policies.offload)
         self._limit_dispatch(self._subscriptions.values())
@@ -150,6 +152,10 @@ class PersistentTopic(PersistentPublishing):
     @property
     def storage_bytes(self) -> int:
         return self.ledger.storage_bytes
+
+    @property
+    def copies(self) -> int:
+        return self._copies
 
     @property
     def storage_entries(self) -> int:

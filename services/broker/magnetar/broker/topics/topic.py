@@ -112,7 +112,12 @@ class Topic(Publishers):
     @property
     @abstractmethod
     def storage_bytes(self) -> int:
-        """Bytes of entries in storage."""
+        """Bytes of entries in storage, one copy."""
+
+    @property
+    @abstractmethod
+    def copies(self) -> int:
+        """Of each entry in storage, as ledgers are made now."""
 
     @property
     @abstractmethod
