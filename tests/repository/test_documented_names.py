@@ -129,4 +129,5 @@ def test_documented_tests_and_files_exist(page: Path) -> None:
     assert tests - NAMES_OF_TESTS - {"test_a_name_like_this"} == set()
     rooms = "bench|deploy|docker|helm|libs|proto|services|spark|tests|tools"
     paths = set(re.findall(rf"`((?:{rooms})/[\w./-]+)`", text))
-    assert {path for path in paths if not (ROOT / path).exists()} == set()
+    written = {"bench/results/"}  # by what the page says to run
+    assert {path for path in paths - written if not (ROOT / path).exists()} == set()
