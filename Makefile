@@ -10,7 +10,7 @@ SOURCES := $(wildcard libs services spark bench proto/generate.py docs/generate.
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run cluster test test-fast test-full test-over-bookies spark-proof lint fmt proto docs lock bench bench-storage sim soak chaos check clean distclean
+.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-over-bookies spark-proof lint fmt helm-lint proto docs lock bench bench-storage sim soak chaos kubernetes check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -23,31 +23,51 @@ setup: ## make .venv from nothing but python3 (3.11 or newer); instant when noth
 setup-spark: setup ## add PySpark and what reads and writes Parquet to .venv, for spark/ and its tests
 	@$(PYTHON) tools/setup.py spark
 
+setup-tests: setup-spark ## add what tests of charts and containers import, too: what lint and tests need
+	@$(PYTHON) tools/setup.py spark deploy
+
+deploy-setup: ## docker, Prometheus and others from Debian, helm built with Go: what tests of deployment start
+	@$(PYTHON) -m tools.deploy_setup
+
+images: setup-spark ## build all container images and say their sizes: make images ARGS="bookie --save DIR", ARGS="--help"
+	@$(BIN)/python -m tools.images $(ARGS)
+
+up: setup-spark ## the cluster of docker-compose.yml, images built where they are missing: make up ARGS="--profile grafana"
+	@$(BIN)/python -m tools.compose up $(ARGS)
+
+down: setup ## stop it; data stays, but with ARGS=--volumes
+	@$(BIN)/python -m tools.compose down $(ARGS)
+
 run: setup ## start standalone on 6650 and 8080, data in ./data: make run ARGS="--data-dir DIR"
 	@exec $(BIN)/magnetar standalone $(ARGS)
 
 cluster: setup ## a whole cluster as local processes, data in ./data/cluster: make cluster ARGS="--help"
 	@exec $(BIN)/python -m tools.local_cluster $(ARGS)
 
-test: setup-spark ## the default tests, at most 20 minutes on two cores: make test ARGS="-k cursor"
+test: setup-tests ## the default tests, at most 25 minutes on two cores: make test ARGS="-k cursor"
 	@$(BIN)/python tools/run_tests.py all -m "not full" $(ARGS)
 
-test-fast: setup-spark ## repository, unit and property tests only
+test-fast: setup-tests ## repository, unit and property tests only
 	@$(BIN)/python tools/run_tests.py fast -m "not full" $(ARGS)
 
-test-full: setup-spark ## every test there is; includes all of make test
+test-full: setup-tests ## every test there is; includes all of make test
 	@$(BIN)/python tools/run_tests.py all $(ARGS)
 
-test-over-bookies: setup-spark ## every client test over a broker with etcd and three bookies, 20 minutes
+test-over-bookies: setup-tests ## every client test over a broker with etcd and three bookies, 20 minutes
 	@MAGNETAR_ALL_OVER_BOOKIES=1 $(BIN)/python tools/run_tests.py bookies -m "not full" $(ARGS)
 
-lint: setup-spark ## format, ruff, mypy --strict, one-way imports, generated code and docs up to date
+lint: setup-tests ## format, ruff, mypy --strict, one-way imports, generated code and docs up to date
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python -m tools.dashboards --check
+	$(BIN)/python -m tools.chart --check
+
+helm-lint: deploy-setup setup-tests ## lint and render the Helm chart, check it by Kubernetes' schemas: tier 0 of its tests
+	$(PYTEST) -q tests/repository/test_chart.py tests/deploy/test_chart_scripts.py $(wildcard tests/deploy/test_helm_*.py) $(ARGS)
 
 fmt: setup ## format, and mend what ruff can mend
 	$(BIN)/ruff check --fix $(SOURCES)
@@ -56,13 +76,16 @@ fmt: setup ## format, and mend what ruff can mend
 proto: setup ## generate the Python code of the .proto files
 	$(BIN)/python proto/generate.py
 
-docs: setup-spark ## write what is generated: docs/configuration.md, docs/metrics.md and the reference in docs/admin.md
+docs: setup-tests ## write what is generated: configuration.md, metrics.md, the references in admin.md, cli.md and kubernetes.md, dashboards, the schema of the chart
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m tools.dashboards
+	$(BIN)/python -m tools.chart
 
 lock: setup ## resolve the packages anew and pin them with hashes in requirements.txt
 	$(BIN)/uv lock --upgrade
 	$(BIN)/uv export --quiet --all-packages --no-emit-workspace --no-emit-package pyspark --no-emit-package pyarrow --no-emit-package fastavro --no-emit-package py4j --no-emit-package fsspec --format requirements-txt --no-header -o requirements.txt
 	$(BIN)/uv export --quiet --only-group bench --no-emit-workspace --format requirements-txt --no-header -o requirements-bench.txt
+	$(BIN)/uv export --quiet --only-group deploy --no-emit-workspace --format requirements-txt --no-header -o requirements-deploy.txt
 	$(BIN)/uv export --quiet --only-group spark --no-emit-workspace --format requirements-txt --no-header -o requirements-spark.txt
 
 bench: setup ## beside Apache Pulsar, 20 minutes: make bench ARGS="--quick", ARGS="--help"
@@ -75,7 +98,7 @@ bench-storage: setup ## the local log and bookies, 5 minutes: make bench-storage
 spark-proof: setup-spark ## real text, offloaded and asked by Spark, DuckDB and clients, 20 minutes: make spark-proof ARGS="--quick"
 	@$(BIN)/python -m bench.spark_proof $(ARGS)
 
-sim: setup-spark ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17
+sim: setup-tests ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17
 	MAGNETAR_SIM_SEEDS="$(SEEDS)" MAGNETAR_SIM_SEED="$(SEED)" $(PYTEST) -m seeds --timeout 0 tests $(ARGS)
 
 soak: setup ## 200 topics of all subscription types under churn, 10 minutes: make soak ARGS="--minutes 1 --seed 7"
@@ -83,6 +106,9 @@ soak: setup ## 200 topics of all subscription types under churn, 10 minutes: mak
 
 chaos: setup ## a cluster whose processes are killed, paused and cut off, 10 minutes: make chaos ARGS="--minutes 1 --seed 7"
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+kubernetes: setup-spark ## the chart on a real one-node Kubernetes, built by the first call: make kubernetes RECORD=PAGE, ARGS="--up"
+	@$(BIN)/python -m tests.kubernetes $(if $(RECORD),--record $(RECORD)) $(ARGS)
 
 check: lint test-fast ## lint and the fast tests: what a commit should pass
 

@@ -19,7 +19,7 @@ from typing import Any
 from tests.integration.harness import ROOT, StandaloneServer, temporary_directory
 
 RESULTS = ROOT / "bench" / "results"
-_LAG_BUCKET = re.compile(r'^magnetar_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)', re.MULTILINE)
+_LAG_BUCKET = re.compile(r'^magnetar_event_loop_lag_seconds_bucket\{.*\ble="([^"]+)".*\} (\S+)', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,28 +8,15 @@ the code does not.
 from __future__ import annotations
 
 import argparse
-import importlib
-import pkgutil
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import magnetar
 from magnetar.bookie.config import BookieConfig
-from magnetar.bookie.metrics import BookieStats, Figures
-from magnetar.bookie.metrics import MetricsPage as BookieMetricsPage
-from magnetar.broker.admin.metrics_page import MetricsPage
 from magnetar.broker.admin.reference_text import chapter
 from magnetar.broker.admin.table import routes
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.drops import Drops, NonPersistentSubscriptionStats
-from magnetar.broker.stats import TopicStats
-from magnetar.broker.subscriptions.dispatch_rate import BYTES, MESSAGES, OF_TOPIC
 from magnetar.common.config.reference import reference
-from magnetar.common.naming.topic_name import TopicName
-from magnetar.common.obs.metrics import REGISTRY
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 from magnetar.standalone.command_reference import reference as command_reference
@@ -37,6 +24,9 @@ from magnetar.standalone.config import StandaloneConfig
 from magnetar.standalone.main import main as command_line
 
 DOCS = Path(__file__).resolve().parent
+
+sys.path.insert(0, str(DOCS.parent))
+from tools.metrics_reference import Silent, metrics  # noqa: E402  # found only now
 
 CONFIGURATION = """\
 # Configuration
@@ -93,21 +83,6 @@ proxy wherever the meaning is the same.
 
 """
 
-METRICS = """\
-# Metrics
-
-Written by `make docs` from the metrics in the code; change them there.
-
-`GET /metrics` on the HTTP port (8080; of a bookie 8000) answers in the Prometheus text format. Names, labels
-and units are those of Apache Pulsar and BookKeeper where the meaning is the same: rates are per second over
-the last minute, sizes are in bytes, latencies in milliseconds, backlogs in entries. What they have no name
-for begins with `magnetar_`; a process shows those of its own parts.
-
-The metrics of the process (`process_...`, `python_...`) come from the Prometheus client library and are not
-listed.
-"""
-
-
 ADMIN_REFERENCE = """\
 ## Reference
 
@@ -116,97 +91,6 @@ Written by `make docs` from the table of routes in the code; change it there. A 
 `persistent` or `non-persistent`; an answer without a body says that what was asked for is not set.
 
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    name: str
-    kind: str
-    labels: str
-    help: str
-
-
-def parse(exposition: str) -> Iterator[Row]:
-    """One row per `# HELP` of a page; labels from the first sample after it."""
-    name = kind = text = ""
-    for line in exposition.splitlines():
-        if line.startswith("# HELP "):
-            name, _, text = line.removeprefix("# HELP ").partition(" ")
-        elif line.startswith("# TYPE "):
-            kind = line.rpartition(" ")[2]
-            labels = ""
-        elif name:
-            if "{" in line:
-                pairs = line.partition("{")[2].rpartition("}")[0].split(",")
-                labels = ", ".join(f"`{pair.partition('=')[0]}`" for pair in pairs)
-            yield Row(name, kind, labels, text)
-            name = ""
-
-
-class Silent:
-    """Stands for a topic, subscription or broker with nothing to report: figures not given are 0."""
-
-    def __init__(self, **given: Any) -> None:
-        self.__dict__.update(given)
-
-    def __getattr__(self, name: str) -> int:
-        return 0
-
-
-def rendered_page() -> str:
-    """The page of a broker with one topic and one subscription, with something of what is seldom shown."""
-    stats = NonPersistentSubscriptionStats(expired_at_ms=1, drops=Drops(rate=1))
-    stats.count_throttled(OF_TOPIC, MESSAGES)
-    stats.count_throttled(OF_TOPIC, BYTES)
-    consumer = Silent(sent_at_ms=1, acked_at_ms=1, flow_at_ms=1)
-    subscription = Silent(stats=stats, consumers=[consumer], backlog=lambda: 0)
-    name = TopicName.parse("persistent://public/default/any")
-    topic = Silent(
-        name=name,
-        stats=TopicStats(),
-        subscriptions={"any": subscription},
-        times_rate_limited=1,
-        offloaded_bytes=1,
-    )
-    broker: Any = Silent(config=BrokerConfig(), topics={"any": topic})
-    return "".join(MetricsPage(broker).render())
-
-
-def bookie_page() -> str:
-    """The part of a bookie's page that is rendered by hand."""
-    figures = Figures(ledgers=lambda: 0, writable=lambda: True)
-    return "".join(BookieMetricsPage(BookieStats(), figures, lambda: 0.0).bookkeeper_part())
-
-
-def declared() -> Iterator[Row]:
-    """What modules declare on the registry, whether or not anything was counted yet."""
-    for module in pkgutil.walk_packages(magnetar.__path__, "magnetar."):
-        importlib.import_module(module.name)
-    for metric in REGISTRY.collect():
-        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
-        collector: Any = REGISTRY._names_to_collectors[metric.name]
-        labels = ", ".join(f"`{label}`" for label in collector._labelnames)
-        yield Row(name, metric.type, labels, metric.documentation)
-
-
-def table(title: str, rows: list[Row]) -> str:
-    lines = ["", f"## {title}", "", "| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
-    lines += [f"| `{row.name}` | {row.kind} | {row.labels} | {row.help} |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def metrics() -> str:
-    rows = list(parse(rendered_page()))
-    of_topics = [row for row in rows if "`topic`" in row.labels]
-    of_broker = [row for row in rows if "`topic`" not in row.labels]
-    own = sorted(declared(), key=lambda row: row.name)
-    return (
-        METRICS
-        + table("Topics and subscriptions", of_topics)
-        + table("The broker", of_broker)
-        + table("A bookie", list(parse(bookie_page())))
-        + table("Inside", own)
-    )
 
 
 def admin() -> str:

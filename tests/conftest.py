@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+import structlog
 
 from tests.integration.harness import launched
 from tests.spent import SPENT
@@ -27,10 +29,30 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1_000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+# What is logged here and not asked for by a test is as it comes: structlog's own tracebacks, with colors and
+# every local variable, take seconds each, and simulated crashes make many.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
+
 
 def pytest_report_header() -> list[str]:
     hash_seed = os.environ.get("PYTHONHASHSEED", "random, so simulated runs do not repeat; make sets 0")
     return [f"hash seed: {hash_seed}; hypothesis profile: {hypothesis.settings.get_current_profile_name()}"]
+
+
+@pytest.fixture
+def logging_restored() -> Iterator[None]:
+    """For tests that configure logging: afterwards it is as it was."""
+    root, before = logging.getLogger(), structlog.get_config()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.configure(**before)
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

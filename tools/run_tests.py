@@ -3,7 +3,8 @@
 Those in IN_PROCESS start no servers and are bound by the processor: pytest-xdist spreads them over the cores.
 The others start servers, clients and disks of their own and mostly wait for them: two files at a time. Those
 of Spark start servers too, but share one Java machine, which uses every core by itself: one file after the
-other. Those in ALONE measure the machine or need all of it, and have it to themselves.
+other. Those in ALONE measure the machine or need all of it, and have it to themselves. Those of deployment
+start containers, which outlive a test's process: last, one file after the other.
 
 The first argument is `all`, `fast` or `bookies`, the rest goes to each pytest; where it names files or
 directories, they are all that is run, and in one process. After several runs their failures are named again,
@@ -34,6 +35,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 FAST: Final = ("tests/repository", "tests/unit", "tests/property")
 IN_PROCESS: Final = (*FAST, "tests/simulation")
 SPARK: Final = ("tests/spark",)
+DEPLOY: Final = ("tests/deploy", "tests/kubernetes")
 ALONE: Final = (
     "tests/faults/test_hostile_clients.py",
     "tests/faults/test_pauses.py",
@@ -46,6 +48,8 @@ SPREAD: Final = (*_WORKERS, "--dist", "worksteal")
 BY_FILE: Final = (*_WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
 """A file stays in one process, with the server that its tests share; the long ones come first as they are."""
 
+STRAYS_SECONDS_MAX: Final = 30.0
+"""For what a run left behind to end by itself."""
 FAILED: Final = 1
 NOTHING_CHOSEN: Final = 5
 """pytest's exit code where `-k` or `-m` leaves no test of a run."""
@@ -84,12 +88,13 @@ def runs(scope: str, arguments: list[str]) -> dict[str, list[str]]:
         return {"fast": [*SPREAD, *FAST, *arguments]}
     if scope == "bookies":
         return {"over bookies": [*BY_FILE, "-k", "bookies", "tests/integration", *arguments]}
-    others = ["tests", *(f"--ignore={path}" for path in (*IN_PROCESS, *SPARK, *ALONE))]
+    others = ["tests", *(f"--ignore={path}" for path in (*IN_PROCESS, *SPARK, *ALONE, *DEPLOY))]
     return {
         "in process": [*SPREAD, *IN_PROCESS, *arguments],
         "with servers": [*BY_FILE, *others, *arguments],
         "spark": [*SPARK, *arguments],
         "alone": [*ALONE, *arguments],
+        "deploy": [*DEPLOY, *arguments],
     }
 
 
@@ -124,7 +129,9 @@ def worth_a_second_try(results: Results, most: int) -> list[str]:
 
 
 def settled(first: Results, again: Results) -> Results:
-    """What became of all tests when those that failed were tried again."""
+    """What became of all tests when those that failed were tried again; a skipped test has proven nothing."""
+    if again.counts.get("skipped", 0):
+        return first
     counts = {**first.counts, "failed": again.counts.get("failed", 0), "error": again.counts.get("error", 0)}
     counts["passed"] = first.counts.get("passed", 0) + first.counts.get("failed", 0) - counts["failed"]
     return Results(counts, again.failures)
@@ -177,16 +184,24 @@ def adopt_orphans() -> None:
 
 
 def end_what_is_left() -> list[str]:
-    """Kill every child there is, which has to be a stray; returns the commands of those that still ran."""
-    ended = []
+    """End every child there is, which has to be a stray: it is asked to, and killed when it takes too long.
+
+    A Docker daemon takes its containers and what it has changed on this machine with it, when it is asked.
+    Returns the commands of those that still ran.
+    """
+    asked: dict[int, str] = {}
+    deadline = time.monotonic() + STRAYS_SECONDS_MAX
     while left := _children():
         for pid, command in left.items():
-            if command:
-                print(f"left behind by a test, killed: {command}", flush=True)
-                ended.append(command)
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-    return ended
+            if command and pid not in asked:
+                print(f"left behind by a test, ended: {command}", flush=True)
+                asked[pid] = command
+                os.kill(pid, signal.SIGTERM)
+            elif command and time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.02)
+    return [*asked.values()]
 
 
 def _children() -> dict[int, str]:
@@ -223,8 +238,8 @@ def main() -> None:
         print("", *everything.failures, "once more, alone:", sep="\n")
         code, again = pytest(names)
         everything = settled(everything, again)
-        codes = [code]
-        passed = sorted(set(names) - {line.partition(" ")[2] for line in again.failures})
+        codes = [code or FAILED * bool(everything.failures)]
+        passed = sorted(set(names) - {line.partition(" ")[2] for line in everything.failures})
         told.append(f"at the second try: {len(passed)} of {len(names)} passed, to be looked into: {passed}")
     if len(told) > 1:
         print("", *everything.failures, f"tests {'; '.join(told)}", sep="\n")

@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
 
-from tests.chaos.chaos_cluster import NAMESPACE, ONCE_NAMESPACE, ChaosCluster
+from tests.chaos.chaos_cluster import NAMESPACE, ONCE_NAMESPACE
 from tests.chaos.cluster_client import Doors
 from tests.chaos.faults import Fault
 from tests.chaos.library_clients import LibraryTopic
 from tests.chaos.workload import FAILURES, Topic, World
+from tests.integration.harness import Endpoint
 from tests.integration.rest import Rest
 from tests.soak.history import KINDS, Kind, Violation
 from tests.soak.raw_client import Refused
@@ -32,6 +35,30 @@ BEGIN_AT_ONCE = 20
 CHECK_AT_ONCE = 10
 
 Progress = Callable[[str], None]
+
+
+class Served(Protocol):
+    """A process that clients and scripts can reach."""
+
+    @property
+    def endpoint(self) -> Endpoint: ...
+
+
+class ClusterUnderLoad(Protocol):
+    """What a run has to know of a cluster; the faults that are given to it know the rest."""
+
+    used: set[str]
+    """Set by the run: service URLs of brokers that serve topics of the workload, as clients know it."""
+
+    @property
+    def endpoint(self) -> Endpoint: ...
+    @property
+    def discoveries(self) -> Sequence[Served]: ...
+    @property
+    def brokers(self) -> Sequence[Served]: ...
+    @property
+    def directory(self) -> Path:
+        """Where what is stuck leaves its statistics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +108,17 @@ class Outcome:
     by_kind: dict[Kind, Counter[str]] = field(default_factory=dict)
 
 
-def run(cluster: ChaosCluster, load: Load, faults: Sequence[Fault], progress: Progress) -> Outcome:
-    """Over a cluster that serves. Every wait is bounded; what is wrong is in `violations`."""
+def run(cluster: ClusterUnderLoad, load: Load, faults: Sequence[Fault], progress: Progress) -> Outcome:
+    """Over a cluster that serves and has the workload's namespaces.
+
+    Every wait is bounded; what is wrong is in `violations`.
+    """
     return asyncio.run(_Run(cluster, load, faults, progress).execute())
 
 
 class _Run:
     def __init__(
-        self, cluster: ChaosCluster, load: Load, faults: Sequence[Fault], progress: Progress
+        self, cluster: ClusterUnderLoad, load: Load, faults: Sequence[Fault], progress: Progress
     ) -> None:
         self._cluster = cluster
         self._load = load

@@ -53,10 +53,7 @@ class ChaosCluster(WholeCluster):
     def start(self) -> None:
         """All serves, and the namespaces of the workload are cut so that every broker has some of them."""
         super().start()
-        rest = Rest(self.brokers[0].endpoint)
-        for namespace in (NAMESPACE, ONCE_NAMESPACE):
-            rest.do("PUT", f"/namespaces/{namespace}", {"bundles": {"numBundles": BUNDLES}})
-        rest.do("POST", f"/namespaces/{ONCE_NAMESPACE}/deduplication", True)
+        make_namespaces(Rest(self.brokers[0].endpoint))
 
     @property
     def used_brokers(self) -> list[BrokerProcess]:
@@ -71,3 +68,10 @@ class ChaosCluster(WholeCluster):
     def heal(self) -> None:
         assert self.network is not None
         self.network.heal()
+
+
+def make_namespaces(rest: Rest) -> None:
+    """Those of the workload."""
+    for namespace in (NAMESPACE, ONCE_NAMESPACE):
+        rest.do("PUT", f"/namespaces/{namespace}", {"bundles": {"numBundles": BUNDLES}})
+    rest.do("POST", f"/namespaces/{ONCE_NAMESPACE}/deduplication", True)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from tests.chaos.chaos_cluster import ChaosCluster
 from tests.cluster.whole_cluster import SESSION_TIMEOUT_MS, broker_id
@@ -31,7 +32,8 @@ class Struck:
     heal: Callable[[], None]
 
 
-Strike = Callable[["ChaosCluster", random.Random], Struck]
+Strike = Callable[[Any, random.Random], Struck]
+"""Of the cluster that the run is over: those here of a ChaosCluster."""
 
 
 @dataclass(frozen=True, slots=True)

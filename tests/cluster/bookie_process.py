@@ -7,13 +7,11 @@ with OneBookie.serving(tmp_path, etcd.url) as bookie:
 from __future__ import annotations
 
 import contextlib
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.cluster.processes import SMALL_DISKS, BookieProcess
-from tests.integration.harness import STOP_SECONDS_MAX
+from tests.integration.harness import STOP_SECONDS_MAX, page_at
 
 
 class OneBookie(BookieProcess):
@@ -49,11 +47,4 @@ class OneBookie(BookieProcess):
 
     def page(self, path: str) -> tuple[int, str]:
         """Status and text of an HTTP page; status 0 when nobody answers."""
-        try:
-            with urllib.request.urlopen(f"{self.http_url}{path}", timeout=5) as response:
-                return response.status, response.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except (urllib.error.URLError, OSError):
-            return 0, ""
+        return page_at(f"{self.http_url}{path}")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -30,18 +28,6 @@ QUICK_TIMEOUTS = {
     "bookkeeperClientTimeoutInSeconds": "1",
 }
 TAKEOVER_SECONDS_MAX = 60.0
-
-
-def health(broker: BrokerProcess) -> tuple[int, str]:
-    """Status and text of /health; status 0 when nobody answers."""
-    try:
-        with urllib.request.urlopen(broker.health_url, timeout=5) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-    except (urllib.error.URLError, OSError):
-        return 0, ""
 
 
 def events(broker: BrokerProcess, event: str) -> list[dict[str, object]]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 import socket
+import ssl
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pulsar
@@ -19,6 +23,7 @@ from magnetar.common.wire.frame import encode_command
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandConnect, ServerError
 
 from bench.connection import Connection, Refused
+from tests.certificates import Authority, Pair
 from tests.cluster.discovery_process import DiscoveryProcess, pretend
 from tests.etcd_server import EtcdServer
 from tests.integration.harness import (
@@ -160,6 +165,63 @@ def test_apache_pulsars_client_publishes_and_consumes_through_discovery(
     finally:
         client.close()
     discovery.stop()
+
+
+@contextmanager
+def tls_ended_before(port: int, certificate: Pair) -> Iterator[int]:
+    """What a load balancer does: the port where it has TLS with clients; what they say goes on to `port`."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate.certificate, certificate.key)
+    loop = asyncio.new_event_loop()
+
+    async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await source.read(65_536):
+                target.write(data)
+                await target.drain()
+        target.close()
+
+    async def carry(from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pump(from_client, to_server), pump(from_server, to_client))
+
+    async def close() -> None:
+        server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    server = loop.run_until_complete(asyncio.start_server(carry, "127.0.0.1", 0, ssl=context))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        asyncio.run_coroutine_threadsafe(close(), loop).result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(30)
+        loop.close()
+
+
+def test_a_client_with_tls_to_what_stands_before_discovery_is_carried_to_its_broker(
+    new_discovery: NewDiscovery, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    discovery = new_discovery(magnetarProxyThroughServiceUrl="true")
+    with tls_ended_before(discovery.port, authority.issue("front")) as port:
+        client = pulsar.Client(
+            f"pulsar+ssl://127.0.0.1:{port}",
+            operation_timeout_seconds=30,
+            tls_trust_certs_file_path=str(authority.certificate),
+        )
+        try:
+            topic = "persistent://public/default/over-tls"
+            consumer = client.subscribe(topic, "s")
+            client.create_producer(topic).send(b"x")
+            assert consumer.receive(30_000).data() == b"x"
+        finally:
+            client.close()
 
 
 def test_a_client_that_looks_up_over_http_is_led_to_the_broker(new_discovery: NewDiscovery) -> None:

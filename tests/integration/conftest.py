@@ -34,6 +34,7 @@ BOOKIES_KIND = "bookies"
 OVER_BOOKIES = {
     "test_publish_consume.py",
     "test_offload_service.py",
+    "test_metrics.py",
     "raw/test_acknowledgement.py",
     "raw/test_partitions.py::test_a_partitioned_topic_in_use_goes_only_by_force_and_then_whole",
     "raw/test_partitions.py::test_a_subscription_misses_nothing_of_partitions_that_a_topic_grows",

@@ -51,6 +51,18 @@ class Endpoint:
         return urlsplit(self.service_url).port or 6650
 
 
+def page_at(url: str) -> tuple[int, str]:
+    """Status and text of an HTTP page; status 0 when nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except (urllib.error.URLError, OSError):
+        return 0, ""
+
+
 def external_endpoint() -> Endpoint | None:
     """The service that the environment names, or None when tests start their own."""
     service_url = os.environ.get(SERVICE_URL_VARIABLE)

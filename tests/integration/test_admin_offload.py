@@ -106,8 +106,9 @@ def test_from_a_wish_over_a_failure_to_the_end(
         lines = page.read().decode().splitlines()
     (line,) = [each for each in lines if each.startswith("pulsar_storage_offloaded_size{") and topic in each]
     assert int(line.rpartition(" ")[2]) == stats["offloadedStorageSize"]
-    assert f'brk_ledgeroffloader_offload_error_total{{namespace="{namespace}"}} 1.0' in lines
-    assert any(each.startswith("magnetar_offload_completed_object_bytes_total ") for each in lines)
+    labels = f'cluster="{endpoint.cluster}",namespace="{namespace}"'
+    assert f"brk_ledgeroffloader_offload_error_total{{{labels}}} 1.0" in lines
+    assert any(each.startswith("magnetar_offload_completed_object_bytes_total{") for each in lines)
 
     scan = rest.get(f"/namespaces/{namespace}/scanOffloadedLedgers")
     (found,) = scan["objects"]

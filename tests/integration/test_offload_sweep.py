@@ -31,10 +31,10 @@ def jobs(server: StandaloneServer) -> Iterator[OffloadChannel]:
 
 
 def figure(endpoint: Endpoint, name: str) -> float:
-    """A metric without labels."""
+    """A metric with no label but the cluster."""
     with urllib.request.urlopen(f"{endpoint.http_url}/metrics") as page:
         lines = page.read().decode().splitlines()
-    (line,) = [each for each in lines if each.startswith(f"{name} ")]
+    (line,) = [each for each in lines if each.startswith(f'{name}{{cluster="{endpoint.cluster}"}} ')]
     return float(line.rpartition(" ")[2])
 
 

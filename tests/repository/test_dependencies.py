@@ -19,6 +19,8 @@ from tools.setup import members
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = members()
+NOT_OURS_TO_PIN = {"compression"}
+"""Extras that nothing here installs: tests, images and commands do without."""
 
 
 def project(directory: Path) -> dict[str, Any]:
@@ -101,13 +103,16 @@ def pins(path: Path) -> dict[str, str]:
 
 
 def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -> None:
-    pinned = pins(ROOT / "requirements-spark.txt") | pins(ROOT / "requirements.txt")
+    apart = pins(ROOT / "requirements-spark.txt") | pins(ROOT / "requirements-deploy.txt")
+    pinned = apart | pins(ROOT / "requirements.txt")
     ours = {canonicalize_name(name_of(room)) for room in ROOMS}
     groups = project(ROOT)["dependency-groups"]
-    lines = [*groups["dev"], *groups["spark"]]
+    lines = [*groups["dev"], *groups["spark"], *groups["deploy"]]
     for room in ROOMS:
         lines += project(room)["project"].get("dependencies", [])
-        lines += project(room)["project"].get("optional-dependencies", {}).get("cold", [])
+        extras = project(room)["project"].get("optional-dependencies", {})
+        for extra in extras.keys() - NOT_OURS_TO_PIN:
+            lines += extras[extra]
     wrong = []
     for line in lines:
         requirement = Requirement(line)
@@ -117,7 +122,7 @@ def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -
     assert wrong == []
 
 
-@pytest.mark.parametrize("group", ["bench", "spark"])
+@pytest.mark.parametrize("group", ["bench", "deploy", "spark"])
 def test_what_only_some_need_is_pinned_apart_and_never_in_two_versions(group: str) -> None:
     apart, always = pins(ROOT / f"requirements-{group}.txt"), pins(ROOT / "requirements.txt")
     ours = {canonicalize_name(name_of(room)) for room in ROOMS}

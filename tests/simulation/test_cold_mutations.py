@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,12 +17,9 @@ from magnetar.ledger.managed_ledger.span_reads import SpanReads
 
 from tests.simulation.cold_objects import SimColdStore, decode_part
 from tests.simulation.cold_workload import ColdWorkload
+from tests.simulation.mutants import Mutation, Patch, Suite, assert_noticed, noticed
 from tests.simulation.power_loss import cut_everywhere
 from tests.unit.ledger.managed_ledger import test_cold_leaving, test_cold_reading
-
-Patch = pytest.MonkeyPatch
-Suite = Callable[[int], object]
-
 
 # --- the suites ---
 
@@ -122,7 +118,7 @@ def objects_of_deleted_topics_are_not_recorded(patch: Patch) -> None:
 
 
 def metadata_is_not_asked_before_an_entry_is_lost(patch: Patch) -> None:
-    async def nothing_new(self: SpanReads, span: LedgerSpan) -> bool:
+    async def nothing_new(self: SpanReads, span: LedgerSpan, known: Any) -> bool:
         return False
 
     patch.setattr(SpanReads, "_something_new", nothing_new)
@@ -152,33 +148,21 @@ def _decoded(data: bytes) -> TopicLedger:
     return TopicLedger.FromString(data)
 
 
-def _one(mutation: Callable[[Patch], None], suite: Suite, seeds: int) -> Any:
-    return pytest.param(mutation, suite, seeds, id=mutation.__name__)
-
-
 MUTATIONS = [
-    _one(any_owner_lets_go, former_owner, 1),
-    _one(nothing_is_verified, power_loss, 4),
-    _one(whatever_was_verified_counts, other_attempt, 1),
-    _one(ledgers_leave_without_an_intent, crash_behind_the_transaction, 1),
-    _one(ledgers_are_deleted_before_they_left, power_loss, 4),
-    _one(objects_are_not_recorded, recorded_deletions, 1),
-    _one(objects_of_deleted_topics_are_not_recorded, recorded_deletions, 1),
-    _one(metadata_is_not_asked_before_an_entry_is_lost, damage, 1),
-    _one(objects_are_an_only_copy_to_be_skipped, damage, 1),
-    _one(answers_of_objects_are_believed, answers, 1),
-    _one(old_news_counts, old_news, 1),
+    noticed(any_owner_lets_go, former_owner, 1),
+    noticed(nothing_is_verified, power_loss, 4),
+    noticed(whatever_was_verified_counts, other_attempt, 1),
+    noticed(ledgers_leave_without_an_intent, crash_behind_the_transaction, 1),
+    noticed(ledgers_are_deleted_before_they_left, power_loss, 4),
+    noticed(objects_are_not_recorded, recorded_deletions, 1),
+    noticed(objects_of_deleted_topics_are_not_recorded, recorded_deletions, 1),
+    noticed(metadata_is_not_asked_before_an_entry_is_lost, damage, 1),
+    noticed(objects_are_an_only_copy_to_be_skipped, damage, 1),
+    noticed(answers_of_objects_are_believed, answers, 1),
+    noticed(old_news_counts, old_news, 1),
 ]
 
 
 @pytest.mark.parametrize(("mutation", "suite", "seeds"), MUTATIONS)
-def test_the_suite_catches(
-    mutation: Callable[[Patch], None], suite: Suite, seeds: int, monkeypatch: Patch
-) -> None:
-    mutation(monkeypatch)
-    for seed in range(seeds):
-        try:
-            suite(seed)
-        except (Exception, pytest.fail.Exception):
-            return
-    pytest.fail(f"{mutation.__name__} survived {seeds} seeds of {suite.__name__}")
+def test_the_suite_catches(mutation: Mutation, suite: Suite, seeds: range, monkeypatch: Patch) -> None:
+    assert_noticed(mutation, suite, seeds, monkeypatch)

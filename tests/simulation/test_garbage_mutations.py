@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY, Segment
 from magnetar.sim.disk import SimFile
 
 from tests.simulation.garbage_workload import GarbageWorkload
+from tests.simulation.mutants import Mutation, Patch, Suite, assert_noticed, noticed
 from tests.simulation.power_loss import cut_everywhere
 from tests.unit.ledger.segment_log import test_recovery
 from tests.unit.ledger.segment_log.test_log import (
@@ -30,9 +30,6 @@ from tests.unit.ledger.test_garbage_collector import (
     readers,
     stale_listing,
 )
-
-Patch = pytest.MonkeyPatch
-Suite = Callable[[int], object]
 
 
 def garbage(seed: int) -> None:
@@ -188,39 +185,25 @@ def a_recycled_file_gets_its_name_before_its_header(patch: Patch) -> None:
     patch.setattr(segment, "_recycled_segment", recycled)
 
 
-def _one(mutation: Callable[[Patch], None], suite: Suite, seeds: int, first: int = 0) -> Any:
-    """It must be caught within `seeds` seeds from `first` on, which is one that is known to catch it."""
-    return pytest.param(mutation, suite, range(first, first + seeds), id=mutation.__name__)
-
-
 MUTATIONS = [
-    _one(gc_on_a_stale_listing, stale_listing, 1),
-    _one(gc_on_a_listing_of_two_revisions, mixed_listing, 1),
-    _one(no_guard_against_lost_metadata, lost_metadata, 1),
-    _one(no_grace, grace, 1),
-    _one(inputs_go_before_the_output_is_durable, garbage, 6),
-    _one(the_output_is_not_synced, garbage, 6),
-    _one(the_name_of_the_output_is_not_synced, garbage, 6),
-    _one(an_unfinished_output_counts, garbage, 6),
-    _one(readers_are_not_waited_for, readers, 1),
-    _one(the_copy_left_by_an_interruption_stays, interruption, 1),
-    _one(marks_are_dropped, garbage, 6, first=1),
-    _one(live_entries_are_dropped, garbage, 6),
-    _one(no_salt_in_recycled_files, stale_bytes_of_a_recycled_file_are_no_data, 1),
-    _one(a_spare_is_written_before_its_name_is_durable, a_recycled_file_is_one_segment_or_the_other, 3),
-    _one(a_recycled_file_gets_its_name_before_its_header, a_recycled_file_is_one_segment_or_the_other, 3),
+    noticed(gc_on_a_stale_listing, stale_listing, 1),
+    noticed(gc_on_a_listing_of_two_revisions, mixed_listing, 1),
+    noticed(no_guard_against_lost_metadata, lost_metadata, 1),
+    noticed(no_grace, grace, 1),
+    noticed(inputs_go_before_the_output_is_durable, garbage, 6),
+    noticed(the_output_is_not_synced, garbage, 6),
+    noticed(the_name_of_the_output_is_not_synced, garbage, 6),
+    noticed(an_unfinished_output_counts, garbage, 6),
+    noticed(readers_are_not_waited_for, readers, 1),
+    noticed(the_copy_left_by_an_interruption_stays, interruption, 1),
+    noticed(marks_are_dropped, garbage, 6, first=1),
+    noticed(live_entries_are_dropped, garbage, 6),
+    noticed(no_salt_in_recycled_files, stale_bytes_of_a_recycled_file_are_no_data, 1),
+    noticed(a_spare_is_written_before_its_name_is_durable, a_recycled_file_is_one_segment_or_the_other, 3),
+    noticed(a_recycled_file_gets_its_name_before_its_header, a_recycled_file_is_one_segment_or_the_other, 3),
 ]
 
 
 @pytest.mark.parametrize(("mutation", "suite", "seeds"), MUTATIONS)
-def test_the_suite_catches(
-    mutation: Callable[[Patch], None], suite: Suite, seeds: range, monkeypatch: Patch
-) -> None:
-    mutation(monkeypatch)
-    for seed in seeds:
-        try:
-            suite(seed)
-        except (Exception, pytest.fail.Exception) as error:
-            print(f"caught by seed {seed}: {error}")
-            return
-    pytest.fail(f"{mutation.__name__} survived {len(seeds)} seeds of {suite.__name__}")
+def test_the_suite_catches(mutation: Mutation, suite: Suite, seeds: range, monkeypatch: Patch) -> None:
+    assert_noticed(mutation, suite, seeds, monkeypatch)

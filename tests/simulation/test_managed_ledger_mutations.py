@@ -6,7 +6,7 @@ The style is that of test_mutations: a mutation patches one function for one tes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -35,6 +35,7 @@ from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
 
 from tests.simulation.managed_ledger_workload import ManagedLedgerWorkload
+from tests.simulation.mutants import Mutation, Patch, Suite, assert_noticed, noticed
 from tests.simulation.power_loss import cut_everywhere
 from tests.unit.ledger.managed_ledger import (
     test_cursor_records,
@@ -42,10 +43,6 @@ from tests.unit.ledger.managed_ledger import (
     test_failed_ledgers,
     test_ownership_and_failures,
 )
-
-Patch = pytest.MonkeyPatch
-Suite = Callable[[int], object]
-
 
 # --- the suites ---
 
@@ -321,44 +318,32 @@ def what_a_failed_ledger_lost_is_not_written_again(patch: Patch) -> None:
     patch.setattr(Appender, "_requeue", forget)
 
 
-def _one(mutation: Callable[[Patch], None], suite: Suite, seeds: int) -> Any:
-    return pytest.param(mutation, suite, seeds, id=mutation.__name__)
-
-
 MUTATIONS = [
-    _one(no_owner_guard, former_owners, 1),
-    _one(no_fence_of_the_cursor_ledger, former_owners, 1),
-    _one(half_snapshots_count, records, 1),
-    _one(the_number_of_chunks_is_not_compared, records, 1),
-    _one(gaps_in_changes_are_not_noticed, records, 1),
-    _one(no_checksum_of_records, records, 1),
-    _one(the_head_names_an_unconfirmed_snapshot, power_loss, 4),
-    _one(flushes_are_confirmed_when_appended, power_loss, 4),
-    _one(changes_of_a_failed_flush_are_forgotten, failed_ledgers, 1),
-    _one(recovered_acks_are_not_cut_at_existing_entries, power_loss, 4),
-    _one(ledgers_are_trimmed_by_what_is_in_memory, trims, 1),
-    _one(ledgers_are_trimmed_whoever_needs_them, power_loss, 4),
-    _one(ledgers_are_deleted_before_they_are_off_the_list, power_loss, 4),
-    _one(trimming_without_intents, power_loss, 4),
-    _one(closing_empty_ledgers_without_intents, power_loss, 4),
-    _one(cursor_ledgers_replaced_without_intents, power_loss, 4),
-    _one(topics_deleted_without_an_intent, deletion, 1),
-    _one(lost_runs_are_overtaken, failed_ledgers, 1),
-    _one(new_runs_overtake_lost_ones, failed_ledgers, 1),
-    _one(a_cut_off_ledger_is_kept, crashes_with_two_open_ledgers, 1),
-    _one(a_damaged_end_cuts_the_next_ledger_off, crashes_with_two_open_ledgers, 1),
-    _one(what_a_failed_ledger_lost_is_not_written_again, failed_ledgers, 1),
+    noticed(no_owner_guard, former_owners, 1),
+    noticed(no_fence_of_the_cursor_ledger, former_owners, 1),
+    noticed(half_snapshots_count, records, 1),
+    noticed(the_number_of_chunks_is_not_compared, records, 1),
+    noticed(gaps_in_changes_are_not_noticed, records, 1),
+    noticed(no_checksum_of_records, records, 1),
+    noticed(the_head_names_an_unconfirmed_snapshot, power_loss, 4),
+    noticed(flushes_are_confirmed_when_appended, power_loss, 4),
+    noticed(changes_of_a_failed_flush_are_forgotten, failed_ledgers, 1),
+    noticed(recovered_acks_are_not_cut_at_existing_entries, power_loss, 4),
+    noticed(ledgers_are_trimmed_by_what_is_in_memory, trims, 1),
+    noticed(ledgers_are_trimmed_whoever_needs_them, power_loss, 4),
+    noticed(ledgers_are_deleted_before_they_are_off_the_list, power_loss, 4),
+    noticed(trimming_without_intents, power_loss, 4),
+    noticed(closing_empty_ledgers_without_intents, power_loss, 4),
+    noticed(cursor_ledgers_replaced_without_intents, power_loss, 4),
+    noticed(topics_deleted_without_an_intent, deletion, 1),
+    noticed(lost_runs_are_overtaken, failed_ledgers, 1),
+    noticed(new_runs_overtake_lost_ones, failed_ledgers, 1),
+    noticed(a_cut_off_ledger_is_kept, crashes_with_two_open_ledgers, 1),
+    noticed(a_damaged_end_cuts_the_next_ledger_off, crashes_with_two_open_ledgers, 1),
+    noticed(what_a_failed_ledger_lost_is_not_written_again, failed_ledgers, 1),
 ]
 
 
 @pytest.mark.parametrize(("mutation", "suite", "seeds"), MUTATIONS)
-def test_the_suite_catches(
-    mutation: Callable[[Patch], None], suite: Suite, seeds: int, monkeypatch: Patch
-) -> None:
-    mutation(monkeypatch)
-    for seed in range(seeds):
-        try:
-            suite(seed)
-        except (Exception, pytest.fail.Exception):
-            return
-    pytest.fail(f"{mutation.__name__} survived {seeds} seeds of {suite.__name__}")
+def test_the_suite_catches(mutation: Mutation, suite: Suite, seeds: range, monkeypatch: Patch) -> None:
+    assert_noticed(mutation, suite, seeds, monkeypatch)

@@ -34,6 +34,7 @@ from magnetar.sim.disk import SimDisk, SimFile
 
 from tests.simulation.corruption import flip_and_check, plant_stale_blocks, remains_of
 from tests.simulation.ledger_workload import LedgerWorkload
+from tests.simulation.mutants import Mutation, Patch, Suite, assert_noticed, noticed
 from tests.simulation.power_loss import cut_everywhere
 from tests.simulation.test_power_loss import workload_with_sync_errors
 from tests.unit.ledger.ledger_store_contract import PROMISES
@@ -48,10 +49,6 @@ from tests.unit.ledger.test_local_store import (
     run_promise,
     what_a_recovery_saw_outlives_a_power_loss,
 )
-
-Patch = pytest.MonkeyPatch
-Suite = Callable[[int], object]
-
 
 # --- the suites ---
 
@@ -361,56 +358,42 @@ def any_group_sequence_is_believed_on_resync(patch: Patch) -> None:
     patch.setattr(scan, "decode_group_header", mutant)
 
 
-def _one(mutation: Callable[[Patch], None], suite: Suite, seeds: int, first: int = 0) -> Any:
-    """It must be caught within `seeds` seeds from `first` on, which is one that is known to catch it."""
-    return pytest.param(mutation, suite, range(first, first + seeds), id=mutation.__name__)
-
-
 MUTATIONS = [
-    _one(no_data_sync, power_loss, 1),
-    _one(no_directory_sync, power_loss, 1),
-    _one(fence_answered_before_it_is_durable, power_loss, 3),
-    _one(no_cookie_sync, power_loss, 3),
-    _one(no_sync_of_the_rewritten_tail, power_loss, 3),
-    _one(no_group_header_checksum, corruption, 4),
-    _one(no_directory_checksum, corruption, 8, first=5),
-    _one(no_record_header_checksum, corruption, 4),
-    _one(no_body_checksum, corruption, 4),
-    _one(no_body_checksum_in_recovery, power_loss, 3),
-    _one(no_footer_directory_checksum, corruption, 4),
-    _one(no_footer_arrays_checksum, corruption, 4),
-    _one(no_trailer_checksum, corruption, 4),
-    _one(no_segment_header_checksum, corruption, 4),
-    _one(tail_believed_from_the_page_cache, power_loss, 3),
-    _one(old_segments_retired_before_the_tail_is_rewritten, power_loss, 4),
-    _one(gaps_kept_in_a_torn_group, power_loss, 4),
-    _one(no_salt, stale_blocks, 20),
-    _one(a_group_claims_itself_durable, power_loss, 3),
-    _one(nothing_is_known_durable, corruption, 4),
-    _one(two_groups_in_flight, power_loss, 3),
-    _one(writing_goes_on_in_a_failed_segment, what_a_recovery_saw_outlives_a_power_loss, 5),
-    _one(later_records_of_a_lost_ledger_are_written, power_loss_with_sync_errors, 6, first=3),
-    _one(a_failed_group_is_acknowledged, power_loss_with_sync_errors, 3),
-    _one(appends_go_on_after_a_fence, fence_refuses_at_once, 1),
-    _one(a_ledger_is_closed_without_compare_and_set, contract, 1),
-    _one(records_after_damage_are_not_looked_for, corruption, 4),
-    _one(a_failed_segment_is_sealed_at_the_writers_end, a_sealed_segment_ends_where_it_was_durable, 1),
-    _one(the_seal_is_not_synced, a_clean_stop_leaves_nothing_to_repair, 3),
-    _one(segments_take_any_number_of_entries, a_segment_holds_so_many_entries, 1),
-    _one(the_last_add_confirmed_runs_ahead, power_loss, 3),
-    _one(any_group_sequence_is_believed_on_resync, an_earlier_group_further_on_is_not_believed, 1),
+    noticed(no_data_sync, power_loss, 1),
+    noticed(no_directory_sync, power_loss, 1),
+    noticed(fence_answered_before_it_is_durable, power_loss, 3),
+    noticed(no_cookie_sync, power_loss, 3),
+    noticed(no_sync_of_the_rewritten_tail, power_loss, 3),
+    noticed(no_group_header_checksum, corruption, 4),
+    noticed(no_directory_checksum, corruption, 8, first=5),
+    noticed(no_record_header_checksum, corruption, 4),
+    noticed(no_body_checksum, corruption, 4),
+    noticed(no_body_checksum_in_recovery, power_loss, 3),
+    noticed(no_footer_directory_checksum, corruption, 4),
+    noticed(no_footer_arrays_checksum, corruption, 4),
+    noticed(no_trailer_checksum, corruption, 4),
+    noticed(no_segment_header_checksum, corruption, 4),
+    noticed(tail_believed_from_the_page_cache, power_loss, 3),
+    noticed(old_segments_retired_before_the_tail_is_rewritten, power_loss, 4),
+    noticed(gaps_kept_in_a_torn_group, power_loss, 4),
+    noticed(no_salt, stale_blocks, 20),
+    noticed(a_group_claims_itself_durable, power_loss, 3),
+    noticed(nothing_is_known_durable, corruption, 4),
+    noticed(two_groups_in_flight, power_loss, 3),
+    noticed(writing_goes_on_in_a_failed_segment, what_a_recovery_saw_outlives_a_power_loss, 5),
+    noticed(later_records_of_a_lost_ledger_are_written, power_loss_with_sync_errors, 6, first=3),
+    noticed(a_failed_group_is_acknowledged, power_loss_with_sync_errors, 3),
+    noticed(appends_go_on_after_a_fence, fence_refuses_at_once, 1),
+    noticed(a_ledger_is_closed_without_compare_and_set, contract, 1),
+    noticed(records_after_damage_are_not_looked_for, corruption, 4),
+    noticed(a_failed_segment_is_sealed_at_the_writers_end, a_sealed_segment_ends_where_it_was_durable, 1),
+    noticed(the_seal_is_not_synced, a_clean_stop_leaves_nothing_to_repair, 3),
+    noticed(segments_take_any_number_of_entries, a_segment_holds_so_many_entries, 1),
+    noticed(the_last_add_confirmed_runs_ahead, power_loss, 3),
+    noticed(any_group_sequence_is_believed_on_resync, an_earlier_group_further_on_is_not_believed, 1),
 ]
 
 
 @pytest.mark.parametrize(("mutation", "suite", "seeds"), MUTATIONS)
-def test_the_suite_catches(
-    mutation: Callable[[Patch], None], suite: Suite, seeds: range, monkeypatch: Patch
-) -> None:
-    mutation(monkeypatch)
-    for seed in seeds:
-        try:
-            suite(seed)
-        except (Exception, pytest.fail.Exception) as error:
-            print(f"caught by seed {seed}: {error}")
-            return
-    pytest.fail(f"{mutation.__name__} survived {len(seeds)} seeds of {suite.__name__}")
+def test_the_suite_catches(mutation: Mutation, suite: Suite, seeds: range, monkeypatch: Patch) -> None:
+    assert_noticed(mutation, suite, seeds, monkeypatch)

@@ -17,7 +17,8 @@ from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.registration import Registration
 from magnetar.common.errors import MetadataError, StorageError
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.values import BookieRegistration
+from magnetar.common.metadata.store import ABSENT, Put
+from magnetar.common.metadata.values import BookieRegistration, InstanceId, encode
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.ledger.ledger_store import LedgerStore
 from magnetar.ledger.quorum.config import QuorumConfig
@@ -250,6 +251,7 @@ class Cluster:
         self.rng = random.Random(f"cluster {seed}")
         self.clock = SimClock(loop)
         self.server = SimMetadataServer()
+        self.server.commit([Put(KEYS.instance_id, encode(InstanceId(uuid=INSTANCE_ID)), ABSENT)])
         self.network = SimNetwork(loop, random.Random(f"network {seed}"), NetworkFaults(give_up_s=0.3))
         self.checker = Checker(self.server, KEYS)
         self.metadata_faults = MetadataFaults()

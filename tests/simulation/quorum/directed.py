@@ -7,6 +7,7 @@ import random
 from typing import Final
 
 from magnetar.common.errors import StorageError
+from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.ledger_store import LedgerRef, LedgerWriter, Run
 from magnetar.sim.network import NetworkFaults
 
@@ -18,6 +19,9 @@ THREE = Shape(3, 3, 2, 3)
 
 CONFIRMED_WITHIN_S: Final = 2.0
 """Five times the time after which a bookie that does not answer is given up."""
+
+FILLED_UP_WITHIN_S: Final = 15.0
+"""Copying what a bookie missed in half a second."""
 
 
 class Staged(LedgerWorkload):
@@ -173,6 +177,41 @@ class Garbage(Staged):
                 await client.process.spawn(client.store.delete(promises.ref))
             await asyncio.sleep(0.2)
         await asyncio.sleep(2)
+
+
+class FilledUp(Staged):
+    """A bookie is away for a while, and is filled up in a ledger that is written on without a pause; then the
+    power goes on another one."""
+
+    replicate = True
+
+    async def stage(self) -> None:
+        cluster, rng = self._cluster, self.rng
+        client = await cluster.client("writer")
+        promises, writer = await self.create(client)
+        away, later = rng.sample(cluster.bookies, 2)
+        writing = client.process.spawn(self.write_on(client, promises, writer))
+        await asyncio.sleep(rng.uniform(0.01, 0.1))
+        away.down_s = (0.5, 0.6)  # so long that the writer goes on without it
+        away.crash(rng.choice(("kill", "crash")))
+        await asyncio.sleep(1)
+        for bookie in cluster.bookies:
+            await bookie.recover_others()
+        until_s = cluster.loop.time() + FILLED_UP_WITHIN_S
+        while gaps := cluster.checker.metadata[promises.ref.id].gaps:
+            assert cluster.loop.time() < until_s, f"{promises} still has gaps: {gaps}"
+            await asyncio.sleep(0.05)
+        later.crash("crash")
+        await asyncio.sleep(rng.uniform(0, 0.1))
+        assert not promises.failed, f"{promises} failed"
+        assert cluster.checker.metadata[promises.ref.id].state == LedgerMetadata.OPEN
+        writing.cancel()
+        self._checker.closed(promises, await client.process.spawn(writer.close()), by_writer=True)
+
+    async def write_on(self, client: ClientNode, promises: Promises, writer: LedgerWriter) -> None:
+        while True:
+            self.append(client, promises, writer, b"entry %d" % len(promises.appended))
+            await asyncio.sleep(self.rng.uniform(0, 0.004))
 
 
 def staged(cluster: Cluster, kind: type[Staged]) -> Staged:

@@ -10,6 +10,7 @@ from tests.simulation.quorum.cluster import SHAPES, Shape
 from tests.simulation.quorum.directed import (
     THREE,
     EmptiedDisk,
+    FilledUp,
     Garbage,
     KillThenPowerLoss,
     LateAppend,
@@ -50,6 +51,11 @@ def test_after_healing_everything_is_replicated_again(seed: int) -> None:
 @pytest.mark.seeds(6, full=40)
 def test_every_promise_holds_under_staged_trouble(seed: int, kind: type[Staged]) -> None:
     run_staged(kind)(seed)
+
+
+@pytest.mark.seeds(2, full=4)
+def test_a_bookie_that_was_away_is_filled_up_beside_a_writer_that_goes_on(seed: int) -> None:
+    run_staged(FilledUp)(seed)
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.unreachable_max])

@@ -5,11 +5,10 @@ The style is that of tests/simulation/test_mutations.py: a mutation patches one 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from magnetar.bookie import appends, bookie_core, reads
+from magnetar.bookie import append_answers, bookie_core, comparisons, reads
 from magnetar.bookie.appends import Appends
 from magnetar.common.metadata.store import ANY_VERSION, Listing
 from magnetar.ledger.bookie_protocol.bookie_pb2 import FENCED, NO_SUCH_ENTRY, OK
@@ -24,13 +23,9 @@ from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 from magnetar.ledger.segment_log import log, recovery
 from magnetar.sim.disk import SimFile
 
-from tests.simulation.quorum.directed import EmptiedDisk, Garbage, KillThenPowerLoss, LateAppend
+from tests.simulation.mutants import Mutation, Patch, Suite, assert_noticed, noticed
+from tests.simulation.quorum.directed import EmptiedDisk, FilledUp, Garbage, KillThenPowerLoss, LateAppend
 from tests.simulation.quorum.test_quorum import run_duel, run_ledgers, run_staged
-
-Patch = pytest.MonkeyPatch
-Mutation = Callable[[Patch], None]
-Run = Callable[[int], object]
-
 
 # --- the writer ---
 
@@ -118,12 +113,19 @@ def a_fence_is_not_looked_at(patch: Patch) -> None:
     patch.setattr(Appends, "_refusal", mutant)
 
 
+def a_copy_counts_as_one_that_is_here_already(patch: Patch) -> None:
+    async def mutant(self: Any, comparison: Any) -> list[tuple[int, int]]:
+        return []
+
+    patch.setattr(comparisons._Look, "missing", mutant)
+
+
 def appended_is_answered_before_it_is_durable(patch: Patch) -> None:
     append = log.SegmentLog.append_record
 
     def mutant(self: log.SegmentLog, ledger: Any, header: Any, raw: Any, body: Any, answer: Any) -> None:
         append(self, ledger, header, raw, body, lambda result: None)
-        answer(appends._result(header, OK, ""))
+        answer(append_answers.result_of(header, OK))
 
     patch.setattr(log.SegmentLog, "append_record", mutant)
 
@@ -156,6 +158,8 @@ def garbage_is_collected_on_a_stale_listing(patch: Patch) -> None:
             self._stale = (await real.children(self._keys.ledgers_prefix)).items
 
         class Stale:
+            get = real.get
+
             async def children(self_, prefix: str) -> Listing:
                 return Listing(max([self._revision, *(item.version for item in self._stale)]), self._stale)
 
@@ -172,35 +176,24 @@ def garbage_is_collected_on_a_stale_listing(patch: Patch) -> None:
     patch.setattr(GarbageCollector, "_confirmed", unasked)
 
 
-def _one(mutation: Mutation, seeds: int, run: Run = run_duel) -> Any:
-    """It must be found within so many seeds."""
-    return pytest.param(mutation, run, range(seeds), id=mutation.__name__)
-
-
 MUTATIONS = [
-    _one(confirmed_by_one_bookie_too_few, 4),
-    _one(a_new_bookie_counts_before_the_compare_and_set, 60),
-    _one(a_refusal_counts_as_an_acknowledgement, 8),
-    _one(what_a_recovery_found_is_not_rewritten, 6),
-    _one(recovery_reads_do_not_fence, 20, run_staged(LateAppend)),
-    _one(one_bookie_without_an_entry_ends_a_ledger, 60),
-    _one(a_ledger_is_closed_without_compare_and_set, 10),
-    _one(no_such_entry_is_answered_in_doubt, 4, run_staged(EmptiedDisk)),
-    _one(an_emptied_disk_raises_no_doubt, 4, run_staged(EmptiedDisk)),
-    _one(a_fence_is_not_looked_at, 20, run_ledgers),
-    _one(appended_is_answered_before_it_is_durable, 40),
-    _one(an_unsynced_tail_is_trusted, 20, run_staged(KillThenPowerLoss)),
-    _one(garbage_is_collected_on_a_stale_listing, 20, run_staged(Garbage)),
+    noticed(confirmed_by_one_bookie_too_few, run_duel, 4),
+    noticed(a_new_bookie_counts_before_the_compare_and_set, run_duel, 60),
+    noticed(a_refusal_counts_as_an_acknowledgement, run_duel, 8),
+    noticed(what_a_recovery_found_is_not_rewritten, run_duel, 6),
+    noticed(recovery_reads_do_not_fence, run_staged(LateAppend), 20),
+    noticed(one_bookie_without_an_entry_ends_a_ledger, run_duel, 60),
+    noticed(a_ledger_is_closed_without_compare_and_set, run_duel, 10),
+    noticed(no_such_entry_is_answered_in_doubt, run_staged(EmptiedDisk), 4),
+    noticed(an_emptied_disk_raises_no_doubt, run_staged(EmptiedDisk), 4),
+    noticed(a_fence_is_not_looked_at, run_ledgers, 20),
+    noticed(appended_is_answered_before_it_is_durable, run_duel, 40),
+    noticed(a_copy_counts_as_one_that_is_here_already, run_staged(FilledUp), 1),
+    noticed(an_unsynced_tail_is_trusted, run_staged(KillThenPowerLoss), 20),
+    noticed(garbage_is_collected_on_a_stale_listing, run_staged(Garbage), 20),
 ]
 
 
 @pytest.mark.parametrize(("mutation", "run", "seeds"), MUTATIONS)
-def test_the_runs_find(mutation: Mutation, run: Run, seeds: range, monkeypatch: Patch) -> None:
-    mutation(monkeypatch)
-    for tried, seed in enumerate(seeds, 1):
-        try:
-            run(seed)
-        except Exception as error:
-            print(f"found by seed {seed}, the {tried}. of {len(seeds)}: {type(error).__name__}: {error}")
-            return
-    pytest.fail(f"{mutation.__name__} survived {len(seeds)} seeds")
+def test_the_runs_find(mutation: Mutation, run: Suite, seeds: range, monkeypatch: Patch) -> None:
+    assert_noticed(mutation, run, seeds, monkeypatch)

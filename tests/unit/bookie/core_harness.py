@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
 from magnetar.bookie.core_config import BookieCoreConfig
-from magnetar.common.metadata.values import LedgerMetadata, encode
+from magnetar.common.metadata.store import ANY_VERSION, Put
+from magnetar.common.metadata.values import InstanceId, LedgerMetadata, encode
 from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     Append,
     AppendResult,
@@ -54,6 +55,8 @@ class Bench:
     """Cores whose process died: kept, so that their tasks are not collected but stand still."""
 
     async def open(self, *, accept_empty_directory: bool = False) -> BookieCore:
+        if self.server.get(KEYS.instance_id) is None:
+            self.name_instance(self.instance_id)
         self.metadata = SimMetadataStore(self.server, self.loop.rng)
         self.core = await open_bookie_core(
             self.disk,
@@ -69,6 +72,10 @@ class Bench:
             config=replace(self.config, accept_empty_directory=accept_empty_directory),
         )
         return self.core
+
+    def name_instance(self, instance_id: bytes) -> None:
+        """Have metadata say that it is this instance."""
+        self.server.commit([Put(KEYS.instance_id, encode(InstanceId(uuid=instance_id)), ANY_VERSION)])
 
     async def restart(self, outage: str = "kill", rng: random.Random | None = None) -> BookieCore:
         """'kill': the process dies; 'crash': the power goes; 'close': it ends in good order."""
@@ -108,6 +115,10 @@ class Bench:
         answer: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self.core.append(append_of(ref, first, entries, lac=lac, recovery=recovery), answer.set_result)
         return await answer
+
+    async def compared(self) -> None:
+        """Wait until nothing is being compared."""
+        await self.core._appends.comparisons.drained()
 
     async def read(
         self, ref: LedgerRef, first: int, last: int, max_bytes: int = 1 << 30, *, fence: bool = False

@@ -9,7 +9,7 @@ from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.garbage import is_moved_away
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_pb2 import FENCED, NO_SUCH_ENTRY, OK, DeleteHintRequest
-from magnetar.ledger.garbage_collector import SMALL_NUMBER
+from magnetar.ledger.garbage_collector import PAUSED, SMALL_NUMBER
 from magnetar.ledger.ledger_store import LedgerRef
 
 from tests.simulation.power_loss import KEYS, SMALL_SEGMENTS
@@ -75,6 +75,32 @@ def test_a_writer_of_a_deleted_ledger_is_fenced() -> None:
         assert (await bench.appended(A, 12, [b"late"])).code == FENCED
 
     on_a_bookie(act, log_config=replace(LOG, compaction_live_ratio=0.0), config=CONFIG)
+
+
+def test_nothing_goes_over_metadata_that_is_not_what_the_bookie_began_with() -> None:
+    """It came back empty and was begun anew: a few missing ledgers are no alarm to the guard that counts."""
+
+    async def act(bench: Bench) -> None:
+        for ref in (A, B):
+            await bench.put_metadata(ref, CLOSED)
+            await filled(bench, ref)
+        await in_sealed_segments(bench)
+        await bench.core.garbage.collect()
+        for ref in (A, B):
+            await bench.metadata.delete(KEYS.ledger(ref.id))
+        await bench.put_metadata(LedgerRef(9, 9))
+        bench.name_instance(b"another instance")
+        bench.core.garbage.hint()
+        await collect_over(bench, 20)
+        assert held(bench, A)
+        assert held(bench, B)
+        assert PAUSED._value.get() == 1
+        bench.name_instance(bench.instance_id)
+        await collect_over(bench, 20)
+        assert not held(bench, A)
+        assert PAUSED._value.get() == 0
+
+    on_a_bookie(act, log_config=LOG, config=CONFIG)
 
 
 def test_a_closed_ledger_that_others_keep_goes_after_its_own_grace_period() -> None:

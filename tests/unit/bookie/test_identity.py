@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from magnetar.bookie.identity import BOOKIE_COOKIE, Identity, decode_identity, encode_identity
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
-from magnetar.common.metadata.values import BookieCookie, decode
+from magnetar.common.metadata.values import BookieCookie, Restoration, decode, encode
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LOG_FAILED, OK
 from magnetar.ledger.data_directory import WrongDataDirectory
 from magnetar.sim.disk import SimDisk
@@ -156,3 +156,72 @@ def test_clean_and_unclean_stops_are_no_reason_for_doubt() -> None:
             assert not (await bench.state(A)).limbo
 
     on_a_bookie(act)
+
+
+def test_restored_metadata_that_does_not_know_a_bookie_takes_it_in_until_it_is_released() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.appended(A, 0, [b"one"])
+        await bench.core.close()
+        await bench.metadata.delete(KEYS.cookie(bench.bookie_id))
+        await bench.metadata.put(KEYS.restoration, encode(Restoration(state=Restoration.RELEASED)))
+        with pytest.raises(WrongDataDirectory, match="decommissioned"):
+            await bench.open()
+        await bench.metadata.put(KEYS.restoration, encode(Restoration(state=Restoration.RESTORED)))
+        await bench.open()
+        found = await bench.metadata.get(KEYS.cookie(bench.bookie_id))
+        assert found is not None
+        identity = decode_identity(read_cookie(bench))
+        cookie = decode(BookieCookie, found.value)
+        assert (cookie.directory_id, cookie.generation) == (identity.directory_id, identity.generation)
+
+    on_a_bookie(act)
+
+
+def test_a_disk_replaced_after_the_copy_that_was_restored_is_taken_in_and_in_doubt() -> None:
+    """The copy believes on it what was on the old disk, which stays out of it."""
+
+    async def act(bench: Bench) -> None:
+        await bench.put_metadata(A)
+        await bench.appended(A, 0, [b"one"])
+        await bench.core.close()
+        old, copied = bench.disk, await bench.metadata.get(KEYS.cookie(bench.bookie_id))
+        assert copied is not None
+        bench.disk = SimDisk()
+        await bench.open(accept_empty_directory=True)
+        await bench.clear_limbo(A)
+        assert not (await bench.state(A)).limbo
+        await bench.core.close()
+        new = bench.disk
+        now = await bench.metadata.get(KEYS.cookie(bench.bookie_id))
+        assert now is not None
+        restored, released = Restoration(state=Restoration.RESTORED), Restoration(state=Restoration.RELEASED)
+        for disk, cookie, restoration in (
+            (new, copied.value, released),
+            (old, now.value, restored),
+            (old, now.value, released),
+        ):
+            bench.disk = disk
+            await bench.metadata.put(KEYS.cookie(bench.bookie_id), cookie)
+            await bench.metadata.put(KEYS.restoration, encode(restoration))
+            with pytest.raises(WrongDataDirectory, match="in another directory"):
+                await bench.open()
+        bench.disk = new
+        await bench.metadata.put(KEYS.cookie(bench.bookie_id), copied.value)
+        await bench.metadata.put(KEYS.restoration, encode(restored))
+        await bench.open()
+        assert (await bench.state(A)).limbo
+        found = await bench.metadata.get(KEYS.cookie(bench.bookie_id))
+        assert found is not None
+        assert (
+            decode(BookieCookie, found.value).directory_id == decode_identity(read_cookie(bench)).directory_id
+        )
+
+    on_a_bookie(act)
+
+
+def read_cookie(bench: Bench) -> bytes:
+    file = bench.disk.open(BOOKIE_COOKIE, writable=False)
+    try:
+        return file.pread(1 << 16, 0)
+    finally:
+        file.close()

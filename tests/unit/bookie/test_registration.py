@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from magnetar.bookie.registration import Registration
+from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import Delete
 from magnetar.common.metadata.values import BookieRegistration, decode
@@ -24,6 +25,7 @@ class Bench:
     registration: Registration
     read_only: bool = False
     disk_fails: bool = False
+    metadata_is_lost: bool = False
 
     def registered(self) -> BookieRegistration | None:
         found = self.server.get(KEY)
@@ -42,7 +44,11 @@ def simulate(scenario: Callable[[Bench], Awaitable[None]]) -> None:
                 raise OSError("no free bytes can be told")
             return BookieRegistration(bookie_id="b1", address="host:1", read_only=bench.read_only)
 
-        bench = Bench(server, faults, Registration(store, KEYS, describe, 3_000))
+        async def require_ours() -> None:
+            if bench.metadata_is_lost:
+                raise MetadataError("metadata is empty")
+
+        bench = Bench(server, faults, Registration(store, KEYS, describe, 3_000, require_ours))
         async with asyncio.timeout(3600):
             await scenario(bench)
         await bench.registration.close()
@@ -58,13 +64,16 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 def test_it_is_there_from_the_start_to_the_close() -> None:
     async def scenario(bench: Bench) -> None:
+        assert not bench.registration.registered
         await bench.registration.start()
+        assert bench.registration.registered
         found = bench.registered()
         assert found is not None
         assert found.address == "host:1"
         await asyncio.sleep(60)
         assert bench.registered() is not None, "the session is kept alive"
         await bench.registration.close()
+        assert not bench.registration.registered
         await eventually(lambda: bench.registered() is None)
 
     simulate(scenario)
@@ -93,6 +102,22 @@ def test_it_comes_back_after_its_session_ended() -> None:
         bench.registration.changed()
         bench.faults.unreachable = False
         await eventually(lambda: bool((found := bench.registered()) and found.read_only))
+
+    simulate(scenario)
+
+
+def test_it_does_not_come_back_in_metadata_that_is_not_its_own() -> None:
+    """etcd came back empty: a bookie in it would take new ledgers, of which a copy knows nothing."""
+
+    async def scenario(bench: Bench) -> None:
+        await bench.registration.start()
+        bench.metadata_is_lost = True
+        bench.server.forget_clients()
+        await asyncio.sleep(60)
+        assert bench.registered() is None
+        assert not bench.registration.registered
+        bench.metadata_is_lost = False
+        await eventually(lambda: bench.registered() is not None)
 
     simulate(scenario)
 

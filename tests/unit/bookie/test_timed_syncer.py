@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from magnetar.bookie.latency import Latency
 from magnetar.bookie.timed_syncer import TimedSyncer
+from magnetar.common.obs.latency import Latency
 from magnetar.common.runtime.disk import Buffer, DiskFile
 
 
@@ -64,9 +64,9 @@ def test_a_group_is_timed_until_it_is_told_and_failures_are_apart() -> None:
         assert told.pop() is error
     syncer.close()
     assert inner.states == ["started", "closed"]
-    assert syncs.count == {True: 1, False: 1}
-    assert syncs.sum_ms[True] == pytest.approx(4.0)
-    assert syncs.sum_ms[False] == pytest.approx(2000.0)
+    assert (syncs.succeeded.count, syncs.failed.count) == (1, 1)
+    assert syncs.succeeded.sum_ms == pytest.approx(4.0)
+    assert syncs.failed.sum_ms == pytest.approx(2000.0)
 
 
 def test_a_group_may_be_submitted_while_the_one_before_is_told() -> None:
@@ -83,4 +83,4 @@ def test_a_group_may_be_submitted_while_the_one_before_is_told() -> None:
     inner.submitted.pop()(None)
     inner.submitted.pop()(None)
     assert told == ["first", "second"]
-    assert syncs.count[True] == 2
+    assert syncs.succeeded.count == 2

@@ -110,6 +110,7 @@ def test_the_passes_come_at_their_intervals() -> None:
                 broker.partitioned,
                 BrokerConfig(policies=PolicyConfig(retention=retention, quotas=quotas)),
                 broker.clock,
+                broker.ledgers.restored,
             )
             intervals = {each: interval_s for each, interval_s, _ in made.looks()}
             assert intervals.get(name) == (7 if name == "message expiry" else None)

@@ -14,6 +14,7 @@ from magnetar.broker.stats import (
     TopicStats,
 )
 from magnetar.ledger.ledger_store import RUN_CHUNK, Run
+from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 from magnetar.sim.loop import SimClock, SimLoop, run
 
 
@@ -48,6 +49,7 @@ class FakeSubscription:
 class FakeTopic:
     stats: TopicStats = field(default_factory=TopicStats)
     producers: dict[str, FakeProducer] = field(default_factory=dict)
+    read_counts: ReadCounts | None = None
     subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
 
 
@@ -180,3 +182,24 @@ def test_samples_are_taken_as_often_as_is_said() -> None:
         sampling.cancel()
 
     run(loop, main())
+
+
+def test_what_was_read_becomes_rates_where_anything_was() -> None:
+    reads = ReadCounts()
+    topics = [FakeTopic(read_counts=reads), FakeTopic()]
+    clock = FakeClock()
+
+    async def scenario() -> None:
+        sampler = RateSampler(lambda: topics, clock)
+        reads.cached(Run([bytes(10)] * 30, ledger_id=1, first_entry_id=0))
+        reads.stored([Run([bytes(20)] * 6), Run([bytes(20)] * 4)])
+        clock.now += 10
+        await sampler.sample()
+        stats = topics[0].stats
+        assert (stats.read_entry_rate, stats.read_byte_rate, stats.read_miss_rate) == (4.0, 50.0, 1.0)
+        clock.now += 10
+        await sampler.sample()
+        assert (stats.read_entry_rate, stats.read_byte_rate, stats.read_miss_rate) == (0.0, 0.0, 0.0)
+        assert topics[1].stats.read_entry_rate == 0.0
+
+    asyncio.run(scenario())

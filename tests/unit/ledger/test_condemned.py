@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from magnetar.ledger.condemned import CONDEMNED, decode_condemned, encode_condemned
+from magnetar.ledger.condemned import CONDEMNED, Remembered, decode_condemned, encode_condemned
 from magnetar.ledger.ledger_store import LedgerRef
 
 from tests.simulation.garbage_workload import stored
@@ -14,17 +14,21 @@ from tests.unit.ledger.test_garbage_collector import Bench, simulate
 GOLDEN = Path(__file__).parents[2] / "golden" / "ledger" / "v1"
 
 
-def test_the_layout_is_the_golden_one() -> None:
-    data = (GOLDEN / "condemned.bin").read_bytes()
-    refs = {LedgerRef(3, 1 << 63), LedgerRef(1, 5)}
-    assert encode_condemned(77, refs) == data
-    assert decode_condemned(data) == (77, refs)
+@pytest.mark.parametrize(
+    ("name", "restoration_id"), [("condemned.bin", b""), ("condemned_restored.bin", bytes(range(16)))]
+)
+def test_the_layout_is_the_golden_one(name: str, restoration_id: bytes) -> None:
+    data = (GOLDEN / name).read_bytes()
+    what = Remembered(77, {LedgerRef(3, 1 << 63), LedgerRef(1, 5)}, restoration_id)
+    assert encode_condemned(what) == data
+    assert decode_condemned(data) == what
 
 
-def test_the_list_of_condemned_ledgers_is_checked() -> None:
-    refs = {LedgerRef(3, 1 << 63), LedgerRef(1, 5)}
-    data = encode_condemned(77, refs)
-    assert decode_condemned(data) == (77, refs)
+@pytest.mark.parametrize("restoration_id", [b"", bytes(range(16))])
+def test_the_list_of_condemned_ledgers_is_checked(restoration_id: bytes) -> None:
+    what = Remembered(77, {LedgerRef(3, 1 << 63), LedgerRef(1, 5)}, restoration_id)
+    data = encode_condemned(what)
+    assert decode_condemned(data) == what
     for place in range(len(data)):
         damaged = bytearray(data)
         damaged[place] ^= 4

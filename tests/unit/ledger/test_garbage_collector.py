@@ -19,6 +19,7 @@ from magnetar.ledger.local_store import LocalLedgerStore
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.segment import Segment
 from magnetar.sim.loop import SimCrash, SimLoop, run
+from structlog.testing import capture_logs
 
 from tests.simulation.garbage_workload import GARBAGE, GRACE_S, stored
 from tests.simulation.power_loss import KEYS, Process, World
@@ -157,7 +158,10 @@ async def lost_metadata_deletes_nothing(bench: Bench) -> None:
     await bench.restart()
     before = alarms("too many")
     bench.listings(lambda listing: Listing(listing.revision, listing.items[: SMALL_NUMBER - 1]))
-    await bench.collect()
+    with capture_logs() as lines:
+        await bench.collect()
+    # Operators search for it by these words.
+    assert {line["reason"] for line in lines if line["event"] == "garbage collection paused"} == {"too many"}
     assert alarms("too many") == before + 2
     assert PAUSED._value.get() == 1
     del bench.process.metadata.children

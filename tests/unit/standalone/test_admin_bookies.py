@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import (
     BookieCookie,
@@ -25,18 +23,9 @@ from magnetar.common.metadata.values import (
 )
 from magnetar.standalone.main import main
 
+from tests.unit.common.metadata.in_a_file import with_store
+
 KEYS = Keys("eu")
-
-
-def with_store(path: Path, act: Callable[[MetadataStore], Awaitable[None]]) -> None:
-    async def run() -> None:
-        store = await SqliteMetadataStore.open(str(path))
-        try:
-            await act(store)
-        finally:
-            await store.close()
-
-    asyncio.run(run())
 
 
 @pytest.fixture

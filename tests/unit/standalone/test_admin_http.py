@@ -24,6 +24,7 @@ class Broker(ThreadingHTTPServer):
         self.answers: dict[tuple[str, str], tuple[int, object, dict[str, str]]] = {}
         self.raw: dict[tuple[str, str], tuple[bytes, dict[str, str]]] = {}
         self.asked: list[tuple[str, str, str, str | None]] = []
+        self.request_ids: list[str | None] = []
 
     @property
     def url(self) -> str:
@@ -36,6 +37,7 @@ class Handler(BaseHTTPRequestHandler):
         assert isinstance(broker, Broker)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         broker.asked.append((self.command, self.path, body, self.headers.get("Authorization")))
+        broker.request_ids.append(self.headers.get("X-Request-ID"))
         status, value, headers = broker.answers.get(
             (self.command, self.path), (404, {"reason": "nothing there"}, {})
         )
@@ -172,6 +174,25 @@ def test_what_to_do_is_said_once(broker: Broker) -> None:
     assert "away (HTTP 503); try again in a moment, or ask" in run(broker, "tenants", "list").output
     broker.answers["GET", "/admin/v2/tenants"] = 503, {"reason": "b2 did not answer; try again"}, {}
     assert run(broker, "tenants", "list").output.endswith("try again (HTTP 503)\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "status", "told"),
+    [
+        (("list",), "GET", 500, True),
+        (("list",), "GET", 503, False),  # which logs have no line about
+        (("delete", "acme"), "DELETE", 503, True),
+        (("delete", "acme"), "DELETE", 409, False),
+    ],
+)
+def test_what_failed_at_brokers_is_told_with_the_id_of_its_lines_in_their_logs(
+    broker: Broker, command: tuple[str, ...], method: str, status: int, *, told: bool
+) -> None:
+    path = "/admin/v2/tenants" if method == "GET" else "/admin/v2/tenants/acme"
+    broker.answers[method, path] = status, {"reason": "no"}, {}
+    output = run(broker, "tenants", *command).output
+    assert f"(HTTP {status})" in output
+    assert (f"request_id {broker.request_ids[-1]}" in output) == told
 
 
 LISTED = "/admin/v2/persistent/t/n"

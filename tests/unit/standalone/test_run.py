@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Awaitable, Callable
 
 import pytest
+from magnetar.bookie.config import BookieConfig
+from magnetar.common.config.setting_values import settings_of
+from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone import process, run
+from magnetar.standalone.cluster_config import ClusterBrokerConfig
 from magnetar.standalone.service import Address, Service
+from structlog.testing import capture_logs
 
 
 class Ended(Exception):
@@ -21,7 +27,11 @@ class FakeService:
         self.addresses: list[Address] = []
         self.events: list[str] = []
         self.start_hangs = False
+        self.undoing: Callable[[], Awaitable[object]] | None = None
+        """What a start does last that is given up."""
         self.close_hangs = False
+        self.over = asyncio.Event()
+        """The process has ended."""
 
     async def start(self) -> None:
         self.events.append("start")
@@ -31,6 +41,8 @@ class FakeService:
                 await asyncio.Event().wait()
             finally:
                 self.events.append("start undone")
+                if self.undoing is not None:
+                    await self.undoing()
 
     async def close(self) -> None:
         self.events.append("close")
@@ -56,7 +68,11 @@ def serve(fake: FakeService, *signals: signal.Signals) -> None:
 
     async def bounded() -> None:
         async with asyncio.timeout(20):
-            await run.serve(fake, on_ready)
+            try:
+                await run.serve(fake, on_ready)
+            finally:
+                fake.over.set()
+                await asyncio.sleep(0)
 
     asyncio.run(bounded())
 
@@ -75,11 +91,38 @@ def test_a_signal_during_the_start_ends_the_start() -> None:
     assert fake.events == ["start", "start undone"]
 
 
+def test_a_start_that_cannot_be_undone_in_time_is_ended() -> None:
+    fake = FakeService(shutdown_timeout_ms=10)
+    fake.start_hangs = True
+    fake.undoing = fake.over.wait
+    with pytest.raises(Ended, match="1: its start could not be undone within 10 ms"):
+        serve(fake)
+
+
+def test_a_start_that_fails_while_it_is_undone_is_told_and_ends_as_asked() -> None:
+    fake = FakeService()
+    fake.start_hangs = True
+
+    async def fail() -> None:
+        raise OSError("no space left")
+
+    fake.undoing = fail
+    with capture_logs() as logged:
+        serve(fake)
+    assert [line["reason"] for line in logged if line["log_level"] == "warning"] == ["no space left"]
+
+
 def test_a_stop_that_takes_too_long_is_ended() -> None:
     fake = FakeService(shutdown_timeout_ms=10)
     fake.close_hangs = True
-    with pytest.raises(Ended, match="1: it did not stop within 10 ms"):
+    with pytest.raises(Ended, match="1: it did not stop within 10 ms") as ended:
         serve(fake, signal.SIGTERM)
+    limits = [
+        key for each in (BookieConfig, ClusterBrokerConfig, DiscoveryConfig) for key in settings_of(each)
+    ]
+    allowing_more = [key for key in limits if key.endswith("ShutdownTimeoutMs")]
+    assert len(allowing_more) == 3
+    assert all(key in str(ended.value) for key in allowing_more)
 
 
 def test_a_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

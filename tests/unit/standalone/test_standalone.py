@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import socket
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from magnetar.common.config.loader import load
 from magnetar.common.errors import ConfigError, MagnetarError
+from magnetar.common.metadata.backup import Restorer
 from magnetar.common.metadata.keys import Keys, delete_ledger_intent_id
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
-from magnetar.common.metadata.values import Intent, LedgerMetadata, encode
+from magnetar.common.metadata.values import Counter, Intent, LedgerMetadata, encode
+from magnetar.common.runtime.clock import SystemClock
+from magnetar.ledger.ledger_store import LedgerListener, Run
 from magnetar.standalone.cannot_start import CannotStart
 from magnetar.standalone.config import StandaloneConfig
 from magnetar.standalone.standalone import LEDGERS_DIRECTORY, Standalone
@@ -174,6 +179,38 @@ def test_metadata_that_names_ledgers_beside_an_empty_log_is_refused(tmp_path: Pa
     asyncio.run(add_ledger())
     shutil.rmtree(tmp_path / LEDGERS_DIRECTORY)
     assert "1 ledgers" in refusal(standalone(tmp_path))
+
+
+def test_metadata_that_is_older_than_the_ledgers_is_refused_until_somebody_says_so(tmp_path: Path) -> None:
+    """Ids would be given twice, and what they were given for before would be garbage."""
+    keys = Keys("standalone")
+
+    async def write() -> None:
+        made = standalone(tmp_path)
+        await made.start()
+        assert made.broker is not None
+        done = asyncio.Event()
+        listener = LedgerListener(on_confirmed=lambda *_: done.set(), on_failed=lambda *_: None)
+        writer = await made.broker.ledgers.ledgers.create(
+            listener, ensemble_size=1, write_quorum=1, ack_quorum=1, properties={}
+        )
+        writer.append(Run([b"x"]))
+        await asyncio.wait_for(done.wait(), 30)
+        await made.close()
+
+    async def with_store(act: Callable[[SqliteMetadataStore], Awaitable[object]]) -> None:
+        store = await SqliteMetadataStore.open(tmp_path / "metadata.sqlite")
+        await act(store)
+        await store.close()
+
+    asyncio.run(write())
+    start_and_stop(standalone(tmp_path))
+    asyncio.run(with_store(lambda store: store.put(keys.ledger_id_counter, encode(Counter(next=1)))))
+    said = refusal(standalone(tmp_path))
+    assert "holds ledger 1" in said
+    assert "mark-restored" in said
+    asyncio.run(with_store(lambda store: Restorer(store, keys, SystemClock(), random.Random(1)).mark()))
+    start_and_stop(standalone(tmp_path))
 
 
 def test_a_second_start_keeps_the_instance_id(tmp_path: Path) -> None:

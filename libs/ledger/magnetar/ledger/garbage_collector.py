@@ -5,11 +5,12 @@ that the log holds and the listing lacks is gone; after the grace period its byt
 deleted, and an alarm is raised (log, `magnetar_log_gc_paused`), when the listing fails, is not of one
 revision or is stale, and when the ledgers that it lacks, and of whose deletion nothing was heard here, are
 more than a fifth of all: that is what lost or restored metadata looks like. Up to `SMALL_NUMBER` may always
-be missing, unless no ledger is left at all.
+be missing, unless no ledger is left at all. Metadata that says of itself that it was restored is not believed
+at all until an operator has released it (`magnetar.common.metadata.restoration`).
 
-A bookie (`Replica`) also lets go of closed ledgers that exist and are kept by other bookies alone, after a
-grace of its own; it asks metadata for each ledger once more before its bytes are dead; and a ledger may come
-back to it: `revive`.
+A bookie (`Replica`) believes no metadata but that which it began with. It also lets go of closed ledgers
+that exist and are kept by other bookies alone, after a grace of its own; it asks metadata for each ledger
+once more before its bytes are dead; and a ledger may come back to it: `revive`.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from magnetar.common.errors import DataCorruption, MetadataError, StorageError
+from magnetar.common.metadata.instance import read_instance_id
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.restoration import holds_deletion, is_given_up, read_restoration
 from magnetar.common.metadata.store import Listing, MetadataStore
-from magnetar.common.metadata.values import LedgerMetadata, decode
+from magnetar.common.metadata.values import LedgerMetadata, Restoration, decode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.disk import Disk
 from magnetar.common.runtime.task_owner import TaskOwner
-from magnetar.ledger.condemned import load_condemned, save_condemned
+from magnetar.ledger.condemned import Remembered, load_condemned, save_condemned
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.segment import Segment
@@ -42,6 +45,9 @@ log = get_logger(__name__)
 SMALL_NUMBER: Final = 8
 """So few missing ledgers never pause deletion: with few ledgers, one is soon a fifth. They are what a process
 deleted just before it died."""
+
+WENT_BACK: Final = 2**64 - 1
+"""As the revision that metadata was at: it went back, and is not believed once its revisions catch up."""
 
 FULL_WAIT_S: Final = 5.0
 """While the disk is full, passes follow one another at this distance at least."""
@@ -74,6 +80,8 @@ ORPHAN_BYTES = Gauge(
 class Replica:
     """What is different when a store keeps one of several replicas."""
 
+    instance_id: bytes
+    """Of the metadata that the store began with: nothing is gone because another one lacks it."""
     moved_away: Callable[[LedgerMetadata], bool]
     """Whether a ledger that exists is kept by others alone, for good."""
     moved_grace_s: float
@@ -108,8 +116,10 @@ class GarbageCollector:
         self._in_use = in_use
         self._replica = replica
         self._revision = 0
+        self._vouched_for = b""
+        """The last restoration of which an operator said that metadata is what it has to be."""
         self._condemned: set[LedgerRef] | None = None
-        self._saved: set[LedgerRef] = set()
+        self._saved = Remembered()
         self._ordered: set[LedgerRef] = set()
         self._gone_since: dict[LedgerRef, float] = {}
         self._moved_since: dict[LedgerRef, float] = {}
@@ -200,21 +210,42 @@ class GarbageCollector:
         self._news = False
         ordered = set(self._ordered)
         try:
+            # Before the listing: a restoration that begins in between shows in the listing's revision.
+            restoration = await read_restoration(self._metadata, self._keys)
+            if holds_deletion(restoration):
+                return self._refuse(
+                    "restored",
+                    "metadata was restored from a copy; nothing is deleted until somebody has looked at what "
+                    "it lacks (`magnetar admin metadata status`, then `release`)",
+                )
+            if self._replica is not None and not await self._is_ours(self._replica):
+                return self._refuse(
+                    "replaced",
+                    "metadata came back empty, or is another cluster's; nothing is deleted until a copy of "
+                    "what it was is put back (docs/backup.md)",
+                )
+            seen = self._revision  # what is committed while ledgers are listed is no part of it
             listing = await self._metadata.children(self._keys.ledgers_prefix)
-        except MetadataError as error:
+        except (MetadataError, StorageError) as error:
             return self._refuse("unreachable", "the ledgers could not be listed", error=str(error))
         if not _is_of_one_revision(listing):
             return self._refuse(
                 "mixed", "the ledgers were not listed at one revision", revision=listing.revision
             )
-        if listing.revision < self._revision:
+        if listing.revision < seen and not self._is_vouched_for(restoration):
+            self._revision = WENT_BACK
+            await self._save()
             return self._refuse(
                 "stale",
-                "metadata is older than what was seen before: a stale answer, or restored from an old copy",
+                "metadata is older than what was seen before: it was put back from a copy or a snapshot; "
+                "nothing is deleted until somebody says so (`magnetar admin metadata mark-restored`) and has "
+                "dealt with it (docs/backup.md)",
                 revision=listing.revision,
-                seen=self._revision,
+                seen=None if seen == WENT_BACK else seen,
             )
         self.saw_revision(listing.revision)
+        if restoration is not None:
+            self._vouched_for = restoration.id
         in_use = set(self._in_use())
         try:
             (live, moved), stored = await self._pool.run(
@@ -227,6 +258,7 @@ class GarbageCollector:
             return self._refuse("undecodable", "metadata of a ledger can't be read", error=str(error))
         gone = stored - live - in_use
         unasked = gone - self._condemned - ordered
+        unasked = {ref for ref in unasked if not is_given_up(restoration, ref.id)}
         if self._too_many(len(unasked), len(live)):
             return self._refuse(
                 "too many",
@@ -261,6 +293,19 @@ class GarbageCollector:
             ):
                 self._ordered.discard(ref)
         return await self._save()
+
+    async def _is_ours(self, replica: Replica) -> bool:
+        return await read_instance_id(self._metadata, self._keys) == replica.instance_id
+
+    def _is_vouched_for(self, restoration: Restoration | None) -> bool:
+        """Whether an operator said that metadata which went back is what it has to be: its revisions begin
+        anew. Believed once, so that metadata that goes back later on is noticed again."""
+        if restoration is None or restoration.id == self._vouched_for:
+            return False
+        log.warning("metadata was restored and released: its revisions are followed anew", was=self._revision)
+        self._vouched_for = restoration.id
+        self._revision = 0
+        return True
 
     def _sort_out(self, listing: Listing) -> tuple[set[LedgerRef], set[LedgerRef]]:
         """(the ledgers that exist, those of them that others alone keep). Blocks."""
@@ -305,31 +350,31 @@ class GarbageCollector:
         self._news = True
         PAUSED.set(1)
         ALARMS.labels(reason=reason).inc()
-        log.error(f"garbage collection paused: {message}", **context)
+        log.error("garbage collection paused", reason=reason, why=message, **context)
         return False
 
     async def _load(self) -> set[LedgerRef]:
         try:
-            revision, condemned = await self._pool.run(lambda: load_condemned(self._disk))
+            saved = await self._pool.run(lambda: load_condemned(self._disk))
         except DataCorruption as error:
             log.warning("starting without the list of condemned ledgers", error=str(error))
             return set()
-        self.saw_revision(revision)
-        self._saved = condemned
-        return set(condemned)
+        self.saw_revision(saved.revision)
+        self._saved, self._vouched_for = saved, saved.restoration_id
+        return set(saved.refs)
 
     async def _save(self) -> bool:
-        """Remember the verdict before anything is done about it."""
-        condemned = self._condemned or set()
-        if condemned != self._saved:
-            revision = self._revision
+        """Remember the verdict before anything is done about it, and how far metadata was by which: the next
+        start has to notice an older copy although nothing was deleted for long."""
+        now = Remembered(self._revision, frozenset(self._condemned or ()), self._vouched_for)
+        if now != self._saved:
             try:
-                await self._pool.run(lambda: save_condemned(self._disk, revision, condemned))
+                await self._pool.run(lambda: save_condemned(self._disk, now))
             except OSError as error:
                 self._news = True
                 log.warning("garbage collection waits: its list could not be saved", error=str(error))
                 return self._log.is_full()  # space is worth more than the guard of the next start
-            self._saved = set(condemned)
+            self._saved = now
         return True
 
 

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from functools import partial
 from typing import Final
 
-from magnetar.bookie.appends import Answer, Appends
+from magnetar.bookie.append_answers import Answer
+from magnetar.bookie.appends import Appends
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.data_check import DataCheck
 from magnetar.bookie.garbage import is_moved_away
@@ -94,7 +95,7 @@ class BookieCore:
             pool,
             clock,
             self.ledgers.refs_with_appends,
-            Replica(partial(is_moved_away, bookie_id), config.moved_grace_s, self._dead),
+            Replica(instance_id, partial(is_moved_away, bookie_id), config.moved_grace_s, self._dead),
         )
         self.data_check = DataCheck(disk, pool)
         self.mode = ReadOnlyMode(disk, config, segment_log.is_full)

@@ -1,4 +1,4 @@
-"""Calls that a bookie refuses as calls: a gRPC status with text, a count, one line in the log.
+"""Calls that a bookie refuses as calls: a gRPC status with text, a count, a line in the log where one is due.
 
 What is wrong with a ledger or an entry is an answer's code instead; see proto/bookie/v1.
 """
@@ -13,6 +13,7 @@ from magnetar.bookie.ledger_storage import BadRequest
 from magnetar.common.errors import Backpressure, LogFailed, LogFull, MagnetarError, UnsupportedFormat
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.rpc.refusal_log import CHARS_MAX, RefusalLog
 from magnetar.common.rpc.refusals import BadCall, CallRefused
 from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
 from magnetar.ledger.bookie_protocol.grpc_methods import VERSION_KEY
@@ -65,17 +66,21 @@ def check_metadata(metadata: Sequence[tuple[str, str | bytes]] | None) -> None:
             check_version(int(text))
 
 
-async def refuse(context: Any, method: str, error: Exception) -> None:
-    """End a call with the status of `error`; always raises, as `context.abort` does."""
+class Refusals:
+    """Ends the calls of one server that met an error."""
+
+    def __init__(self) -> None:
+        self._told = RefusalLog(log)
+
+    async def refuse(self, context: Any, method: str, error: Exception) -> None:
+        """End a call with the status of `error`; always raises, as `context.abort` does."""
+        status = _status_of(error)
+        REFUSED.labels(status.name).inc()
+        self._told.note(context, method, status, error)
+        await context.abort(status, (str(error) or type(error).__name__)[:CHARS_MAX])
+
+
+def _status_of(error: Exception) -> grpc.StatusCode:
     if isinstance(error, CallRefused):
-        status = error.status
-    else:
-        status = next(
-            (_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), grpc.StatusCode.INTERNAL
-        )
-    REFUSED.labels(status.name).inc()
-    if status is grpc.StatusCode.INTERNAL:
-        log.error("call failed", method=method, peer=context.peer(), exc_info=error)
-    else:
-        log.warning("call refused", method=method, peer=context.peer(), status=status.name, reason=str(error))
-    await context.abort(status, str(error) or type(error).__name__)
+        return error.status
+    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), grpc.StatusCode.INTERNAL)

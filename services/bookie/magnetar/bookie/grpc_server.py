@@ -13,9 +13,10 @@ import grpc
 from google.protobuf.message import Message
 from magnetar.bookie.append_session import AppendSession
 from magnetar.bookie.bookie_core import BookieCore
-from magnetar.bookie.grpc_errors import check_metadata, refuse
+from magnetar.bookie.grpc_errors import Refusals, check_metadata
 from magnetar.bookie.metrics import BookieStats
 from magnetar.common.errors import MagnetarError
+from magnetar.common.obs import request_ids
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.rpc.options import server_options
 from magnetar.common.rpc.refusals import Stopping, TooManyCalls, parse
@@ -61,8 +62,9 @@ class BookieGrpcServer:
         self._calls = 0
         self._serving = False
         self._sessions: set[AppendSession] = set()
+        self._refusals = Refusals()
         self._server = GrpcServer(
-            SERVICE, self._methods(), refuse, server_options(message_bytes_max), credentials
+            SERVICE, self._methods(), self._refusals.refuse, server_options(message_bytes_max), credentials
         )
 
     async def start(self, host: str, port: int) -> int:
@@ -116,6 +118,10 @@ class BookieGrpcServer:
 
     def _unary(self, method: Method, call: Callable[[Any], Awaitable[Message]]) -> Handler:
         async def handle(data: bytes, context: Any) -> bytes:
+            with request_ids.serving_call(context.invocation_metadata()):
+                return await answer(data, context)
+
+        async def answer(data: bytes, context: Any) -> bytes:
             try:
                 self._admit_call(context)
                 self._calls += 1
@@ -124,12 +130,16 @@ class BookieGrpcServer:
                 finally:
                     self._calls -= 1
             except (MagnetarError, OSError, ValueError) as error:
-                await refuse(context, method.name, error)
+                await self._refusals.refuse(context, method.name, error)
                 raise AssertionError("abort raises") from error
 
         return handle
 
     async def _read(self, data: bytes, context: Any) -> None:
+        with request_ids.serving_call(context.invocation_metadata()):
+            await self._answer_read(data, context)
+
+    async def _answer_read(self, data: bytes, context: Any) -> None:
         stats, now = self._stats, asyncio.get_running_loop().time
         began, code = now(), OK
         try:
@@ -144,7 +154,7 @@ class BookieGrpcServer:
             finally:
                 self._calls -= 1
         except (MagnetarError, OSError, ValueError) as error:
-            await refuse(context, READ.name, error)
+            await self._refusals.refuse(context, READ.name, error)
         stats.read_requests.observe(now(), now() - began, success=code == OK)
 
     async def _append(self, _requests: Any, context: Any) -> None:
@@ -161,4 +171,4 @@ class BookieGrpcServer:
             if not self._serving:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the bookie stops")
         except MagnetarError as error:
-            await refuse(context, APPEND, error)
+            await self._refusals.refuse(context, APPEND, error)

@@ -20,6 +20,7 @@ from typing import Final
 from crc32c import crc32c
 from magnetar.common.errors import DataCorruption, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.restoration import holds_deletion, read_restoration
 from magnetar.common.metadata.store import ABSENT, MetadataStore
 from magnetar.common.metadata.values import BookieCookie, decode, encode
 from magnetar.common.obs.logs import get_logger
@@ -119,11 +120,20 @@ async def claim_directory(
         assert here is not None, "a directory without a cookie is fresh"
         identity = here
         if there is None and has_data:
-            raise WrongDataDirectory(
-                f"metadata has no cookie of bookie {bookie_id}, whose data this is: it was decommissioned, "
-                "or metadata was lost. Start with an empty directory, or restore metadata"
+            if not holds_deletion(await read_restoration(metadata, keys)):
+                raise WrongDataDirectory(
+                    f"metadata has no cookie of bookie {bookie_id}, whose data this is: it was "
+                    "decommissioned, or metadata was lost. Start with an empty directory, or restore metadata"
+                )
+            log.warning(
+                "metadata was restored and did not know this bookie: it is taken in", bookie=bookie_id
             )
         if there is not None and there.directory_id != here.directory_id:
+            # A start with an emptied disk goes on from the generation that it finds.
+            newer = here.generation > there.generation
+            if newer and holds_deletion(await read_restoration(metadata, keys)):
+                doubt = "metadata was restored, and from before this bookie's disk was replaced"
+        if there is not None and there.directory_id != here.directory_id and not doubt:
             raise WrongDataDirectory(
                 f"bookie {bookie_id} has its data in another directory ({there.directory_id.hex()}; this one "
                 f"is {here.directory_id.hex()}): start it with that one, or give this one another bookieId"

@@ -80,6 +80,11 @@ class LedgerStorage:
             self._ordered = None
         self._log.forget(ref)
 
+    def forget_if_empty(self, ledger: LogLedger) -> None:
+        """Nothing was taken of a ledger after all: it was never heard of."""
+        if not ledger.segments and not ledger.pending:
+            self.forget(ledger.ref)
+
     def page(self, request: ListLedgersRequest) -> LedgerList:
         """One page of ledgers by id."""
         if self._ordered is None:

@@ -6,12 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from magnetar.bookie.latency import Latency
-from magnetar.common.obs.metrics import REGISTRY
-from prometheus_client import REGISTRY as PROCESS_REGISTRY
-from prometheus_client import generate_latest
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+from magnetar.common.obs.latency import Latency, histogram_lines, summary_lines
+from magnetar.common.obs.process_metrics import process_page
+from magnetar.ledger.segment_log.log import SegmentLog
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +34,49 @@ class Figures:
 
     ledgers: Callable[[], int]
     writable: Callable[[], bool]
+    log: Callable[[], SegmentLog | None] = lambda: None
+    """None before it is recovered."""
+
+
+_OF_LOG: Final[tuple[tuple[str, str, str, Callable[[SegmentLog], int]], ...]] = (
+    (
+        "bookie_write_cache_size",
+        "gauge",
+        "Bytes of entries that wait for their sync.",
+        lambda log: log.pending_bytes,
+    ),
+    (
+        "bookie_journal_JOURNAL_QUEUE_SIZE",
+        "gauge",
+        "Records that wait for the next group of the log.",
+        lambda log: log.group_commit.waiting,
+    ),
+    (
+        "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE",
+        "gauge",
+        "Groups of the log that are being written and synced.",
+        lambda log: log.group_commit.in_flight,
+    ),
+    (
+        "bookie_RECLAIMED_DELETION_SPACE_BYTES",
+        "counter",
+        "Bytes of files that went because their ledgers were deleted.",
+        lambda log: log.space.deleted_ledger_bytes,
+    ),
+    (
+        "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
+        "counter",
+        "Bytes by which files shrank as they were compacted.",
+        lambda log: log.space.compacted_bytes,
+    ),
+    (
+        "magnetar_log_index_cache_bytes",
+        "gauge",
+        "Memory of the indexes of the log's sealed files.",
+        lambda log: log.indexes.byte_length,
+    ),
+)
+"""Name, kind, help and value."""
 
 
 class MetricsPage:
@@ -49,12 +89,12 @@ class MetricsPage:
 
     def render(self) -> bytes:
         """The whole page: some tens of kilobytes."""
-        own = "".join(self.bookkeeper_part()).encode()
-        return own + generate_latest(REGISTRY) + generate_latest(PROCESS_REGISTRY)
+        return "".join(self.bookkeeper_part()).encode() + process_page()
 
     def bookkeeper_part(self) -> Iterator[str]:
         """Under BookKeeper's names."""
         stats, figures, now = self._stats, self._figures, self._clock()
+        log = figures.log()
         for name, text, latency in (
             ("bookkeeper_server_ADD_ENTRY_REQUEST", "Entries added, ms until confirmed.", stats.add_requests),
             ("bookie_journal_JOURNAL_ADD_ENTRY", "Entries added, ms until durable.", stats.journal_adds),
@@ -64,11 +104,13 @@ class MetricsPage:
             yield f"# HELP {name} {text}\n# TYPE {name} summary\n"
             for success in (True, False):
                 label = f'success="{"true" if success else "false"}"'
-                for quantile, value in latency.quantiles_ms(now, success=success):
-                    shown = "NaN" if value != value else f"{value:.3f}"
-                    yield f'{name}{{{label},quantile="{quantile}"}} {shown}\n'
-                yield f"{name}_count{{{label}}} {latency.count[success]}\n"
-                yield f"{name}_sum{{{label}}} {latency.sum_ms[success]:.3f}\n"
+                yield from summary_lines(name, label, latency.window(success=success), now)
+        for name, text, latency in (
+            ("magnetar_bookie_append_latency_seconds", "Entries added, until confirmed.", stats.add_requests),
+            ("magnetar_bookie_read_latency_seconds", "Reads, until answered.", stats.read_requests),
+        ):
+            yield f"# HELP {name} {text}\n# TYPE {name} histogram\n"
+            yield from histogram_lines(name, latency.succeeded)
         for name, kind, text, value in (
             ("bookie_WRITE_BYTES", "counter", "Bytes of appends taken.", stats.written_bytes),
             ("bookie_READ_BYTES", "counter", "Bytes of entries read.", stats.read_bytes),
@@ -79,5 +121,6 @@ class MetricsPage:
                 "1 while the data directory takes entries.",
                 int(figures.writable()),
             ),
+            *((*row[:3], 0 if log is None else row[3](log)) for row in _OF_LOG),
         ):
             yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n{name} {value}\n"

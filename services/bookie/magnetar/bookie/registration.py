@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from magnetar.common.errors import MetadataError
@@ -33,8 +33,15 @@ REGISTERED: Final = Gauge(
 )
 
 
+async def _nothing_required() -> None:
+    """Any metadata will do."""
+
+
 class Registration:
-    """Keeps one registration up. `describe()` gives what it says; `changed` tells that this is other now."""
+    """Keeps one registration up. `describe()` gives what it says; `changed` tells that this is other now.
+
+    `require()` is asked before each session, and raises MetadataError while nobody may register.
+    """
 
     def __init__(
         self,
@@ -42,11 +49,15 @@ class Registration:
         keys: Keys,
         describe: Callable[[], BookieRegistration],
         session_timeout_ms: int,
+        require: Callable[[], Awaitable[None]] = _nothing_required,
     ) -> None:
         self._metadata = metadata
         self._keys = keys
         self._describe = describe
         self._session_timeout_ms = session_timeout_ms
+        self._require = require
+        self.registered = False
+        """In metadata's list, as far as is known: true on while metadata does not answer."""
         self._session: Session | None = None
         self._key = ""
         self._news = asyncio.Event()
@@ -67,7 +78,7 @@ class Registration:
         session's end."""
         await self._tasks.close()
         session, self._session = self._session, None
-        REGISTERED.set(0)
+        self._note(registered=False)
         if session is not None:
             with contextlib.suppress(MetadataError):
                 await session.close()
@@ -76,6 +87,7 @@ class Registration:
         wait_s = RETRY_AFTER_S
         while True:
             try:
+                await self._require()
                 self._session = await self._metadata.session(self._session_timeout_ms)
                 await self._put(self._session)
                 self._first.set()
@@ -86,15 +98,19 @@ class Registration:
                 log.warning("the bookie cannot register", reason=str(error), retry_after_s=wait_s)
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, RETRY_AFTER_MAX_S)
-            REGISTERED.set(0)
+            self._note(registered=False)
             await self._give_up_session()
+
+    def _note(self, *, registered: bool) -> None:
+        self.registered = registered
+        REGISTERED.set(registered)
 
     async def _put(self, session: Session) -> None:
         self._news.clear()
         value = self._describe()
         self._key = self._keys.bookie(value.bookie_id)
         await session.put_ephemeral(self._key, encode(value))
-        REGISTERED.set(1)
+        self._note(registered=True)
         log.info("registered", bookie=value.bookie_id, address=value.address, read_only=value.read_only)
 
     async def _follow(self, session: Session) -> None:

@@ -1,8 +1,8 @@
 """A bookie: its core, and around it gRPC, HTTP, metadata and registration, started and stopped in order.
 
-Start: metadata, the data directory (recovered), the sockets, and last of all the registration, so that nobody
-is sent here before it serves. Stop is the reverse: the registration goes first, what was taken is confirmed,
-the log is sealed.
+Start: HTTP, which says that the bookie lives and is not ready, however long recovery takes; metadata, the
+data directory (recovered), gRPC, and last of all the registration, so that nobody is sent here before it
+serves. Stop is the reverse: the registration goes first, what was taken is confirmed, the log is sealed.
 """
 
 from __future__ import annotations
@@ -10,24 +10,27 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Final
 
 from magnetar.bookie.autorecovery.auto_recovery import AutoRecovery
 from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
 from magnetar.bookie.config import BookieConfig
 from magnetar.bookie.grpc_server import BookieGrpcServer
-from magnetar.bookie.http_pages import HttpPages, json_page
-from magnetar.bookie.metrics import CONTENT_TYPE, BookieStats, Figures, MetricsPage
+from magnetar.bookie.metrics import BookieStats, Figures, MetricsPage
 from magnetar.bookie.registration import Registration
 from magnetar.bookie.timed_syncer import TimedSyncer
 from magnetar.bookie.tls import client_tls, server_credentials
 from magnetar.common.errors import ConfigError, MagnetarError
-from magnetar.common.metadata.instance import ensure_instance_id
+from magnetar.common.metadata.instance import ensure_instance_id, require_instance
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import BookieRegistration
+from magnetar.common.obs import health
+from magnetar.common.obs.http_pages import HttpPages, json_page, text_page
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.process_metrics import CONTENT_TYPE
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.common.runtime.posix_disk import PosixDisk
@@ -59,11 +62,13 @@ class Bookie:
         self.core: BookieCore
         self._disk: PosixDisk
         self._server: BookieGrpcServer
-        self._registration: Registration
+        self._registration: Registration | None = None
         self._opened = AsyncExitStack()
         self._clock = SystemClock()
         self._started_ms = self._clock.wall_ms()
         self._phase = "starting"
+        self._recovered = False
+        """`core` is there, and what HTTP shows of it."""
         self._health_news = asyncio.Event()
 
     async def start(self) -> None:
@@ -92,11 +97,14 @@ class Bookie:
     async def _start(self) -> None:
         config, opened = self.config, self._opened
         credentials = server_credentials(config.tls)
+        await self._start_http()
         metadata = await open_metadata_store(config.identity.metadata_uri)
         opened.push_async_callback(metadata.close)
         keys = Keys(config.identity.cluster_name)
-        self.core = await self._open_core(metadata, keys)
+        instance_id = await ensure_instance_id(metadata, keys, self._clock, random.SystemRandom())
+        self.core = await self._open_core(metadata, keys, instance_id)
         opened.push_async_callback(self.core.close)
+        self._recovered = True
 
         listener = config.listener
         self._server = BookieGrpcServer(
@@ -111,22 +119,26 @@ class Bookie:
         opened.push_async_callback(self._server.close, grace_s)
         port = await self._server.start(listener.bind_address, listener.port)
         self.address = f"{config.host}:{port}"
-        await self._start_http()
 
-        self._registration = Registration(metadata, keys, self._describe, config.identity.session_timeout_ms)
+        self._registration = registration = Registration(
+            metadata,
+            keys,
+            self._describe,
+            config.identity.session_timeout_ms,
+            partial(require_instance, metadata, keys, instance_id),
+        )
         self.core.on_mode_change(self._mode_changed)
         tasks = TaskOwner("bookie")
         opened.push_async_callback(tasks.close)
         tasks.spawn(self._follow_mode(), "health follows the mode")
         await self._server.set_serving(serving=True, writable=not self.core.read_only)
-        opened.push_async_callback(self._registration.close)
-        await self._registration.start()
+        opened.push_async_callback(registration.close)
+        await registration.start()
         await self._start_auto_recovery(metadata, keys)
         self._phase = "serving"
 
-    async def _open_core(self, metadata: MetadataStore, keys: Keys) -> BookieCore:
-        config, rng = self.config, random.SystemRandom()
-        instance_id = await ensure_instance_id(metadata, keys, self._clock, rng)
+    async def _open_core(self, metadata: MetadataStore, keys: Keys, instance_id: bytes) -> BookieCore:
+        config = self.config
         root = config.data_dir.absolute()
         root.mkdir(parents=True, exist_ok=True)
         pool = ThreadPool(READ_THREADS_MAX, "read")
@@ -143,7 +155,7 @@ class Bookie:
                 system_syncer(asyncio.get_running_loop(), str(root)), self.stats.journal_syncs, self._clock
             ),
             clock=self._clock,
-            rng=rng,
+            rng=random.SystemRandom(),
             log_config=config.segment_log,
             config=config.core,
         )
@@ -174,11 +186,17 @@ class Bookie:
         listener = self.config.listener
         if not listener.http_enabled:
             return
-        figures = Figures(lambda: len(self.core.ledgers), lambda: not self.core.read_only)
+        figures = Figures(
+            ledgers=lambda: len(self.core.ledgers) if self._recovered else 0,
+            writable=lambda: self._writable,
+            log=lambda: self.core.log if self._recovered else None,
+        )
         metrics = MetricsPage(self.stats, figures, asyncio.get_running_loop().time)
         pages = HttpPages(
             {
                 "/metrics": lambda: (200, CONTENT_TYPE, metrics.render()),
+                health.LIVEZ: lambda: text_page(health.live()),
+                health.READYZ: lambda: text_page(health.ready(self.not_ready)),
                 "/health": self._ready_page,
                 "/heartbeat": lambda: (200, "text/plain", b"OK\n"),
                 "/api/v1/bookie/is_ready": self._ready_page,
@@ -190,6 +208,19 @@ class Bookie:
         port = await pages.start(host, listener.http_port)
         self.http_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
+    @property
+    def not_ready(self) -> str | None:
+        """Why no entries are to be sent here; None while they may. A read-only bookie is ready for reads."""
+        if self._phase != "serving":
+            return f"the bookie is {self._phase}"
+        if self._registration is None or not self._registration.registered:
+            return "the bookie is not registered in metadata"
+        return None
+
+    @property
+    def _writable(self) -> bool:
+        return self._recovered and not self.core.read_only
+
     def _ready_page(self) -> tuple[int, str, bytes]:
         return json_page(200 if self._phase == "serving" else 503, {"phase": self._phase})
 
@@ -198,14 +229,15 @@ class Bookie:
             200,
             {
                 "running": self._phase == "serving",
-                "readOnly": self.core.read_only,
+                "readOnly": self._recovered and self.core.read_only,
                 "shuttingDown": self._phase == "stopping",
-                "availableForHighPriorityWrites": not self.core.read_only,
+                "availableForHighPriorityWrites": self._writable,
             },
         )
 
     def _mode_changed(self) -> None:
-        self._registration.changed()
+        if self._registration is not None:
+            self._registration.changed()
         self._health_news.set()
 
     async def _follow_mode(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from magnetar.bookie.latency import Latency
+from magnetar.common.obs.latency import Latency
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.disk import Buffer, DiskFile
 from magnetar.ledger.segment_log.syncer import Syncer

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from magnetar.broker.advertised_listeners import internal_name, parse_listeners
 from magnetar.broker.bookie_racks import BookieRacks
 from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.cache_figures import CacheFigures
 from magnetar.broker.clusters import Clusters
 from magnetar.broker.cold.cold_tier import ColdTier
 from magnetar.broker.config import BrokerConfig
@@ -27,6 +28,7 @@ from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.resource_quotas import ResourceQuotas
+from magnetar.broker.restored_metadata import RestoredMetadata
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import RateSampler
@@ -129,7 +131,8 @@ class Broker:
         self.partitioned = PartitionedTopics(config, ledgers, metadata, keys, self.policies, self._registry)
         self.deletions = Deletions(ledgers, self._registry, self.namespaces, self.policies)
         self.orphans = Reconciler(ledgers, self._registry, config.orphans)
-        self._housekeeping = Housekeeping(self._registry, self.partitioned, config, clock)
+        self._housekeeping = Housekeeping(self._registry, self.partitioned, config, clock, ledgers.restored)
+        self._restored = RestoredMetadata(ledgers)
         self.cold = ColdTier(lambda: self._registry.loaded, ledgers, config.offload)
         offloads = OffloadLedgers(metadata, keys, clock)
         self._policy_wants = PolicyWants(lambda: self._registry.loaded, offloads, config.offload, clock)
@@ -173,6 +176,8 @@ class Broker:
         await self.namespaces.start()
         await self.dynamic_config.start(self._settings_changed)
         self.policies.start(self._registry.policies_changed)
+        await self._restored.look()
+        self._tasks.spawn(self._restored.follow(), "restored metadata")
         # Before anybody is served: what a former run recorded to delete and did not finish.
         await finish_intents(self._ledgers)
         self._tasks.spawn(self._finish_intents_for_ever(), "finish intents")
@@ -199,7 +204,10 @@ class Broker:
         self.port = await self.listener.start(host, config.listener.broker_service_port)
         self._advertise(f"{config.listener.advertised_address or host}:{self.port}")
         sampler = RateSampler(
-            lambda: list(self.topics.values()), self._clock, self.config.metrics.rates_period_s
+            lambda: list(self.topics.values()),
+            self._clock,
+            self.config.metrics.rates_period_s,
+            CacheFigures(self._ledgers.cache, config.cluster_name).sample,
         )
         self._tasks.spawn(sampler.run(), "rate sampler")
         self._housekeeping.start(self._tasks.spawn)

@@ -262,6 +262,26 @@ class MetricsConfig:
         "Show figures of each topic and subscription; else of each namespace.",
         key="exposeTopicLevelMetricsInPrometheus",
     )
+    consumer_level: bool = setting(
+        False,
+        "Show figures of each consumer, too, where those of each topic are shown.",
+        key="exposeConsumerLevelMetricsInPrometheus",
+    )
+    producer_level: bool = setting(
+        False,
+        "Show figures of each producer, too, where those of each topic are shown.",
+        key="exposeProducerLevelMetricsInPrometheus",
+    )
+    managed_ledgers: bool = setting(
+        True,
+        "Show figures of managed ledgers, of each namespace.",
+        key="exposeManagedLedgerMetricsInPrometheus",
+    )
+    split_partition: bool = setting(
+        False,
+        "Label a partition's figures with its topic's name and, apart, its number; -1 for none.",
+        key="splitTopicAndPartitionLabelInPrometheus",
+    )
     rates_period_s: int = setting(
         60,
         "Seconds over which rates are averages: of messages and bytes a second, in statistics and as load.",

@@ -26,6 +26,7 @@ from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock
+from magnetar.ledger.managed_ledger.context import Restored
 
 log = get_logger(__name__)
 
@@ -38,12 +39,18 @@ class Housekeeping:
     """Starts the looks of one broker; they end with their tasks."""
 
     def __init__(
-        self, registry: TopicRegistry, partitioned: PartitionedTopics, config: BrokerConfig, clock: Clock
+        self,
+        registry: TopicRegistry,
+        partitioned: PartitionedTopics,
+        config: BrokerConfig,
+        clock: Clock,
+        restored: Restored,
     ) -> None:
         self._registry = registry
         self._partitioned = partitioned
         self._config = config.policies
         self._clock = clock
+        self._restored = restored
         self._checking_quotas = asyncio.Lock()
 
     def looks(self) -> list[tuple[str, float, Look]]:
@@ -63,7 +70,7 @@ class Housekeeping:
             (
                 "inactive topics",
                 inactive.check_interval_s,
-                InactiveTopics(self._registry, partitioned, clock).look,
+                InactiveTopics(self._registry, partitioned, clock, self._restored).look,
             ),
         ]
         if quotas.check_enabled:

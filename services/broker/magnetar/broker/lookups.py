@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
+from magnetar.common.obs.latency import LatencyWindow, in_process
 from magnetar.common.obs.metrics import REGISTRY
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 _ANSWERS = Counter(
     "pulsar_broker_lookup_answers",
@@ -22,13 +24,26 @@ _FAILURES = Counter(
     registry=REGISTRY,
 )
 
+_PENDING = Gauge(
+    "pulsar_broker_lookup_pending_requests",
+    "Lookups that are not answered yet.",
+    ["cluster"],
+    registry=REGISTRY,
+)
+
+LATENCY: Final = LatencyWindow()
+"""From a lookup to its answer, of this process; the metrics page has it as pulsar_broker_lookup."""
+
 
 @contextmanager
 def counted_lookup(cluster: str) -> Iterator[None]:
     """One lookup, which has failed when an exception comes through."""
+    # Both are shown from the first one on.
+    pending, failed = _PENDING.labels(cluster), _FAILURES.labels(cluster)
     try:
-        yield
+        with in_process(pending, LATENCY):
+            yield
     except Exception:
-        _FAILURES.labels(cluster).inc()
+        failed.inc()
         raise
     _ANSWERS.labels(cluster).inc()

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.ledger_store import RUN_CHUNK, Run
+from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 
 WRITE_LATENCY_BOUNDS_MS: Final = (0.5, 1.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0)
 """Upper bounds of `pulsar_storage_write_latency_le_*`, ms; one more bucket holds what is above."""
@@ -132,7 +133,15 @@ class TopicStats:
     byte_rate_in: float = 0.0
     message_rate_out: float = 0.0
     byte_rate_out: float = 0.0
+    period_s: float = SAMPLE_PERIOD_S
+    """How long that period was."""
+    read_entry_rate: float = 0.0
+    """Entries read for subscriptions or to be looked at, from memory or from storage."""
+    read_byte_rate: float = 0.0
+    read_miss_rate: float = 0.0
+    """Entries that had to come from storage."""
     _sampled: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    _sampled_reads: tuple[int, int, int] = (0, 0, 0)
 
     def count_publish(self, run: Run) -> None:
         """A run of entries was taken."""
@@ -145,6 +154,7 @@ class TopicStats:
 
     def sample(self, elapsed_s: float) -> None:
         """Compute the rates over the `elapsed_s` since the last call."""
+        self.period_s = elapsed_s
         messages, entries, size, messages_out, size_out = self._sampled
         self.message_rate_in = _rate(self.messages_in - messages, elapsed_s)
         self.entry_rate_in = _rate(self.entries_in - entries, elapsed_s)
@@ -156,6 +166,20 @@ class TopicStats:
             self._sampled = sampled
         self.write_latency.sample()
         self.entry_sizes.sample()
+
+    def sample_reads(self, reads: ReadCounts, elapsed_s: float) -> None:
+        """The same for what was read."""
+        entries, size, missed = self._sampled_reads
+        sampled = (
+            reads.cached_entries + reads.stored_entries,
+            reads.cached_bytes + reads.stored_bytes,
+            reads.stored_entries,
+        )
+        self.read_entry_rate = _rate(sampled[0] - entries, elapsed_s)
+        self.read_byte_rate = _rate(sampled[1] - size, elapsed_s)
+        self.read_miss_rate = _rate(sampled[2] - missed, elapsed_s)
+        if sampled != self._sampled_reads:
+            self._sampled_reads = sampled
 
 
 @dataclass(slots=True, eq=False)
@@ -276,16 +300,25 @@ class _Topic(Protocol):
     @property
     def subscriptions(self) -> Mapping[str, _Subscription]: ...
 
+    @property
+    def read_counts(self) -> ReadCounts | None: ...
+
 
 class RateSampler:
     """Turns counters into rates, once a period, a slice of topics per turn of the event loop."""
 
     def __init__(
-        self, topics: Callable[[], Sequence[_Topic]], clock: Clock, period_s: float = SAMPLE_PERIOD_S
+        self,
+        topics: Callable[[], Sequence[_Topic]],
+        clock: Clock,
+        period_s: float = SAMPLE_PERIOD_S,
+        also: Callable[[float], None] = lambda elapsed_s: None,
     ) -> None:
+        """`also` is told of each period, too."""
         self._topics = topics
         self._clock = clock
         self._period_s = period_s
+        self._also = also
         self._sampled_at = clock.monotonic()
 
     async def run(self) -> None:
@@ -301,10 +334,14 @@ class RateSampler:
         if elapsed_s <= 0:
             return
         self._sampled_at = now
+        self._also(elapsed_s)
         for index, topic in enumerate(self._topics()):
             if index % _SLICE_TOPICS == _SLICE_TOPICS - 1:
                 await asyncio.sleep(0)
             topic.stats.sample(elapsed_s)
+            reads = topic.read_counts
+            if reads is not None:
+                topic.stats.sample_reads(reads, elapsed_s)
             for producer in topic.producers.values():
                 producer.stats.sample(elapsed_s)
             for subscription in topic.subscriptions.values():

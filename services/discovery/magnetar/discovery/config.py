@@ -31,7 +31,7 @@ class ListenerConfig:
     )
     web_service_port: int = setting(
         8080,
-        "Port of HTTP: redirects to brokers, metrics, health; 0 picks a free one.",
+        "Port of HTTP: redirects to brokers, or carried there; metrics, health; 0 picks a free one.",
         key="webServicePort",
         minimum=0,
         maximum=65535,
@@ -84,8 +84,9 @@ class ProxyConfig:
 
     through_service_url: bool = setting(
         False,
-        "Tell clients that look a topic up to reach its broker through this service, for clients that cannot "
-        "reach brokers themselves. Those that ask to be connected to a broker are, whatever is set here.",
+        "Tell clients that look a topic up to reach its broker through this service, and carry HTTP to "
+        "brokers rather than redirect to them, for clients that cannot reach brokers themselves. Those that "
+        "ask to be connected to a broker are, whatever is set here.",
         key="magnetarProxyThroughServiceUrl",
     )
     connect_timeout_ms: int = setting(

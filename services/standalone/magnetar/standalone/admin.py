@@ -232,6 +232,14 @@ def _orphans() -> click.Group:
     return orphans
 
 
+def _metadata() -> click.Group:
+    load_structlog_without_rich()
+    from magnetar.standalone.admin_metadata import metadata
+
+    return metadata
+
+
+admin.add_command(LazyGroup("metadata", _metadata, "Copies of metadata, and what follows a restoration."))
 admin.add_command(LazyGroup("orphans", _orphans, "What nothing in metadata names any more."))
 admin.add_command(LazyGroup("resource-quotas", _quotas, "How much load bundles are expected to be."))
 admin.add_command(LazyGroup("tenants", _tenants, "Tenants: whose namespaces they are."))

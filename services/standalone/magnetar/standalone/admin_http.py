@@ -19,6 +19,7 @@ import click
 from magnetar.common.errors import InvalidName
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.obs import request_ids
 from magnetar.standalone.admin_output import on_terminal, show_facts, show_rows
 
 if TYPE_CHECKING:
@@ -98,7 +99,12 @@ def ask(
     given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
     url = f"{base}{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
     data = None if body is NOTHING else json.dumps(body).encode()
-    headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    request_id = request_ids.make()
+    headers = {
+        "Accept": "application/json",
+        "Content-Type": "application/json",
+        request_ids.HEADER: request_id,
+    }
     if target.token:
         headers["Authorization"] = f"Bearer {target.token}"
     opener = urllib.request.build_opener(_AsTheyAre, urllib.request.HTTPSHandler(context=_tls(target)))
@@ -112,7 +118,11 @@ def ask(
             with error:
                 followed = _FOLLOWED if method == "GET" else _FOLLOWED_AS_SENT
                 if error.code not in followed or "Location" not in error.headers:
-                    raise click.ClickException(_reason(error.code, error.read(), path)) from error
+                    told = _reason(error.code, error.read(), path)
+                    # Brokers have lines about each bug, and about each change that they were asked for.
+                    if error.code == 500 or (error.code > 500 and method != "GET"):
+                        told = f"{told}; its lines in the log have request_id {request_id}"
+                    raise click.ClickException(told) from error
                 url, sent_on = urljoin(url, error.headers["Location"]), True
                 if only_there:
                     owner = _printable(urlsplit(url).netloc)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -14,8 +13,8 @@ from magnetar.broker.broker import Broker
 from magnetar.broker.config import BrokerConfig, ListenerConfig
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
-from magnetar.standalone.cannot_start import reason
 from magnetar.standalone.lazy_http import Edge, LazyHttp
+from magnetar.standalone.ports import port_problems
 from magnetar.standalone.process import ask_to_stop
 
 if TYPE_CHECKING:  # a standalone has no use for it
@@ -108,20 +107,3 @@ def ports_in_use(listener: ListenerConfig) -> list[str]:
     """What is wrong with the ports, before storage is opened in vain. The real bind still has the word."""
     ports = {"brokerServicePort": listener.broker_service_port, "webServicePort": listener.web_service_port}
     return port_problems(listener.bind_address, ports)
-
-
-def port_problems(host: str, ports: Mapping[str, int]) -> list[str]:
-    """What is wrong with the ports, by their keys; 0 is any free one."""
-    problems = []
-    for key, port in ports.items():
-        if port == 0:
-            continue
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            socket.create_server((host, port), family=family).close()
-        except OSError as error:
-            problems.append(
-                f"{host}:{port} ({key}): {reason(error)}; "
-                f"--set {key}=PORT chooses another port, 0 any free one"
-            )
-    return problems

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -22,9 +22,10 @@ from magnetar.broker.offload.owners import ClusterOwners
 from magnetar.broker.offload.serving import offload_service
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.common.errors import ConfigError, MagnetarError
-from magnetar.common.metadata.instance import ensure_instance_id
+from magnetar.common.metadata.instance import ensure_instance_id, require_instance
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
+from magnetar.common.metadata.restoration import require_reconciled
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs.logs import get_logger
@@ -41,6 +42,7 @@ from magnetar.ledger.quorum.quorum_store import QuorumLedgerStore
 from magnetar.standalone.broker_front import BrokerFront, ports_in_use
 from magnetar.standalone.cannot_start import CannotStart, listed, reason
 from magnetar.standalone.cluster_config import BookieClientConfig, ClusterBrokerConfig
+from magnetar.standalone.no_broker_yet import NoBrokerYet
 from magnetar.standalone.process_watch import watch_process
 from magnetar.standalone.service import Address
 
@@ -78,6 +80,7 @@ class ClusterBroker:
         self._clock = SystemClock()
         self._rng = random.SystemRandom()
         self._keys = Keys(config.broker.cluster_name)
+        self._instance_id = b""
         self._ports: dict[str, int] = {}
         self._tasks = TaskOwner("cluster broker")
         self._term: _Term | None = None
@@ -130,7 +133,7 @@ class ClusterBroker:
         try:
             metadata = await open_metadata_store(self.config.metadata.url)
             self._opened.push_async_callback(metadata.close)
-            await ensure_instance_id(metadata, self._keys, self._clock, self._rng)
+            self._instance_id = await ensure_instance_id(metadata, self._keys, self._clock, self._rng)
         except MagnetarError as error:
             raise CannotStart(listed("magnetar cannot start", [f"metadata: {error}"])) from error
         pool = ThreadPool(THREADS_MAX, "http")
@@ -153,9 +156,24 @@ class ClusterBroker:
                 self._term = await self._begin_term(metadata, pool)
             except (MagnetarError, OSError) as error:
                 _log.error("cannot serve, trying again", reason=reason(error), after_s=AGAIN_AFTER_S)
-                await asyncio.sleep(AGAIN_AFTER_S)
+                await self._wait_to_try_again(reason(error))
             else:
                 _log.info("serving again", clients=self._term.front.broker_url)
+
+    async def _wait_to_try_again(self, why: str) -> None:
+        """HTTP says meanwhile that the process lives: a restart would help nobody."""
+        stand_in = NoBrokerYet(f"the broker cannot serve: {why}")
+        try:
+            await self._stand_in(stand_in)
+            await asyncio.sleep(AGAIN_AFTER_S)
+        finally:
+            await stand_in.close()
+
+    async def _stand_in(self, stand_in: NoBrokerYet) -> None:
+        """Have it answer at the broker's HTTP port until it is closed."""
+        listener = self._config_with_ports().broker.listener
+        with suppress(OSError):  # somebody else has the port: that may be why
+            await stand_in.start(listener.bind_address, listener.web_service_port)
 
     async def _drop(self, term: _Term, why: str) -> None:
         term.front.broker.abandon(f"not of the cluster any more: {why}")
@@ -167,10 +185,17 @@ class ClusterBroker:
 
     async def _begin_term(self, metadata: MetadataStore, pool: ThreadPool) -> _Term:
         opened = AsyncExitStack()
+        config = self._config_with_ports()
+        stand_in = NoBrokerYet("the broker waits for metadata")
+        opened.push_async_callback(stand_in.close)
+        after = NoBrokerYet("the broker has left its cluster, or stops")
+        opened.push_async_callback(after.close)
         try:
+            await stand_in.start(config.broker.listener.bind_address, config.broker.listener.web_service_port)
+            await require_instance(metadata, self._keys, self._instance_id)
+            await require_reconciled(metadata, self._keys)
             registry = await self._follow_bookies(opened, metadata)
             ledgers = self._open_ledgers(opened, metadata, registry)
-            config = self._config_with_ports()
             cluster = Cluster(
                 metadata,
                 self._keys,
@@ -182,6 +207,9 @@ class ClusterBroker:
             front = BrokerFront(
                 opened, config.broker, ledgers, pool, metadata_url=self.config.metadata.url, cluster=cluster
             )
+            await stand_in.close()
+            # What was opened before HTTP closes after it, and may take its time when metadata is away.
+            opened.push_async_callback(self._stand_in, after)
             front.open_http()
             await cluster.begin(urlsplit(front.http_url).netloc)
             control = self._control_plane(front, cluster, metadata, registry)

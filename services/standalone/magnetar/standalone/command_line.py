@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any, Final
 
 import click
 from magnetar.standalone.lazy_group import WholeSentences
+from magnetar.standalone.parts import MissingCommand, not_installed
 
 _CANNOT_WRITE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 INTERRUPTED: Final = 130
@@ -33,17 +35,27 @@ class CommandLine(WholeSentences):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         load = self._loaders.get(cmd_name)
-        return super().get_command(ctx, cmd_name) if load is None else load()
+        if load is None:
+            return super().get_command(ctx, cmd_name)
+        try:
+            return load()
+        except ModuleNotFoundError as error:
+            why = not_installed(error)
+            if why is None:
+                raise
+            return MissingCommand(cmd_name, why)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Ctrl-C while a shell waits for completions leaves no traceback on its line."""
+        _heed_sigterm()
         try:
             return super().main(*args, **kwargs)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Ctrl-C wherever it comes ends with 130; output that cannot be written is one line."""
+        """Ctrl-C wherever it comes ends with 130; output that cannot be written is one line, and so
+        is what is not installed."""
         try:
             try:
                 return super().invoke(ctx)
@@ -52,6 +64,11 @@ class CommandLine(WholeSentences):
         except KeyboardInterrupt:
             click.echo("\nInterrupted.", err=True)
             ctx.exit(INTERRUPTED)
+        except ModuleNotFoundError as error:
+            why = not_installed(error)
+            if why is None:
+                raise
+            raise why from error
         except UnicodeEncodeError as error:  # Of an argument: names are texts. Contents are sent as they are.
             raise click.UsageError(f"{error.object!r} is not valid UTF-8") from error
         except OSError as error:
@@ -59,6 +76,16 @@ class CommandLine(WholeSentences):
                 raise
             _drop_output()
             raise click.ClickException(f"the output cannot be written: {error.strerror}") from error
+
+
+def _heed_sigterm() -> None:
+    """Have SIGTERM end this process also where it is the first one of a container.
+
+    Others it ends unless they handle it; to that one the kernel does not bring it then. Services handle it
+    once they are loaded, jobs and commands never.
+    """
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
 
 def _drop_output() -> None:

@@ -109,7 +109,7 @@ def consume(
 
     def show(message: Incoming) -> None:
         if as_json:
-            print(json.dumps(_facts(message, as_hex=as_hex, hide_content=hide_content)), flush=True)
+            print(json.dumps(facts_of(message, as_hex=as_hex, hide_content=hide_content)), flush=True)
         else:
             _print(message, as_hex=as_hex, hide_content=hide_content, more=more)
 
@@ -164,7 +164,8 @@ async def _consume(consumer: Consumer, stopped: asyncio.Event, count: int, rate:
     return 0 if taken >= count else 130
 
 
-def _facts(message: Incoming, *, as_hex: bool, hide_content: bool) -> dict[str, Any]:
+def facts_of(message: Incoming, *, as_hex: bool, hide_content: bool) -> dict[str, Any]:
+    """A message as JSON tells it."""
     facts: dict[str, Any] = {
         "topic": message.topic,
         "messageId": str(message.id),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,15 @@ from magnetar.common.errors import ConfigError
 def print_config(
     name: str, settings_class: type[Any], files: Sequence[Path], overrides: Sequence[str]
 ) -> int:
-    """Print the table; returns the exit code. On a terminal it is drawn, elsewhere it is tab-separated."""
+    """Print the table; returns the exit code. On a terminal it is drawn, elsewhere, and without rich, it is
+    tab-separated."""
     try:
         loaded = load(settings_class, files=files, environ=os.environ, overrides=overrides)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
     rows = describe(loaded)
-    if not sys.stdout.isatty():
+    if not sys.stdout.isatty() or find_spec("rich") is None:
         print("key\tvalue\torigin")
         for row in rows:
             print("\t".join(row))

@@ -13,9 +13,10 @@ DRAWN_AFTER_S = 0.5
 
 @contextmanager
 def progress_bar(
-    what: str, total: int, *, now: Callable[[], float] = time.monotonic
+    what: str, total: int | None, *, now: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told how many of `total` are done. Drawn only on a terminal."""
+    """Gives a function that is told how many of `total`, None when nobody knows, are done. Drawn only on a
+    terminal."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return

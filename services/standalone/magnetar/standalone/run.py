@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import uvloop
 from magnetar.common.config.loader import Loaded, load
@@ -27,6 +27,12 @@ C = TypeVar("C", bound=ServiceConfig)
 
 SAME_REQUEST_S = 1.0
 """Signals this close to the first one are that one: who stops a process group under `make` sends it twice."""
+
+ALLOWED_BY: Final = (
+    "brokerShutdownTimeoutMs; of a bookie magnetarBookieShutdownTimeoutMs, of a discovery "
+    "magnetarDiscoveryShutdownTimeoutMs"
+)
+"""What says how long a service may take to stop."""
 
 
 def run(
@@ -87,7 +93,12 @@ async def serve(service: Service, on_ready: Callable[[Service], None]) -> None:
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
-        await asyncio.wait([starting])
+        timeout_ms = service.shutdown_timeout_ms
+        await asyncio.wait([starting], timeout=timeout_ms / 1000)
+        if not starting.done():
+            _end_now(f"its start could not be undone within {timeout_ms} ms ({ALLOWED_BY})", 1)
+        if not starting.cancelled() and (error := starting.exception()) is not None:
+            _log.warning("a start that was given up ended with an error", reason=str(error))
         return
     if starting.exception() is not None:
         stopping.cancel()
@@ -102,7 +113,7 @@ async def serve(service: Service, on_ready: Callable[[Service], None]) -> None:
         async with asyncio.timeout(timeout_ms / 1000):
             await service.close()
     except TimeoutError:
-        _end_now(f"it did not stop within {timeout_ms} ms (brokerShutdownTimeoutMs)", 1)
+        _end_now(f"it did not stop within {timeout_ms} ms ({ALLOWED_BY})", 1)
     _log.info("stopped")
 
 

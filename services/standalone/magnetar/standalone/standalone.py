@@ -22,6 +22,7 @@ from magnetar.common.metadata.instance import ensure_instance_id
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import Counter, decode
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.common.runtime.disk import Disk
@@ -31,10 +32,11 @@ from magnetar.ledger.local_store import LocalLedgerStore, open_local_store
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.segment_log.kernel_syncer import system_syncer
-from magnetar.standalone.broker_front import BrokerFront, port_problems, ports_in_use
+from magnetar.standalone.broker_front import BrokerFront, ports_in_use
 from magnetar.standalone.cannot_start import CannotStart, listed, reason
 from magnetar.standalone.config import NO_PORT, StandaloneConfig
 from magnetar.standalone.lazy_grpc import GrpcEdge, LazyGrpc
+from magnetar.standalone.ports import port_problems
 from magnetar.standalone.process_watch import watch_process
 from magnetar.standalone.service import Address
 
@@ -126,8 +128,25 @@ class Standalone:
             config=config.segment_log,
         )
         self._opened.push_async_callback(ledgers.close)
+        await self._refuse_older_metadata(ledgers, metadata, keys)
         cache = EntryCache(config.managed_ledger.cache_megabytes * 1024 * 1024)
         return ManagedLedgerContext(ledgers, metadata, keys, clock, config.managed_ledger, cache)
+
+    async def _refuse_older_metadata(
+        self, ledgers: LocalLedgerStore, metadata: MetadataStore, keys: Keys
+    ) -> None:
+        """Raises StorageError when there are entries of ledgers that metadata has not made yet."""
+        last_id = max((ledger.ref.id for ledger in ledgers.log.ledgers()), default=0)
+        counter = await metadata.get(keys.ledger_id_counter)
+        if last_id < (1 if counter is None else decode(Counter, counter.value).next):
+            return
+        path, cluster = self.config.metadata_path(self.data_dir), self.config.broker.cluster_name
+        raise StorageError(
+            f"{LEDGERS_DIRECTORY}/ holds ledger {last_id}, which the metadata does not know of yet: it is "
+            "older, and both must be kept, moved and restored together. If nothing newer is left of it, say "
+            f"`magnetar admin --metadata sqlite:{path} --cluster {cluster} metadata mark-restored`: what was "
+            "written since is not served then, and nothing is deleted until `release`"
+        )
 
     async def _open_sockets(self, ledgers: ManagedLedgerContext) -> None:
         watch_process(self._opened)

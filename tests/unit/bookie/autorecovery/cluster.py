@@ -15,11 +15,13 @@ from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
 from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.registration import Registration
+from magnetar.common.metadata.store import ABSENT, Put
 from magnetar.common.metadata.values import (
     BookieCookie,
     BookieRegistration,
     Counter,
     Decommission,
+    InstanceId,
     Leader,
     LedgerMetadata,
     UnderReplicated,
@@ -274,6 +276,7 @@ class Cluster:
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
         self.server = SimMetadataServer()
+        self.server.commit([Put(KEYS.instance_id, encode(InstanceId(uuid=INSTANCE_ID)), ABSENT)])
         self.metadata = SimMetadataStore(self.server, random.Random(1))
         self.nodes: dict[str, Node] = {}
         self.appends: list[tuple[str, int, int]] = []

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from magnetar.common.metadata.store import Op, WatchEvent
-from magnetar.common.metadata.values import Leader, LedgerMetadata, decode, encode
+from magnetar.common.metadata.values import Leader, LedgerMetadata, Restoration, decode, encode
 from magnetar.sim.disk import SimDisk
 from magnetar.sim.metadata import SimMetadataStore
 
@@ -330,5 +330,22 @@ def test_an_outcome_that_is_lost_is_read_again(commit: int, applied: bool) -> No
         await cluster.mark(1, "b2")
         await cluster.until(lambda: not cluster.marks())
         await cluster.fully_replicated(1)
+
+    on_a_cluster(act, 4)
+
+
+def test_over_restored_metadata_no_ledger_is_closed_before_it_was_compared() -> None:
+    """Its last bookies may be others than metadata says: those would be asked where it ends."""
+
+    async def act(cluster: Cluster) -> None:
+        await cluster.metadata.put(KEYS.restoration, encode(Restoration(state=Restoration.RESTORED)))
+        await cluster.ledger(1, [(0, ABC)], 30, state=LedgerMetadata.OPEN)
+        await cluster.nodes["b2"].stop()
+        await cluster.mark(1, "b2")
+        await asyncio.sleep(10 * QUICK.open_ledger_grace_ms / 1000)
+        assert (await cluster.metadata_of(1)).state == LedgerMetadata.OPEN
+        await cluster.metadata.put(KEYS.restoration, encode(Restoration(state=Restoration.RECONCILED)))
+        await cluster.until(lambda: not cluster.marks())
+        assert (await cluster.metadata_of(1)).state == LedgerMetadata.CLOSED
 
     on_a_cluster(act, 4)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from magnetar.bookie.autorecovery.metrics import SCRUB_FINDINGS
-from magnetar.common.metadata.values import LedgerMetadata, encode
+from magnetar.common.metadata.values import LedgerMetadata, Restoration, encode
 from magnetar.sim.disk import SimDisk
 
 from tests.simulation.power_loss import KEYS
@@ -212,6 +212,27 @@ def test_a_doubt_about_a_silent_ledger_ends_with_its_recovery() -> None:
         await until(resolved)
         assert (await cluster.metadata_of(1)).last_entry_id == 29
         await until(lambda: _is_whole(cluster))
+
+    on_a_cluster(act)
+
+
+def test_over_restored_metadata_a_doubt_closes_no_ledger_before_it_was_compared() -> None:
+    """The copy may name other bookies than those that the ledger went on with."""
+
+    async def act(cluster: Cluster) -> None:
+        await cluster.metadata.put(KEYS.restoration, encode(Restoration(state=Restoration.RESTORED)))
+        await cluster.ledger(1, [(0, ABC)], 30, state=LedgerMetadata.OPEN)
+        await wipe(cluster, "b2")
+        await asyncio.sleep(1_000)
+        assert (await cluster.metadata_of(1)).state == LedgerMetadata.OPEN
+        assert await in_doubt(cluster, "b2") == [1]
+        await cluster.metadata.put(KEYS.restoration, encode(Restoration(state=Restoration.RECONCILED)))
+
+        async def resolved() -> bool:
+            return await in_doubt(cluster, "b2") == []
+
+        await until(resolved)
+        assert (await cluster.metadata_of(1)).last_entry_id == 29
 
     on_a_cluster(act)
 

@@ -47,6 +47,8 @@ class FakeSubscription:
     entries_behind: int = 0
     blocked_on_unacked: bool = False
     delayed: int = 0
+    acks_at_risk: int = 0
+    mark_deleted_ms: int = 0
     in_replay: int = 0
     consumers: list[Any] = field(default_factory=list)
 
@@ -61,11 +63,13 @@ class FakeTopic:
     producer_count: int = 0
     times_rate_limited: int = 0
     storage_bytes: int = 0
+    copies: int = 1
     storage_entries: int = 0
     offloaded_bytes: int = 0
     backlog_bytes: int = 0
     oldest_backlog_age_s: int = -1
     delayed_index_bytes: int = 0
+    producers: dict[str, Any] = field(default_factory=dict)
     subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
 
 

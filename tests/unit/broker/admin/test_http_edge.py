@@ -140,6 +140,28 @@ def test_refusals_carry_a_status_and_a_reason(serving: Serving, path: str, statu
     serving(body)
 
 
+@pytest.mark.parametrize("origin", ["https://somewhere.example", "http://127.0.0.1:1", "null"])
+def test_a_page_of_another_site_has_its_readers_browser_change_nothing(serving: Serving, origin: str) -> None:
+    async def body(http: Http) -> None:
+        async def make(tenant: str, **headers: str) -> tuple[int, str]:
+            url = f"{http.base}/admin/v2/tenants/{tenant}"
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            async with http.client.put(
+                url, json={"allowedClusters": ["standalone"]}, headers=named
+            ) as answer:
+                return answer.status, await answer.text()
+
+        status, text = await make("a", Origin=origin)
+        assert (status, "another site" in text) == (403, True)
+        assert (await make("a"))[0] == 204
+        assert (await make("b", Origin=http.base))[0] == 204
+        assert (await make("c", Origin=origin, X_Forwarded_Host="admin.example"))[0] == 204
+        async with http.client.get(f"{http.base}/admin/v2/clusters", headers={"Origin": origin}) as answer:
+            assert answer.status == 200, "which the browser does not show to that page"
+
+    serving(body)
+
+
 def test_a_method_that_a_path_does_not_have_is_405(serving: Serving) -> None:
     async def body(http: Http) -> None:
         status, text = await http.get("/admin/v2/clusters", method="DELETE")

@@ -58,6 +58,7 @@ def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
     made = broker()
     topic = made.load("t")
     topic.producer_count, topic.storage_bytes, topic.storage_entries = 2, 4096, 64
+    topic.copies = 3
     topic.backlog_bytes, topic.oldest_backlog_age_s = 1280, 77
     stats = topic.stats
     stats.messages_in, stats.entries_in, stats.bytes_in = 600, 60, 6000
@@ -89,7 +90,8 @@ def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
         "pulsar_average_msg_size": 10,
         "pulsar_in_messages_total": 600,
         "pulsar_in_bytes_total": 6000,
-        "pulsar_storage_size": 4096,
+        "pulsar_storage_size": 3 * 4096,
+        "pulsar_storage_logical_size": 4096,
         "pulsar_storage_backlog_size": 1280,
         "pulsar_storage_backlog_age_seconds": 77,
         "pulsar_storage_write_rate": 1,
@@ -190,6 +192,15 @@ def test_the_page_comes_in_slices_and_they_make_the_same_page() -> None:
     assert "".join(sliced) == whole[0]
 
 
+def test_many_namespaces_do_not_make_one_long_slice() -> None:
+    made = broker()
+    for number in range(1000):
+        made.load(f"persistent://public/n{number}/t")
+    pieces = list(MetricsPage(made, TickingClock(SLICE_S)).render())
+    assert max(piece.count("\n") for piece in pieces) < 200
+    assert "".join(pieces).count("pulsar_topics_count{") == 1000
+
+
 def test_topics_without_subscriptions_do_not_make_one_long_slice() -> None:
     made = broker()
     for number in range(1000):
@@ -224,9 +235,11 @@ def test_metrics_serves_topics_the_process_and_the_registry(serving: Serving) ->
                 assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
                 text = await response.text()
             assert value(text, "pulsar_in_messages_total", TOPIC) == 9
-            assert value(text, "magnetar_test_of_the_page_total", {}) == 3
-            assert value(text, "process_resident_memory_bytes", {}) > 0
-            assert value(text, "python_gc_collections_total", {"generation": "0"}) >= 0
+            cluster = {"cluster": "standalone"}
+            assert value(text, "magnetar_test_of_the_page_total", cluster) == 3
+            assert value(text, "process_resident_memory_bytes", cluster) > 0
+            assert value(text, "python_gc_collections_total", {**cluster, "generation": "0"}) >= 0
+            assert {dict(labels).get("cluster") for _, labels in samples(text)} == {"standalone"}
 
     try:
         serving(body)

@@ -20,7 +20,7 @@ from magnetar.broker.offload.scanning import MISSING, OK, RUNNING, UNKNOWN
 from magnetar.broker.offload.sweeping import IDLE_SWEEPS, REST, Sweeping
 from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.metadata_pb2 import Offload
-from magnetar.common.metadata.values import TopicHead, encode
+from magnetar.common.metadata.values import Restoration, TopicHead, encode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.offload_pb2 import AttemptsRequest
@@ -68,6 +68,26 @@ def test_orphans_go_and_what_is_named_or_young_stays(tmp_path: Path) -> None:
         report = await world.sweeping().sweep()
         assert store.attempts == {complete, running, young, ""}
         assert (report.swept, report.orphans, report.leftovers, report.failures) == (2, 0, 1, 0)
+
+    in_world(tmp_path, body)
+
+
+def test_over_restored_metadata_nothing_is_an_orphan_until_it_is_released(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        named, since = await world.add_ledger(1, Offload.COMPLETE), path_of(2)
+        world.store.put_attempt(named)
+        world.store.put_attempt(since, whole=False)
+        held = (Restoration.WRITING, Restoration.RESTORED, Restoration.RECONCILED)
+        for state in held:
+            await world.metadata.put(KEYS.restoration, encode(Restoration(state=state)))
+            assert (await world.sweeping().sweep()).swept == 0
+            assert not (await attempts_at(world.ledgers, AttemptsRequest())).complete
+        assert world.store.attempts >= {named, since}
+        await world.metadata.put(KEYS.restoration, encode(Restoration(state=Restoration.RELEASED)))
+        assert (await world.sweeping().sweep()).swept == 1
+        assert (await attempts_at(world.ledgers, AttemptsRequest())).complete
+        assert since not in world.store.attempts
+        assert named in world.store.attempts
 
     in_world(tmp_path, body)
 

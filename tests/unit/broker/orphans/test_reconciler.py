@@ -10,7 +10,7 @@ from magnetar.broker.orphans import orphan as orphans
 from magnetar.broker.orphans import reconciler
 from magnetar.broker.orphans.reconciler import Reconciler
 from magnetar.common.errors import MetadataError
-from magnetar.common.metadata.values import Counter, TopicLedger, encode
+from magnetar.common.metadata.values import Counter, Restoration, TopicLedger, encode
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.ledger.managed_ledger.directory import create_managed_ledgers
 from magnetar.ledger.managed_ledger.topic_head import ref_value
@@ -109,6 +109,28 @@ def test_so_many_at_once_look_like_lost_metadata_and_wait_for_an_operator() -> N
         assert len(cleared) == len(refs)
         await found.look()
         assert found.halted is None
+
+    in_a_broker(scenario)
+
+
+def test_a_ledger_made_while_the_copy_was_taken_is_kept_until_restored_metadata_is_released() -> None:
+    async def scenario(made: Topics) -> None:
+        await subscribed(await made.load("used"), ListeningPeer())
+        key, metadata = KEYS.ledger((await ledger(made)).id), made.process.metadata
+        await metadata.put(KEYS.restoration, encode(Restoration(state=Restoration.RECONCILED)))
+        found = of(made)
+        task = made.tasks.spawn(found.run(), "orphans")
+        await asyncio.sleep(350)
+        assert found.is_settled(found.suspects[0])
+        assert found.halted is not None
+        assert "not released" in found.halted
+        kept = made.keys()
+        assert key in kept
+        await metadata.put(KEYS.restoration, encode(Restoration(state=Restoration.RELEASED)))
+        await asyncio.sleep(150)
+        task.cancel()
+        assert found.halted is None
+        assert made.keys() == kept - {key}
 
     in_a_broker(scenario)
 

@@ -44,6 +44,22 @@ def test_a_topic_without_clients_and_subscriptions_is_deleted_with_its_messages(
     simulated(scenario, AFTER_60_S)
 
 
+def test_over_restored_metadata_nothing_is_deleted_until_it_is_released() -> None:
+    """Its subscriptions may have been made after the copy."""
+
+    async def scenario(broker: SimBroker) -> None:
+        topic = await broker.topic()
+        await broker.publish(topic, 3)
+        broker.ledgers.restored.holds = True
+        await minutes_of_housekeeping(broker, 5)
+        assert TOPIC in broker.registry.loaded
+        broker.ledgers.restored.holds = False
+        await minutes_of_housekeeping(broker, 2)
+        assert TOPIC not in broker.registry.loaded
+
+    simulated(scenario, AFTER_60_S)
+
+
 def test_a_producer_a_subscription_or_somebody_who_asks_for_it_keeps_a_topic() -> None:
     async def scenario(broker: SimBroker) -> None:
         uses = "produced", "subscribed", "asked"

@@ -159,8 +159,26 @@ def test_refused_commands_of_one_kind_are_one_log_line_a_second() -> None:
         with capture_logs() as lines:
             served.connection.data_received((seek + last) * 50)
             await asyncio.gather(*served.tasks)
-        told = [line["command"] for line in lines if line["event"] == "command refused"]
-        assert sorted(told) == ["GET_LAST_MESSAGE_ID", "SEEK"]
+        told = [line for line in lines if line["event"] == "command refused"]
+        assert sorted(line["command"] for line in told) == ["GET_LAST_MESSAGE_ID", "SEEK"]
+        address = served.connection.address
+        assert {line["request_id"] for line in told} == {f"{address}#1", f"{address}#2"}
         served.connection.close("done")
+
+    asyncio.run(main())
+
+
+def test_connections_that_are_ended_for_garbage_are_one_log_line_a_second() -> None:
+    async def main() -> None:
+        first = Served()
+        with capture_logs() as lines:
+            for _ in range(50):
+                served = Served()
+                served.connection._services = first.connection._services
+                served.connection.data_received(b"\xff" * 64)
+                assert not served.connection.connected
+        told = [line for line in lines if line["event"] == "closing connection"]
+        assert [line["peer"] for line in told] == [first.connection.address]
+        first.connection.close("done")
 
     asyncio.run(main())

@@ -124,6 +124,7 @@ def test_every_key_is_documented() -> None:
     topic = TopicName.parse("t")
     examples = [
         keys.instance_id,
+        keys.restoration,
         keys.cluster("us"),
         keys.dynamic_configuration,
         keys.default_resource_quota,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,12 @@ from magnetar.common.metadata import sqlite_database
 from magnetar.common.metadata.sqlite_database import SqliteDatabase
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 
+from tests.unit.common.metadata.in_a_file import with_store
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "metadata" / "metadata.db"
-
-
-def with_store(path: Path, scenario: Callable[[SqliteMetadataStore], Awaitable[None]]) -> None:
-    async def main() -> None:
-        store = await SqliteMetadataStore.open(path)
-        try:
-            await scenario(store)
-        finally:
-            await store.close()
-
-    asyncio.run(main())
 
 
 async def write_one(store: SqliteMetadataStore) -> None:

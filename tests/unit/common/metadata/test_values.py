@@ -31,6 +31,7 @@ from magnetar.common.metadata.values import (
     PartitionedTopic,
     Policies,
     ResourceQuota,
+    Restoration,
     SchemaRecord,
     Tenant,
     TopicHead,
@@ -76,6 +77,15 @@ VALUES: dict[str, Value] = {
             persistence=Policies.Persistence(ensemble=3, write_quorum=3, ack_quorum=2, mark_delete_rate=0.5),
             dispatch_rate_of_subscription={"slow": Policies.Rate(messages=1)},
         ),
+    ),
+    "restoration": Restoration(
+        state=Restoration.RECONCILED,
+        id=bytes(range(16)),
+        backup_ms=1_600_000_000_040,
+        restored_ms=1_600_000_000_041,
+        reconciled_ms=1_600_000_000_042,
+        lost_from=1_000,
+        lost_until=2**33,
     ),
     "counter": Counter(next=2**40),
     "topic-head": TopicHead(

@@ -6,21 +6,11 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator
 
 import pytest
-import structlog
 from magnetar.common.obs.logs import configure, get_logger
 
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("logging_restored")
 
 
 class Terminal(io.StringIO):

@@ -9,7 +9,7 @@ from magnetar.common.offload import offload_errors, offload_refusals
 from magnetar.common.offload.offload_errors import from_wire, may_pass, to_wire
 from magnetar.common.rpc.refusals import BadCall, Stopping
 
-TRAVELING = sorted(offload_errors._STATUS, key=lambda kind: kind.__name__)
+TRAVELING = sorted(offload_errors.WIRE.statuses, key=lambda kind: kind.__name__)
 
 
 def refusals(root: type[errors.MagnetarError]) -> list[type[errors.MagnetarError]]:
@@ -27,7 +27,7 @@ def test_an_error_comes_out_as_what_it_was(kind: type[errors.MagnetarError]) -> 
 
 def test_every_refusal_has_a_name_on_the_wire() -> None:
     for kind in refusals(offload_refusals.OffloadRefused):
-        assert kind in offload_errors._STATUS
+        assert kind in offload_errors.WIRE.statuses
         assert not may_pass(kind("x"))
 
 

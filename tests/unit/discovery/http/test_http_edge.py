@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import aiohttp
 import pytest
 import yarl
+from magnetar.common.http import connections
 from magnetar.discovery import metadata_pulse
-from magnetar.discovery.http import connections, http_edge
-from magnetar.discovery.http.http_edge import HttpEdge
+from magnetar.discovery.http import http_edge
 from structlog.testing import capture_logs
 
 from tests.unit.discovery.front import Front, until, with_front
+from tests.unit.discovery.http.http_port import http_port
 
 STATS = "/admin/v2/persistent/public/default/t/stats"
 
@@ -39,18 +40,8 @@ class Browser:
 
 def with_http(body: Callable[[Front, Browser], Awaitable[None]]) -> None:
     async def serve(front: Front) -> None:
-        edge = HttpEdge(front.discovery)
-        listening = socket.create_server(("127.0.0.1", 0))
-        listening.setblocking(False)
-        await edge.start(listening)
-        try:
-            timeout = aiohttp.ClientTimeout(total=30)
-            # requote_redirect_url and encoded paths: what is sent is what a test says.
-            async with aiohttp.ClientSession(timeout=timeout) as session:
-                await body(front, Browser(session, f"http://127.0.0.1:{listening.getsockname()[1]}"))
-        finally:
-            await edge.close()
-            listening.close()
+        async with http_port(front) as (session, base):
+            await body(front, Browser(session, base))
 
     with_front(serve)
 
@@ -158,13 +149,28 @@ def test_health_and_metrics_are_its_own() -> None:
     async def body(front: Front, browse: Browser) -> None:
         assert await browse("/health") == (200, "ok")
         assert await browse("/status.html") == (200, "OK")
+        assert await browse("/livez") == await browse("/readyz") == (200, "ok\n")
         await front.client()
         status, page = await browse("/metrics")
         assert status == 200
         assert 'magnetar_discovery_connections{kind="asking"} 1.0' in page
         assert "process_resident_memory_bytes" in page
+        lines = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+        assert float(lines["pulsar_proxy_active_connections"]) == sum(
+            float(value)
+            for name, value in lines.items()
+            if name.startswith("magnetar_discovery_connections{")
+        )
+        for pulsars, ours in (
+            ("new_connections", "connections_accepted"),
+            ("rejected_connections", "connections_refused"),
+        ):
+            assert lines[f"pulsar_proxy_{pulsars}_total"] == lines[f"magnetar_discovery_{ours}_total"]
+        assert "pulsar_proxy_binary_bytes_total" in lines
         front.discovery.not_ready = "a reason"
         assert await browse("/health") == (503, "not ready: a reason")
+        assert await browse("/readyz") == (503, "not ready: a reason\n")
+        assert await browse("/livez") == (200, "ok\n")
         assert (await browse(STATS))[0] == 503
 
     with_http(body)
@@ -205,6 +211,7 @@ def test_requests_at_once_are_bounded_but_for_those_about_discovery_itself(
         assert status == 503
         assert "try again" in why
         assert await browse("/health") == (200, "ok")
+        assert await browse("/livez") == await browse("/readyz") == (200, "ok\n")
         assert (await browse("/metrics"))[0] == 200
 
     with_http(body)
@@ -248,15 +255,17 @@ def test_what_is_not_http_is_refused_with_a_reason_and_not_logged(
     assert [line for line in caplog.records if line.name.startswith("aiohttp")] == []
 
 
-def test_connections_over_the_bound_are_told_so_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_holds_connections_open_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 1)
 
     async def body(front: Front, browse: Browser) -> None:
-        assert await browse("/health") == (200, "ok")  # and its connection is kept for the next one
-        refused = await raw(browse, b"")
-        assert refused.startswith(b"HTTP/1.1 503 ")
-        assert b"1 HTTP connections" in refused
-        assert await browse("/health") == (200, "ok")
+        held = asyncio.create_task(raw(browse, b"GET /livez HTTP/1.1\r\nHost:"))
+        page = ""
+        while "magnetar_discovery_http_connections_refused_total 1.0" not in page:
+            status, page = await browse("/metrics")
+            assert status == 200
+        with suppress(ConnectionResetError):
+            assert await held == b""
 
     with_http(body)
 

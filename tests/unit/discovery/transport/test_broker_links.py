@@ -18,6 +18,13 @@ from structlog.testing import capture_logs
 from tests.unit.discovery.front import FakeBroker, Front, RawClient, until, with_front
 from tests.unit.discovery.handlers.test_lookups import partitions
 
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has much to do connects slowly."""
+    monkeypatch.setattr(broker_links, "CONNECT_TIMEOUT_S", 60.0)
+
+
 Partitions = CommandPartitionedTopicMetadataResponse
 
 
@@ -69,7 +76,30 @@ def test_a_broker_that_cannot_be_reached_is_left_for_another() -> None:
         registration.addresses.broker_url = "pulsar://127.0.0.1:1"
         await front.register(registration)
         client = await front.client()
-        assert [(await asked(client)).partitions for _ in range(4)] == [2] * 4
+        with capture_logs() as logged:
+            assert [(await asked(client)).partitions for _ in range(4)] == [2] * 4
+        # Clients may ask as often as they like: a broker that is down is a line now and then.
+        (line,) = (each for each in logged if each["log_level"] not in ("debug", "info"))
+        assert line["event"] == "a broker cannot be asked"
+        assert "refused" in line["reason"] or "Connect call failed" in line["reason"]
+
+    with_front(body)
+
+
+def test_a_broker_that_accepts_nobody_in_time_is_said_to_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_links, "CONNECT_TIMEOUT_S", 0.05)
+
+    async def body(front: Front) -> None:
+        never = asyncio.Event()
+
+        async def open_link(*_: object) -> None:
+            await never.wait()
+
+        monkeypatch.setattr(broker_link.BrokerLink, "open", open_link)
+        client = await front.client()
+        answer = await asked(client)
+        assert answer.error == ServerError.ServiceNotReady
+        assert "cannot be reached: no answer in time" in answer.message
 
     with_front(body)
 

@@ -75,7 +75,10 @@ def test_what_only_brokers_serve_is_answered_with_an_error_and_the_connection_go
 ) -> None:
     async def body(front: Front) -> None:
         client = await front.client()
-        error = (await client.ask(command)).error
+        with capture_logs() as logged:
+            error = (await client.ask(command)).error
+        (line,) = (each for each in logged if each["event"] == "commands refused")
+        assert line["request_id"] == f"{line['peer']}#5"
         assert (error.request_id, error.error) == (5, ServerError.NotAllowedError)
         assert "discovery" in error.message
         assert (await client.ask(PING)).type == BaseCommand.PONG

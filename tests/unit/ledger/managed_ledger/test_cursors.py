@@ -378,3 +378,34 @@ def test_a_million_holes_go_through_a_flush_a_snapshot_and_a_restart() -> None:
         assert third.ledger.cursors["sub"].mark_delete == Position(ledger_id, 3)
 
     simulated(scenario)
+
+
+def test_acknowledgements_are_at_risk_until_they_are_on_disk() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        cursor = await topic.ledger.create_cursor("sub", EARLIEST, {})
+        reader = topic.ledger.open_non_durable_cursor("reader", EARLIEST)
+        positions = await topic.publish_confirmed(8)
+        assert cursor.acks_at_risk == 0
+        for position in (positions[0], positions[2], positions[5]):
+            cursor.ack(*position)
+            reader.ack(*position)
+        assert cursor.acks_at_risk == 3
+        assert reader.acks_at_risk == 0, "what is never written cannot be lost"
+        await topic.flushed()
+        assert cursor.acks_at_risk == 0
+        cursor.ack_cumulative(positions[3])
+        assert cursor.acks_at_risk == 2
+        await topic.ledger.reset_cursor(cursor, EARLIEST)
+        assert cursor.acks_at_risk == 0
+        cursor.ack(*positions[1])
+        assert cursor.acks_at_risk == 1
+        await topic.ledger.close()
+        again = await load_again(topic.ctx)
+        loaded = again.ledger.cursors["sub"]
+        assert loaded.acks_at_risk == 0
+        loaded.ack(*positions[4])
+        assert loaded.acks_at_risk == 1
+        await again.ledger.close()
+
+    simulated(scenario)

@@ -82,3 +82,34 @@ def test_a_budget_of_nothing_keeps_nothing() -> None:
     topic.put(a_run(1, 0))
     assert topic.get(Position(1, 0), 1, 1_000) is None
     assert budget.bytes == 0
+
+
+def test_places_of_topics_that_went_are_no_evictions() -> None:
+    cache = EntryCache(2_000)
+    gone, stays = cache.topic(), cache.topic()
+    for entry in range(3):
+        gone.put(a_run(1, entry))
+    assert cache.evictions == 0
+    gone.clear()
+    while not cache.evictions:
+        stays.put(a_run(2, cache.inserted_entries))
+    assert cache.evictions == cache.inserted_entries - 3 - len(stays)
+
+
+def test_what_comes_and_goes_is_counted_and_reads_by_where_they_came_from() -> None:
+    cache = EntryCache(2_000)
+    first, second = cache.topic(), cache.topic()
+    for entry in range(10):
+        first.put(a_run(1, 2 * entry, 2))
+    assert cache.inserted_entries == 20
+    assert cache.evictions == 10 - len(first) > 0
+    assert cache.dropped_entries == 2 * cache.evictions
+    first.count_cached(a_run(1, 0, 3))
+    second.count_stored([a_run(1, 0, 2, size=50), a_run(1, 2, 1, size=50)])
+    first.clear()
+    assert cache.dropped_entries == cache.inserted_entries == 20
+    assert cache.evictions < 10, "a topic that goes evicts nothing"
+    reads = cache.reads
+    assert (reads.cached_entries, reads.cached_bytes) == (3, 300)
+    assert (reads.stored_entries, reads.stored_bytes) == (3, 150)
+    assert (first.reads.cached_entries, second.reads.cached_entries) == (3, 0)

@@ -144,6 +144,25 @@ def test_after_a_crash_the_next_ledger_counts_only_if_it_follows(
     scripted(scenario)
 
 
+@pytest.mark.parametrize(("first_ends", "expected"), [(-1, [12, 13, 14]), (7, list(range(8)))])
+def test_over_restored_metadata_a_ledger_counts_although_the_one_before_was_deleted_since(
+    first_ends: int, expected: list[int]
+) -> None:
+    """The copy was taken while both were open; later on everybody had read the first one."""
+
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        await two_open_ledgers(ledgers, topic)
+        for _ in range(3):
+            topic.publish(1)
+        ledgers.ledgers[1].end = first_ends
+        topic.ctx.restored.holds = True
+        again = await load_again(topic.ctx)
+        assert [int(data) for _, data in await again.read_all()] == expected
+        assert again.ledger.next_index == expected[-1] + 1
+
+    scripted(scenario)
+
+
 def test_what_a_failed_cursor_ledger_lost_is_confirmed_only_with_the_next_one() -> None:
     async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
         creating = asyncio.ensure_future(topic.ledger.create_cursor("sub", EARLIEST, {}))

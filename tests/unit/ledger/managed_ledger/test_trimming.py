@@ -128,6 +128,30 @@ def test_what_is_acknowledged_is_kept_for_its_time_and_a_change_acts_at_once() -
     simulated(scenario)
 
 
+def test_over_restored_metadata_nothing_goes_until_it_is_released() -> None:
+    """A subscription may have been made after the copy, and come back at the end with its consumer."""
+
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        topic.ctx.restored.holds = True
+        for _ in range(3):
+            await topic.publish_confirmed(10)
+            await asyncio.sleep(1)
+        topic.ledger.trim()
+        await asyncio.sleep(1)
+        all_of_them = ledger_ids(topic)
+        cursor = await topic.ledger.create_cursor("sub", LATEST, {})
+        cursor.ack_cumulative(topic.ledger.last_confirmed)
+        await topic.flushed()
+        await asyncio.sleep(1)
+        assert ledger_ids(topic) == all_of_them
+        topic.ctx.restored.holds = False
+        topic.ledger.trim()
+        await until(lambda: not set(all_of_them[:2]) & set(ledger_ids(topic)))
+
+    simulated(scenario)
+
+
 def test_the_age_of_a_ledger_outlives_a_restart() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process)

@@ -14,11 +14,7 @@ from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import Message
-from magnetar.common.control.control_errors import (
-    AnotherRun,
-    BrokerUnreachable,
-    raise_from_wire,
-)
+from magnetar.common.control.control_errors import AnotherRun, BrokerUnreachable, from_wire
 from magnetar.common.control.control_pb2 import HelloRequest
 from magnetar.common.control.methods import (
     ERROR_KEY,
@@ -31,6 +27,7 @@ from magnetar.common.control.methods import (
 from magnetar.common.control.versions import OURS, Versions
 from magnetar.common.errors import MagnetarError, ServiceNotReady, TooManyRequests
 from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.obs import request_ids
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.rpc.options import channel_options
 from magnetar.common.runtime.task_owner import TaskOwner
@@ -155,7 +152,11 @@ class ControlClient:
         connection.calls += 1
         try:
             version = await self._greeted(connection, deadline)
-            said = ((RUN_KEY, str(broker.run)), (VERSION_KEY, str(version)))
+            said = (
+                (RUN_KEY, str(broker.run)),
+                (VERSION_KEY, str(version)),
+                *request_ids.call_metadata(),
+            )
             return await _exchange(connection.channel, broker.broker_id, method, request, deadline, said)
         except AnotherRun:
             self._forget(connection)
@@ -268,7 +269,7 @@ async def _exchange(
             name = _error_name(error)
             last = attempt >= method.attempts or loop.time() + pause_s >= deadline
             if name or error.code() not in method.repeat_on or last:
-                raise_from_wire(error.code(), name, error.details() or "", what)
+                raise from_wire(error.code(), name, error.details() or "", what) from error
         except grpc.aio.UsageError as error:
             raise BrokerUnreachable(f"{what}: {error}") from None
         except asyncio.CancelledError:

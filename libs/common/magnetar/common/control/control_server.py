@@ -6,19 +6,13 @@ names another run or a version that this broker does not speak is refused before
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import grpc
 from google.protobuf.message import Message
-from magnetar.common.control.control_errors import (
-    REASON_CHARS_MAX,
-    AnotherRun,
-    NotInteroperable,
-    to_wire,
-)
+from magnetar.common.control.control_errors import AnotherRun, NotInteroperable, to_wire
 from magnetar.common.control.control_pb2 import (
     AssignRequest,
     AssignResponse,
@@ -58,12 +52,14 @@ from magnetar.common.control.methods import (
 )
 from magnetar.common.control.versions import OURS, Versions
 from magnetar.common.errors import ServiceNotReady
-from magnetar.common.obs.log_limit import LogLimit
+from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.rpc.options import server_options
+from magnetar.common.rpc.refusal_log import RefusalLog
 from magnetar.common.rpc.refusals import BadCall, Stopping, TooManyCalls, parse
 from magnetar.common.rpc.server import GrpcServer
+from magnetar.common.rpc.wire_errors import REASON_CHARS_MAX
 from prometheus_client import Counter
 
 log = get_logger(__name__)
@@ -133,7 +129,7 @@ class ControlServer:
         self._calls_max = calls_max
         self._calls = 0
         self._serving = False
-        self._refusals: dict[str, LogLimit] = {}
+        self._refusals = RefusalLog(log)
         self._names = ("", SERVICE, *(also or ()))
         self._server = GrpcServer(
             SERVICE, self._methods(), self._refuse, server_options(message_bytes_max), also=also
@@ -192,6 +188,10 @@ class ControlServer:
 
     def _unary(self, method: Method[Any, Any], call: Callable[[Any], Awaitable[Message]]) -> Any:
         async def handle(data: bytes, context: Any) -> bytes:
+            with request_ids.serving_call(context.invocation_metadata()):
+                return await answer(data, context)
+
+        async def answer(data: bytes, context: Any) -> bytes:
             try:
                 self._admit(context)
                 self._calls += 1
@@ -229,20 +229,7 @@ class ControlServer:
         status, name = to_wire(error)
         known = method.removeprefix("/")
         REFUSED.labels(known if known in _NAMES else "unknown", status.name).inc()
-        if status is grpc.StatusCode.INTERNAL:
-            log.error("call failed", method=method, peer=context.peer(), exc_info=error)
-        else:
-            limit = self._refusals.setdefault(status.name, LogLimit())
-            times = limit.note(asyncio.get_running_loop().time())
-            if times:
-                log.warning(
-                    "call refused",
-                    method=method[:REASON_CHARS_MAX],
-                    peer=context.peer(),
-                    status=status.name,
-                    reason=str(error),
-                    times=times,
-                )
+        self._refusals.note(context, method, status, error)
         trailing = ((ERROR_KEY, name),) if name else ()
         reason = str(error) or type(error).__name__
         await context.abort(status, reason[:REASON_CHARS_MAX], trailing)

@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 from etcd3aio import _protobuf as etcd
 from magnetar.common.errors import MetadataError, UnknownOutcome
+from magnetar.common.metadata import operations
 from magnetar.common.runtime.task_owner import TaskOwner
 
 REQUEST_TIMEOUT_S: Final = 5.0
@@ -139,6 +140,10 @@ class EtcdConnection:
 
     async def read(self, operation: str, method: Method, request: Any) -> Any:
         """A call that may be made more than once. Raises MetadataError."""
+        with operations.timed("get"):
+            return await self._read(operation, method, request)
+
+    async def _read(self, operation: str, method: Method, request: Any) -> Any:
         deadline = _now() + self.request_timeout_s
         backoff_s = _READ_BACKOFF_S
         while True:
@@ -162,6 +167,11 @@ class EtcdConnection:
         Raises EtcdRefusal, or MetadataError when it could not be sent: nothing was written. Raises
         UnknownOutcome when no answer came.
         """
+        operations.count_put(request.ByteSize())
+        with operations.timed("put"):
+            return await self._write(operation, method, request)
+
+    async def _write(self, operation: str, method: Method, request: Any) -> Any:
         endpoint = await self.ready(self.request_timeout_s)
         try:
             return await method(endpoint)(request, timeout=self.request_timeout_s)

@@ -37,6 +37,7 @@ async def follow_for_ever(watch: str, follow: Callable[[], Awaitable[None]]) -> 
     Everything else is counted, and logged once until it was well again for RETRY_MAX_S.
     """
     loop = asyncio.get_running_loop()
+    failures = FAILURES.labels(watch)  # shown from now on, at 0
     wait_s = 0.0
     logged = False
     while True:
@@ -49,7 +50,7 @@ async def follow_for_ever(watch: str, follow: Callable[[], Awaitable[None]]) -> 
             error = lost
         except Exception as failed:
             error = failed
-            FAILURES.labels(watch).inc()
+            failures.inc()
         if loop.time() - began >= RETRY_MAX_S:
             wait_s, logged = 0.0, False
         if not isinstance(error, WatchLost):

@@ -6,13 +6,18 @@ import random
 
 from magnetar.common.errors import MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.restoration import require_whole
 from magnetar.common.metadata.store import ABSENT, MetadataStore
 from magnetar.common.metadata.values import InstanceId, decode, encode
 from magnetar.common.runtime.clock import Clock
 
 
 async def ensure_instance_id(metadata: MetadataStore, keys: Keys, clock: Clock, rng: random.Random) -> bytes:
-    """The id of this metadata, made by whoever starts first. Raises MetadataError."""
+    """The id of this metadata, made by whoever starts first.
+
+    Raises MetadataError, also while the metadata is being restored and only a part of it is there.
+    """
+    await require_whole(metadata, keys)
     found = await metadata.get(keys.instance_id)
     if found is None:
         made = InstanceId(uuid=rng.randbytes(16), created_ms=clock.wall_ms())
@@ -30,3 +35,18 @@ async def read_instance_id(metadata: MetadataStore, keys: Keys) -> bytes:
     """The id of this metadata; empty when nobody made one yet. Raises MetadataError."""
     found = await metadata.get(keys.instance_id)
     return b"" if found is None else decode(InstanceId, found.value).uuid
+
+
+async def require_instance(metadata: MetadataStore, keys: Keys, instance_id: bytes) -> None:
+    """Raises MetadataError when this is not, or not wholly, the metadata that a process began with: it came
+    back empty, or is another cluster's. Who went on over it would serve, and confirm, what a copy of the lost
+    metadata knows nothing of."""
+    await require_whole(metadata, keys)
+    now = await read_instance_id(metadata, keys)
+    if now != instance_id:
+        what = f"is of instance {now.hex()}" if now else "is empty"
+        raise MetadataError(
+            f"metadata {what}, and was of instance {instance_id.hex()} when this process started: it was "
+            "lost or replaced. Put a copy of it back (docs/backup.md), or, if it is right as it is, restart "
+            "this process"
+        )

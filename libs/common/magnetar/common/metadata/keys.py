@@ -55,18 +55,22 @@ class Keys:
         "offload_locations_prefix",
         "producer_name_counter",
         "replication_locks_prefix",
+        "restoration",
         "root",
         "tenants_prefix",
+        "topics_prefix",
         "under_replicated_prefix",
     )
 
     def __init__(self, cluster: str) -> None:
         self.root: Final = f"/magnetar/{encode_name(cluster)}/v1/"
         self.instance_id: Final = f"{self.root}instance-id"
+        self.restoration: Final = f"{self.root}restoration"
         self.tenants_prefix: Final = f"{self.root}tenants/"
         self.clusters_prefix: Final = f"{self.root}clusters/"
         self.dynamic_configuration: Final = f"{self.root}dynamic-configuration"
         self.default_resource_quota: Final = f"{self.root}default-resource-quota"
+        self.topics_prefix: Final = f"{self.root}topics/"
         self.ledgers_prefix: Final = f"{self.root}ledgers/"
         self.intents_prefix: Final = f"{self.root}intents/"
         self.offload_locations_prefix: Final = f"{self.root}offload-locations/"
@@ -188,7 +192,7 @@ class Keys:
 
     def topic_ledgers_prefix(self, creation_id: int) -> str:
         """The closed ledgers of one life of a topic, in order."""
-        return f"{self.root}topics/{encode_id(creation_id)}/ledgers/"
+        return f"{self.topics_prefix}{encode_id(creation_id)}/ledgers/"
 
     def topic_ledger(self, creation_id: int, ledger_id: int) -> str:
         """The topic owner's key of a closed ledger."""

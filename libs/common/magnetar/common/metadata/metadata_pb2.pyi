@@ -57,6 +57,7 @@ class _ValueTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueType.V
     BROKER_REGISTRATION: _ValueType.ValueType  # 24
     BUNDLE_OWNER: _ValueType.ValueType  # 25
     OFFLOAD_LOCATION: _ValueType.ValueType  # 26
+    RESTORATION: _ValueType.ValueType  # 27
 
 class ValueType(_ValueType, metaclass=_ValueTypeEnumTypeWrapper): ...
 
@@ -84,6 +85,7 @@ RESOURCE_QUOTA: ValueType.ValueType  # 23
 BROKER_REGISTRATION: ValueType.ValueType  # 24
 BUNDLE_OWNER: ValueType.ValueType  # 25
 OFFLOAD_LOCATION: ValueType.ValueType  # 26
+RESTORATION: ValueType.ValueType  # 27
 Global___ValueType: _TypeAlias = ValueType  # noqa: Y015
 
 @_typing.final
@@ -2888,3 +2890,83 @@ class OffloadLocation(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OffloadLocation: _TypeAlias = OffloadLocation  # noqa: Y015
+
+@_typing.final
+class Restoration(_message.Message):
+    """This metadata was put back from a copy that was older than what bookies have. What the copy does not know is
+    deleted by nobody until an operator has looked at it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Restoration._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        STATE_UNSPECIFIED: Restoration._State.ValueType  # 0
+        WRITING: Restoration._State.ValueType  # 1
+        """half of it is there: nobody may start over it"""
+        RESTORED: Restoration._State.ValueType  # 2
+        """bookies may start, brokers may not: who holds what has to be compared first"""
+        RECONCILED: Restoration._State.ValueType  # 3
+        """brokers may start; nothing that metadata lacks is deleted"""
+        RELEASED: Restoration._State.ValueType  # 4
+        """an operator has seen what metadata lacks: it may go"""
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    STATE_UNSPECIFIED: Restoration.State.ValueType  # 0
+    WRITING: Restoration.State.ValueType  # 1
+    """half of it is there: nobody may start over it"""
+    RESTORED: Restoration.State.ValueType  # 2
+    """bookies may start, brokers may not: who holds what has to be compared first"""
+    RECONCILED: Restoration.State.ValueType  # 3
+    """brokers may start; nothing that metadata lacks is deleted"""
+    RELEASED: Restoration.State.ValueType  # 4
+    """an operator has seen what metadata lacks: it may go"""
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    BACKUP_MS_FIELD_NUMBER: _builtins.int
+    RESTORED_MS_FIELD_NUMBER: _builtins.int
+    RECONCILED_MS_FIELD_NUMBER: _builtins.int
+    RELEASED_MS_FIELD_NUMBER: _builtins.int
+    LOST_FROM_FIELD_NUMBER: _builtins.int
+    LOST_UNTIL_FIELD_NUMBER: _builtins.int
+    state: Global___Restoration.State.ValueType
+    id: _builtins.bytes
+    """16 random bytes"""
+    backup_ms: _builtins.int
+    """when the copy was taken; 0: not known"""
+    restored_ms: _builtins.int
+    reconciled_ms: _builtins.int
+    released_ms: _builtins.int
+    lost_from: _builtins.int
+    """Ledgers with these ids, from the first to below the second, were made after the copy: bookies may hold
+    them, and nobody knows whose they are.
+    """
+    lost_until: _builtins.int
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        state: Global___Restoration.State.ValueType = ...,
+        id: _builtins.bytes = ...,
+        backup_ms: _builtins.int = ...,
+        restored_ms: _builtins.int = ...,
+        reconciled_ms: _builtins.int = ...,
+        released_ms: _builtins.int = ...,
+        lost_from: _builtins.int = ...,
+        lost_until: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backup_ms", b"backup_ms", "format", b"format", "id", b"id", "lost_from", b"lost_from", "lost_until", b"lost_until", "reconciled_ms", b"reconciled_ms", "released_ms", b"released_ms", "restored_ms", b"restored_ms", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Restoration: _TypeAlias = Restoration  # noqa: Y015

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from magnetar.common.errors import MetadataError
+from magnetar.common.metadata import operations
 from magnetar.common.metadata.sqlite_database import (
     Answer,
     Children,
@@ -139,6 +140,10 @@ class SqliteMetadataStore:
         if self._closed:
             future.set_exception(MetadataError(_CLOSED))
             return future
+        if isinstance(request, Commit):
+            operations.count_put(sum(len(op.value) for op in request.ops if isinstance(op, Put)))
+        writes = isinstance(request, Commit | EndLease)
+        future.add_done_callback(operations.noting("put" if writes else "get"))
         self._pending.append((request, future))
         self._idle.clear()
         if not self._running and not self._scheduled:

@@ -28,6 +28,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     OFFLOAD_LOCATION,
     PARTITIONED_TOPIC,
     RESOURCE_QUOTA,
+    RESTORATION,
     SCHEMA_RECORD,
     TENANT,
     TOPIC_HEAD,
@@ -55,6 +56,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     PartitionedTopic,
     Policies,
     ResourceQuota,
+    Restoration,
     SchemaRecord,
     Tenant,
     TopicHead,
@@ -87,6 +89,7 @@ __all__ = [
     "PartitionedTopic",
     "Policies",
     "ResourceQuota",
+    "Restoration",
     "SchemaRecord",
     "Tenant",
     "TopicHead",
@@ -135,6 +138,7 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     ResourceQuota: RESOURCE_QUOTA,
     BrokerRegistration: BROKER_REGISTRATION,
     BundleOwner: BUNDLE_OWNER,
+    Restoration: RESTORATION,
 }
 
 Value: TypeAlias = (
@@ -161,6 +165,7 @@ Value: TypeAlias = (
     | DynamicConfiguration
     | BookieRack
     | ResourceQuota
+    | Restoration
 )
 
 V = TypeVar(
@@ -188,6 +193,7 @@ V = TypeVar(
     DynamicConfiguration,
     BookieRack,
     ResourceQuota,
+    Restoration,
 )
 
 

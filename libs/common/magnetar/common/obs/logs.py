@@ -4,7 +4,8 @@
     log.info("topic loaded", topic=name, ms=elapsed)
 
 Library code only gets loggers; a process calls `configure` once at its start. What third-party libraries log
-through the standard library comes out in the same form.
+through the standard library comes out in the same form. A line that is logged while a request is served says
+which (`request_ids`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
 import structlog
+from magnetar.common.obs import request_ids
 from structlog.typing import Processor, WrappedLogger
 
 LogFormat = Literal["auto", "console", "json"]
@@ -50,7 +52,7 @@ def configure(
     if format == "auto":
         format = "console" if terminal else "json"
     threshold = logging.getLevelNamesMapping()[level.upper()]
-    shared: list[Processor] = [structlog.processors.add_log_level, _timestamp, _rename_logger]
+    shared: list[Processor] = [structlog.processors.add_log_level, _timestamp, _rename_logger, _request_id]
     if fields:
         shared.append(_adding(fields))
     rendering: list[Processor] = [
@@ -103,6 +105,15 @@ def _rename_logger(
     _logger: WrappedLogger, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
     event["logger"] = event.pop(_NAME_KEY, None)
+    return event
+
+
+def _request_id(
+    _logger: WrappedLogger, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    request_id = request_ids.current()
+    if request_id is not None:
+        event.setdefault("request_id", request_id)
     return event
 
 

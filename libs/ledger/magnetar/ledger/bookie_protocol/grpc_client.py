@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import Message
+from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.rpc.options import ChannelOptions, channel_options, status_line
@@ -164,7 +165,7 @@ class GrpcBookieClient:
         channel = self._reads_channel()
         try:
             call = channel.unary_stream(READ.path, ReadRequest.SerializeToString, READ.response.FromString)(
-                request, timeout=timeout_s, metadata=VERSION_METADATA
+                request, timeout=timeout_s, metadata=_said()
             )
             async for part in call:
                 records.extend(part.records)
@@ -220,7 +221,7 @@ class GrpcBookieClient:
         try:
             answer = await channel.unary_unary(
                 method.path, method.request.SerializeToString, method.response.FromString
-            )(request, timeout=timeout_s, metadata=VERSION_METADATA)
+            )(request, timeout=timeout_s, metadata=_said())
         except grpc.aio.AioRpcError as error:
             raise self._unreachable(method, error) from None
         except asyncio.CancelledError:
@@ -306,6 +307,11 @@ class _Channel:
         self._address = None
         if self._closing:
             await asyncio.wait(self._closing)
+
+
+def _said() -> tuple[tuple[str, str], ...]:
+    """What is said with a call: the protocol's version, and for which request it is."""
+    return VERSION_METADATA + request_ids.call_metadata()
 
 
 def _wire(ref: LedgerRef) -> WireRef:

@@ -22,7 +22,10 @@ from magnetar.ledger.cold.layout import MANIFEST_NAME, parse_attempt_path
 GRACE_MS: Final = 24 * 60 * 60 * 1000
 """How old the newest object of an attempt has to be, unless somebody says otherwise."""
 
-NOT_ALL_READ: Final = "not every topic could be asked which objects it needs; sweep again later"
+NOT_ALL_READ: Final = (
+    "not every topic could be asked which objects it needs, or metadata was restored and is not released; "
+    "sweep again later"
+)
 
 UNFINISHED_SUFFIX: Final = ".unfinished"
 """Ends the name, which begins with a dot, of a local file that is still written."""

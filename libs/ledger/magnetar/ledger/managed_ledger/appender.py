@@ -167,6 +167,7 @@ class Appender:
         if self._pending is None:
             self._pending = deque()
         self._pending.append((run, context))
+        self.ctx.write_samples.handed_over(run, self.ctx.clock)
         if current.appended >= current.check_entries or current.byte_length >= current.check_bytes:
             self._check_roll()
 
@@ -307,6 +308,9 @@ class Appender:
             if self._hold_timer is not None:
                 self._hold_timer.cancel()
                 self._hold_timer = None
+            samples = self.ctx.write_samples
+            if samples.waits:
+                samples.confirmed(self.last_confirmed, self.ctx.clock)
             self._on_confirmed(done)
         if self._queue and self.current is not None:
             self._drain_queue()

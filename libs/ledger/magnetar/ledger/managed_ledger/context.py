@@ -16,6 +16,7 @@ from magnetar.ledger.cold.cold_reader import ColdStore
 from magnetar.ledger.ledger_store import LedgerStore, Run
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
+from magnetar.ledger.managed_ledger.write_samples import WriteSamples
 
 Guards = Callable[[], Awaitable[Sequence[Check]]]
 """What has to hold when a topic is made, read anew for each attempt; may raise to say that it does not."""
@@ -43,6 +44,15 @@ _FLUSH_INTERVAL_MAX_S: Final = 60.0
 
 
 @dataclass(slots=True)
+class Restored:
+    """One for all managed ledgers of a process; its owner is the broker."""
+
+    holds: bool = False
+    """Metadata was put back from a copy and is not released: it may lack a subscription, or have it anew
+    from its consumer, at the end. So nothing goes because nobody needs it."""
+
+
+@dataclass(slots=True)
 class ManagedLedgerContext:
     """The storage, metadata, time and memory that managed ledgers work with."""
 
@@ -56,6 +66,8 @@ class ManagedLedgerContext:
     """The objects of offloaded ledgers; None: nothing here could read them."""
     creating: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a topic's head is made: creation ids come from one counter."""
+    write_samples: WriteSamples = field(default_factory=WriteSamples)
+    restored: Restored = field(default_factory=Restored)
     _persisting: dict[Persistence, ManagedLedgerContext] = field(default_factory=dict)
 
     def persisting_as(self, persistence: Persistence | None) -> ManagedLedgerContext:

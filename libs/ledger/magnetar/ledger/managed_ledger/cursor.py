@@ -18,7 +18,16 @@ class Cursor(AckState):
     change record.
     """
 
-    __slots__ = ("advanced_ms", "cursor_id", "durable_mark", "name", "on_dirty", "properties", "sequence")
+    __slots__ = (
+        "advanced_ms",
+        "cursor_id",
+        "durable_acked",
+        "durable_mark",
+        "name",
+        "on_dirty",
+        "properties",
+        "sequence",
+    )
 
     def __init__(
         self,
@@ -40,11 +49,23 @@ class Cursor(AckState):
         self.advanced_ms = 0
         """When `durable_mark` last moved, ms since 1970 UTC; 0: not since the load."""
         self.on_dirty: Callable[[Cursor], None] | None = None
+        self.durable_acked = self.acked_entries
+        """`acked_entries` of what is certainly on disk."""
 
     @property
     def dirty(self) -> bool:
         """True when a durable cursor has changes that no flush has taken yet."""
         return self.durable and self._dirty
+
+    @property
+    def acked_entries(self) -> int:
+        """Entries that are acknowledged wholly, those before the topic's load or trimmed since included."""
+        return self._spans.total - self.backlog()
+
+    @property
+    def acks_at_risk(self) -> int:
+        """Entries that are acknowledged and come back if this process ends now; of a durable cursor."""
+        return max(0, self.acked_entries - self.durable_acked) if self.durable else 0
 
     def snapshot(self, acks: AckDelta) -> CursorSnapshot:
         """This cursor with `acks` as its state, for records."""

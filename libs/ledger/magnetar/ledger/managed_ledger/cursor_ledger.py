@@ -50,7 +50,8 @@ log = get_logger(__name__)
 
 Done = Callable[[StorageError | None], None]
 
-_Mark = tuple[Cursor | DeduplicationRecord, Position]
+_Mark = tuple[Cursor, Position, int] | tuple[DeduplicationRecord, Position]
+"""What a flush takes along: a mark, and of a cursor how many entries are acknowledged."""
 
 _RETRY_S = 0.05
 _SNAPSHOT_ID = 1
@@ -300,7 +301,7 @@ class CursorLedger:
     def _write(self) -> None:
         changes, self._records = self._records, []
         dirty, self._dirty = self._dirty, []
-        marks: list[_Mark] = [(cursor, cursor.mark_delete) for cursor in (*self._touched, *dirty)]
+        marks: list[_Mark] = [_mark(cursor) for cursor in (*self._touched, *dirty)]
         self._touched = []
         for cursor in dirty:
             # A reset took the changes that made it dirty; then there is nothing to say.
@@ -370,10 +371,15 @@ class CursorLedger:
                 self._on_flushed()  # nothing was left to write: nobody else says that all is quiet
 
     def _confirmed(self, marks: Sequence[_Mark], waiting: list[Done]) -> None:
-        for marked, mark in marks:
-            if isinstance(marked, Cursor) and marked.durable_mark != mark:
-                marked.advanced_ms = self.ctx.clock.wall_ms()
-            marked.durable_mark = mark
+        for each in marks:
+            if len(each) == 2:
+                each[0].durable_mark = each[1]
+                continue
+            cursor, mark, acked_entries = each
+            cursor.durable_acked = acked_entries
+            if cursor.durable_mark != mark:
+                cursor.advanced_ms = self.ctx.clock.wall_ms()
+            cursor.durable_mark = mark
         _answer(waiting, None)
         self._on_flushed()
 
@@ -418,7 +424,7 @@ class CursorLedger:
         cursors = list(self._cursors())
         for cursor in cursors:
             cursor.take_changes()
-        marks: list[_Mark] = [(cursor, cursor.mark_delete) for cursor in cursors]
+        marks: list[_Mark] = [_mark(cursor) for cursor in cursors]
         deduplication: list[bytes] = []
         if self.deduplication is not None:
             deduplication, mark = self.deduplication.take_for_snapshot(_SNAPSHOT_ID)
@@ -472,6 +478,10 @@ class CursorLedger:
     def _tell_waiting(self, error: StorageError) -> None:
         waiting, self._waiting = self._waiting, []
         asyncio.get_running_loop().call_soon(_answer, waiting, error)
+
+
+def _mark(cursor: Cursor) -> _Mark:
+    return cursor, cursor.mark_delete, cursor.acked_entries
 
 
 def _answer(waiting: Iterable[Done], error: StorageError | None) -> None:

@@ -90,10 +90,14 @@ class CursorLoader:
         if self._damage is not None:
             raise self._damage
         if self._cursors is None:
-            raise CursorLedgerMissing(f"{self._where} has no complete snapshot: its cursors are unknown")
+            raise CursorLedgerMissing(
+                f"{self._where} has no complete snapshot: its cursors are unknown. If metadata was restored "
+                "from a copy, `magnetar admin metadata forget-subscriptions` has the topic load without them"
+            )
         for cursor in self._cursors.values():
             cursor.settle()
             cursor.durable_mark = cursor.mark_delete
+            cursor.durable_acked = cursor.acked_entries
         return {cursor.name: cursor for cursor in self._cursors.values()}, self._next_cursor_id
 
     def _apply(self, entry: pb.Entry) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from dataclasses import dataclass
 
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import Run
@@ -18,15 +19,36 @@ _COMPACT_AT = 64
 _GONE = Run(entries=[])
 
 
+@dataclass(slots=True, eq=False)
+class ReadCounts:
+    """What was read: from memory, and from storage because it was not there. Counted once per run or read."""
+
+    cached_entries: int = 0
+    cached_bytes: int = 0
+    stored_entries: int = 0
+    stored_bytes: int = 0
+
+    def cached(self, run: Run) -> None:
+        """A run came from memory."""
+        self.cached_entries += len(run.entries)
+        self.cached_bytes += run.byte_length
+
+    def stored(self, runs: list[Run]) -> None:
+        """A read came from storage."""
+        self.stored_entries += sum([len(run.entries) for run in runs])
+        self.stored_bytes += sum([run.byte_length for run in runs])
+
+
 class TopicCache:
     """The cached runs of one topic, in order; made at the topic's first cached run."""
 
-    __slots__ = ("_budget", "_first", "_runs")
+    __slots__ = ("_budget", "_first", "_runs", "reads")
 
     def __init__(self, budget: EntryCache) -> None:
         self._budget = budget
         self._runs: list[Run] = []
         self._first = 0
+        self.reads = ReadCounts()
 
     def __len__(self) -> int:
         return len(self._runs) - self._first
@@ -34,6 +56,7 @@ class TopicCache:
     def put(self, run: Run) -> None:
         """Keep a confirmed run, which follows every run put before."""
         self._runs.append(run)
+        self._budget.inserted_entries += len(run.entries)
         self._budget.charge(self, _cost(run))
 
     def get(self, start: Position, entries_max: int, bytes_max: int) -> Run | None:
@@ -63,11 +86,23 @@ class TopicCache:
                 break
         return run.slice(start.entry_id, last)
 
+    def count_cached(self, run: Run) -> None:
+        """Somebody got this run from here."""
+        self.reads.cached(run)
+        self._budget.reads.cached(run)
+
+    def count_stored(self, runs: list[Run]) -> None:
+        """Somebody got these from storage instead."""
+        self.reads.stored(runs)
+        self._budget.reads.stored(runs)
+
     def drop_oldest(self) -> int:
         """Forget the oldest run; returns what it cost, 0 when there is none."""
         if self._first >= len(self._runs):
             return 0
-        cost = _cost(self._runs[self._first])
+        run = self._runs[self._first]
+        cost = _cost(run)
+        self._budget.dropped_entries += len(run.entries)
         self._runs[self._first] = _GONE
         self._first += 1
         if self._first >= _COMPACT_AT and self._first * 2 >= len(self._runs):
@@ -86,13 +121,29 @@ class TopicCache:
 class EntryCache:
     """The budget over all topics of the process."""
 
-    __slots__ = ("_order", "_stale", "bytes", "bytes_max")
+    __slots__ = (
+        "_order",
+        "_stale",
+        "bytes",
+        "bytes_max",
+        "dropped_entries",
+        "evictions",
+        "inserted_entries",
+        "reads",
+    )
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
         self._order: deque[TopicCache] = deque()
         self._stale = 0
+        self.reads = ReadCounts()
+        """Of all topics, those that are not loaded any more included."""
+        self.inserted_entries = 0
+        self.dropped_entries = 0
+        """Those inserted that are not in memory any more, whatever for."""
+        self.evictions = 0
+        """Runs that went to make room."""
 
     def limit(self, bytes_max: int) -> None:
         """Change the budget; what is over it goes at once."""
@@ -110,7 +161,9 @@ class EntryCache:
 
     def _evict(self) -> None:
         while self.bytes > self.bytes_max and self._order:
-            self.bytes -= self._order.popleft().drop_oldest()
+            cost = self._order.popleft().drop_oldest()
+            self.bytes -= cost
+            self.evictions += cost > 0  # else the place of a topic that went
 
     def release(self, cost: int) -> None:
         """A run left otherwise than by its age; its place in the order is given up in time."""

@@ -25,7 +25,7 @@ from magnetar.ledger.managed_ledger.context import (
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger, Done
 from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
-from magnetar.ledger.managed_ledger.entry_cache import TopicCache
+from magnetar.ledger.managed_ledger.entry_cache import ReadCounts, TopicCache
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.maintenance import maintain
 from magnetar.ledger.managed_ledger.takeover import TakenOver
@@ -173,9 +173,13 @@ class ManagedLedger(TopicObjects):
 
     def read_cached(self, start: Position, entries_max: int, bytes_max: int) -> Run | None:
         """A run that begins exactly at `start`, from memory; None on a miss. It shares the entries' bytes."""
-        run = None if self._cache is None else self._cache.get(start, entries_max, bytes_max)
-        limit = self.max_read_position
-        return run if run is None or limit is None else reading.cut(run, limit)
+        cache, limit = self._cache, self.max_read_position
+        run = None if cache is None else cache.get(start, entries_max, bytes_max)
+        if run is not None and limit is not None:
+            run = reading.cut(run, limit)
+        if run is not None and cache is not None:
+            cache.count_cached(run)
+        return run
 
     async def read(self, start: Position, entries_max: int, bytes_max: int) -> ReadResult:
         """Entries from the first existing one at or after `start` up to the read limit, across ledgers.
@@ -183,9 +187,13 @@ class ManagedLedger(TopicObjects):
         At least one entry when there is one, however large. Raises NoSuchLedger, EntryUnknown, LogFailed;
         EntryUnreadable only where entries have several copies, on one of which it may come back.
         """
-        return await reading.read(
-            self._reads(), self._spans, start, self.read_limit(), entries_max, bytes_max
-        )
+        limit = self.read_limit()
+        result = await reading.read(self._reads(), self._spans, start, limit, entries_max, bytes_max)
+        if result.runs:
+            if self._cache is None:
+                self._cache = self._ctx.cache.topic()
+            self._cache.count_stored(result.runs)
+        return result
 
     async def find_before_publish_time(self, publish_time_ms: int) -> Position:
         """The position just before the first entry whose broker publish time is at or after this.
@@ -212,8 +220,13 @@ class ManagedLedger(TopicObjects):
 
     @property
     def storage_bytes(self) -> int:
-        """Bytes of the existing entries."""
+        """Bytes of the existing entries, one copy."""
         return self._spans.byte_length
+
+    @property
+    def read_counts(self) -> ReadCounts | None:
+        """What was read since the load; None when nothing was."""
+        return None if self._cache is None else self._cache.reads
 
     @property
     def pending_entries(self) -> int:
@@ -299,9 +312,10 @@ class ManagedLedger(TopicObjects):
         self.trim()
         self._check_drained()
 
-    def persist_as(self, persistence: Persistence | None) -> None:
-        """How the next ledgers of the topic are made, from now on; None: as the configuration says."""
-        self._appender.ctx = self._cursor_ledger.ctx = self._ctx.persisting_as(persistence)
+    def persist_as(self, persistence: Persistence | None) -> int:
+        """Make ledgers like this, or as the configuration says; returns how many copies of an entry it is."""
+        ctx = self._appender.ctx = self._cursor_ledger.ctx = self._ctx.persisting_as(persistence)
+        return ctx.config.write_quorum
 
     def retain(self, retention: trimming.Retention) -> None:
         """Keep so much of what is acknowledged, from now on; what is beyond goes at once."""
@@ -318,7 +332,10 @@ class ManagedLedger(TopicObjects):
         """Let closed ledgers go that no durable cursor needs and retention does not keep.
 
         Happens by itself when a cursor passes one; call it from time to time for those that only grow old.
+        None goes over restored metadata.
         """
+        if self._ctx.restored.holds:
+            return
         spans = self._spans.spans
         if spans and spans[0].closed and not self._closing:
             needed = self.deduplication.holds_back(self._cursors.slowest())

@@ -20,6 +20,7 @@ from magnetar.common.errors import (
     VersionMismatch,
 )
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.restoration import holds_deletion, read_restoration
 from magnetar.common.metadata.store import MetadataStore, Op, Put, Versioned
 from magnetar.common.metadata.values import TopicHead, TopicLedger, decode, encode
 from magnetar.common.naming.namespace_name import NamespaceName
@@ -63,6 +64,11 @@ class OffloadLedgers:
         self._metadata = metadata
         self._keys = keys
         self.clock = clock
+
+    async def knows_all(self) -> bool:
+        """Whether what metadata does not name was never offloaded, or is gone: not while it was restored from
+        a copy that knows nothing of what was offloaded since. Raises MetadataError, StorageError."""
+        return not holds_deletion(await read_restoration(self._metadata, self._keys))
 
     async def creation_id(self, topic: TopicName) -> int:
         """Which life of the topic there is now. Raises TopicNotFound, MetadataError."""

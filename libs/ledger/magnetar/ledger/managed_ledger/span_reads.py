@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from magnetar.common.errors import DataCorruption, LedgerError, MetadataError
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.ledger.cold.cold_reader import ColdLedgerReader, ObjectsUnavailable
 from magnetar.ledger.ledger_store import LedgerReader, Run
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
@@ -29,6 +29,7 @@ OTHER_TIER = Counter(
     ["failed"],
     registry=REGISTRY,
 )
+begin_at_zero(OTHER_TIER, "objects", "storage")
 
 _lines = LogLimit()
 

@@ -96,6 +96,7 @@ class TopicCursors:
         cursor.replace(position)
         if cursor.durable:
             cursor.durable_mark = min(cursor.durable_mark, position)
+            cursor.durable_acked = cursor.acked_entries
             self._ledger.reset(cursor)
             await self._flushed(None)
 

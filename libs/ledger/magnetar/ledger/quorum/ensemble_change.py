@@ -33,7 +33,7 @@ from magnetar.common.errors import (
 from magnetar.common.metadata.store import ABSENT, Op, Put, Versioned
 from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, decode, encode
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.ledger.ledger_store import ClosedLedger
 from magnetar.ledger.quorum.context import QuorumContext
 from magnetar.ledger.quorum.ledger_metadata import OPEN_GAP_END, add_gap, end_gaps, too_long
@@ -59,6 +59,7 @@ CHANGES = Counter(
     ["kind"],
     registry=REGISTRY,
 )
+begin_at_zero(CHANGES, "replaced", "gap", "returned")
 
 
 @dataclass(frozen=True, slots=True)

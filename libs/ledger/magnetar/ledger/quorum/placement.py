@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from magnetar.common.errors import NotEnoughBookies
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.ledger.quorum.config import QuorumConfig
 from magnetar.ledger.quorum.quarantine import Quarantine
 from magnetar.ledger.quorum.striping import Striping
@@ -34,6 +34,7 @@ FALLBACKS = Counter(
     ["kind"],
     registry=REGISTRY,
 )
+begin_at_zero(FALLBACKS, "racks", "quarantined")
 
 
 class Candidate(Protocol):
@@ -222,7 +223,7 @@ class Placement:
             return False
         if len(set(racks.values()) - {""}) > 1:
             FALLBACKS.labels("racks").inc()
-            log.warning(f"{what} puts entries in fewer racks than wanted", wanted=wanted, bookies=chosen)
+            log.warning("fewer racks than wanted", what=what, wanted=wanted, bookies=chosen)
         return True
 
     def _bookies_changed(self) -> None:

@@ -22,7 +22,7 @@ from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, MetadataStore, Op, Put, Versioned
 from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, encode
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 from magnetar.ledger.ledger_catalog import LedgerCatalog
@@ -45,6 +45,7 @@ RECOVERIES = Counter(
     ["result"],
     registry=REGISTRY,
 )
+begin_at_zero(RECOVERIES, "closed", "found_closed", "stopped")
 
 WithOps = Callable[[ClosedLedger], Sequence[Op]]
 

@@ -99,6 +99,16 @@ class GroupCommit:
         """Set where segments come from (chain and group commit know each other)."""
         self._chain = chain
 
+    @property
+    def waiting(self) -> int:
+        """Records that collect for the next group."""
+        return len(self._collecting)
+
+    @property
+    def in_flight(self) -> int:
+        """Groups being written: 0 or 1."""
+        return int(self._in_flight is not None)
+
     def add(self, record: PendingRecord) -> None:
         """Take a record for the next group. A plain call; nobody is called back from inside."""
         self._collecting.append(record)

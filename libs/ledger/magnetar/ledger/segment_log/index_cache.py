@@ -24,6 +24,11 @@ class IndexCache:
         self._bytes = 0
         self._sizes: OrderedDict[tuple[Segment, LedgerRef], int] = OrderedDict()
 
+    @property
+    def byte_length(self) -> int:
+        """Memory of what is cached."""
+        return self._bytes
+
     async def get(self, segment: Segment, ref: LedgerRef) -> LedgerIndex | None:
         """A ledger's index in a segment; None when the segment holds nothing of it. Raises OSError."""
         index = segment.indexes.get(ref)

@@ -71,14 +71,14 @@ class SegmentLog:
         self._syncer = syncer
         self._segments = {segment.sequence: segment for segment in (*recovered.sealed, recovered.open)}
         self._ledgers: dict[LedgerRef, LogLedger] = {}
-        self._indexes = IndexCache(pool, config.index_cache_bytes)
+        self.indexes = IndexCache(pool, config.index_cache_bytes)
         for segment in sorted(self._segments.values(), key=lambda segment: segment.sequence):
             segment.sealed_at = clock.monotonic()
             segment.unsealable = not segment.sealed and segment is not recovered.open
             self._learn(segment)
         self._clock = clock
         self.space = SpaceKeeper(self, disk, pool, clock, rng, config)
-        self._commit = GroupCommit(
+        self.group_commit = GroupCommit(
             config, syncer, recovered.next_group_sequence, recovered.durable, self._enter_group
         )
         self._chain = SegmentChain(
@@ -88,13 +88,13 @@ class SegmentLog:
             rng,
             config,
             recovered.open,
-            self._commit.resumed,
-            self._commit.fail_all,
+            self.group_commit.resumed,
+            self.group_commit.fail_all,
             self._sealed,
             self._removed,
             recovered.spares,
         )
-        self._commit.attach(self._chain)
+        self.group_commit.attach(self._chain)
         self._closed = False
 
     @classmethod
@@ -176,7 +176,7 @@ class SegmentLog:
                 ledger = self._ledgers.get(ref)
                 if ledger is not None and segment in ledger.segments:
                     ledger.segments.remove(segment)
-            self._indexes.dropped(segment)
+            self.indexes.dropped(segment)
 
     async def discard(self, segment: Segment) -> None:
         """Remove or recycle the file of a replaced segment that nobody reads any more. Raises OSError."""
@@ -218,7 +218,7 @@ class SegmentLog:
             body_length=length,
             body_crc=checksum_body(body),
         )
-        self._commit.add(
+        self.group_commit.add(
             PendingRecord(
                 ref.id,
                 ref.key,
@@ -244,7 +244,7 @@ class SegmentLog:
         """
         self._admit(ledger, header.body_length)
         ledger.last_taken = max(ledger.last_taken, header.last_entry_id)
-        self._commit.add(
+        self.group_commit.add(
             PendingRecord(
                 header.ledger_id,
                 header.ledger_key,
@@ -263,11 +263,11 @@ class SegmentLog:
     @property
     def pending_bytes(self) -> int:
         """Bytes of entries that wait for their sync."""
-        return self._commit.pending_bytes
+        return self.group_commit.pending_bytes
 
     def on_settled(self, listener: OnSettled) -> None:
         """From now on tell `listener` of every record once it is durable or failed."""
-        self._commit.on_settled = listener
+        self.group_commit.on_settled = listener
 
     async def fence(self, ref: LedgerRef) -> LogLedger:
         """Refuse appends to a ledger from now on; return once the mark, and so every append before it, is
@@ -326,7 +326,7 @@ class SegmentLog:
             if line is None or line.last_entry_id <= entry_id:
                 continue
             with segment.reading():
-                index = await self._indexes.get(segment, ref)
+                index = await self.indexes.get(segment, ref)
             following = None if index is None else index.next_after(entry_id)
             if following is not None and (nearest is None or following < nearest):
                 nearest = following
@@ -337,8 +337,8 @@ class SegmentLog:
         if self._closed:
             return
         self._closed = True
-        await self._commit.drain()
-        self._commit.stop()
+        await self.group_commit.drain()
+        self.group_commit.stop()
         await self._chain.close()
         self._syncer.close()
         for segment in self._segments.values():
@@ -350,7 +350,7 @@ class SegmentLog:
         return ledger.uses_reserve and self._disk.free_bytes() >= self.config.reserve_bytes // 2
 
     def _admit(self, ledger: LogLedger, length: int) -> None:
-        commit = self._commit
+        commit = self.group_commit
         if commit.unavailable is not None:
             raise commit.unavailable
         if self._chain.is_full() and not self._may_use_reserve(ledger):
@@ -359,13 +359,13 @@ class SegmentLog:
             raise Backpressure(f"{commit.pending_bytes} bytes wait for their sync")
 
     async def _mark(self, ledger: LogLedger, kind: int, number: int = 0) -> None:
-        if self._commit.unavailable is not None:
-            raise self._commit.unavailable
+        if self.group_commit.unavailable is not None:
+            raise self.group_commit.unavailable
         ref = ledger.ref
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         lac = ledger.lac
         header = encode_record_header(kind, ref.id, ref.key, MARK_ENTRY_ID, lac, first_index=number)
-        self._commit.add(
+        self.group_commit.add(
             PendingRecord(
                 ref.id, ref.key, MARK_ENTRY_ID, 0, header, (), 0, kind, lac, ledger, waiter, number=number
             )
@@ -469,7 +469,7 @@ class SegmentLog:
             tried.add(segment.sequence)
             try:
                 with segment.reading():
-                    index = await self._indexes.get(segment, ledger.ref)
+                    index = await self.indexes.get(segment, ledger.ref)
                     if index is None:
                         continue
                     pieces = await read_segment(
@@ -489,7 +489,7 @@ class SegmentLog:
     def _sealed(self, segment: Segment) -> None:
         """A segment was sealed: its indexes stay in memory as far as the budget allows."""
         segment.sealed_at = self._clock.monotonic()
-        self._indexes.sealed(segment)
+        self.indexes.sealed(segment)
 
     def _removed(self, segment: Segment) -> None:
         """A segment with nothing in it was not worth sealing."""

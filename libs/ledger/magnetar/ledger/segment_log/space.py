@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from magnetar.common.errors import DataCorruption
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.disk import Disk
@@ -62,6 +62,7 @@ COMPACTION_BYTES = Counter(
 COMPACTIONS = Counter(
     "magnetar_log_compactions", "Segment files rewritten, by outcome.", ["outcome"], registry=REGISTRY
 )
+begin_at_zero(COMPACTIONS, "done", "given up", "conflict")
 CARRIED_HOLES = Counter(
     "magnetar_log_unreadable_entries",
     "Entries that compaction found unreadable and carried on as holes.",
@@ -123,6 +124,10 @@ class SpaceKeeper:
         self._conflicting: set[int] = set()
         self._duplicated: set[int] | None = None
         self._stop = asyncio.Event()
+        self.deleted_ledger_bytes = 0
+        """Of files that went because all of their ledgers were gone; since the start."""
+        self.compacted_bytes = 0
+        """By which files shrank as they were rewritten; since the start."""
 
     def stop(self) -> None:
         """Let a `reclaim` under way end soon, and begin nothing more."""
@@ -260,6 +265,8 @@ class SpaceKeeper:
         COMPACTIONS.labels(outcome="done").inc()
         sequences = [segment.sequence for segment in inputs]
         await self._replace(inputs, output)
+        if output is not None:
+            self.compacted_bytes += max(0, before - after)
         log.info(
             "segments compacted",
             segments=sequences,
@@ -303,6 +310,8 @@ class SpaceKeeper:
             await segment.retire()
             await self._log.discard(segment)
             RECLAIMED_BYTES.inc(size)
+            if output is None:
+                self.deleted_ledger_bytes += size
 
 
 def duplicated_segments(segments: Sequence[Segment]) -> set[int]:

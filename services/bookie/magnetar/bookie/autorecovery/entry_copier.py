@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from magnetar.bookie.autorecovery.metrics import BYTES_COPIED, ENTRIES_COPIED
@@ -31,6 +32,9 @@ from magnetar.ledger.quorum.striping import Striping
 READ_BYTES_MAX: Final = 1 << 20
 """Asked for at a time; twice as much may be in flight: one part being read, one being written."""
 
+PART_RECORDS_MAX: Final = 256
+"""Checked and sent at a time: of small records a read has thousands, and appends of clients go between."""
+
 RETRIES_MAX: Final = 4
 """For a bookie that has too much to do, or whose stream broke."""
 
@@ -46,6 +50,19 @@ class CopyFailed(StorageError):
 
 class TargetFailed(CopyFailed):
     """The bookie that should get the entries does not take them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Some sound records of an answer, as appends, and what has not been looked at of it."""
+
+    appends: list[EncodedAppend]
+    following: int
+    """The entry after them."""
+    byte_count: int
+    rest: Sequence[Record]
+    last: int
+    """The last entry that is taken of the rest."""
 
 
 class EntryCopier:
@@ -72,11 +89,12 @@ class EntryCopier:
         first: int,
         last: int,
         target: str,
+        others: Sequence[str] = (),
     ) -> int:
         """Write to `target` what the bookie at `position` should have of entries `first` to `last`.
 
-        The bookie at that position is asked for them only after the others. Returns how many entries that
-        were, all of them durable. Raises CopyFailed.
+        The bookie at that position is asked for them only after the others, and last of all `others`, which
+        metadata does not name. Returns how many entries that were, all of them durable. Raises CopyFailed.
         """
         copied = 0
         writing: list[asyncio.Future[None]] = []
@@ -84,16 +102,20 @@ class EntryCopier:
             for start, end in striping.shares(position, first, last):
                 at = start
                 while at <= end:
-                    records, at_next, size = await self._read(
-                        ref, striping, ensemble, position, at, end, target
+                    part: _Part | None = await self._read(
+                        ref, striping, ensemble, position, at, end, target, others
                     )
-                    await self._throttle.spend(size)
-                    await _settle(writing)
-                    writing = [asyncio.ensure_future(self._write(ref, record, target)) for record in records]
-                    copied += at_next - at
-                    ENTRIES_COPIED.inc(at_next - at)
-                    BYTES_COPIED.inc(size)
-                    at = at_next
+                    while part is not None:
+                        await self._throttle.spend(part.byte_count)
+                        await _settle(writing)
+                        writing = [
+                            asyncio.ensure_future(self._write(ref, each, target)) for each in part.appends
+                        ]
+                        copied += part.following - at
+                        ENTRIES_COPIED.inc(part.following - at)
+                        BYTES_COPIED.inc(part.byte_count)
+                        at = part.following
+                        part = _next_part(ref, part)
             await _settle(writing)
         finally:
             for task in writing:
@@ -128,29 +150,30 @@ class EntryCopier:
         first: int,
         last: int,
         target: str,
-    ) -> tuple[list[EncodedAppend], int, int]:
-        """Sound entries from `first` on, as appends; where they end; how many bytes they are."""
+        others: Sequence[str],
+    ) -> _Part:
+        """Sound entries from `first` on."""
         holders = [p for p in striping.write_set(first) if p != position and ensemble[p] != target]
         self._rng.shuffle(holders)
         holders.sort(key=lambda p: not self._is_up(ensemble[p]))
         if ensemble[position] != target:
             holders.append(position)
         reasons = []
-        for holder in holders:
-            bookie = ensemble[holder]
-            end = striping.stretch_end(holder, first, last)
+        asked = [(ensemble[holder], striping.stretch_end(holder, first, last)) for holder in holders]
+        asked += [(bookie, last) for bookie in others if bookie != target]
+        for bookie, end in asked:
             try:
                 answer = await self._clients.client(bookie).read(ref, first, end, READ_BYTES_MAX)
             except BookieUnreachable as error:
                 reasons.append(f"{bookie}: {error}")
                 continue
             try:
-                appends, at, size = _appends(ref, answer.records, first, end)
+                part = _part(ref, answer.records, first, end)
             except (DataCorruption, UnsupportedFormat) as error:
                 reasons.append(f"{bookie}: {error}")
                 continue
-            if appends:
-                return appends, at, size
+            if part.appends:
+                return part
             reasons.append(f"{bookie}: {Code.Name(answer.code)} {answer.reason}".rstrip())
         raise CopyFailed(
             f"entry {ref.id}:{first} can be had from none of its replicas now ({'; '.join(reasons)})"
@@ -180,6 +203,23 @@ class EntryCopier:
         raise TargetFailed(
             f"bookie {target} {what} to entries {ref.id}:{append.first_entry_id} on: {reason}".rstrip(": ")
         )
+
+
+def _part(ref: LedgerRef, records: Sequence[Record], first: int, last: int) -> _Part:
+    """As `_appends`, of not too many records."""
+    appends, following, size = _appends(ref, records[:PART_RECORDS_MAX], first, last)
+    return _Part(appends, following, size, records[PART_RECORDS_MAX:], last)
+
+
+def _next_part(ref: LedgerRef, part: _Part) -> _Part | None:
+    """What an answer has of sound entries after those of `part`; None: they have to be read anew, if any."""
+    if not part.rest or part.following > part.last:
+        return None
+    try:
+        following = _part(ref, part.rest, part.following, part.last)
+    except (DataCorruption, UnsupportedFormat):
+        return None
+    return following if following.appends else None
 
 
 def _appends(

@@ -22,6 +22,7 @@ from magnetar.bookie.autorecovery.open_tail import OpenTails, Recover
 from magnetar.bookie.autorecovery.own_copies import Finding, OwnCopies
 from magnetar.common.errors import MagnetarError, StorageError
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.restoration import is_compared, read_restoration
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.common.obs.logs import get_logger
@@ -111,6 +112,8 @@ class LimboRepair:
         if not is_closed(ledger):
             if not await self._tails.is_abandoned(ledger, found.version):
                 return False
+            if not is_compared(await read_restoration(self._metadata, self._keys)):
+                return False  # its last bookies may be others than metadata says
             log.warning("a ledger in doubt that nobody writes to is recovered", ledger=ref.id)
             await self._recover(ref)
             return False

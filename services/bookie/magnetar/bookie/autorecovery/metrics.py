@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from prometheus_client import Counter, Gauge
 
 IS_AUDITOR = Gauge(
@@ -26,6 +26,7 @@ AUDITS = Counter(
     ["outcome"],
     registry=REGISTRY,
 )
+begin_at_zero(AUDITS, "done", "failed")
 MARKED = Counter(
     "magnetar_autorecovery_ledgers_marked",
     "Ledgers that this bookie marked as under-replicated.",
@@ -37,6 +38,7 @@ LEDGERS = Counter(
     ["outcome"],
     registry=REGISTRY,
 )
+begin_at_zero(LEDGERS, "done", "waiting", "locked", "failed")
 ENTRIES_COPIED = Counter(
     "replication_worker_NUM_ENTRIES_READ",
     "Entries that this bookie copied to mend ledgers.",
@@ -68,6 +70,7 @@ SCRUB_FINDINGS = Counter(
     ["finding"],
     registry=REGISTRY,
 )
+begin_at_zero(SCRUB_FINDINGS, "damaged", "missing", "unknown")
 SCRUB_REPAIRED = Counter(
     "magnetar_scrub_repaired_entries",
     "Entries that were damaged or missing on this bookie and came back from peers.",

@@ -41,6 +41,7 @@ from magnetar.bookie.autorecovery.open_tail import OpenTails, Recover
 from magnetar.bookie.autorecovery.repair_queue import RepairQueue
 from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.restoration import require_reconciled
 from magnetar.common.metadata.store import Check, MetadataStore, Op, Put
 from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, decode, encode
 from magnetar.common.obs.logs import get_logger
@@ -339,6 +340,8 @@ class ReplicationWorker:
         return await remove_mark(self._metadata, self._keys, ledger_id, version)
 
     async def _recover_abandoned(self, ref: LedgerRef) -> None:
+        # Its last bookies may be others than restored metadata says.
+        await require_reconciled(self._metadata, self._keys)
         log.warning("a ledger that nobody writes to or closes is recovered", ledger=ref.id)
         await self._recover(ref)
         self._tails.forget(ref.id)

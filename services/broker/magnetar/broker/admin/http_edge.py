@@ -7,14 +7,11 @@ bounded: HTTP shares the event loop with the messages, and messages come first.
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler
 from magnetar.broker.admin.call import BROKER
-from magnetar.broker.admin.http_connections import listen
 from magnetar.broker.admin.http_errors import Refused, failed, status_of
 from magnetar.broker.admin.peers import PEERS, Peers
 from magnetar.broker.admin.routing import serve
@@ -22,11 +19,19 @@ from magnetar.broker.admin.slices import TURN
 from magnetar.broker.admin.table import routes
 from magnetar.broker.admin.view import BrokerView
 from magnetar.common.errors import MagnetarError
+from magnetar.common.http.bounded import bounded
+from magnetar.common.http.connections import Port
+from magnetar.common.http.edge import AppEdge
+from magnetar.common.http.other_sites import refuse_other_sites
+from magnetar.common.http.request_log import log_requests
+from magnetar.common.obs import health
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from prometheus_client import Counter
 
-_log = get_logger("magnetar.broker.http")
+_LOGGER: Final = "magnetar.broker.http"
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_log = get_logger(_LOGGER)
 
 REQUESTS_MAX: Final = 256
 """Requests in process at once; more are answered 503."""
@@ -34,14 +39,24 @@ REQUESTS_MAX: Final = 256
 BODY_BYTES_MAX: Final = 1024 * 1024
 """Longest body of a request, decompressed; longer ones are answered 413 and not read."""
 
-_SHUTDOWN_TIMEOUT_S: Final = 2.0
+_NOT_BOUNDED: Final = health.PATHS | {"/metrics", "/metrics/"}
+"""Answered however many others are in process: who looks at a busy broker must see it. Scrapes have a bound
+of their own.
+"""
+
+_CONNECTIONS_REFUSED: Final = Counter(
+    "magnetar_http_connections_refused",
+    "HTTP connections over the bound; each ended an idle one, or was answered 503.",
+    registry=REGISTRY,
+)
 
 
 def create_app(broker: BrokerView) -> web.Application:
     """The application over `broker`; it keeps nothing but the label texts of the metrics page."""
-    app = web.Application(
-        middlewares=[_bounded(REQUESTS_MAX), _errors, _whole], client_max_size=BODY_BYTES_MAX
-    )
+    bound = bounded(REQUESTS_MAX, failed, but_not=_NOT_BOUNDED)
+    middlewares = [refuse_other_sites(failed), bound, _errors, _whole]
+    app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
+    log_requests(app, _LOGGER)
     app[BROKER] = broker
     app[TURN] = asyncio.Lock()
     if broker.cluster is not None:
@@ -51,24 +66,12 @@ def create_app(broker: BrokerView) -> web.Application:
     return app
 
 
-class HttpEdge:
+class HttpEdge(AppEdge):
     """Serves a broker over HTTP."""
 
     def __init__(self, broker: BrokerView) -> None:
-        self._runner = web.AppRunner(create_app(broker), shutdown_timeout=_SHUTDOWN_TIMEOUT_S)
-        self._listener: asyncio.Server | None = None
-
-    async def start(self, listening: socket.socket) -> None:
-        """Serve connections of a socket that listens already; it stays the caller's to close."""
-        await self._runner.setup()
-        assert self._runner.server is not None, "setup makes it"
-        self._listener = await listen(self._runner.server, listening)
-
-    async def close(self) -> None:
-        """Stop accepting, give requests in process a moment, end; idempotent."""
-        if self._listener is not None:
-            self._listener.close()
-        await self._runner.cleanup()
+        port = Port(service="the broker", failed=failed, over_the_bound=_CONNECTIONS_REFUSED)
+        super().__init__(create_app(broker), port)
 
 
 @web.middleware
@@ -117,20 +120,3 @@ def _without_its_body(request: web.Request, response: web.Response) -> web.Respo
     request.content.feed_eof()
     response.force_close()
     return response
-
-
-def _bounded(requests_max: int) -> Middleware:
-    in_process = 0
-
-    @web.middleware
-    async def bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        nonlocal in_process
-        if in_process >= requests_max:
-            return failed(503, f"{requests_max} requests are in process already; try again")
-        in_process += 1
-        try:
-            return await handler(request)
-        finally:
-            in_process -= 1
-
-    return bounded

@@ -6,7 +6,7 @@ of them counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from magnetar.broker.admin.metric_tables import Metric, Number
@@ -56,8 +56,8 @@ class Rows(Generic[T]):
                 totals[namespace] = totals.get(namespace, 0) + value
             yield [], sum(values)
         if metric.adds_up:
-            more = _more(metric)
-            yield [f"{metric.name}{{{text}{more}}} {total}\n" for text, total in totals.items()], 0
+            for lines in lines_of(metric.name, totals, _more(metric)):
+                yield lines, 0
 
     def pieces(self, metrics: Sequence[Metric[T]], *, each: bool) -> Iterator[tuple[str, Piece]]:
         """What the metrics have to show, by their names, of each thing or of namespaces."""
@@ -66,6 +66,13 @@ class Rows(Generic[T]):
             yield metric.name, ([metric.head] if shown else [], 0)
             for piece in self.lines(metric) if each else self.lines_of_namespaces(metric):
                 yield metric.name, piece
+
+
+def lines_of(name: str, values: Mapping[str, Number], more: str = "") -> Iterator[list[str]]:
+    """One line for each text of labels, in batches; `more`: labels that all of them have."""
+    pairs = list(values.items())
+    for at in range(0, len(pairs), AT_ONCE):
+        yield [f"{name}{{{text}{more}}} {value}\n" for text, value in pairs[at : at + AT_ONCE]]
 
 
 def _more(metric: Metric[T]) -> str:

@@ -117,7 +117,7 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
         "pulsar_in_messages_total", "counter", "Messages in since the load.", lambda t: t.stats.messages_in
     ),
     Metric("pulsar_in_bytes_total", "counter", "Bytes in since the load.", lambda t: t.stats.bytes_in),
-    Metric("pulsar_storage_size", "gauge", "Stored bytes, all copies.", lambda t: t.storage_bytes),
+    Metric("pulsar_storage_size", "gauge", "Stored bytes, all copies.", lambda t: t.storage_bytes * t.copies),
     Metric("pulsar_storage_logical_size", "gauge", "Stored bytes, one copy.", lambda t: t.storage_bytes),
     Metric(
         "pulsar_storage_offloaded_size",
@@ -141,6 +141,18 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
     ),
     Metric(
         "pulsar_storage_write_rate", "gauge", "Entries stored, per second.", lambda t: t.stats.entry_rate_in
+    ),
+    Metric(
+        "pulsar_storage_read_rate",
+        "gauge",
+        "Entries read, per second, from memory or from storage.",
+        lambda t: t.stats.read_entry_rate,
+    ),
+    Metric(
+        "pulsar_storage_read_cache_misses_rate",
+        "gauge",
+        "Entries read, per second, that had to come from storage.",
+        lambda t: t.stats.read_miss_rate,
     ),
     Metric(
         "pulsar_msg_backlog",
@@ -202,11 +214,18 @@ SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
         "Entries that were looked at and wait to be delivered.",
         lambda s: s.in_replay,
     ),
+    Metric(
+        "magnetar_subscription_acks_at_risk",
+        "gauge",
+        "Entries that are acknowledged, and would be delivered again if the broker ended now.",
+        lambda s: s.acks_at_risk,
+    ),
     *_throttled("msg", MESSAGES),
     *_throttled("bytes", BYTES),
     _moment("consumed", "something was sent to a consumer", lambda s: _latest(s, "sent_at_ms")),
     _moment("consumed_flow", "a consumer gave permits", lambda s: _latest(s, "flow_at_ms")),
     _moment("acked", "a consumer acknowledged something", lambda s: _latest(s, "acked_at_ms")),
+    _moment("mark_delete_advanced", "the mark-delete position moved on disk", lambda s: s.mark_deleted_ms),
     _moment("expire", "messages expired", lambda s: s.stats.expired_at_ms),
     Metric(
         "pulsar_subscription_msg_drop_rate",
@@ -296,6 +315,8 @@ BROKER_SUMS: Final = (
     "storage_size",
     "storage_logical_size",
     "storage_write_rate",
+    "storage_read_rate",
+    "storage_read_cache_misses_rate",
     "msg_backlog",
 )
 """`pulsar_<name>` summed over the topics is `pulsar_broker_<name>`."""

@@ -3,21 +3,38 @@
 A client-library child per topic and metric would cost several times the CPU and memory. Here label texts are
 made once per topic and kept, and the page comes in pieces, each of about a millisecond of work, so that the
 event loop serves messages in between and the page is never whole in memory. What is shown is in
-`metric_tables`: of each topic, or of namespaces where exposeTopicLevelMetricsInPrometheus=false.
+`metric_tables`: of each topic, or of namespaces where exposeTopicLevelMetricsInPrometheus=false; of each
+consumer and producer (`client_metrics`) only where the configuration says so.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import chain
+from typing import Final
 
-from magnetar.broker.admin.metric_lines import AT_ONCE, Rows
+from magnetar.broker import lookups
+from magnetar.broker.admin.client_metrics import CONSUMER_METRICS, PRODUCER_METRICS
+from magnetar.broker.admin.health import not_ready
+from magnetar.broker.admin.managed_ledger_metrics import MANAGED_LEDGER_METRICS
+from magnetar.broker.admin.metric_lines import AT_ONCE, Piece, Rows, lines_of
 from magnetar.broker.admin.metric_tables import BROKER_SUMS, SUBSCRIPTION_METRICS, TOPIC_METRICS, Number
 from magnetar.broker.admin.slices import Slices
 from magnetar.broker.admin.view import BrokerView, SubscriptionView, TopicView
+from magnetar.broker.latencies import PUBLISH
+from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.topics import topic_loads
+from magnetar.broker.topics.producer import Producer
+from magnetar.common.obs.latency import summary_lines
+
+_SUMMARIES: Final = (
+    ("pulsar_broker_publish_latency", "Entries published, ms until their receipts.", PUBLISH),
+    ("pulsar_broker_lookup", "Lookups, ms until they are answered.", lookups.LATENCY),
+    ("pulsar_topic_load_times", "Topics loaded, ms until they are served.", topic_loads.LATENCY),
+)
 
 
 @dataclass(slots=True)
@@ -29,12 +46,49 @@ class _TopicLabels:
     subscriptions: dict[str, str] = field(default_factory=dict)
 
 
+class _Clients:
+    """Consumers and producers, where they are shown; without those that would have the same labels."""
+
+    def __init__(self, *, consumers: bool, producers: bool) -> None:
+        self._shows_consumers = consumers
+        self._shows_producers = producers
+        self._texts: set[str] = set()
+        self.consumers = Rows[Consumer]()
+        self.producers = Rows[Producer]()
+
+    def add_producers(self, topic: TopicView, labels: str) -> None:
+        if self._shows_producers:
+            for name, producer in list(topic.producers.items()):
+                text = f'{labels},producer_name="{_escape(name)}",producer_id="{producer.producer_id}"'
+                self.producers.add(producer, text, "")
+
+    def add_consumers(self, subscription: SubscriptionView, labels: str) -> None:
+        if self._shows_consumers:
+            for each in list(subscription.consumers):
+                text = f'{labels},consumer_name="{_escape(each.name)}",consumer_id="{each.consumer_id}"'
+                if text not in self._texts:
+                    self._texts.add(text)
+                    self.consumers.add(each, text, "")
+
+    def pieces(self) -> Iterator[tuple[str, Piece]]:
+        if self._shows_consumers:
+            yield from self.consumers.pieces(CONSUMER_METRICS, each=True)
+        if self._shows_producers:
+            yield from self.producers.pieces(PRODUCER_METRICS, each=True)
+
+
 class MetricsPage:
     """Renders the page of one broker; keeps label texts from one scrape to the next."""
 
-    def __init__(self, broker: BrokerView, work_clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        broker: BrokerView,
+        work_clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._broker = broker
         self._work_clock = work_clock
+        self._clock = clock
         self._cluster = f'cluster="{_escape(broker.config.cluster_name)}"'
         self._version = _escape(version("magnetar-broker"))
         self._labels: dict[str, _TopicLabels] = {}
@@ -46,16 +100,28 @@ class MetricsPage:
         different turns.
         """
         slices = Slices(self._work_clock, AT_ONCE)
-        topics, subscriptions = Rows[TopicView](), Rows[SubscriptionView]()
+        topics, ledgers, subscriptions = Rows[TopicView](), Rows[TopicView](), Rows[SubscriptionView]()
         labels: dict[str, _TopicLabels] = {}
+        topics_of: dict[str, int] = {}
+        managed_ledgers = 0
+        config = self._broker.config.metrics
+        each = config.topic_level
+        clients = _Clients(consumers=each and config.consumer_level, producers=each and config.producer_level)
         for topic in list(self._broker.topics.values()):
             full = topic.name.full
             texts = labels[full] = self._labels.get(full) or self._topic_labels(topic)
             topics.add(topic, texts.topic, texts.namespace)
+            topics_of[texts.namespace] = topics_of.get(texts.namespace, 0) + 1
+            if topic.name.persistent:
+                managed_ledgers += 1
+                if config.managed_ledgers:
+                    ledgers.add(topic, texts.topic, texts.namespace)
+            clients.add_producers(topic, texts.topic)
             # A copy, because subscriptions come and go while the loop turns.
             for key, subscription in list(topic.subscriptions.items()):
                 text = self._subscription_labels(texts, key)
                 subscriptions.add(subscription, text, texts.namespace)
+                clients.add_consumers(subscription, text)
                 if slices.over():
                     yield ""
             if slices.over():
@@ -63,11 +129,13 @@ class MetricsPage:
         self._labels = labels
 
         slices = Slices(self._work_clock, 1)
-        each = self._broker.config.metrics.topic_level
         sums: dict[str, Number] = {}
         lines: list[str] = []
         for name, (some, total) in chain(
-            topics.pieces(TOPIC_METRICS, each=each), subscriptions.pieces(SUBSCRIPTION_METRICS, each=each)
+            topics.pieces(TOPIC_METRICS, each=each),
+            subscriptions.pieces(SUBSCRIPTION_METRICS, each=each),
+            ledgers.pieces(MANAGED_LEDGER_METRICS, each=False) if config.managed_ledgers else (),
+            clients.pieces(),
         ):
             lines += some
             sums[name] = sums.get(name, 0) + total
@@ -75,13 +143,22 @@ class MetricsPage:
                 yield "".join(lines)
                 lines.clear()
 
-        lines.append(self._namespaces(labels.values()))
-        lines.append(self._whole_broker(len(labels), sums))
+        lines.append("# HELP pulsar_topics_count Loaded topics.\n# TYPE pulsar_topics_count gauge\n")
+        for some in lines_of("pulsar_topics_count", topics_of):
+            lines += some
+            if slices.over():
+                yield "".join(lines)
+                lines.clear()
+        lines.append(self._whole_broker(len(labels), managed_ledgers, sums))
         yield "".join(lines)
 
     def _topic_labels(self, topic: TopicView) -> _TopicLabels:
         namespace = f'{self._cluster},namespace="{_escape(str(topic.name.namespace))}"'
-        return _TopicLabels(namespace, f'{namespace},topic="{_escape(topic.name.full)}"')
+        name = topic.name
+        if not self._broker.config.metrics.split_partition:
+            return _TopicLabels(namespace, f'{namespace},topic="{_escape(name.full)}"')
+        base = _escape((name.base if name.partition_index >= 0 else name).full)
+        return _TopicLabels(namespace, f'{namespace},topic="{base}",partition="{name.partition_index}"')
 
     def _subscription_labels(self, texts: _TopicLabels, name: str) -> str:
         text = texts.subscriptions.get(name)
@@ -91,14 +168,7 @@ class MetricsPage:
             text = texts.subscriptions[name] = f'{texts.topic},subscription="{_escape(name)}"'
         return text
 
-    def _namespaces(self, labels: Iterable[_TopicLabels]) -> str:
-        counts: dict[str, int] = {}
-        for texts in labels:
-            counts[texts.namespace] = counts.get(texts.namespace, 0) + 1
-        head = "# HELP pulsar_topics_count Loaded topics.\n# TYPE pulsar_topics_count gauge\n"
-        return head + "".join(f"pulsar_topics_count{{{text}}} {count}\n" for text, count in counts.items())
-
-    def _whole_broker(self, topics: int, sums: dict[str, Number]) -> str:
+    def _whole_broker(self, topics: int, managed_ledgers: int, sums: dict[str, Number]) -> str:
         listener = self._broker.config.listener
         broker = _escape(listener.advertised_address or listener.bind_address)
         cluster = self._cluster
@@ -108,8 +178,17 @@ class MetricsPage:
             lines.append(f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n{name}{{{labels}}} {value}\n")
 
         gauge("pulsar_broker_topics_count", "Loaded topics.", cluster, topics)
+        gauge(
+            "pulsar_ml_count", "Managed ledgers: persistent topics that are loaded.", cluster, managed_ledgers
+        )
         for name in BROKER_SUMS:
             gauge(f"pulsar_broker_{name}", f"Sum of pulsar_{name}.", cluster, sums[f"pulsar_{name}"])
+        gauge(
+            "magnetar_acks_at_risk",
+            "Sum of magnetar_subscription_acks_at_risk.",
+            cluster,
+            sums["magnetar_subscription_acks_at_risk"],
+        )
         gauge(
             "pulsar_broker_in_bytes_total",
             "Bytes in, over the loaded topics.",
@@ -139,6 +218,17 @@ class MetricsPage:
             of_connections,
             accepted - active,
         )
+        ready = int(not_ready(self._broker) is None)
+        gauge(
+            "pulsar_health",
+            "1 while clients may be sent to this broker, 0 while not.",
+            f'{cluster},broker="{broker}",metric="broker_health"',
+            ready,
+        )
+        now = self._clock()
+        for name, help_text, window in _SUMMARIES:
+            lines.append(f"# HELP {name} {help_text}\n# TYPE {name} summary\n")
+            lines += summary_lines(name, cluster, window, now)
         gauge("pulsar_version_info", "The release that runs.", f'{cluster},version="{self._version}"', 1)
         return "".join(lines)
 

@@ -12,9 +12,7 @@ from magnetar.broker.admin.routing import Route
 from magnetar.broker.admin.view import BrokerView
 from magnetar.common.errors import TooManyRequests
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.exposition import generate_latest
+from magnetar.common.obs.process_metrics import CONTENT_TYPE, process_page
 
 _log = get_logger("magnetar.broker.metrics")
 
@@ -22,17 +20,11 @@ SCRAPES_MAX: Final = 4
 """Scrapes in process at once."""
 
 _SCRAPE_TIMEOUT_S: Final = 30.0
-_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-_PROCESS: Final = CollectorRegistry()
-ProcessCollector(registry=_PROCESS)
-PlatformCollector(registry=_PROCESS)
-GCCollector(registry=_PROCESS)
 
 
 def routes(broker: BrokerView) -> list[Route]:
     """The page of one broker."""
-    handler = _MetricsRoute(MetricsPage(broker)).get
+    handler = _MetricsRoute(MetricsPage(broker), broker.config.cluster_name).get
     return [
         Route(
             object="metrics",
@@ -48,8 +40,9 @@ def routes(broker: BrokerView) -> list[Route]:
 
 
 class _MetricsRoute:
-    def __init__(self, page: MetricsPage) -> None:
+    def __init__(self, page: MetricsPage, cluster: str) -> None:
         self._page = page
+        self._cluster = cluster
         self._scrapes = 0
 
     async def get(self, call: Call) -> web.StreamResponse:
@@ -58,7 +51,7 @@ class _MetricsRoute:
             raise TooManyRequests(f"{SCRAPES_MAX} scrapes are in process already; try again")
         self._scrapes += 1
         try:
-            response = web.StreamResponse(headers={"Content-Type": _CONTENT_TYPE})
+            response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
             async with asyncio.timeout(_SCRAPE_TIMEOUT_S):
                 await self._stream(request, response)
             return response
@@ -81,6 +74,5 @@ class _MetricsRoute:
                 await response.write(piece.encode())
             # A write returns at once while the socket takes it: messages get their turn here.
             await asyncio.sleep(0)
-        await response.write(generate_latest(_PROCESS))
-        await response.write(generate_latest(REGISTRY))
+        await response.write(process_page(self._cluster))
         await response.write_eof()

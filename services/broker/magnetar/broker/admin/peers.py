@@ -19,6 +19,7 @@ from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.owners import AUTHORITATIVE
 from magnetar.common.errors import ServiceNotReady, TopicNotFound
 from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.obs import request_ids
 from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import Counter
 from yarl import URL
@@ -85,6 +86,8 @@ class Peers:
         url = URL(f"{base}{raw_path}?{urlencode({**(query or {}), AUTHORITATIVE: 'true'})}", encoded=True)
         data = None if body is NOTHING else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} if data is not None else {}
+        if (request_id := request_ids.current()) is not None:
+            headers[request_ids.HEADER] = request_id
         try:
             async with asyncio.timeout(self._call_s), self._slots:
                 status, answer = await self._while_up(broker, self._exchange(method, url, data, headers))

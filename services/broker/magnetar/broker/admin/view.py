@@ -23,6 +23,7 @@ from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
@@ -65,6 +66,16 @@ class SubscriptionView(Protocol):
         """Entries of these that wait for their time."""
         ...
 
+    @property
+    def acks_at_risk(self) -> int:
+        """Entries that are acknowledged, and not on disk as such."""
+        ...
+
+    @property
+    def mark_deleted_ms(self) -> int:
+        """When its mark-delete position last moved on disk, ms since 1970 UTC; 0: not since the load."""
+        ...
+
 
 class TopicView(Protocol):
     """The figures of one loaded topic."""
@@ -79,12 +90,22 @@ class TopicView(Protocol):
     def producer_count(self) -> int: ...
 
     @property
+    def producers(self) -> Mapping[str, Producer]: ...
+
+    @property
     def times_rate_limited(self) -> int:
         """Times that a publish rate left a producer's connection unread."""
         ...
 
     @property
-    def storage_bytes(self) -> int: ...
+    def storage_bytes(self) -> int:
+        """One copy of what is stored."""
+        ...
+
+    @property
+    def copies(self) -> int:
+        """Of each entry, as ledgers are made now; those from before may have others."""
+        ...
 
     @property
     def storage_entries(self) -> int: ...

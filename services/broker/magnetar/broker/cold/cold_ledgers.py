@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from magnetar.broker.cold.entry_group import EntryGroup
 from magnetar.broker.cold.group_cache import GroupCache
 from magnetar.common.errors import LedgerError
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.cold.cold_reader import ColdLedger, ObjectsDamaged, ObjectsUnavailable, Verified
@@ -45,6 +45,7 @@ FAILED: Final = Counter(
     ["reason"],
     registry=REGISTRY,
 )
+begin_at_zero(FAILED, "damaged", "unavailable")
 LOAD_SECONDS: Final = Histogram(
     "magnetar_cold_load_seconds",
     "Seconds for a row group of an offloaded ledger to be fetched and taken apart.",

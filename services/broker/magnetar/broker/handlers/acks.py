@@ -11,7 +11,7 @@ from magnetar.broker.subscriptions.membership import SubType
 from magnetar.common.errors import MagnetarError, NotSupportedYet, StorageError
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.wire import commands
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.error_codes import code_of
@@ -30,6 +30,9 @@ IGNORED_ACKS = Counter(
     "Acknowledgements that were ignored, by reason.",
     ["reason"],
     registry=REGISTRY,
+)
+begin_at_zero(
+    IGNORED_ACKS, "unknown consumer", "cumulative on Shared or Key_Shared", "cumulative with several ids"
 )
 
 UNREADABLE_MESSAGES = Counter(

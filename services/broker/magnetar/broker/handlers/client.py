@@ -46,6 +46,8 @@ class Services:
     spawn: Spawn
     budget: ByteBudget
     lookups_in_process: int = 0
+    closings: LogLimit = field(default_factory=LogLimit)
+    """Of connections that we end: whoever connects again and again, with garbage, would fill the log."""
 
     @contextmanager
     def lookup(self) -> Iterator[None]:

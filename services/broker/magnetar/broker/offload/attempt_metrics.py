@@ -7,7 +7,7 @@ from typing import Final
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.offload.offload_pb2 import CompleteRequest
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 ERRORS: Final = Counter(
     "brk_ledgeroffloader_offload_error",
@@ -27,11 +27,18 @@ RAW_ENTRIES: Final = Counter(
     "Entries among these that are kept as they are: encrypted, or not to be decoded.",
     registry=REGISTRY,
 )
+LAST_COMPLETED: Final = Gauge(
+    "magnetar_offload_last_completed_timestamp_seconds",
+    "When this broker last heard of a ledger that a job offloaded, seconds since 1970 UTC; 0: not since its "
+    "start.",
+    registry=REGISTRY,
+)
 
 
 def count_completed(request: CompleteRequest) -> None:
     """An attempt is complete."""
     COMPLETED.inc()
+    LAST_COMPLETED.set_to_current_time()
     COMPLETED_BYTES.inc(request.object_bytes)
     COMPLETED_ROWS.inc(request.rows)
     RAW_ENTRIES.inc(request.raw_entries)

@@ -25,7 +25,7 @@ async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> Atte
     if location and "://" not in location:
         raise BadLocation(f"{request.location[:200]!r} is no location: write one as it stands in metadata")
     after = TopicName.parse(request.after_topic) if request.after_topic else None
-    response = AttemptsResponse(complete=True)
+    response = AttemptsResponse(complete=await ledgers.knows_all())
     byte_length = 0
     async for found in ledgers.everywhere(after):
         if found.unreadable:

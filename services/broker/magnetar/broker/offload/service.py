@@ -13,7 +13,6 @@ from typing import Any, Final, NoReturn, Protocol
 
 import grpc
 from google.protobuf.message import Message
-from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.offload.methods import (
@@ -31,7 +30,7 @@ from magnetar.common.offload.methods import (
     WANTED,
     Method,
 )
-from magnetar.common.offload.offload_errors import REASON_CHARS_MAX, to_wire
+from magnetar.common.offload.offload_errors import to_wire
 from magnetar.common.offload.offload_pb2 import (
     AttemptsRequest,
     AttemptsResponse,
@@ -56,7 +55,9 @@ from magnetar.common.offload.offload_pb2 import (
     WantRequest,
     WantResponse,
 )
+from magnetar.common.rpc.refusal_log import RefusalLog
 from magnetar.common.rpc.refusals import BadCall, Stopping, TooManyCalls, parse
+from magnetar.common.rpc.wire_errors import REASON_CHARS_MAX
 from prometheus_client import Counter
 
 log = get_logger(__name__)
@@ -118,7 +119,7 @@ class OffloadService:
         self._calls_max, self._reads_max = calls_max, reads_max
         self._calls = self._reads = 0
         self._next_s = 0.0
-        self._refusals: dict[str, LogLimit] = {}
+        self._refusals = RefusalLog(log)
 
     def methods(self) -> Mapping[str, Any]:
         """Handlers by the names of methods."""
@@ -190,20 +191,7 @@ class OffloadService:
         status, name = to_wire(error)
         known = method.removeprefix("/")
         REFUSED.labels(known if known in _NAMES else "unknown", status.name).inc()
-        if status is grpc.StatusCode.INTERNAL:
-            log.error("call failed", method=method, peer=context.peer(), exc_info=error)
-        else:
-            limit = self._refusals.setdefault(status.name, LogLimit())
-            times = limit.note(asyncio.get_running_loop().time())
-            if times:
-                log.warning(
-                    "call refused",
-                    method=method[:REASON_CHARS_MAX],
-                    peer=context.peer(),
-                    status=status.name,
-                    reason=str(error)[:REASON_CHARS_MAX],
-                    times=times,
-                )
+        self._refusals.note(context, method, status, error)
         trailing = ((ERROR_KEY, name),) if name else ()
         await context.abort(status, (str(error) or type(error).__name__)[:REASON_CHARS_MAX], trailing)
         raise AssertionError("abort raises") from error

@@ -51,7 +51,7 @@ class Named:
     """Last steps of the paths of attempts that run or are complete."""
     locations: set[str] = field(default_factory=set)
     complete: bool = True
-    """Whether every topic could be read."""
+    """Whether every topic could be read, and metadata was not restored from a copy just now."""
 
 
 @dataclass(slots=True)
@@ -235,7 +235,7 @@ class Sweeping:
 
     async def _named(self, among: Collection[str] | None = None) -> Named:
         """What ledgers name now, all of it or of some attempts."""
-        named = Named()
+        named = Named(complete=await self._ledgers.knows_all())
         async for found in self._ledgers.everywhere(rest=REST):
             named.complete &= not found.unreadable
             for ledger in found.ledgers:

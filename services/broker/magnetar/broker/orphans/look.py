@@ -91,7 +91,7 @@ class Look:
                 if found is not None:
                     yield found
         del policies, schemas
-        async for block in self._blocks(f"{self._keys.root}topics/", creation_ids):
+        async for block in self._blocks(self._keys.topics_prefix, creation_ids):
             for item in block:
                 creation_id, ledger_id = self._keys.topic_ledger_ids_of(item.key)
                 # A block may hold topics that were made after their heads were read.

@@ -3,7 +3,9 @@
 Nothing is cleared that was not an orphan at two looks, unchanged, with the least age between them; and the
 transaction that clears it checks once more. On its own the broker clears nothing of which an operator has to
 be asked, and nothing at all when more than a fifth of all ledgers have no name, or of all topics no namespace
-(more than a few of them, or all there are): that is what lost or restored metadata looks like. Of the
+(more than a few of them, or all there are): that is what lost or restored metadata looks like, nor while
+metadata says of itself that it was restored and not released: a ledger that was made while the copy was taken
+is an orphan, and holds what was confirmed since. Of the
 brokers of a cluster the one that leads looks; two that do for a moment harm nobody.
 """
 
@@ -20,6 +22,7 @@ from magnetar.broker.orphans.look import Look
 from magnetar.broker.orphans.orphan import KINDS, LEDGER, PARTITIONED_TOPIC, TOPIC, TOPIC_LEDGER, Orphan
 from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.errors import MagnetarError
+from magnetar.common.metadata.restoration import holds_deletion, read_restoration
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.ledger.garbage_collector import ORPHAN_BYTES, SMALL_NUMBER
@@ -71,6 +74,7 @@ class Reconciler:
         self.truncated = False
         """Whether there were more than are remembered."""
         self._too_many = False
+        self._restored = False
         self.leads: Callable[[], bool] = lambda: True
         """Of several brokers, the one that leads looks on its own; any may be asked to."""
 
@@ -84,6 +88,11 @@ class Reconciler:
         """Why the broker clears nothing on its own; None while it does."""
         if not self._config.clear:
             return "magnetarOrphanClearingEnabled is off"
+        if self._restored:
+            return (
+                "metadata was restored from a copy and not released: see `magnetar admin metadata status "
+                "--look`, then `release`"
+            )
         if self._too_many:
             return (
                 "more than a fifth of all ledgers have no name, or of all topics no namespace: metadata may "
@@ -110,6 +119,8 @@ class Reconciler:
         async with self._looking:
             look = Look(self._ledgers.metadata, self._ledgers.keys, pause)
             now, now_ms = self._clock.monotonic(), self._clock.wall_ms()
+            restoration = await read_restoration(self._ledgers.metadata, self._ledgers.keys)
+            self._restored = holds_deletion(restoration)
             found: dict[str, Suspect] = {}
             counts = dict.fromkeys(KINDS, 0)
             async for orphan in look.orphans():

@@ -38,7 +38,7 @@ from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.runtime.clock import Clock
 from prometheus_client import Counter, Histogram
 
@@ -50,6 +50,7 @@ GIVEN: Final = Counter(
     ["outcome"],
     registry=REGISTRY,
 )
+begin_at_zero(GIVEN, "given", "failed")
 
 GIVING_SECONDS: Final = Histogram(
     "magnetar_bundle_giving_seconds",

@@ -28,6 +28,8 @@ log = get_logger(__name__)
 REGISTERED: Final = Gauge(
     "magnetar_broker_registered",
     "1 while this broker of a cluster is registered and serves its bundles, 0 while it does not.",
+    # By its id, so that a standalone, which has no cluster to be registered in, shows none.
+    ["broker"],
     registry=REGISTRY,
 )
 
@@ -79,6 +81,7 @@ class Presence:
         """Start the session; waits while metadata is away."""
         self.broker_id = self.registration.broker_id = broker_id
         self._key = self._keys.broker(broker_id)
+        REGISTERED.labels(broker_id).set(0)
         wait_s = RETRY_AFTER_S
         while self._session is None:
             try:
@@ -113,7 +116,7 @@ class Presence:
                     version = found.version
                 break
             self.registration, self.version = wanted, version
-            REGISTERED.set(1)
+            REGISTERED.labels(self.broker_id).set(1)
             log.info("registered", broker=self.broker_id, run=f"{self.run:x}", draining=wanted.draining)
 
     async def lost(self) -> str:
@@ -122,7 +125,7 @@ class Presence:
         replaced = asyncio.create_task(self._replaced(), name="broker's registration")
         try:
             await asyncio.wait({expired, replaced}, return_when=asyncio.FIRST_COMPLETED)
-            REGISTERED.set(0)
+            REGISTERED.labels(self.broker_id).set(0)
             if replaced.done():
                 return replaced.result()
             return "its session in metadata has ended"
@@ -133,8 +136,8 @@ class Presence:
 
     async def close(self) -> None:
         """End the session, so that nobody need wait for its end; idempotent."""
-        REGISTERED.set(0)
         if self._session is not None:
+            REGISTERED.labels(self.broker_id).set(0)
             try:
                 await self._session.close()
             except MetadataError as error:

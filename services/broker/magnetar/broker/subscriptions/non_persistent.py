@@ -63,6 +63,15 @@ class NonPersistentSubscription(WithMembers):
     def in_replay(self) -> int:
         return 0
 
+    @property
+    def acks_at_risk(self) -> int:
+        """Nothing is kept of what is acknowledged, and nothing comes back."""
+        return 0
+
+    @property
+    def mark_deleted_ms(self) -> int:
+        return 0
+
     def why_not_dispatching(self) -> str | None:
         reasons = [consumer.held_back_by for consumer in self.consumers]
         if not reasons:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from magnetar.broker.latencies import Sample
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer, fitting
 from magnetar.broker.subscriptions.key_shared_waiting import Share
@@ -15,7 +16,7 @@ from magnetar.ledger.managed_ledger.cursor import Cursor
 class Outlet:
     """Sends the entries of one subscription; made with its first consumer."""
 
-    __slots__ = ("_cursor", "_sent_until", "_stats", "_topic_stats")
+    __slots__ = ("_cursor", "_sent_until", "_stats", "_topic_stats", "sample")
 
     def __init__(
         self, cursor: Cursor, stats: SubscriptionStats, topic_stats: TopicStats, last_position: Position
@@ -25,6 +26,8 @@ class Outlet:
         self._stats = stats
         self._topic_stats = topic_stats
         self._sent_until = last_position
+        self.sample: Sample | None = None
+        """The entry that is followed until it goes out here; None for none."""
 
     def may_have_entry_state(self, run: Run) -> bool:
         """True when an entry of the run may have been delivered before and carry acked bits or a count."""
@@ -133,6 +136,9 @@ class Outlet:
 
     def _count(self, ledger_id: int, last_entry_id: int, messages: int, byte_count: int) -> None:
         self._sent_until = max(self._sent_until, Position(ledger_id, last_entry_id))
+        if self.sample is not None and (ledger_id, last_entry_id) >= self.sample.position:
+            sample, self.sample = self.sample, None
+            sample.sent()
         self._stats.messages_out += messages
         self._stats.bytes_out += byte_count
         self._topic_stats.messages_out += messages

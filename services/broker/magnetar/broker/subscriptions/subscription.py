@@ -15,6 +15,7 @@ from typing import Final
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.eligibility import explain
+from magnetar.broker.latencies import Sample
 from magnetar.broker.ownership.lease import Tenure
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.stats import SubscriptionStats, TopicStats
@@ -61,6 +62,7 @@ class Subscription(WithMembers):
         "_delay_tick_ms",
         "_delivery",
         "_ledger",
+        "_outlet",
         "_source",
         "_spawn",
         "_tenure",
@@ -102,6 +104,7 @@ class Subscription(WithMembers):
         self._spawn = spawn
         self._source: EntrySource | None = None
         self._delivery: Delivery | None = None
+        self._outlet: Outlet | None = None
         self._delay_tick_ms = 0
         self.dispatch_rate: DispatchRateGate | None = None
         """Limits how fast entries go out; None: nothing does."""
@@ -137,6 +140,16 @@ class Subscription(WithMembers):
         if delays is None or not self._delay_tick_ms or (self._delivery is not None and not self._individual):
             return 0
         return count_delayed(delays, self.cursor)
+
+    @property
+    def acks_at_risk(self) -> int:
+        """Entries that are acknowledged and would be delivered again if this process ended now."""
+        return self.cursor.acks_at_risk
+
+    @property
+    def mark_deleted_ms(self) -> int:
+        """When the mark-delete position on disk last moved, ms since 1970 UTC; 0: not since the load."""
+        return self.cursor.advanced_ms
 
     @property
     def source(self) -> EntrySource | None:
@@ -219,7 +232,7 @@ class Subscription(WithMembers):
         self._source = EntrySource(
             self._ledger, self.cursor, self._config, self._budget, self._spawn, self.wake
         )
-        outlet = Outlet(self.cursor, self.stats, self._topic_stats, self._ledger.last_position)
+        self._outlet = outlet = Outlet(self.cursor, self.stats, self._topic_stats, self._ledger.last_position)
         delivery = make_delivery(
             dispatcher,
             self._source,
@@ -280,7 +293,7 @@ class Subscription(WithMembers):
         else:
             self._delivery.close()
             self._source.close()
-            self._source = self._delivery = None
+            self._source = self._delivery = self._outlet = None
         consumer.pending.clear()
         if self._broker_limit is not None:
             self._report_unacked(self._broker_limit)
@@ -437,6 +450,8 @@ class Subscription(WithMembers):
         """After the cursor was moved: start again behind its mark-delete position."""
         if self._delivery is not None:
             self._delivery.rewind()
+            if self._outlet is not None:
+                self._outlet.sample = None  # what comes now was durable long ago
             self.wake()
 
     # -- dispatch
@@ -446,6 +461,11 @@ class Subscription(WithMembers):
         if self._delivery is not None and not self._turn_scheduled:
             self._turn_scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
+
+    def follow(self, sample: Sample) -> None:
+        """See `latencies.Sampled`."""
+        if self._outlet is not None and self._outlet.sample is None:
+            self._outlet.sample = sample
 
     def _turn(self) -> None:
         self._turn_scheduled = False

@@ -14,7 +14,7 @@ from magnetar.broker.policies.effective import EVICT, HOLD, EffectivePolicies, Q
 from magnetar.broker.topics.topic_backlog import backlog_bytes, oldest_age_s
 from magnetar.common.errors import ProducerBlocked, ProducerQuotaExceeded
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from prometheus_client import Counter
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ EVICTIONS: Final = Counter(
     ["quota_type"],
     registry=REGISTRY,
 )
+begin_at_zero(EVICTIONS, SIZE, TIME)
 
 DISCONNECTIONS: Final = Counter(
     "magnetar_backlog_quota_disconnected_producers_total",
@@ -38,6 +39,7 @@ DISCONNECTIONS: Final = Counter(
     ["quota_type"],
     registry=REGISTRY,
 )
+begin_at_zero(DISCONNECTIONS, SIZE, TIME)
 
 _KEPT_PERCENT: Final = 90
 

@@ -25,7 +25,14 @@ from magnetar.broker.topics.deduplication import (
     counted_ids_of,
 )
 from magnetar.broker.topics.producer import Answer, Producer
-from magnetar.broker.topics.publishing import PendingPublish, Refusals, part_of, run_of, send_errors
+from magnetar.broker.topics.publishing import (
+    PendingPublish,
+    Refusals,
+    note_published,
+    part_of,
+    run_of,
+    send_errors,
+)
 from magnetar.common.errors import DataCorruption, LogFailed, StorageError
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
@@ -208,7 +215,7 @@ class DeduplicatedPublishing:
             )
             producer.peer.publish_pending(-stored.byte_length)
             touched[producer] = None
-            self._stats.write_latency.observe((now - stored.taken_at) * 1000, len(run.entries))
+            note_published(self._stats, now, now - stored.taken_at, len(run.entries))
         last = publishes[-1][0]
         state.position = Position(last.ledger_id, last.last_entry_id)
         self._settle(touched)

@@ -19,6 +19,7 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
+from magnetar.ledger.managed_ledger.context import Restored
 from prometheus_client import Counter
 
 log = get_logger(__name__)
@@ -34,17 +35,20 @@ class InactiveTopics:
     """Housekeeping's look for topics that nobody uses.
 
     `partitioned`: where to delete the metadata of a partitioned topic whose partitions are all gone; None
-    leaves it.
+    leaves it. While metadata is `restored` and holds, nothing is deleted.
     """
 
-    def __init__(self, registry: TopicRegistry, partitioned: PartitionedTopics | None, clock: Clock) -> None:
+    def __init__(
+        self, registry: TopicRegistry, partitioned: PartitionedTopics | None, clock: Clock, restored: Restored
+    ) -> None:
         self._registry = registry
         self._partitioned = partitioned
         self._clock = clock
+        self._restored = restored
 
     def look(self, topic: Topic) -> Awaitable[object] | None:
         policies = topic.policies
-        if not policies.inactive_delete:
+        if not policies.inactive_delete or self._restored.holds:
             return None
         if _in_use(topic):
             topic.inactive_since = None

@@ -77,6 +77,10 @@ class NonPersistentTopic(Topic):
         return 0
 
     @property
+    def copies(self) -> int:
+        return 0
+
+    @property
     def storage_entries(self) -> int:
         return 0
 

@@ -7,12 +7,15 @@ state of deduplication is on disk only once nothing older is on its way, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from itertools import groupby
 
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.latencies import SAMPLER
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.spawn import Spawn
+from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.deduplicated_publishing import (
     DeduplicatedPublishing,
     load_deduplication,
@@ -63,6 +66,10 @@ class PersistentPublishing(Topic):
         self._switched_at: int | None = None
         # The topic-wide index up to which messages may have been taken another way; None: none is on its way.
         self._refusals: Refusals | None = None
+
+    @property
+    @abstractmethod
+    def subscriptions(self) -> Mapping[str, Subscription]: ...
 
     async def _attach_publishing(self, ledger: ManagedLedger) -> None:
         """Publish to this ledger. Raises StorageError when the state of deduplication cannot be had."""
@@ -143,8 +150,13 @@ class PersistentPublishing(Topic):
             self._check_switched()
         else:
             self._confirmed(self._deduplication, publishes)
-        for subscription in self.subscriptions.values():
-            subscription.wake()
+        subscriptions = self.subscriptions
+        if subscriptions:
+            now = self._clock.monotonic()
+            if SAMPLER.due(now):
+                SAMPLER.follow(publishes[0][0], subscriptions.values(), now, self._clock)
+            for subscription in subscriptions.values():
+                subscription.wake()
 
     def _confirmed(self, way: DeduplicatedPublishing | None, publishes: list[tuple[Run, object]]) -> None:
         if way is not None:

@@ -44,6 +44,7 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.batch import parse_metadata
 from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 log = get_logger(__name__)
@@ -55,6 +56,7 @@ class PersistentTopic(PersistentPublishing):
     __slots__ = (
         "_broker_unacked",
         "_budget",
+        "_copies",
         "_dispatch_limit",
         "_dispatch_rates",
         "_on_gone",
@@ -93,6 +95,7 @@ class PersistentTopic(PersistentPublishing):
         self._subscriptions: dict[str, Subscription] = {}
         self._subscriptions_lock = asyncio.Lock()
         self._tenure = None if lease is None else Tenure(lease)
+        self._copies = 0
 
     async def attach(self, ledger: ManagedLedger) -> None:
         """Serve from this managed ledger, which was opened with the topic as its listener.
@@ -100,7 +103,7 @@ class PersistentTopic(PersistentPublishing):
         Raises StorageError when the state of deduplication cannot be had.
         """
         self.ledger = ledger
-        ledger.persist_as(self.policies.persistence)
+        self._copies = ledger.persist_as(self.policies.persistence)
         ledger.retain(retention_of(self.policies))
         ledger.offload = rules_of(self.policies.offload)
         for cursor in ledger.cursors.values():
@@ -132,7 +135,7 @@ class PersistentTopic(PersistentPublishing):
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         super().apply_policies(policies)
-        self.ledger.persist_as(policies.persistence)
+        self._copies = self.ledger.persist_as(policies.persistence)
         self.ledger.retain(retention_of(policies))
         self.ledger.offload = rules_of(policies.offload)
         self._limit_dispatch(self._subscriptions.values())
@@ -151,8 +154,16 @@ class PersistentTopic(PersistentPublishing):
         return self.ledger.storage_bytes
 
     @property
+    def copies(self) -> int:
+        return self._copies
+
+    @property
     def storage_entries(self) -> int:
         return self.ledger.entries
+
+    @property
+    def read_counts(self) -> ReadCounts | None:
+        return self.ledger.read_counts
 
     @property
     def offloaded_bytes(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from magnetar.broker.latencies import PUBLISH
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.topics.producer import Producer
 from magnetar.common.errors import BrokerError, StorageError
@@ -82,7 +83,13 @@ def send_receipts(publishes: list[tuple[Run, object]], stats: TopicStats, now: f
             )
         producer.peer.publish_pending(-pending.byte_length)
         producer.settled()
-        stats.write_latency.observe((now - pending.taken_at) * 1000, len(run.entries))
+        note_published(stats, now, now - pending.taken_at, len(run.entries))
+
+
+def note_published(stats: TopicStats, now: float, seconds: float, entries: int) -> None:
+    """So many entries of a run are durable and get their receipts, after so long."""
+    stats.write_latency.observe(seconds * 1000, entries)
+    PUBLISH.observe(now, seconds, entries)
 
 
 def send_refusals(publishes: list[tuple[Run, object]], error: StorageError) -> None:

@@ -22,6 +22,7 @@ from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import commands
 from magnetar.common.wire.events import SendRun
+from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 
 
 class AnySubscription(Protocol):
@@ -47,6 +48,10 @@ class AnySubscription(Protocol):
     def unacked_messages(self) -> int: ...
     @property
     def delayed(self) -> int: ...
+    @property
+    def acks_at_risk(self) -> int: ...
+    @property
+    def mark_deleted_ms(self) -> int: ...
     @property
     def in_replay(self) -> int: ...
     @property
@@ -107,12 +112,22 @@ class Topic(Publishers):
     @property
     @abstractmethod
     def storage_bytes(self) -> int:
-        """Bytes of entries in storage."""
+        """Bytes of entries in storage, one copy."""
+
+    @property
+    @abstractmethod
+    def copies(self) -> int:
+        """Of each entry in storage, as ledgers are made now."""
 
     @property
     @abstractmethod
     def storage_entries(self) -> int:
         """Entries in storage."""
+
+    @property
+    def read_counts(self) -> ReadCounts | None:
+        """What was read of it since the load; None when nothing was."""
+        return None
 
     @property
     def offloaded_bytes(self) -> int:

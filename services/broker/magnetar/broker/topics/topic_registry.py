@@ -30,6 +30,7 @@ from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.policy_refresher import PolicyRefresher
 from magnetar.broker.topics.publish_gate import PublishLimits
 from magnetar.broker.topics.topic import Topic
+from magnetar.broker.topics.topic_loads import counted_load
 from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import (
     NamespaceNotFound,
@@ -177,6 +178,10 @@ class TopicRegistry:
             del self._loading[name.full]
 
     async def _load(self, name: TopicName, create: bool) -> Topic:
+        with counted_load(self._config.cluster_name):
+            return await self._load_now(name, create)
+
+    async def _load_now(self, name: TopicName, create: bool) -> Topic:
         await self.check_allowed(name)
         topic: Topic
         generation = self._policies.generation

@@ -15,6 +15,7 @@ from magnetar.broker.handlers.client import Client, Services
 from magnetar.broker.handlers.producers import handle_rejected_send, handle_sends
 from magnetar.broker.handlers.routes import route
 from magnetar.common.errors import MagnetarError, ProtocolError, TooManyRequests
+from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
@@ -176,6 +177,10 @@ class Connection(asyncio.Protocol):
         self._services.spawn(self._finish(command, rest), "client command")
 
     async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
+        with request_ids.serving(self._id_of(command)):
+            await self._complete(command, rest)
+
+    async def _complete(self, command: BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
         try:
             await rest
         except ProtocolError as error:
@@ -193,6 +198,9 @@ class Connection(asyncio.Protocol):
                 if self._pauses and self._unanswered <= UNANSWERED_MAX // 2:
                     self._resume_reading("acknowledgements")
 
+    def _id_of(self, command: BaseCommand) -> str:
+        return request_ids.of_command(self.address, commands.request_id_of(command))
+
     def _answer_error(self, command: BaseCommand, error: Exception) -> None:
         name, code = BaseCommand.Type.Name(command.type), code_of(error)
         REFUSED_COMMANDS.labels(name, ServerError.Name(code)).inc()
@@ -203,6 +211,8 @@ class Connection(asyncio.Protocol):
                 peer=self.address,
                 command=name,
                 commands=count,
+                # Also where it is refused at once, before it is served.
+                request_id=self._id_of(command),
                 error=f"{type(error).__name__}: {error}",
             )
         message = (
@@ -299,7 +309,9 @@ class Connection(asyncio.Protocol):
     def close(self, reason: str) -> None:
         if not self.connected:
             return
-        log.info("closing connection", peer=self.address, reason=reason)
+        count = self._services.closings.note(self._loop.time())
+        if count:
+            log.info("closing connection", peer=self.address, reason=reason, connections=count)
         self._flush()
         self._transport.close()
         if self._transport.get_write_buffer_size():

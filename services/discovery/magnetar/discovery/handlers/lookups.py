@@ -47,11 +47,17 @@ async def _find(services: Services, request: CommandLookupTopic, topic: TopicNam
 
 def _connect(services: Services, request: CommandLookupTopic, owner: BrokerRegistration) -> bytes:
     addresses = addresses_of(owner, request.advertised_listener_name)
+    through = services.config.proxy.through_service_url
+    broker_url_tls = addresses.broker_url_tls
+    if through and not broker_url_tls:
+        # Nobody connects to it. A client that has TLS with a load balancer before us names the broker by this
+        # one alone, and without it would name none.
+        broker_url_tls = addresses.broker_url.replace("pulsar://", "pulsar+ssl://", 1)
     return commands.lookup_connect(
         request.request_id,
         addresses.broker_url,
-        broker_url_tls=addresses.broker_url_tls or None,
-        proxy_through_service_url=services.config.proxy.through_service_url,
+        broker_url_tls=broker_url_tls or None,
+        proxy_through_service_url=through,
     )
 
 

@@ -1,8 +1,10 @@
 """The HTTP port: what brokers serve is answered by a redirect to the right one; metrics and health here.
 
-    /lookup/..., /admin/..., /topics/...   307 to the broker that serves the topic, or to any one
+    /lookup/..., /admin/..., /topics/...   307 to the broker that serves the topic, or to any one; carried
+                                           there with magnetarProxyThroughServiceUrl=true
     /metrics                               the Prometheus page
-    /health, /status.html                  200 while clients are served, 503 before and while it stops
+    /livez, /readyz                        whether it lives, and whether clients may be sent here
+    /health, /status.html                  as /readyz, in Pulsar's words
 
 Errors leave as Pulsar's `{"reason": ...}`.
 """
@@ -10,28 +12,40 @@ Errors leave as Pulsar's `{"reason": ...}`.
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from magnetar.common.cluster.broker_directory import addresses_of
 from magnetar.common.errors import InvalidName, MagnetarError, NotAllowed, ServiceNotReady, TopicNotFound
+from magnetar.common.http.bounded import bounded
+from magnetar.common.http.connections import Port
+from magnetar.common.http.edge import AppEdge
+from magnetar.common.http.other_sites import refuse_other_sites
+from magnetar.common.http.request_log import log_requests
+from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.obs import health as health_pages
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.process_metrics import CONTENT_TYPE, process_page
 from magnetar.discovery.discovery import Discovery
-from magnetar.discovery.http.connections import listen, refused
+from magnetar.discovery.http.carried import BODY_BYTES_MAX, HttpCarrier
 from magnetar.discovery.http.redirects import REDIRECTED, segments, topic_of
-from prometheus_client import CollectorRegistry, Counter, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.exposition import generate_latest
+from magnetar.discovery.http.refusals import refused
+from prometheus_client import Counter
 
-log = get_logger(__name__)
+_LOGGER: Final = "magnetar.discovery.http"
+
+log = get_logger(_LOGGER)
 
 REQUESTS_MAX: Final = 256
 """Requests in process at once that a broker is looked for; more are answered 503."""
 
 FIND_TIMEOUT_S: Final = 20.0
+
+BROKERS_ASKED_MAX: Final = 3
+"""For what any broker may answer, one after the other as long as they cannot be reached."""
 
 LISTENER_HEADER: Final = "X-Pulsar-ListenerName"
 """What Pulsar's clients name their advertised listener with; the parameter `listenerName` does too."""
@@ -40,61 +54,45 @@ REQUESTS: Final = Counter(
     "magnetar_discovery_http_requests", "HTTP requests, by status.", ["status"], registry=REGISTRY
 )
 
-_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_SHUTDOWN_TIMEOUT_S: Final = 2.0
+_CONNECTIONS_REFUSED: Final = Counter(
+    "magnetar_discovery_http_connections_refused",
+    "HTTP connections over the bound; each ended an idle one, or was answered 503.",
+    registry=REGISTRY,
+)
 
-_OWN: Final = frozenset({"/health", "/status.html", "/metrics", "/metrics/"})
+_OWN: Final = frozenset({*health_pages.PATHS, "/health", "/status.html", "/metrics", "/metrics/"})
 """Answered at once, however many wait for brokers."""
-
-_PROCESS: Final = CollectorRegistry()
-ProcessCollector(registry=_PROCESS)
-PlatformCollector(registry=_PROCESS)
-GCCollector(registry=_PROCESS)
 
 _STATUS: Final[dict[type[MagnetarError], int]] = {InvalidName: 412, TopicNotFound: 404, NotAllowed: 405}
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-
-class HttpEdge:
+class HttpEdge(AppEdge):
     """Serves a discovery over HTTP."""
 
     def __init__(self, discovery: Discovery) -> None:
-        self._runner = web.AppRunner(create_app(discovery), shutdown_timeout=_SHUTDOWN_TIMEOUT_S)
-        self._listener: asyncio.Server | None = None
-
-    async def start(self, listening: socket.socket) -> None:
-        """Serve connections of a socket that listens already; it stays the caller's to close."""
-        await self._runner.setup()
-        assert self._runner.server is not None, "setup makes it"
-        self._listener = await listen(self._runner.server, listening)
-
-    async def close(self) -> None:
-        """Stop accepting, give requests in process a moment, end; idempotent."""
-        if self._listener is not None:
-            self._listener.close()
-        await self._runner.cleanup()
+        port = Port(
+            service="discovery",
+            failed=refused,
+            over_the_bound=_CONNECTIONS_REFUSED,
+            auto_decompress=False,  # bodies are carried as they are, and nobody here looks into them
+        )
+        super().__init__(create_app(discovery), port)
 
 
 def create_app(discovery: Discovery) -> web.Application:
-    """The application over `discovery`; bodies are not read, since who is redirected sends them again."""
-    in_process = 0
+    """The application over `discovery`; who is redirected sends a body again, so it is not read."""
+    carrier: HttpCarrier | None = None
+    if discovery.config.proxy.through_service_url:
+        carrier = HttpCarrier(discovery.directory, discovery.config.proxy)
 
-    @web.middleware
-    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        nonlocal in_process
-        if request.path in _OWN:
-            return _counted(await _answered(request, handler))
-        if in_process >= REQUESTS_MAX:
-            return _counted(refused(503, f"{REQUESTS_MAX} requests are in process already; try again"))
-        in_process += 1
-        try:
-            return _counted(await _answered(request, handler))
-        finally:
-            in_process -= 1
+    async def to_broker(request: web.Request) -> web.StreamResponse:
+        if carrier is None:
+            return await _redirect(discovery, request)
+        return await carrier.carry(request, await _brokers_for(discovery, request), _asked(request))
 
-    async def redirect(request: web.Request) -> web.StreamResponse:
-        return await _redirect(discovery, request)
+    async def close_carrier(_: web.Application) -> None:
+        if carrier is not None:
+            await carrier.close()
 
     async def health(request: web.Request) -> web.StreamResponse:
         if discovery.not_ready is not None:
@@ -105,37 +103,58 @@ def create_app(discovery: Discovery) -> web.Application:
             well += f", but metadata has not answered for {silent_s:.0f} s: owners may have changed since"
         return web.Response(text=well)
 
-    async def metrics(request: web.Request) -> web.StreamResponse:
-        page = generate_latest(_PROCESS) + generate_latest(REGISTRY)
-        return web.Response(body=page, headers={"Content-Type": _CONTENT_TYPE})
+    async def live(request: web.Request) -> web.StreamResponse:
+        return _text(health_pages.live())
 
-    app = web.Application(middlewares=[guarded])
+    async def ready(request: web.Request) -> web.StreamResponse:
+        return _text(health_pages.ready(discovery.not_ready))
+
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=process_page(), headers={"Content-Type": CONTENT_TYPE})
+
+    bound = bounded(REQUESTS_MAX, refused, but_not=_OWN)
+    middlewares = [_answered, refuse_other_sites(refused), bound]
+    app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
+    app.on_cleanup.append(close_carrier)
+    log_requests(app, _LOGGER)
+    app.router.add_get(health_pages.LIVEZ, live)
+    app.router.add_get(health_pages.READYZ, ready)
     for path in ("/health", "/status.html"):
         app.router.add_get(path, health)
     for path in ("/metrics", "/metrics/"):
         app.router.add_get(path, metrics)
     for first in REDIRECTED:
-        app.router.add_route("*", f"/{first}/{{rest:.*}}", redirect)
+        app.router.add_route("*", f"/{first}/{{rest:.*}}", to_broker)
     return app
 
 
-async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
+def _text(answer: tuple[int, str]) -> web.Response:
+    status, text = answer
+    return web.Response(status=status, text=text)
+
+
+async def _brokers_for(discovery: Discovery, request: web.Request) -> list[BrokerRegistration]:
+    """The broker that serves the topic of the path, or some that may be asked. Raises MagnetarError."""
     if discovery.not_ready is not None:
         raise ServiceNotReady(f"nobody is served now: {discovery.not_ready}")
     parts = segments(request.rel_url.raw_path)
     topic = topic_of(parts)
-    listener = _listener(request) if parts[0] == "lookup" else ""
     if topic is not None:
+        listener = _listener(request) if parts[0] == "lookup" else ""
         try:
             async with asyncio.timeout(FIND_TIMEOUT_S):
-                broker = await discovery.finder.find(topic, listener)
+                return [await discovery.finder.find(topic, listener)]
         except TimeoutError as error:
             raise ServiceNotReady(f"no broker took {topic} within {FIND_TIMEOUT_S:g} s; try again") from error
-    else:
-        able = discovery.brokers.some(1)
-        if not able:
-            raise ServiceNotReady("no broker is up; try again")
-        broker = able[0]
+    able = discovery.brokers.some(BROKERS_ASKED_MAX)
+    if not able:
+        raise ServiceNotReady("no broker is up; try again")
+    return list(able)
+
+
+async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
+    broker = (await _brokers_for(discovery, request))[0]
+    listener = _listener(request) if request.path.startswith("/lookup/") else ""
     url = addresses_of(broker, listener).http_url or broker.addresses.http_url
     if not url:
         raise ServiceNotReady(f"broker {broker.broker_id} has no address for HTTP")
@@ -143,16 +162,27 @@ async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
         # Whoever follows it comes back here.
         log.error("a broker's HTTP address leads to discovery", broker=broker.broker_id, url=url)
         return refused(508, f"broker {broker.broker_id} says that it is at {url}, which is this service")
-    # Also of a target in absolute form, as proxies are sent it: the path and the query alone.
-    asked = request.raw_path if request.raw_path.startswith("/") else request.rel_url.raw_path_qs
-    return web.Response(status=307, headers={"Location": url.rstrip("/") + asked})
+    return web.Response(status=307, headers={"Location": url.rstrip("/") + _asked(request)})
+
+
+def _asked(request: web.Request) -> str:
+    """Path and query as they came: also of a target in absolute form, as proxies are sent it."""
+    return request.raw_path if request.raw_path.startswith("/") else request.rel_url.raw_path_qs
 
 
 def _listener(request: web.Request) -> str:
     return request.query.get("listenerName", "") or request.headers.get(LISTENER_HEADER, "")
 
 
+@web.middleware
 async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every answer, counted; errors become what Pulsar's would be."""
+    response = await _answer(request, handler)
+    REQUESTS.labels(str(response.status)).inc()
+    return response
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except MagnetarError as error:
@@ -165,8 +195,3 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
     except Exception:
         log.exception("http request failed", method=request.method, path=request.path)
         return refused(500, "internal error; the log of discovery has the details")
-
-
-def _counted(response: web.StreamResponse) -> web.StreamResponse:
-    REQUESTS.labels(str(response.status)).inc()
-    return response

@@ -24,7 +24,11 @@ ANSWER_TIMEOUT_S: Final = 15.0
 BROKERS_TRIED: Final = 3
 """How many brokers are asked before the client is told to ask again itself."""
 
-_Spawn = Callable[[Coroutine[Any, Any, BrokerLink], str], "asyncio.Task[BrokerLink]"]
+_Opened = BrokerLink | ServiceNotReady
+"""Or why there is none: nothing has failed here when a broker is down."""
+
+_Opening = asyncio.Task[_Opened]
+_Spawn = Callable[[Coroutine[Any, Any, _Opened], str], _Opening]
 
 
 class BrokerLinks:
@@ -34,7 +38,7 @@ class BrokerLinks:
         self._directory = directory
         self._brokers = brokers
         self._spawn = spawn
-        self._links: dict[str, asyncio.Task[BrokerLink]] = {}
+        self._links: dict[str, _Opening] = {}
         self._unreachable = LogLimit()
         directory.on_change(self._changed)
 
@@ -44,8 +48,8 @@ class BrokerLinks:
         for broker in self._brokers.some(BROKERS_TRIED):
             try:
                 link = await self._link(broker)
-            except (OSError, TimeoutError, ServiceNotReady) as error:
-                why = f"{broker.broker_id} cannot be reached: {error or 'no answer in time'}"
+            except ServiceNotReady as error:
+                why = str(error)
                 if count := self._unreachable.note(asyncio.get_running_loop().time()):
                     log.warning(
                         "a broker cannot be asked", broker=broker.broker_id, reason=why, questions=count
@@ -69,19 +73,25 @@ class BrokerLinks:
 
     async def _link(self, broker: BrokerRegistration) -> BrokerLink:
         opening = self._links.get(broker.broker_id)
-        if opening is None or (opening.done() and not _is_open(opening)):
+        if opening is None or (opening.done() and _link_of(opening) is None):
             opening = self._spawn(self._open(broker), f"connect to {broker.broker_id}")
             self._links[broker.broker_id] = opening
         # Waited for, not awaited: who gives up must not end it for the others.
         await asyncio.wait([opening])
-        if opening.cancelled():
-            raise ServiceNotReady("discovery is shutting down")
-        return opening.result()
+        opened = ServiceNotReady("discovery is shutting down") if opening.cancelled() else opening.result()
+        if isinstance(opened, ServiceNotReady):
+            raise ServiceNotReady(str(opened))  # to each who waited one of his own
+        return opened
 
-    async def _open(self, broker: BrokerRegistration) -> BrokerLink:
-        host, port = reached_at(broker)
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            link = await BrokerLink.open(host, port)
+    async def _open(self, broker: BrokerRegistration) -> _Opened:
+        try:
+            host, port = reached_at(broker)
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                link = await BrokerLink.open(host, port)
+        except TimeoutError:
+            return ServiceNotReady(f"{broker.broker_id} cannot be reached: no answer in time")
+        except (OSError, ServiceNotReady) as error:
+            return ServiceNotReady(f"{broker.broker_id} cannot be reached: {error}")
         if self._links.get(broker.broker_id) is not asyncio.current_task():
             link.close("the broker is gone")  # nobody else would
         return link
@@ -92,9 +102,14 @@ class BrokerLinks:
 
     def _drop(self, broker_id: str, reason: str) -> None:
         opening = self._links.pop(broker_id, None)
-        if opening is not None and opening.done() and _is_open(opening):
-            opening.result().close(reason)
+        link = None if opening is None else _link_of(opening)
+        if link is not None:
+            link.close(reason)
 
 
-def _is_open(opening: asyncio.Task[BrokerLink]) -> bool:
-    return not opening.cancelled() and opening.exception() is None and not opening.result().closed
+def _link_of(opening: _Opening) -> BrokerLink | None:
+    """What was opened, unless it has closed since."""
+    if not opening.done() or opening.cancelled():
+        return None
+    opened = opening.result()
+    return opened if isinstance(opened, BrokerLink) and not opened.closed else None

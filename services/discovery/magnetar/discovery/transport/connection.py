@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from magnetar.common.errors import MagnetarError, ProtocolError, ServiceNotReady, TooManyRequests
+from magnetar.common.obs import request_ids
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire import commands
@@ -22,7 +23,7 @@ from magnetar.discovery.handlers.handshake import check_connect, connected
 from magnetar.discovery.handlers.routes import answer
 from magnetar.discovery.handlers.services import Services
 from magnetar.discovery.transport.closing import close_soon
-from magnetar.discovery.transport.figures import PROTOCOL_ERRORS, commands_of
+from magnetar.discovery.transport.figures import ANSWER_LATENCY, PROTOCOL_ERRORS, commands_of
 from magnetar.discovery.transport.proxy import Proxy
 
 log = get_logger(__name__)
@@ -148,6 +149,7 @@ class Connection(asyncio.Protocol):
     # -- questions
 
     def _handle(self, command: BaseCommand) -> None:
+        began = self._loop.time()
         try:
             if self._requests >= REQUESTS_MAX:
                 raise TooManyRequests(f"{REQUESTS_MAX} requests of this connection are in process already")
@@ -161,15 +163,24 @@ class Connection(asyncio.Protocol):
             return
         if isinstance(answered, bytes):
             self._write(answered)
-            commands_of(command.type).inc()
+            self._answered(command, began)
             return
         self._requests += 1
-        self._environment.spawn(self._finish(command, answered), "client command")
+        self._environment.spawn(self._finish(command, answered, began), "client command")
 
-    async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, bytes]) -> None:
+    def _answered(self, command: BaseCommand, began: float) -> None:
+        commands_of(command.type).inc()
+        now = self._loop.time()
+        ANSWER_LATENCY.observe(now, now - began)
+
+    async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, bytes], began: float) -> None:
+        with request_ids.serving(self._id_of(command)):
+            await self._complete(command, rest, began)
+
+    async def _complete(self, command: BaseCommand, rest: Coroutine[Any, Any, bytes], began: float) -> None:
         try:
             self._write(await rest)
-            commands_of(command.type).inc()
+            self._answered(command, began)
         except MagnetarError as error:
             self._refuse(command, error)
         except Exception as error:  # a bug of ours must not leave the client waiting
@@ -178,13 +189,24 @@ class Connection(asyncio.Protocol):
         finally:
             self._requests -= 1
 
+    def _id_of(self, command: BaseCommand) -> str:
+        return request_ids.of_command(self.address, commands.request_id_of(command))
+
     def _refuse(self, command: BaseCommand, error: Exception) -> None:
         name, code = BaseCommand.Type.Name(command.type), code_of(error)
         commands_of(command.type, code).inc()
         text = str(error) if isinstance(error, MagnetarError) else f"internal error: {type(error).__name__}"
         count = self._environment.refusals.note(self._loop.time())
         if count:
-            log.info("commands refused", peer=self.address, command=name, commands=count, error=text)
+            log.info(
+                "commands refused",
+                peer=self.address,
+                command=name,
+                commands=count,
+                # Also where one is refused at once, before it is served.
+                request_id=self._id_of(command),
+                error=text,
+            )
         refusal = commands.error_answer(command, code, text)
         if refusal is not None:
             self._write(refusal)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
-from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.obs.latency import LatencyHistogram
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 from prometheus_client import Counter, Gauge
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 ASKING: Final = "asking"
 TO_BROKERS: Final = "to_brokers"
@@ -50,6 +54,11 @@ def commands_of(kind: BaseCommand.Type.ValueType, code: ServerError.ValueType | 
     return COMMANDS.labels(BaseCommand.Type.Name(kind), "ok" if code is None else ServerError.Name(code))
 
 
+ANSWER_LATENCY: Final = LatencyHistogram(
+    "magnetar_discovery_answer_latency_seconds", "Time to answer commands of clients: lookups, most of them."
+)
+
+
 PROXIED_BYTES: Final = Counter(
     "magnetar_discovery_proxied_bytes",
     "Bytes carried between clients and brokers, by where they came from.",
@@ -64,3 +73,49 @@ PROXY_REFUSED: Final = Counter(
     ["reason"],
     registry=REGISTRY,
 )
+begin_at_zero(PROXY_REFUSED, "unknown_broker", "unreachable")
+
+
+def _sum(metric: Counter | Gauge) -> float:
+    return sum(
+        sample.value
+        for family in metric.collect()
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    )
+
+
+class _PulsarNames(Collector):
+    """The figures of Pulsar's proxy under its names, for dashboards that are there already."""
+
+    _labelnames: tuple[str, ...] = ()
+
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        """For the registry."""
+        return [
+            GaugeMetricFamily(
+                "pulsar_proxy_active_connections",
+                "Connections of clients now, asking or carried.",
+                _sum(CONNECTIONS),
+            ),
+            CounterMetricFamily(
+                "pulsar_proxy_new_connections", "Connections of clients since the start.", _sum(ACCEPTED)
+            ),
+            CounterMetricFamily(
+                "pulsar_proxy_rejected_connections",
+                "Connections over maxConcurrentInboundConnections.",
+                _sum(REFUSED_CONNECTIONS),
+            ),
+            CounterMetricFamily(
+                "pulsar_proxy_binary_bytes",
+                "Bytes carried between clients and brokers, both ways.",
+                _sum(PROXIED_BYTES),
+            ),
+        ]
+
+    def describe(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        """For the registry, when it is registered."""
+        return self.collect()
+
+
+REGISTRY.register(_PulsarNames())

@@ -1,9 +1,9 @@
 """AUTO_SPLIT by hash range: each consumer owns one range of slots; a newcomer halves the largest one.
 
 The first consumer owns everything. A newcomer takes the lower half of the largest range (the lowest of equal
-ones) and its owner keeps the upper half. A leaver's range merges into its right neighbour, the rightmost one
-into its left neighbour. So one existing consumer is affected by a change, and ranges are uneven (messaging
-contract, Key_Shared). As in Apache Pulsar 4.0, a range is what follows its left neighbour's last slot up to
+ones) and its owner keeps the upper half. A leaver's range merges into its right neighbor, the rightmost one
+into its left neighbor. So one existing consumer is affected by a change, and ranges are uneven (messaging
+contract, Key_Shared). As in Apache Pulsar 4.0, a range is what follows its left neighbor's last slot up to
 its own, and the whole counts as 65,536 long: 0 to 32,768 and 32,769 to 65,535 are its halves.
 """
 

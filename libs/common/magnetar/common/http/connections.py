@@ -1,0 +1,124 @@
+"""Connections of an HTTP port: bounded in number and in the time that one may keep the service waiting.
+
+They take file descriptors and memory that clients of messages need, too, and everybody may open some. What is
+refused before there is a request (something that is not HTTP, an expectation that cannot be met) gets its
+`{"reason": ...}` here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, cast
+
+from aiohttp import web
+from aiohttp.web_request import BaseRequest
+from prometheus_client import Counter
+
+CONNECTIONS_MAX: Final = 2048
+"""Open at once, Pulsar's default of maxHttpServerConnections. One more takes the place of the oldest that has
+no request in process, so that nobody keeps those out who look whether it lives; else it is answered 503.
+"""
+
+IDLE_S: Final = 75.0
+"""Without a whole request after which a connection is closed: proxies give up one that is idle before."""
+
+WRITE_S: Final = 60.0
+"""For an answer to be taken by the socket; whoever reads it more slowly is cut off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """What differs between the HTTP ports of services."""
+
+    service: str
+    """Who refuses, as it stands in the reason."""
+    failed: Callable[[int, str], web.Response]
+    """Makes the answer of a status and a reason."""
+    over_the_bound: Counter
+    """Connections that came when too many were open."""
+    auto_decompress: bool = True
+    """Whether bodies of requests are decompressed."""
+
+
+async def listen(server: web.Server, listening: socket.socket, port: Port) -> asyncio.Server:
+    """Accept connections of a socket that listens already."""
+    loop = asyncio.get_running_loop()
+
+    def connect() -> asyncio.Protocol:
+        # Those that are accepted in the same turn of the loop are not counted yet: a few more may come in.
+        if len(server.connections) >= CONNECTIONS_MAX:
+            port.over_the_bound.inc()
+            oldest = next((each for each in server.connections if _idle(each)), None)
+            if oldest is None:
+                return _OneTooMany()
+            oldest.force_close()
+        return _Connection(server, port, loop)
+
+    return await loop.create_server(connect, sock=listening)
+
+
+class _OneTooMany(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.WriteTransport, transport)  # which uvloop's do not say that they are
+        body = json.dumps(
+            {"reason": f"{CONNECTIONS_MAX} HTTP connections have requests in process already; try again"}
+        )
+        transport.write(
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+        )
+        transport.close()
+
+
+def _idle(connection: web.RequestHandler) -> bool:
+    """Whether a connection is open and has no request in process."""
+    return connection._current_request is None and connection.transport is not None
+
+
+class _Connection(web.RequestHandler):
+    __slots__ = ("_port",)
+
+    def __init__(self, server: web.Server, port: Port, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(
+            server,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]  # which is none, as aiohttp documents
+            keepalive_timeout=IDLE_S,
+            auto_decompress=port.auto_decompress,
+        )
+        self._port = port
+
+    def handle_error(
+        self,
+        request: BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What could not be read as a request. Not logged: anybody could fill the log."""
+        if request.writer.output_size > 0:
+            raise ConnectionResetError("half an answer is sent already")
+        response = self._port.failed(
+            status, f"this is not HTTP/1.1 as {self._port.service} reads it: {message or exc!r:.200}"
+        )
+        response.force_close()
+        return response
+
+    async def finish_response(
+        self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        if isinstance(resp, web.HTTPException) and resp.status >= 400:
+            resp = self._port.failed(resp.status, resp.text or resp.reason)
+            resp.force_close()
+        transport = self.transport
+        try:
+            async with asyncio.timeout(WRITE_S):
+                return await super().finish_response(request, resp, start_time)
+        except TimeoutError:
+            if transport is not None:
+                transport.abort()
+            return resp, True

@@ -1,0 +1,31 @@
+"""What the health pages answer, the same from every service: what restarts a process and what sends it work.
+
+    /livez    200 `ok` while the process and its event loop live: whoever gets nothing may restart it
+    /readyz   200 `ok` while it is registered and takes work; 503 and the reason before, while it drains
+              and while it is not registered: send it nobody new, and do not restart it
+
+Neither asks another service: that metadata or a peer is away is no reason to restart this one, and must not
+make all of a service's processes unready at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LIVEZ: Final = "/livez"
+READYZ: Final = "/readyz"
+
+PATHS: Final = frozenset({LIVEZ, READYZ})
+"""Answered however much else is asked for: a busy process must not look like a dead one."""
+
+OK_TEXT: Final = "ok\n"
+
+
+def live() -> tuple[int, str]:
+    """Status and text of /livez: that this runs is the answer."""
+    return 200, OK_TEXT
+
+
+def ready(not_ready: str | None) -> tuple[int, str]:
+    """Status and text of /readyz. `not_ready` says why no work may be sent here; None when it may."""
+    return (200, OK_TEXT) if not_ready is None else (503, f"not ready: {not_ready}\n")

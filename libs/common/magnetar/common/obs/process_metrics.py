@@ -1,0 +1,49 @@
+"""What every service's metrics page ends with: the process itself, and what its modules declare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from magnetar.common.obs.metrics import REGISTRY
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""Of a metrics page: Prometheus's text format."""
+
+_PROCESS: Final = CollectorRegistry()
+ProcessCollector(registry=_PROCESS)
+PlatformCollector(registry=_PROCESS)
+GCCollector(registry=_PROCESS)
+
+
+def process_page(cluster: str | None = None) -> bytes:
+    """CPU, memory, descriptors and start of the process, its interpreter, then REGISTRY.
+
+    With a `cluster` every sample has it as a label, as all of a broker's have.
+    """
+    registries = _PROCESS, REGISTRY
+    return b"".join(generate_latest(each if cluster is None else _of(each, cluster)) for each in registries)
+
+
+def _of(registry: CollectorRegistry, cluster: str) -> CollectorRegistry:
+    labeled = CollectorRegistry()
+    labeled.register(_OfCluster(registry, cluster))
+    return labeled
+
+
+class _OfCluster(Collector):
+    """The samples of a registry with one more label, where they have none such themselves."""
+
+    def __init__(self, registry: CollectorRegistry, cluster: str) -> None:
+        self._registry = registry
+        self._label = {"cluster": cluster}
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in self._registry.collect():
+            # Collectors make metrics anew for each page.
+            metric.samples = [each._replace(labels=self._label | each.labels) for each in metric.samples]
+            yield metric

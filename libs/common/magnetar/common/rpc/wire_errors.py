@@ -1,0 +1,96 @@
+"""How errors travel over gRPC: by the names of their classes, and as a status for whoever knows no names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import grpc
+from magnetar.common.errors import (
+    Backpressure,
+    BeingChanged,
+    BeingDeleted,
+    InvalidName,
+    MagnetarError,
+    MetadataError,
+    NamespaceNotFound,
+    NotAllowed,
+    NotEnoughBookies,
+    NotSupportedYet,
+    OwnershipLost,
+    ServiceNotReady,
+    StorageError,
+    TooManyRequests,
+    TopicNotFound,
+    Unauthorized,
+    UnknownOutcome,
+)
+from magnetar.common.rpc.options import status_line
+from magnetar.common.rpc.refusals import CallRefused
+
+REASON_CHARS_MAX: Final = 1_000
+"""Of an error's text on the wire."""
+
+_OF_ALL: Final[dict[type[MagnetarError], grpc.StatusCode]] = {
+    NamespaceNotFound: grpc.StatusCode.NOT_FOUND,
+    TopicNotFound: grpc.StatusCode.NOT_FOUND,
+    InvalidName: grpc.StatusCode.INVALID_ARGUMENT,
+    NotAllowed: grpc.StatusCode.FAILED_PRECONDITION,
+    NotSupportedYet: grpc.StatusCode.UNIMPLEMENTED,
+    Unauthorized: grpc.StatusCode.PERMISSION_DENIED,
+    ServiceNotReady: grpc.StatusCode.UNAVAILABLE,
+    BeingChanged: grpc.StatusCode.ABORTED,
+    BeingDeleted: grpc.StatusCode.ABORTED,
+    TooManyRequests: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    OwnershipLost: grpc.StatusCode.ABORTED,
+    MetadataError: grpc.StatusCode.UNAVAILABLE,
+    UnknownOutcome: grpc.StatusCode.UNKNOWN,
+    Backpressure: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    NotEnoughBookies: grpc.StatusCode.UNAVAILABLE,
+    StorageError: grpc.StatusCode.INTERNAL,
+}
+"""What every service of brokers may answer."""
+
+
+class WireErrors:
+    """The errors of one service."""
+
+    def __init__(
+        self,
+        own: Mapping[type[MagnetarError], grpc.StatusCode],
+        *,
+        unreachable: type[MagnetarError],
+        timed_out: type[MagnetarError],
+        failed: type[MagnetarError],
+    ) -> None:
+        """`own`: those that this service has beside the others. `failed`: what travels for an error that has
+        none of its own.
+        """
+        self.statuses: Final = {**_OF_ALL, **own, failed: grpc.StatusCode.INTERNAL}
+        """What travels by name. Other errors travel as the nearest of these that they are."""
+        self._by_name = {kind.__name__: kind for kind in self.statuses}
+        self._failed = failed
+        # For statuses without a name: the transport's own, and those of calls that were refused as such.
+        self._by_status: dict[grpc.StatusCode, type[MagnetarError]] = {
+            grpc.StatusCode.UNAVAILABLE: unreachable,
+            grpc.StatusCode.CANCELLED: unreachable,
+            grpc.StatusCode.DEADLINE_EXCEEDED: timed_out,
+            grpc.StatusCode.UNIMPLEMENTED: NotSupportedYet,
+            grpc.StatusCode.RESOURCE_EXHAUSTED: TooManyRequests,
+            grpc.StatusCode.FAILED_PRECONDITION: NotAllowed,
+            grpc.StatusCode.INVALID_ARGUMENT: NotAllowed,
+            grpc.StatusCode.PERMISSION_DENIED: Unauthorized,
+            grpc.StatusCode.UNAUTHENTICATED: Unauthorized,
+        }
+
+    def to_wire(self, error: Exception) -> tuple[grpc.StatusCode, str]:
+        """An error as a status and a name; the name is empty for calls that are refused as such."""
+        if isinstance(error, CallRefused):
+            return error.status, ""
+        kind = next((kind for kind in type(error).__mro__ if kind in self.statuses), self._failed)
+        return self.statuses[kind], kind.__name__
+
+    def from_wire(self, status: grpc.StatusCode, name: str, reason: str, call: str) -> MagnetarError:
+        """The error that a failed call was told. `call` says which of which broker, for people."""
+        kind = self._by_name.get(name) or self._by_status.get(status, self._failed)
+        return kind(f"{reason} ({call})" if name else f"{call}: {status_line(status, reason)}")

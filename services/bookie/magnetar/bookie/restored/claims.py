@@ -1,0 +1,42 @@
+"""Which ledgers of metadata belong to a topic, or are on their way out: the others belong to nobody.
+
+A copy that is taken while a topic goes on to its next ledger may have this ledger, and not yet the topic's
+word for it. What was confirmed in it since would be cleared as an orphan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import Intent, LedgerMetadata, TopicHead, decode
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Of one moment."""
+
+    ledger_ids: frozenset[int]
+    deleted_topics: frozenset[str]
+
+    def lack(self, ledger: LedgerMetadata) -> bool:
+        """Whether a ledger says that it is a topic's, and neither that topic nor a deletion names it."""
+        topic = ledger.properties.get("topic", "")
+        return bool(topic) and ledger.ref.id not in self.ledger_ids and topic not in self.deleted_topics
+
+
+async def read_claims(metadata: MetadataStore, keys: Keys) -> Claims:
+    """In this order, in which names move: heads of topics, their closed ledgers, deletions. Raises
+    MetadataError, StorageError."""
+    ledger_ids, deleted_topics = set[int](), set[str]()
+    for item in (await metadata.children(keys.topic_heads_prefix())).items:
+        head = decode(TopicHead, item.value)
+        ledger_ids.update(ref.id for ref in (*head.open_ledgers, head.cursor_ledger))
+    for item in (await metadata.children(keys.topics_prefix)).items:
+        ledger_ids.add(keys.topic_ledger_ids_of(item.key)[1])
+    for item in (await metadata.children(keys.intents_prefix)).items:
+        intent = decode(Intent, item.value)
+        ledger_ids.add(intent.delete_ledger.ref.id)
+        deleted_topics.add(intent.delete_topic.name)
+    return Claims(frozenset(ledger_ids - {0}), frozenset(deleted_topics - {""}))

@@ -1,0 +1,56 @@
+"""GET /livez and /readyz, for what restarts brokers and for what sends clients to them."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from magnetar.broker.admin.call import Call
+from magnetar.broker.admin.routing import Route
+from magnetar.broker.admin.view import BrokerView
+from magnetar.common.metadata.store import ABSENT
+from magnetar.common.obs import health
+
+
+def not_ready(broker: BrokerView) -> str | None:
+    """Why nobody new is to be sent to this broker; None while clients may be."""
+    why = broker.not_ready or broker.leaving
+    if why is None and broker.cluster is not None and broker.cluster.presence.version == ABSENT:
+        return "the broker is not registered in metadata"
+    return why
+
+
+async def _live(call: Call) -> web.Response:
+    return _text(health.live())
+
+
+async def _ready(call: Call) -> web.Response:
+    return _text(health.ready(not_ready(call.broker)))
+
+
+def _text(answer: tuple[int, str]) -> web.Response:
+    status, text = answer
+    return web.Response(status=status, text=text)
+
+
+ROUTES = [
+    Route(
+        object="brokers",
+        method="GET",
+        path=health.LIVEZ,
+        handler=_live,
+        summary="Whether the process lives, for what restarts it.",
+        action="health",
+        answer="ok",
+        anywhere=True,
+    ),
+    Route(
+        object="brokers",
+        method="GET",
+        path=health.READYZ,
+        handler=_ready,
+        summary="Whether clients may be sent here: this broker is registered, and neither starts nor stops.",
+        action="health",
+        answer="ok",
+        errors={503: "nobody new is to be sent here, and why"},
+        anywhere=True,
+    ),
+]

@@ -1,0 +1,25 @@
+"""Whether ports are free, asked before anything else is opened in vain."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+
+from magnetar.standalone.cannot_start import reason
+
+
+def port_problems(host: str, ports: Mapping[str, int]) -> list[str]:
+    """What is wrong with the ports, by their keys; 0 is any free one."""
+    problems = []
+    for key, port in ports.items():
+        if port == 0:
+            continue
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            socket.create_server((host, port), family=family).close()
+        except OSError as error:
+            problems.append(
+                f"{host}:{port} ({key}): {reason(error)}; "
+                f"--set {key}=PORT chooses another port, 0 any free one"
+            )
+    return problems

@@ -1,0 +1,107 @@
+"""What tests of deployment share: a Docker daemon for all of them, and the images built from this tree."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.deploy.chart import VALUE_SETS, Rendered, render
+from tools.deploy_setup import helm_program
+from tools.docker_daemon import DockerUnavailable, docker_daemon
+from tools.images.build import ensure
+from tools.images.docker import Docker
+from tools.images.stand_ins import NoStandIn, provide
+from tools.images.wheels import NotFetched
+
+HERE: Final = Path(__file__).parent
+SERVICES: Final = ("bookie", "broker", "discovery", "tools")
+"""What tests run in each run; the image with Spark is large, and those who need it ask for it."""
+ETCD_IMAGE: Final = "quay.io/coreos/etcd:v3.5.21"
+FIRST_TIME_SECONDS_MAX: Final = 1800
+"""What a test that uses Docker may take: the first builds all images, on a bare machine their base too."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE) and "docker" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(FIRST_TIME_SECONDS_MAX))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A line for each file of tests that need Docker, helm and the like: whether it ran, or why not.
+
+    So nobody takes a run without Docker for one that tried the images.
+    """
+    lines = tiers(terminalreporter.stats)
+    if lines:
+        terminalreporter.section("deployment: what ran")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+def tiers(stats: dict[str, list[Any]]) -> list[str]:
+    """From the reports that pytest's terminal has by outcome."""
+    counted: dict[str, Counter[str]] = defaultdict(Counter)
+    reasons: dict[str, set[str]] = defaultdict(set)
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in stats.get(outcome, ()):
+            file = report.nodeid.partition("::")[0]
+            if file.startswith("tests/deploy/"):
+                counted[file][outcome] += 1
+                if outcome == "skipped" and isinstance(report.longrepr, tuple):
+                    reasons[file].add(report.longrepr[2].removeprefix("Skipped: "))
+    lines = []
+    for file, outcomes in sorted(counted.items()):
+        told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+        mark = "DID NOT RUN" if outcomes.keys() == {"skipped"} else "ran"
+        lines.append(" ".join([f"{file}: {mark}: {told}", *(f"({why})" for why in sorted(reasons[file]))]))
+    return lines
+
+
+@pytest.fixture(scope="session")
+def docker() -> Iterator[Docker]:
+    """The daemon that answers, or one of our own for as long as the tests run; DOCKER_HOST names it."""
+    try:
+        with docker_daemon() as daemon, pytest.MonkeyPatch.context() as patch:
+            if daemon.host:
+                patch.setenv("DOCKER_HOST", daemon.host)
+            yield Docker(daemon)
+    except DockerUnavailable as error:
+        pytest.skip(f"no test with containers runs: {error}")
+
+
+@pytest.fixture(scope="session")
+def images(docker: Docker) -> dict[str, str]:
+    """Names with tags of the images of the services and the tools, by target; up to date with this tree."""
+    try:
+        return ensure(docker, SERVICES)
+    except (NoStandIn, NotFetched) as error:
+        pytest.skip(f"no test with images runs: {error}")
+
+
+@pytest.fixture(scope="session")
+def etcd_image(docker: Docker) -> str:
+    """etcd's official image, or what stands in for it."""
+    try:
+        provide(docker, ETCD_IMAGE)
+    except NoStandIn as error:
+        pytest.skip(f"no test with a cluster in containers runs: {error}")
+    return ETCD_IMAGE
+
+
+@pytest.fixture(scope="session")
+def helm_is_there() -> None:
+    """For tests that render the chart."""
+    if helm_program() is None:
+        pytest.skip("the chart is not rendered: there is no helm, make deploy-setup builds it")
+
+
+@pytest.fixture(params=VALUE_SETS)
+def rendered(request: pytest.FixtureRequest, helm_is_there: None) -> Rendered:
+    """The chart with each of several sets of values."""
+    values, small = VALUE_SETS[request.param]
+    return render(values, small=small)

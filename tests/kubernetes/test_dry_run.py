@@ -1,0 +1,197 @@
+"""Tier 1: a real API server judges every object that the chart makes, without running any.
+
+`helm template` and schemas let pass what only the server's own validation knows: a negative number of
+replicas, a probe of an unknown scheme, a field that must not change in an upgrade.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.deploy.chart import VALUE_SETS, arguments_of
+from tests.kubernetes.node_place import run
+from tests.kubernetes.programs import programs
+from tests.kubernetes.release import CHART, ROOT
+from tests.kubernetes.single_node import SingleNode
+
+NAMESPACE: Final = "default"
+RELEASE: Final = "magnetar"
+MORE: Final[Mapping[str, Any]] = {
+    "bookie.rackFrom": "zone",
+    "metrics.podMonitor.enabled": True,
+    "metrics.prometheusRule.enabled": True,
+    "metrics.dashboards.enabled": True,
+    "offload.enabled": True,
+    "offload.location": "s3://cold/magnetar",
+    "backup.enabled": True,
+    "backup.existingClaim": "copies",
+    "tools.enabled": True,
+    "discovery.proxy": True,
+    "discovery.service.type": "LoadBalancer",
+}
+"""What an operator may turn on later."""
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+
+Render = Callable[..., str]
+Helm = Callable[..., str]
+Objects = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def server(control_plane: SingleNode) -> SingleNode:
+    """A control plane that knows the kinds of Prometheus' operator."""
+    built = programs()
+    assert built is not None
+    kubectl = control_plane.plane.kubectl
+    kubectl("create", "--filename", str(built / "definitions"))  # apply's own note of them would be too long
+    for path in sorted((built / "definitions").iterdir()):
+        definition = f"customresourcedefinition/{path.stem}.monitoring.coreos.com"
+        kubectl("wait", "--for=condition=Established", definition, "--timeout=60s")
+    return control_plane
+
+
+@pytest.fixture
+def render(helm: Path) -> Render:
+    def rendered(values: Mapping[str, Any], small: bool) -> str:
+        chosen = arguments_of(values, small=small)
+        command = [str(helm), "template", RELEASE, CHART, "--namespace", NAMESPACE, *chosen]
+        return run(command, directory=ROOT)
+
+    return rendered
+
+
+def dry_run(node: SingleNode, objects: str) -> subprocess.CompletedProcess[str]:
+    """What the API server says of objects that it does not keep: how it would keep them, or why not."""
+    return node.plane.try_kubectl(
+        *("apply", "--dry-run=server", "--output", "json", "--filename", "-"), given=objects
+    )
+
+
+def taken(node: SingleNode, objects: str) -> Objects:
+    done = dry_run(node, objects)
+    assert done.returncode == 0, done.stderr
+    found: Objects = json.loads(done.stdout)["items"]
+    return found
+
+
+@pytest.mark.parametrize("name", VALUE_SETS)
+def test_the_api_server_takes_every_object_of_the_chart(
+    server: SingleNode, render: Render, name: str
+) -> None:
+    values, small = VALUE_SETS[name]
+    objects = render(values, small)
+    stored = taken(server, objects)
+    assert len(stored) == sum(line.startswith("kind: ") for line in objects.splitlines())
+    assert {"StatefulSet", "Deployment", "Service"} <= {one["kind"] for one in stored}
+
+
+def test_the_api_server_refuses_what_schemas_let_pass(server: SingleNode, render: Render) -> None:
+    """Else the tests above would show nothing."""
+    stored = taken(server, render({}, True))
+    replicas, scheme = (
+        json.loads(json.dumps(next(one for one in stored if one["kind"] == "StatefulSet"))) for _ in range(2)
+    )
+    replicas["spec"]["replicas"] = -3
+    refused = dry_run(server, json.dumps(replicas))
+    assert refused.returncode != 0
+    assert "spec.replicas: Invalid value: -3" in refused.stderr
+    probe = scheme["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
+    probe.clear()
+    probe["httpGet"] = {"path": "/", "port": 80, "scheme": "FTP"}
+    refused = dry_run(server, json.dumps(scheme))
+    assert refused.returncode != 0
+    assert 'scheme: Unsupported value: "FTP"' in refused.stderr
+
+
+@pytest.fixture
+def helm_on(server: SingleNode, helm: Path) -> Iterator[Helm]:
+    """helm on a release that nothing runs: without --wait the API server's word is all there is."""
+
+    def on(verb: str, *arguments: str) -> str:
+        command = [*server.plane.place.inside(), str(helm), verb, *arguments, "--namespace", NAMESPACE]
+        return run(command, environment=server.plane.environment, directory=ROOT, seconds_max=120.0)
+
+    yield on
+    on("uninstall", RELEASE)
+
+
+def bookies(server: SingleNode) -> int:
+    """How many the API server has been told to keep."""
+    said = server.plane.kubectl(
+        *("get", "statefulsets", "--selector", "app.kubernetes.io/component=bookie", "--output", "json")
+    )
+    (found,) = json.loads(said)["items"]
+    return int(found["spec"]["replicas"])
+
+
+NO_PODS: Final = "--no-hooks"
+"""Where a bookie is taken away or a rollback begins: the job that looks at bookies would wait for a node."""
+
+
+def test_no_upgrade_or_rollback_changes_what_kubernetes_keeps_as_it_is(
+    server: SingleNode, helm_on: Helm
+) -> None:
+    """Selectors, claims and services of stateful sets: the API server refuses every change of them."""
+    helm_on("install", RELEASE, CHART, *arguments_of({}, small=True))
+    before = bookies(server)
+    larger = {"bookie.replicas": 4, "bookie.resources.limits.memory": "3Gi", "broker.replicas": 4}
+    helm_on("upgrade", RELEASE, CHART, *arguments_of(larger, small=True))
+    assert bookies(server) == 4
+    helm_on("upgrade", RELEASE, CHART, NO_PODS, *arguments_of(MORE, small=True))
+    assert bookies(server) == before
+    helm_on("rollback", RELEASE, "2", NO_PODS)
+    assert bookies(server) == 4
+
+
+def test_helm_refuses_an_upgrade_that_would_cost_data(server: SingleNode, helm_on: Helm) -> None:
+    """By what the API server says of the release; tests/deploy/test_helm_upgrades.py has more of it."""
+    helm_on("install", RELEASE, CHART, *arguments_of({"bookie.replicas": 5}, small=True))
+    for values, reason in (
+        ({}, "bookie.replicas=3: this release has 5 bookies"),
+        ({"bookie.replicas": 5, "etcd.replicas": 3}, "etcd.replicas=3: this release has 1 members"),
+        ({"bookie.replicas": 5, "clusterName": "eu"}, "this release has clusterName=magnetar"),
+    ):
+        with pytest.raises(AssertionError, match=reason):
+            helm_on("upgrade", RELEASE, CHART, *arguments_of(values, small=True))
+    fewer = arguments_of({"bookie.replicas": 4}, small=True)
+    helm_on("upgrade", RELEASE, CHART, NO_PODS, *fewer)
+    assert bookies(server) == 4
+    assert "helm.sh/hook: pre-rollback,pre-upgrade" in helm_on("get", "hooks", RELEASE)
+    helm_on("upgrade", RELEASE, CHART, *fewer)
+    assert "pre-upgrade" not in helm_on("get", "hooks", RELEASE), "nobody goes: no pod is needed"
+
+
+@pytest.mark.parametrize(
+    ("values", "more"),
+    [
+        pytest.param({}, {}, id="small"),
+        pytest.param(MORE, {"magnetar-bookie": ["nodes [] [] [get]"]}, id="more"),
+    ],
+)
+def test_service_accounts_may_do_no_more_than_everybody_but_learn_a_zone(
+    server: SingleNode, helm_on: Helm, values: Mapping[str, Any], more: dict[str, list[str]]
+) -> None:
+    """As the API server's own authorizer has it, whatever roles the chart brings."""
+    helm_on("install", RELEASE, CHART, *arguments_of(values, small=True))
+    said = server.plane.kubectl("get", "serviceaccounts", "--output", "json")
+    names = [one["metadata"]["name"] for one in json.loads(said)["items"]]
+    ours = [name for name in names if name != "default"]
+    assert len(ours) >= 3
+
+    def rights(name: str) -> set[str]:
+        user = f"system:serviceaccount:{NAMESPACE}:{name}"
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
+        as_groups = [f"--as-group={group}" for group in groups]
+        listed = server.plane.kubectl("auth", "can-i", "--list", "--no-headers", f"--as={user}", *as_groups)
+        return {" ".join(line.split()) for line in listed.splitlines()}
+
+    everybody = rights("nobody-in-particular")
+    found = {name: sorted(rights(name) - everybody) for name in ours}
+    assert found == {name: more.get(name, []) for name in ours}

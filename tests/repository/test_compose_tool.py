@@ -1,0 +1,76 @@
+"""`make up` and `make down` without Docker: whose images are built, whose settings hold, what is said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.repository.test_images import NoRegistry
+from tools import compose
+from tools.compose import DEFAULTS, FILE, ROOT, Compose, ComposeFailed, have_images
+from tools.images.stand_ins import NoStandIn
+from tools.images.targets import image_name, version
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The targets that are built from now on."""
+    found: list[str] = []
+    monkeypatch.setattr(compose, "ensure", lambda _, targets: found.extend(targets))
+    return found
+
+
+def test_images_of_another_version_that_are_not_here_are_neither_built_nor_pulled(built: list[str]) -> None:
+    docker = NoRegistry()
+    images = [image_name("bookie"), "magnetar/broker:0.0.9", "quay.io/coreos/etcd:v3.5.21"]
+    with pytest.raises(ComposeFailed) as failed:
+        have_images(docker, images)  # type: ignore[arg-type]
+    assert str(failed.value).startswith(
+        f"magnetar/broker:0.0.9 is not here, and this tree builds {version()}"
+    )
+    assert "MAGNETAR_VERSION out of .env" in str(failed.value)
+    assert (built, docker.pulled) == ([], [])
+
+
+def test_images_of_another_version_that_are_here_are_used_and_named(
+    built: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    docker = NoRegistry(**{"magnetar/broker:0.0.9": ""})
+    have_images(docker, ["magnetar/broker:0.0.9"])  # type: ignore[arg-type]
+    assert (built, docker.pulled) == ([], [])
+    assert "magnetar/broker:0.0.9, as MAGNETAR_VERSION says" in capsys.readouterr().out
+
+
+def test_images_of_this_tree_are_built_and_those_of_a_registry_of_ones_own_pulled(built: list[str]) -> None:
+    docker = NoRegistry()
+    with pytest.raises(NoStandIn, match=r"r\.example\.com/magnetar/broker:.* cannot be pulled"):
+        have_images(docker, [image_name("bookie"), f"r.example.com/{image_name('broker')}"])  # type: ignore[arg-type]
+    assert built == ["bookie"]
+    assert docker.pulled == [f"r.example.com/{image_name('broker')}"]
+
+
+def test_a_user_s_project_has_his_settings_and_that_of_a_test_has_none_of_them() -> None:
+    docker = NoRegistry()
+    mine = Compose(docker, ("docker-compose",), profiles=("spark",))  # type: ignore[arg-type]
+    assert mine.command == ["docker-compose", "--profile", "spark"], "it finds .env and an override by itself"
+    test = Compose(docker, ("docker-compose",), "magnetar-test")  # type: ignore[arg-type]
+    assert test.command[1:] == [
+        "--project-name", "magnetar-test", "--file", str(FILE), "--env-file", str(DEFAULTS)
+    ]  # fmt: skip
+    assert DEFAULTS.is_file()
+
+
+@pytest.mark.parametrize("what", ["up", "down"])
+def test_where_there_is_no_docker_it_is_said_in_a_line(what: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/nobody"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.compose", what],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("compose: there is no docker")
+    assert done.stderr.count("\n") == 1

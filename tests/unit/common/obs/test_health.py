@@ -1,0 +1,14 @@
+"""What the health pages answer."""
+
+from __future__ import annotations
+
+from magnetar.common.obs import health
+
+
+def test_who_answers_at_all_lives() -> None:
+    assert health.live() == (200, "ok\n")
+
+
+def test_ready_is_who_has_no_reason_not_to_be() -> None:
+    assert health.ready(None) == (200, "ok\n")
+    assert health.ready("it drains") == (503, "not ready: it drains\n")
