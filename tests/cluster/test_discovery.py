@@ -89,6 +89,13 @@ def look_up(discovery: DiscoveryProcess, topic: str) -> None:
         connection.close()
 
 
+def carries_a_message(client: pulsar.Client, topic: str) -> None:
+    """Published by the client and received by it."""
+    consumer = client.subscribe(topic, "s")
+    client.create_producer(topic).send(b"x")
+    assert consumer.receive(30_000).data() == b"x"
+
+
 def test_without_metadata_owned_topics_are_found_and_others_fail_clearly_until_it_is_back(
     new_discovery: NewDiscovery, etcd: EtcdServer
 ) -> None:
@@ -216,10 +223,7 @@ def test_a_client_with_tls_to_what_stands_before_discovery_is_carried_to_its_bro
             tls_trust_certs_file_path=str(authority.certificate),
         )
         try:
-            topic = "persistent://public/default/over-tls"
-            consumer = client.subscribe(topic, "s")
-            client.create_producer(topic).send(b"x")
-            assert consumer.receive(30_000).data() == b"x"
+            carries_a_message(client, "persistent://public/default/over-tls")
         finally:
             client.close()
 
@@ -227,10 +231,7 @@ def test_a_client_with_tls_to_what_stands_before_discovery_is_carried_to_its_bro
 def test_a_client_that_looks_up_over_http_is_led_to_the_broker(new_discovery: NewDiscovery) -> None:
     client = pulsar.Client(new_discovery().endpoint.http_url, operation_timeout_seconds=30)
     try:
-        topic = "persistent://public/default/over-http"
-        consumer = client.subscribe(topic, "s")
-        client.create_producer(topic).send(b"x")
-        assert consumer.receive(30_000).data() == b"x"
+        carries_a_message(client, "persistent://public/default/over-http")
     finally:
         client.close()
 
