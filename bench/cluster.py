@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -29,7 +30,7 @@ from bench.cluster_client import ClusterClient, for_all, until_done
 from bench.figures import percentile
 from bench.frames import SendTemplate
 from bench.target import Target, report
-from tests.cluster.processes import CLUSTER_NAME, BrokerProcess
+from tests.cluster.processes import CLUSTER_NAME
 from tests.cluster.whole_cluster import WholeCluster
 from tests.integration.harness import temporary_directory
 
@@ -152,29 +153,31 @@ def measure_topics(scale: Scale) -> dict[str, float]:
     }
 
 
-async def names_of(client: ClusterClient, victim: BrokerProcess, scale: Scale) -> list[str]:
-    """Topics that a broker serves."""
+async def topics_of_one(client: ClusterClient, scale: Scale) -> tuple[str, list[str]]:
+    """A broker by its service URL, the first that is found to serve so many topics, and these topics."""
     count = scale.takeover_topics
-    found: list[str] = []
-    number = 0
+    found: dict[str, list[str]] = {}
     deadline = time.perf_counter() + scale.patience_s
-    while len(found) < count:
-        names = [topic(number + offset) for offset in range(AT_ONCE)]
-        number += AT_ONCE
+    for first in itertools.count(0, AT_ONCE):
+        names = [topic(first + offset) for offset in range(AT_ONCE)]
         where = await asyncio.gather(
             *(until_done(lambda name=name: client.where(name), deadline) for name in names)  # type: ignore[misc]
         )
-        found += [name for name, url in zip(names, where, strict=True) if url == victim.endpoint.service_url]
-    return found[:count]
+        for name, url in zip(names, where, strict=True):
+            found.setdefault(url, []).append(name)
+        enough = [url for url, of_it in found.items() if len(of_it) >= count]
+        if enough:
+            break
+    return enough[0], found[enough[0]][:count]
 
 
 async def take_over(cluster: WholeCluster, scale: Scale) -> list[float]:
     """Seconds from the kill to the first acknowledgement of each topic, in order."""
     client = ClusterClient(cluster.discoveries[0].endpoint.service_url)
     template = SendTemplate(100)
-    victim = cluster.brokers[0]
     try:
-        names = await names_of(client, victim, scale)
+        url, names = await topics_of_one(client, scale)
+        victim = next(each for each in cluster.brokers if each.endpoint.service_url == url)
         deadline = time.perf_counter() + scale.patience_s
 
         async def publish(name: str) -> None:

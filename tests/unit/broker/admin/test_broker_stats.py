@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
-
-from magnetar.broker.load.process_usage import CpuMeter, resident_bytes
 
 from .fake_broker import FakeSubscription
 
@@ -136,10 +133,3 @@ def test_what_there_is_nothing_of_is_empty_or_refused(serving: Serving) -> None:
         assert await http.reason(404, "GET", f"{path}/nope") == "Namespace does not exist"
 
     serving(body)
-
-
-def test_processor_time_is_measured_between_two_looks() -> None:
-    meter = CpuMeter()
-    asyncio.run(asyncio.sleep(0.001))
-    assert meter.percent() >= 0.0
-    assert resident_bytes() > 0

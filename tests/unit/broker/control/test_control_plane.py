@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, cast
 
 from magnetar.broker.control.control_plane import ControlPlane
 from magnetar.broker.load.config import LoadConfig, ReportConfig
+from magnetar.broker.load.process_usage import WINDOW_S
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
@@ -24,7 +26,7 @@ from tests.unit.broker.ownership.world import KEYS, NAMESPACE
 
 WAIT_S = 30.0
 BUNDLES = split_ring(16)
-QUICK = LoadConfig(report=ReportConfig(interval_min_ms=100))
+QUICK = LoadConfig(report=ReportConfig(interval_min_ms=100, cpu_weight=0))  # all are in one process
 
 
 @dataclass
@@ -38,7 +40,14 @@ class Broker:
         return len(self.cluster.ownership.table)
 
 
-async def started(opened: AsyncExitStack, store: SqliteMetadataStore, keys: Keys, name: str) -> Broker:
+async def started(
+    opened: AsyncExitStack,
+    store: SqliteMetadataStore,
+    keys: Keys,
+    name: str,
+    config: LoadConfig = QUICK,
+    starting: Callable[[], object] = lambda: None,
+) -> Broker:
     clock = SystemClock()
     cluster = Cluster(store, keys, clock, random.Random(name), session_ttl_ms=60_000)
     opened.push_async_callback(cluster.close)
@@ -49,7 +58,7 @@ async def started(opened: AsyncExitStack, store: SqliteMetadataStore, keys: Keys
         store,
         keys,
         clock,
-        QUICK,
+        config,
         cluster_name="test",
         http_url=f"http://{name}",
     )
@@ -61,6 +70,7 @@ async def started(opened: AsyncExitStack, store: SqliteMetadataStore, keys: Keys
         plane.fill_registration(registration)
 
     await cluster.register(fill)
+    starting()
     await plane.serve()
     return Broker(name, cluster, plane)
 
@@ -121,3 +131,22 @@ def test_bundles_are_owned_and_another_one_leads_after_the_leader_has_gone(tmp_p
         assert sum(each.owned for each in others) == len(BUNDLES)
 
     with_brokers(tmp_path, body)
+
+
+def test_what_a_broker_took_to_start_is_not_reported_as_its_load(tmp_path: Path) -> None:
+    def busy() -> None:
+        began = time.process_time()
+        while time.process_time() < began + WINDOW_S:
+            pass
+
+    async def main() -> None:
+        store = await SqliteMetadataStore.open(tmp_path / "metadata.sqlite")
+        async with AsyncExitStack() as opened:
+            opened.push_async_callback(store.close)
+            broker = await started(opened, store, KEYS, "b0:8080", LoadConfig(), busy)
+            reporter = broker.plane.reporter
+            await until(lambda: reporter.newest, "it has looked at its load")
+            assert reporter.newest is not None
+            assert reporter.newest.cpu_percent == 0.0
+
+    asyncio.run(main())

@@ -186,7 +186,7 @@ def test_news_is_what_changed_by_more_than_the_threshold() -> None:
 
 
 def test_the_processor_time_of_this_process_is_measured_between_two_questions() -> None:
-    times = iter([(10.0, 1.0), (12.0, 2.0), (12.0, 2.0), (14.0, 6.0)])
+    times = iter([(10.0, 1.0), (10.4, 1.4), (12.0, 2.0), (12.0, 2.0), (12.4, 2.4), (14.0, 6.0)])
     current = (0.0, 0.0)
 
     def tick() -> float:
@@ -195,7 +195,9 @@ def test_the_processor_time_of_this_process_is_measured_between_two_questions() 
         return current[0]
 
     meter = CpuMeter(tick, lambda: current[1])
+    assert meter.percent() == 0.0, "too soon to say, although it was busy all the time"
     assert meter.percent() == 50.0
-    assert meter.percent() == 0.0
+    assert meter.percent() == 50.0
+    assert meter.percent() == 50.0, "too soon for another answer"
     assert meter.percent() == 200.0
     assert 0 < resident_bytes() < machine_bytes()

@@ -158,7 +158,13 @@ def test_a_later_version_is_refused_with_the_release_that_reads_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"text", gzip.compress(b"[]\n"), gzip.compress(b'{"magnetar": "x"}\n')]
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"text", id="text"),
+        pytest.param(gzip.compress(b"[]\n"), id="no header"),
+        pytest.param(gzip.compress(b'{"magnetar": "x"}\n'), id="another's header"),
+    ],
 )
 def test_what_is_no_backup_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "backup"

@@ -131,6 +131,7 @@ class ControlPlane:
         if self._offload is not None:
             self._offload.serving = True
         self._cluster.ownership.finder.assigner = self.assigning
+        self._cpu = CpuMeter()  # what it took to start is no load: who reported it would be given no bundles
         self._tasks.spawn(self.leader.run(), "leader")
         self._tasks.spawn(self.reporter.run(), "load reporter")
 

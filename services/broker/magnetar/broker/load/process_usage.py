@@ -6,6 +6,10 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
+
+WINDOW_S: Final = 0.5
+"""Less time than that tells nothing of a process: it either ran in it or did not."""
 
 
 class CpuMeter:
@@ -20,16 +24,16 @@ class CpuMeter:
         self._used = used
         self._at_s = monotonic()
         self._used_s = used()
+        self._percent = 0.0
 
     def percent(self) -> float:
-        """Since it was asked last, or made; 100 is one processor."""
+        """Since it was asked last, or made; 100 is one processor. Asked again too soon it says the same."""
         at_s, used_s = self._monotonic(), self._used()
         passed_s = at_s - self._at_s
-        if passed_s <= 0:
-            return 0.0
-        percent = 100 * (used_s - self._used_s) / passed_s
-        self._at_s, self._used_s = at_s, used_s
-        return percent
+        if passed_s >= WINDOW_S:
+            self._percent = 100 * (used_s - self._used_s) / passed_s
+            self._at_s, self._used_s = at_s, used_s
+        return self._percent
 
 
 def resident_bytes() -> int:
