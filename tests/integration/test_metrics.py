@@ -17,6 +17,7 @@ SERVER_SETTINGS = {
     "exposeConsumerLevelMetricsInPrometheus": "true",
     "exposeProducerLevelMetricsInPrometheus": "true",
     "statsUpdateFrequencyInSecs": "1",
+    "managedLedgerCursorPositionFlushSeconds": "5",
 }
 
 pytestmark = pytest.mark.usefixtures("our_contract")
@@ -87,8 +88,10 @@ def test_acknowledgements_are_at_risk_until_they_are_flushed(
 ) -> None:
     consumer = client.subscribe(topic, "s")
     publish(client, topic, [b"%d" % number for number in range(50)])
-    drain(consumer, 50)
     name = "magnetar_subscription_acks_at_risk"
+    assert value(endpoint, name, topic=topic) == 0
+    drain(consumer, 50)
+    eventually(lambda: value(endpoint, name, topic=topic) > 0, "acknowledged, and not on disk yet")
     eventually(
         lambda: value(endpoint, "pulsar_subscription_back_log", topic=topic) == 0, "all is acknowledged"
     )
