@@ -44,7 +44,7 @@ run: setup ## start standalone on 6650 and 8080, data in ./data: make run ARGS="
 cluster: setup ## a whole cluster as local processes, data in ./data/cluster: make cluster ARGS="--help"
 	@exec $(BIN)/python -m tools.local_cluster $(ARGS)
 
-test: setup-tests ## the default tests, at most 25 minutes on two cores: make test ARGS="-k cursor"
+test: setup-tests ## the default tests, at most 20 minutes on two cores: make test ARGS="-k cursor"
 	@$(BIN)/python tools/run_tests.py all -m "not full" $(ARGS)
 
 test-fast: setup-tests ## repository, unit and property tests only

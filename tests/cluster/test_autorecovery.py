@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from magnetar.common.errors import StorageError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
@@ -232,6 +233,7 @@ def test_a_bookie_lost_for_good_is_replaced_everywhere_while_writers_go_on(tmp_p
     on_a_cluster(tmp_path, 5, scenario)
 
 
+@pytest.mark.full
 def test_three_bookies_lose_one_go_on_and_a_fourth_makes_everything_whole(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster, one: Client) -> None:
         refs = await one.closed_ledgers()

@@ -144,7 +144,8 @@ def by_snapshot(cluster: Cluster, directory: Path) -> Iterator[None]:
     yield
 
 
-@pytest.mark.parametrize("copied", [by_file, pytest.param(by_snapshot, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("copied", [by_file, by_snapshot])
 def test_what_the_copy_knows_is_whole_and_what_it_does_not_know_is_kept(
     new_cluster: NewCluster, tmp_path: Path, copied: Any
 ) -> None:

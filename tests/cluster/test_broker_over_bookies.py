@@ -194,6 +194,7 @@ def can_make(broker: BrokerProcess, topic: str) -> bool:
     return True
 
 
+@pytest.mark.full
 def test_without_etcd_and_without_a_quorum_clients_are_closed(cluster: Cluster, topic: str) -> None:
     broker = cluster.broker(SHORT_SESSION)
     broker.start()

@@ -41,12 +41,14 @@ def struck(chosen: Sequence[Fault], seed: int, *, own_network: bool = False) -> 
     return outcome
 
 
+@pytest.mark.full
 def test_every_kind_of_process_is_killed_and_stopped_and_nothing_confirmed_is_lost_or_reordered() -> None:
     outcome = struck([*faults(PAUSE_S, ETCD_S), *pairs(PAUSE_S)[:1]], seed=1)
     assert outcome.counts["left a silent broker"] > 0
     assert all(counts["once"] > 0 for counts in outcome.by_kind.values()), "duplicates are looked for"
 
 
+@pytest.mark.full
 def test_brokers_that_are_cut_off_lose_nothing_and_reorder_nothing() -> None:
     if reason := why_impossible():
         pytest.skip(reason)

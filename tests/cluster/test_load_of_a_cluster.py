@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 
+import pytest
 from magnetar.common.naming.bundle_range import split_ring
 from magnetar.common.naming.topic_name import TopicName
 
@@ -117,6 +118,7 @@ def stays(brokers: list[BrokerProcess], seconds: float) -> float:
     return moved
 
 
+@pytest.mark.full
 def test_a_broker_with_all_the_load_gives_half_of_it_away_once_and_what_is_merged_stays_together(
     new_cluster: NewCluster,
 ) -> None:

@@ -96,6 +96,7 @@ def admin(cluster: MakeCluster, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 def test_one_command_starts_a_cluster_that_clients_reach_through_its_discoveries_and_ctrl_c_stops_it(
     tmp_path: Path,
 ) -> None:

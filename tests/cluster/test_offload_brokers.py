@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
+import pytest
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import COMPLETE, CompleteRequest, Ledger
 from magnetar.ledger.ledger_store import LedgerRef
@@ -38,6 +39,7 @@ def described_at(channel: OffloadChannel, topic: str, owner: BrokerProcess) -> b
     return channel.describe(topic).address == owner.jobs_address
 
 
+@pytest.mark.full
 def test_any_broker_is_asked_and_sends_on_to_the_owner_also_when_that_was_killed(
     new_cluster: NewCluster,
 ) -> None:

@@ -7,6 +7,7 @@ import shutil
 import urllib.request
 from typing import Final
 
+import pytest
 from magnetar.bookie.autorecovery.entry_copier import sound_until
 from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.ledger.ledger_store import LedgerRef
@@ -47,6 +48,7 @@ async def lacking(url: str, bookie_id: str) -> list[int]:
     return found
 
 
+@pytest.mark.full
 def test_an_empty_disk_is_taken_only_when_told_and_filled_up_by_its_peers(new_cluster: NewCluster) -> None:
     cluster = new_cluster(bookies=3, bookie_settings=QUICK)
     broker = cluster.broker(BROKER)

@@ -81,6 +81,7 @@ def test_promtool_takes_the_rules() -> None:
     assert f"{len(alerts())} rules found" in promtool("check", "rules", RULES)
 
 
+@pytest.mark.full
 def test_every_alert_fires_when_it_should_and_not_a_minute_before(tmp_path: Path) -> None:
     rules = alerts()
     assert {case.alert for case in CASES} == rules.keys(), "each alert has its case"

@@ -16,7 +16,7 @@ from tests.deploy.chart import SERVICES, render
 from tests.deploy.chart_pods import ChartPods, chart_pods
 from tools.images.docker import Docker, DockerFailed
 
-pytestmark = pytest.mark.usefixtures("helm_is_there")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("helm_is_there")]
 
 
 @pytest.fixture(scope="module")

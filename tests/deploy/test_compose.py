@@ -17,7 +17,7 @@ from tests.deploy.compose_cluster import SERVICES, ComposeCluster, compose_clust
 from tests.deploy.compose_load import WORK, Load, new_client, read_kept
 from tests.integration.harness import eventually, magnetar_command
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 TOPICS = 4
 

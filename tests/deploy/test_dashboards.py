@@ -18,6 +18,7 @@ from tools.dashboards.model import Dashboard
 from tools.deploy_setup import prometheus_program
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.skipif(
         prometheus_program() is None, reason="there is no prometheus: run 'make deploy-setup'"
     ),

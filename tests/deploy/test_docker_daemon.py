@@ -21,6 +21,8 @@ from tools.docker_traces import Machine
 from tools.images.docker import Docker
 from tools.images.stand_ins import PYTHON_IMAGE, NoStandIn, provide
 
+pytestmark = pytest.mark.full
+
 
 def test_a_daemon_of_our_own_is_shared_and_ends_with_its_last_user(
     docker: Docker, monkeypatch: pytest.MonkeyPatch
@@ -42,7 +44,6 @@ def test_a_daemon_of_our_own_keeps_images_in_the_cache_and_listens_nowhere_else(
     assert Path(docker.daemon.host.removeprefix("unix://")).is_socket()
 
 
-@pytest.mark.full
 def test_a_daemon_that_was_killed_starts_again_without_the_containers_of_that_time(
     docker: Docker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +129,6 @@ def traces(namespace: str, place: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.full
 def test_nothing_of_a_daemon_is_left_when_all_who_used_it_were_killed(namespace: str, place: Path) -> None:
     sleeps = place / "root"
     sleeps.mkdir()

@@ -15,6 +15,8 @@ from tools.images.docker import Docker, DockerFailed
 from tools.images.stand_ins import PYTHON_IMAGE
 from tools.images.targets import version
 
+pytestmark = pytest.mark.full
+
 BOOKIE_MB_MAX = 60
 """Above the base."""
 ETCD_SECONDS_MAX = 120.0

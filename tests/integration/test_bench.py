@@ -100,6 +100,7 @@ def test_a_discovery_answers_lookups_and_carries_connections() -> None:
     assert figures["carried MB/s"] > 0
 
 
+@pytest.mark.full
 def test_a_run_without_apache_pulsar_says_so_and_judges_what_it_can() -> None:
     loads = ["rate-2000", "holes"]
     command = [sys.executable, "-m", "bench", "--quick", "--only", *loads]

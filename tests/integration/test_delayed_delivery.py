@@ -97,7 +97,7 @@ def test_consumers_that_share_get_each_once(client: pulsar.Client, topic: str) -
     assert sorted(map(int, payloads)) == list(range(210))
 
 
-@pytest.mark.parametrize("how", ["restart", "kill_and_start"])
+@pytest.mark.parametrize("how", [pytest.param("restart", marks=pytest.mark.full), "kill_and_start"])
 def test_delayed_messages_survive_the_server(
     server: StandaloneServer, client: pulsar.Client, topic: str, how: str
 ) -> None:

@@ -68,7 +68,10 @@ class Sender:
             time.sleep(0.001)
 
 
-@pytest.mark.parametrize("batching", [False, True], ids=["unbatched", "batches"])
+@pytest.mark.parametrize(
+    "batching",
+    [pytest.param(False, marks=pytest.mark.full, id="unbatched"), pytest.param(True, id="batches")],
+)
 def test_all_that_is_sent_again_after_crashes_is_there_exactly_once(
     server: StandaloneServer, topic: str, batching: bool
 ) -> None:

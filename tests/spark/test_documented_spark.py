@@ -98,6 +98,7 @@ def followed(
         query.stop()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_the_page_can_be_followed_from_top_to_bottom(followed: tuple[Reader, SparkServer]) -> None:
     reader, server = followed

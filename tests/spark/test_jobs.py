@@ -134,6 +134,7 @@ def values_at(directory: Path) -> dict[str, bytes]:
     return dict(found)
 
 
+@pytest.mark.full
 def test_compact_writes_the_latest_value_of_each_key_and_replaces_what_it_wrote_before(
     offloaded: Offloaded, tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,6 +73,7 @@ def test_what_others_wrote_meanwhile_is_seen(store: ObjectStore, s3: S3) -> None
     assert store.size("one") == 17
 
 
+@pytest.mark.full
 def test_a_listing_takes_a_request_for_a_thousand_objects_and_not_one_for_each_directory(
     store: ObjectStore, s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_store_that_is_away_is_told_and_may_come_back(monkeypatch: pytest.Monk
     open_store(s3.location("away")).put_bytes("one", b"x")
 
 
+@pytest.mark.full
 def test_a_store_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch, s3: S3) -> None:
     monkeypatch.setattr(objects, "READ_TIMEOUT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:

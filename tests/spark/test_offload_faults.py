@@ -344,6 +344,7 @@ def test_a_driver_that_is_stopped_gives_the_ledger_back_at_once(
     assert (ledger.offload.state, ledger.offload.error) == (WANTED, "the job was stopped")
 
 
+@pytest.mark.full
 def test_entries_come_straight_from_bookies_one_of_which_is_killed(
     spark: SparkSession, topic: str, location: str, faults: Faults, capfd: Capture, tmp_path: Path
 ) -> None:

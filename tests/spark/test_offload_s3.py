@@ -46,6 +46,7 @@ def spark_with_s3(spark: SparkSession, s3: S3) -> Iterator[SparkSession]:
         del environment[name]
 
 
+@pytest.mark.full
 def test_history_goes_to_s3_leaves_the_broker_and_is_served_from_there(
     spark_with_s3: SparkSession,
     s3: S3,

@@ -365,6 +365,7 @@ def test_a_write_with_the_ids_of_one_before_publishes_nothing_again(
     assert len(texts(client, topic)) == 300
 
 
+@pytest.mark.full
 def test_a_stream_that_fails_in_a_batch_and_starts_again_writes_each_row_once(
     spark: SparkSession, sink: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ def s3(spark: SparkSession) -> Iterator[S3]:
             environment.update(before)
 
 
+@pytest.mark.full
 def test_offloaded_ledgers_at_s3_are_rows_also_where_spark_lacks_what_it_needs_for_s3(
     spark: SparkSession,
     s3: S3,

@@ -143,6 +143,7 @@ def test_a_batch_that_failed_is_repeated_as_it_was_and_nothing_is_lost_or_double
     assert len(batches[1]) == 60, "the batch that failed is the one that was planned"
 
 
+@pytest.mark.full
 def test_new_topics_of_a_pattern_are_read_from_their_first_message_on(
     run: Run, client: pulsar.Client
 ) -> None:
@@ -156,6 +157,7 @@ def test_new_topics_of_a_pattern_are_read_from_their_first_message_on(
     assert sorted(everything(batches)) == [*payloads(0, 30), *payloads(100, 110)]
 
 
+@pytest.mark.full
 def test_a_stream_may_begin_at_the_end_and_limits_its_batches_by_bytes(
     run: Run, client: pulsar.Client, topic: str, tmp_path: Path
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_subscription_follows_the_checkpoint_and_its_backlog_clears(
     consumer.close()
 
 
+@pytest.mark.full
 def test_messages_that_are_gone_fail_a_query_unless_that_is_to_be_borne(
     run: Run, rest: Rest, client: pulsar.Client, topic: str
 ) -> None:
