@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -83,6 +84,8 @@ def main(argv: Sequence[str]) -> None:
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     command = f'make chaos ARGS="--minutes {options.minutes:g} --seed {seed} --topics {options.topics}"'
     began = time.monotonic()
+    # What is terminated takes its namespaces with it.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
     def say(text: str) -> None:
         print(f"chaos: {time.monotonic() - began:6.1f} s  {text}", flush=True)

@@ -6,6 +6,9 @@ Bounds are those of a machine that has much else to do: what is promised of time
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -14,7 +17,7 @@ from tests.chaos.chaos import Load, Outcome, run
 from tests.chaos.chaos_cluster import ChaosCluster
 from tests.chaos.faults import LEASE_S, Fault, faults, pairs, partitions
 from tests.chaos.network import why_impossible
-from tests.integration.harness import temporary_directory
+from tests.integration.harness import ROOT, temporary_directory
 
 TOPICS = 20
 PAUSE_S = LEASE_S + 3.0
@@ -53,3 +56,24 @@ def test_brokers_that_are_cut_off_lose_nothing_and_reorder_nothing() -> None:
     if reason := why_impossible():
         pytest.skip(reason)
     struck(partitions(PAUSE_S), seed=2, own_network=True)
+
+
+@pytest.mark.full
+def test_a_run_that_is_terminated_leaves_no_namespace() -> None:
+    if reason := why_impossible():
+        pytest.skip(reason)
+    command = [sys.executable, "-u", "-m", "tests.chaos", "--minutes=1", "--topics=1"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "the cluster serves" in line:
+                break
+        assert f"magnetar-{process.pid}-broker-1" in namespaces()
+        process.terminate()
+        process.stdout.read()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert f"magnetar-{process.pid}-" not in namespaces()
+
+
+def namespaces() -> str:
+    return subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
