@@ -59,7 +59,10 @@ def publish(
     messages_per_batch: int = 1000,
     **options: Any,
 ) -> list[pulsar.MessageId]:
-    """Pipeline all payloads from one producer; returns their ids once each of them is acknowledged."""
+    """Pipeline all payloads from one producer; returns their ids once each of them is acknowledged.
+
+    Batches end when they are full and with the last payload, not by time: how many there are is certain.
+    """
     ids: list[pulsar.MessageId] = []
     failures: list[str] = []
 
@@ -74,7 +77,7 @@ def publish(
         block_if_queue_full=True,
         batching_enabled=batching,
         batching_max_messages=messages_per_batch,
-        batching_max_publish_delay_ms=50,
+        batching_max_publish_delay_ms=60_000,
         **options,
     )
     count = 0
