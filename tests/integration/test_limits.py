@@ -32,6 +32,8 @@ pytestmark = pytest.mark.usefixtures("server")
 """They need a server with these settings."""
 
 KILOBYTE = bytes(1_000)
+BEYOND_THE_QUOTA = [*numbered(11), 12 * KILOBYTE]
+"""Twelve messages, the last of them too much: whenever the server looks, the others got through."""
 EXPIRED = "pulsar_subscription_total_msg_expired"
 
 
@@ -107,7 +109,7 @@ def test_producers_are_disconnected_and_refused_while_a_backlog_is_beyond_its_qu
     with line(endpoint) as c:
         c.subscribe(topic)
         c.open_producer(topic)
-        c.publish(*[KILOBYTE] * 12)
+        c.publish(*BEYOND_THE_QUOTA)
         c.expect("close_producer", producer_id=1)
         refused = c.request("producer", topic=topic, producer_id=2)
         assert "quota" in c.expect_error(refused, error)
@@ -124,8 +126,8 @@ def test_a_client_that_is_held_sends_by_itself_when_the_backlog_is_gone(
     make_with(endpoint, topic, "backlogQuota", quota, backlogQuotaType="destination_storage")
     consumer = client.subscribe(topic, "sub")
     producer = client.create_producer(topic, batching_enabled=False)
-    for _ in range(12):
-        producer.send(KILOBYTE)
+    for payload in BEYOND_THE_QUOTA:
+        producer.send(payload)
     eventually(lambda: not counter(endpoint, "pulsar_producers_count", topic=topic), "it is disconnected")
     sent: Future[pulsar.Result] = Future()
     producer.send_async(b"held", lambda result, _: sent.set_result(result))
@@ -138,7 +140,7 @@ def test_a_client_that_is_to_fail_does(client: pulsar.Client, endpoint: Endpoint
     quota = {"limitSize": 10_000, "policy": "producer_exception"}
     make_with(endpoint, topic, "backlogQuota", quota, backlogQuotaType="destination_storage")
     client.subscribe(topic, "sub").close()
-    publish(client, topic, [KILOBYTE] * 12)
+    publish(client, topic, BEYOND_THE_QUOTA)
     with pytest.raises(pulsar.ProducerBlockedQuotaExceededException):
         client.create_producer(topic)
 
