@@ -10,7 +10,7 @@ import pulsar
 import pytest
 
 from tests.integration.clients import drain, drain_all, expect_nothing, publish, receive
-from tests.integration.harness import Endpoint, StandaloneServer
+from tests.integration.harness import Endpoint, StandaloneServer, eventually
 
 SHARED = pulsar.ConsumerType.Shared
 INDIVIDUAL = [SHARED, pulsar.ConsumerType.KeyShared]
@@ -23,11 +23,15 @@ def now_ms() -> int:
 def publish_at(client: pulsar.Client, topic: str, *times_ms: int) -> None:
     """One message for each time (0: none), its payload its number."""
     producer = client.create_producer(topic, batching_enabled=False)
+    send_at(producer, *times_ms)
+    producer.close()
+
+
+def send_at(producer: pulsar.Producer, *times_ms: int) -> None:
     for number, time_ms in enumerate(times_ms):
         options = {"deliver_at": time_ms} if time_ms else {}
         producer.send_async(b"%d" % number, None, partition_key=f"k{number % 3}", **options)
     producer.flush()
-    producer.close()
 
 
 @pytest.mark.parametrize("consumer_type", INDIVIDUAL)
@@ -35,9 +39,10 @@ def test_each_message_comes_at_its_time_and_not_before(
     client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType
 ) -> None:
     consumer = client.subscribe(topic, "s", consumer_type)
-    start = now_ms()
-    times = [0, start + 2_000, start + 1_000, 0, start + 1_500, start + 1_000]
-    publish_at(client, topic, *times)
+    producer = client.create_producer(topic, batching_enabled=False)
+    start = now_ms()  # all has to be stored before the first time has come
+    times = [0, start + 4_000, start + 3_000, 0, start + 3_500, start + 3_000]
+    send_at(producer, *times)
     came: dict[int, int] = {}
     order = []
     for _ in times:
@@ -57,10 +62,10 @@ def test_a_delay_counts_from_the_sending(client: pulsar.Client, topic: str) -> N
     consumer = client.subscribe(topic, "s", SHARED)
     producer = client.create_producer(topic)
     start = now_ms()
-    producer.send(b"later", deliver_after=timedelta(seconds=1))
+    producer.send(b"later", deliver_after=timedelta(seconds=3))
     producer.send(b"now")
     assert drain(consumer, 2) == [b"now", b"later"]
-    assert now_ms() - start >= 1_000
+    assert now_ms() - start >= 3_000
 
 
 @pytest.mark.parametrize("consumer_type", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
@@ -93,7 +98,16 @@ def test_consumers_that_share_get_each_once(client: pulsar.Client, topic: str) -
     consumers = [client.subscribe(topic, "s", SHARED, consumer_name=name) for name in "abc"]
     start = now_ms()
     publish_at(client, topic, *[start + 500 + number % 7 * 100 for number in range(210)])
-    payloads = [payload for each in consumers for payload in drain_all(each, quiet_ms=1_500)]
+    payloads: list[bytes] = []
+
+    def all_came() -> bool:
+        for consumer in consumers:
+            payloads.extend(drain_all(consumer))
+        return len(payloads) >= 210
+
+    eventually(all_came, "every message has come")
+    for consumer in consumers:
+        expect_nothing(consumer)
     assert sorted(map(int, payloads)) == list(range(210))
 
 
