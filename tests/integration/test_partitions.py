@@ -11,7 +11,8 @@ from datetime import timedelta
 import pulsar
 import pytest
 
-from tests.integration.clients import drain, drain_all, expect_nothing, publish
+from tests.integration.clients import drain, drain_all, expect_nothing, publish, receive
+from tests.integration.harness import eventually
 
 SERVER_SETTINGS = {
     "allowAutoTopicCreationType": "partitioned",
@@ -62,7 +63,14 @@ def test_exclusive_holds_all_partitions_and_shared_divides_them(
     consumers = [new_client().subscribe(topic, "shared", SHARED) for _ in range(2)]
     payloads = [b"%d" % number for number in range(200)]
     publish(new_client(), topic, payloads)
-    shares = [drain_all(consumer) for consumer in consumers]
+    shares: list[list[bytes]] = [[] for _ in consumers]
+
+    def all_came() -> bool:
+        for share, consumer in zip(shares, consumers, strict=True):
+            share += drain_all(consumer)
+        return sum(map(len, shares)) >= len(payloads)
+
+    eventually(all_came, "every message has come")
     assert sorted(shares[0] + shares[1]) == sorted(payloads)
     assert all(shares)
     assert sorted(drain(first, 200)) == sorted(payloads)
@@ -101,24 +109,21 @@ def test_what_is_refused_too_often_is_a_dead_letter_and_nothing_is_lost(
         ),
     )
     publish(client, topic, [b"good", b"bad"])
-    deliveries = 0
     letters = client.subscribe(dead, "kept", SHARED)
-    while True:
-        try:
-            message = consumer.receive(1_000)
-        except pulsar.Timeout:
-            break
+    refused = []
+    for _ in range(4):
+        message = receive(consumer)
         if message.data() == b"good":
             consumer.acknowledge(message)
-            continue
-        assert message.redelivery_count() == deliveries
-        deliveries += 1
-        consumer.negative_acknowledge(message)
-    assert deliveries == 3, "maxRedeliverCount and one"
-    letter = letters.receive(10_000)
+        else:
+            refused.append(message.redelivery_count())
+            consumer.negative_acknowledge(message)
+    assert refused == [0, 1, 2], "maxRedeliverCount and one"
+    letter = receive(letters)
     assert letter.data() == b"bad"
     assert letter.properties()["REAL_TOPIC"].startswith(topic)
     assert letter.properties()["ORIGIN_MESSAGE_ID"]
+    expect_nothing(consumer, 1_000)
 
 
 def test_a_retry_letter_comes_back_after_its_delay_and_then_is_a_dead_letter(
