@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pulsar
 import pytest
 
-from tests.integration.clients import publish
+from tests.integration.clients import drain, expect_nothing, publish
 from tests.integration.harness import eventually
 from tests.integration.rest import Rest
 
@@ -18,16 +18,12 @@ def payloads(count: int) -> list[bytes]:
     return [b"m%d" % number for number in range(count)]
 
 
-def received(client: pulsar.Client, topic: str, subscription: str) -> list[bytes]:
-    """What a new consumer gets, until nothing more comes; nothing is acknowledged."""
+def expect_exactly(client: pulsar.Client, topic: str, subscription: str, expected: list[bytes]) -> None:
+    """A new consumer gets this and nothing more; nothing is acknowledged."""
     consumer = client.subscribe(topic, subscription)
-    found: list[bytes] = []
-    try:
-        while True:
-            found.append(consumer.receive(500).data())
-    except pulsar.Timeout:
-        consumer.close()
-        return found
+    assert drain(consumer, len(expected), acknowledge=False) == expected
+    expect_nothing(consumer, 500)
+    consumer.close()
 
 
 def backlog(rest: Rest, path: str, subscription: str) -> int:
@@ -182,7 +178,7 @@ def test_subscriptions_are_made_where_they_shall_begin(
     assert rest.get(f"{path}/subscription/third/properties") == {"p": "q"}
     wanted = {"latest": 0, "earliest": 6, "third": 4, "fourth": 3}
     assert {name: backlog(rest, path, name) for name in wanted} == wanted
-    assert received(client, topic, "third") == payloads(6)[2:]
+    expect_exactly(client, topic, "third", payloads(6)[2:])
 
 
 def test_a_subscription_of_a_topic_that_is_not_there_makes_it_where_that_is_allowed(
@@ -237,14 +233,14 @@ def test_backlogs_are_skipped_expired_and_read_again(
     ids = publish(client, topic, payloads(10))
     rest.do("POST", f"{sub}/skip/3")
     assert backlog(rest, path, "s") == 7
-    assert received(client, topic, "s") == payloads(10)[3:]
+    expect_exactly(client, topic, "s", payloads(10)[3:])
     rest.do("POST", f"{sub}/skip_all")
     assert backlog(rest, path, "s") == 0
     rest.do("POST", f"{sub}/resetcursor/0")
     assert backlog(rest, path, "s") == 10
     position = {"ledgerId": ids[6].ledger_id(), "entryId": ids[6].entry_id()}
     rest.do("POST", f"{sub}/resetcursor", position)
-    assert received(client, topic, "s") == payloads(10)[6:]
+    expect_exactly(client, topic, "s", payloads(10)[6:])
     rest.do("POST", f"{sub}/resetcursor", {**position, "excluded": True})
     assert backlog(rest, path, "s") == 3
     rest.do("POST", f"{sub}/resetcursor", {"ledgerId": -1, "entryId": -1})
