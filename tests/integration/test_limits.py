@@ -86,9 +86,9 @@ def test_delayed_messages_expire_before_their_time(
     consumer = client.subscribe(topic, "sub", consumer_type=pulsar.ConsumerType.Shared)
     producer = client.create_producer(topic)
     sent_at = time.monotonic()
-    producer.send(b"never", deliver_after=timedelta(seconds=4))
+    producer.send(b"never", deliver_after=timedelta(seconds=6))
     eventually(lambda: counter(endpoint, EXPIRED, topic=topic) == 1, "the delayed message expires")
-    expect_nothing(consumer, quiet_ms=int(max(0.0, sent_at + 4.5 - time.monotonic()) * 1_000))
+    expect_nothing(consumer, quiet_ms=int(max(0.0, sent_at + 6.5 - time.monotonic()) * 1_000))
     producer.send(b"now")
     assert drain(consumer, 1) == [b"now"]
 
