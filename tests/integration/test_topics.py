@@ -41,7 +41,7 @@ def test_a_topic_without_partitions_has_one_partition_name(client: pulsar.Client
 
 @pytest.mark.parametrize("name", ["public/missing-namespace/t", "missing-tenant/default/t"])
 def test_a_missing_namespace_is_not_created(new_client: Callable[..., pulsar.Client], name: str) -> None:
-    client = new_client(operation_timeout_seconds=3)
+    client = new_client()
     with pytest.raises((pulsar.TopicNotFound, pulsar.BrokerMetadataError, pulsar.AuthorizationError)):
         client.create_producer(f"persistent://{name}")
     with pytest.raises((pulsar.TopicNotFound, pulsar.BrokerMetadataError, pulsar.AuthorizationError)):
