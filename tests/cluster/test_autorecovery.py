@@ -211,6 +211,11 @@ def test_a_bookie_lost_for_good_is_replaced_everywhere_while_writers_go_on(tmp_p
         refs = await one.closed_ledgers()
         writer = await one.writer()
         await one.write(writer, 0, 99)
+
+        async def audited() -> bool:
+            return await one.auditor() != ""
+
+        await until(audited)
         victim = await one.auditor()
         assert victim in [each.bookie_id for each in cluster.bookies]
         assert victim in await one.named(refs)

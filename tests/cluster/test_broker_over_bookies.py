@@ -20,13 +20,14 @@ from tests.integration.harness import eventually
 from tests.integration.raw.transcript import ConnectionEnded, line, numbered, payload_frame
 from tests.integration.rest import Rest
 
-SESSION_S = 2.0
+SESSION_S = 3.0
 SHORT_SESSION = {"metadataStoreSessionTimeoutMillis": str(int(SESSION_S * 1000))}
-QUICK_TIMEOUTS = {
+QUICK_TO_MISS_A_BOOKIE = {
     "magnetarAddEntryTimeoutSeconds": "1",
-    "magnetarNoQuorumTimeoutSeconds": "2",
     "bookkeeperClientTimeoutInSeconds": "1",
 }
+QUICK_TIMEOUTS = {**QUICK_TO_MISS_A_BOOKIE, "magnetarNoQuorumTimeoutSeconds": "2"}
+"""For tests that wait for a refusal: where none may come, a disk may well be busy for so long."""
 TAKEOVER_SECONDS_MAX = 60.0
 
 
@@ -105,7 +106,7 @@ def made_with(cluster: Cluster, *ledger_ids: int) -> list[tuple[int, int, int]]:
 def test_a_broker_that_stood_still_for_too_long_confirms_and_delivers_nothing_more_and_begins_anew(
     cluster: Cluster, topic: str
 ) -> None:
-    first, second = cluster.broker(SHORT_SESSION), cluster.broker(SHORT_SESSION)
+    first, second = cluster.broker(SHORT_SESSION), cluster.broker()
     first.start()
     keep(first.endpoint, topic)
     with line(first.endpoint) as c, line(first.endpoint) as consumer:
@@ -164,7 +165,7 @@ def test_losing_etcd_for_longer_than_the_session_stops_neither_publishing_nor_co
         sent = 10
         lose()
         try:
-            until = time.monotonic() + 3 * SESSION_S
+            until = time.monotonic() + 2 * SESSION_S
             while time.monotonic() < until:
                 publish_and_receive(sent)
                 sent += 10
@@ -222,7 +223,7 @@ def test_without_etcd_and_without_a_quorum_clients_are_closed(cluster: Cluster, 
 def test_losing_one_bookie_of_three_stops_neither_publishing_nor_reading(
     cluster: Cluster, topic: str
 ) -> None:
-    broker = cluster.broker(QUICK_TIMEOUTS)
+    broker = cluster.broker(QUICK_TO_MISS_A_BOOKIE)
     broker.start()
     keep(broker.endpoint, topic)
     publisher = Publisher(broker.endpoint, topic, "steady", in_flight=50)

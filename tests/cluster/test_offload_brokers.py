@@ -14,6 +14,7 @@ from magnetar.ledger.offload_reads import read_runs
 from tests.cluster.conftest import NewCluster
 from tests.cluster.processes import BrokerProcess
 from tests.cluster.test_two_brokers import (
+    SHORT_SESSION_MS,
     TAKEOVER_SECONDS_MAX,
     client_of,
     split_evenly,
@@ -43,7 +44,7 @@ def described_at(channel: OffloadChannel, topic: str, owner: BrokerProcess) -> b
 def test_any_broker_is_asked_and_sends_on_to_the_owner_also_when_that_was_killed(
     new_cluster: NewCluster,
 ) -> None:
-    first, second = two_brokers(new_cluster())
+    first, second = two_brokers(new_cluster(), first_session_ms=SHORT_SESSION_MS)
     brokers = (first, second)
     topics = topics_by_bundle()
     serving = split_evenly(first, second, topics)

@@ -15,6 +15,9 @@ from tests.cluster.test_two_brokers import NAMESPACE
 from tests.cluster.whole_cluster import WholeCluster
 from tests.integration.harness import MagnetarProcess, eventually
 
+BROKER_SETTINGS = {"metadataStoreSessionTimeoutMillis": "30000"}
+"""Nothing is killed here: a busy machine is no reason to lose a session, and bundles with it."""
+
 
 def lines_of(process: MagnetarProcess) -> list[dict[str, Any]]:
     """What a process has logged."""

@@ -92,6 +92,8 @@ def where(broker: Endpoint, topic: str) -> str:
 
 
 def test_two_workers_share_the_topics_and_stop_together(workers: MagnetarProcess) -> None:
+    # Nothing is killed here: a busy machine is no reason to lose what is looked at.
+    workers.settings["metadataStoreSessionTimeoutMillis"] = "30000"
     start_both(workers)
     topics = [f"persistent://public/default/worker-{number}" for number in range(TOPICS)]
     serving = {where(endpoint(workers, 0), topic) for topic in topics}

@@ -135,5 +135,12 @@ def broker_id(broker: BrokerProcess) -> str:
 
 
 def knows(broker: BrokerProcess, brokers: list[str]) -> bool:
-    """Whether a broker says that these are up, in the order of their names."""
-    return bool(Rest(broker.endpoint).get("/brokers") == brokers)
+    """Whether a broker says that these are up, in the order of their names.
+
+    One that has lost its session begins anew, and its port may be between two owners for a moment.
+    """
+    try:
+        reply = Rest(broker.endpoint).call("GET", "/brokers")
+    except OSError:
+        return False
+    return reply.status == 200 and bool(reply.json == brokers)

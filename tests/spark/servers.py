@@ -74,7 +74,8 @@ def publish(
     options = {
         "batching_enabled": batch > 1,
         "batching_max_messages": max(batch, 2),
-        "batching_max_publish_delay_ms": 50,
+        # Batches end where they are full, and the last one by the flush: never where a timer ticks.
+        "batching_max_publish_delay_ms": 60_000,
         "block_if_queue_full": True,
         "max_pending_messages": 5_000,
         **options,

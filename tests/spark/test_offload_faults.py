@@ -46,6 +46,8 @@ MESSAGES = 600
 SENT = [f"message {number}".encode() for number in range(MESSAGES)]
 PARTS_MB = "0.002"
 PARTS_MIN = 4
+JOB_SECONDS_MAX = 120.0
+"""For a job to come as far as a test wants it: the first of a session starts Python workers, too."""
 
 Capture = pytest.CaptureFixture[str]
 
@@ -183,7 +185,7 @@ def test_an_object_that_is_damaged_after_it_was_written_is_never_committed(
     faults.plan("pipe_file", "hang")
 
     def damage() -> None:
-        eventually(lambda: bool(faults.hanging()), "the manifest is being written")
+        eventually(lambda: bool(faults.hanging()), "the manifest is being written", JOB_SECONDS_MAX)
         part = sorted((tmp_path / "cold").rglob("part-00001.parquet"))[0]
         data = bytearray(part.read_bytes())
         data[len(data) // 3] ^= 0x20
@@ -212,7 +214,7 @@ def test_a_task_that_is_killed_is_tried_again(
     faults.plan("put_file", "hang")
 
     def kill() -> None:
-        eventually(lambda: bool(faults.hanging()), "a task writes its part")
+        eventually(lambda: bool(faults.hanging()), "a task writes its part", JOB_SECONDS_MAX)
         (pid,) = faults.hanging()
         os.kill(pid, signal.SIGKILL)
 
@@ -237,7 +239,7 @@ def test_a_broker_that_is_killed_in_the_middle_is_waited_for(
         faults.plan("put_file", "hang", times=2)
 
         def kill() -> None:
-            eventually(lambda: bool(faults.hanging()), "a task writes its part")
+            eventually(lambda: bool(faults.hanging()), "a task writes its part", JOB_SECONDS_MAX)
             server.kill()
             faults.clear()
             server.start()
@@ -273,7 +275,7 @@ def test_a_driver_that_is_killed_leaves_the_ledger_to_the_next(
         wanted(server.offload_address, topic, location)
         faults.plan(call, "hang")
         with driver(server.offload_address, topic, tmp_path, spark_environment, faults) as process:
-            eventually(lambda: bool(faults.hanging()), "the job has come so far", 120)
+            eventually(lambda: bool(faults.hanging()), "the job has come so far", JOB_SECONDS_MAX)
             hanging = faults.hanging()
             process.kill()
             process.wait()
@@ -308,7 +310,7 @@ def test_an_executor_that_is_killed_is_replaced(
     faults.plan("put_file", "hang", times=2)
     of_its_own = "local-cluster[1,2,1024]"
     with driver(server.offload_address, topic, tmp_path, spark_environment, faults, of_its_own) as process:
-        eventually(lambda: bool(faults.hanging()), "the job has come so far", 120)
+        eventually(lambda: bool(faults.hanging()), "the job has come so far", JOB_SECONDS_MAX)
         os.kill(executor_of(faults.hanging()[0]), signal.SIGKILL)
         faults.clear()
         assert process.wait(180) == 0
@@ -337,7 +339,7 @@ def test_a_driver_that_is_stopped_gives_the_ledger_back_at_once(
     wanted(server.offload_address, topic, location)
     faults.plan("put_file", "hang")
     with driver(server.offload_address, topic, tmp_path, spark_environment, faults) as process:
-        eventually(lambda: bool(faults.hanging()), "the job has come so far", 120)
+        eventually(lambda: bool(faults.hanging()), "the job has come so far", JOB_SECONDS_MAX)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 130
     (ledger,) = ledgers_of(server.offload_address, topic)
@@ -361,7 +363,7 @@ def test_entries_come_straight_from_bookies_one_of_which_is_killed(
             faults.plan("put_file", "hang", times=2)
 
             def kill() -> None:
-                eventually(lambda: len(faults.hanging()) == 2, "tasks write their parts")
+                eventually(lambda: len(faults.hanging()) == 2, "tasks write their parts", JOB_SECONDS_MAX)
                 cluster.bookies[0].kill()
                 faults.clear()
 
@@ -387,7 +389,7 @@ def beside(act: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        thread.join(120)
+        thread.join(JOB_SECONDS_MAX + 60)
     assert not thread.is_alive(), "what happens beside the job does not end"
     if failed:
         raise failed[0]
