@@ -12,10 +12,11 @@ from pathlib import Path
 
 from bench import report
 from bench.brokers import APACHE_PULSAR, MAGNETAR, anchor_version, apache_pulsar_jars
+from bench.java_client import client_jars
 from bench.progress import Steps
 from bench.results import Results, load, machine, now, revision, together
 from bench.runner import Run
-from bench.scenarios import FULL, QUICK, all_scenarios
+from bench.scenarios import FULL, JAVA, QUICK, all_scenarios
 from tests.integration.harness import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -62,12 +63,28 @@ def measure(options: argparse.Namespace, command: str) -> Results:
         results.notes.append(note)
     else:
         results.brokers[APACHE_PULSAR] = anchor_version()
+    left_out = _without_java(results, options.only)
     began = time.monotonic()
-    run = Run(scale, results, jars if isinstance(jars, Path) else None, frozenset(options.only))
+    anchor = jars if isinstance(jars, Path) else None
+    run = Run(scale, results, anchor, frozenset(options.only), left_out)
     with Steps(run.step_count()) as steps:
         run.execute(steps)
     results.seconds = time.monotonic() - began
     return results
+
+
+def _without_java(results: Results, only: Sequence[str]) -> frozenset[str]:
+    """The loads of the Java client where it cannot run, which the results say; fetches it where it can."""
+    loads = frozenset(key for key, _, _ in JAVA)
+    if only and not loads & set(only):
+        return frozenset()
+    jars = client_jars(print)
+    if isinstance(jars, Path):
+        return frozenset()
+    note = f"The loads of Apache's Java client were left out: {jars}."
+    print(f"bench: {note}")
+    results.notes.append(note)
+    return loads
 
 
 def main(argv: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -13,16 +12,15 @@ from typing import Final, Protocol
 
 from bench.connection import Connection, Refused
 from bench.frames import FIRST_SEQUENCE_ID, SendTemplate
+from bench.jars import fetch_jars, version_in
 from bench.target import Target, new_topic
-from tests.integration.harness import StandaloneServer, temporary_directory
+from tests.integration.harness import Endpoint, StandaloneServer, temporary_directory
 from tools.free_ports import free_ports
 
 MAGNETAR: Final = "Magnetar"
 APACHE_PULSAR: Final = "Apache Pulsar"
 
 ANCHOR: Final = Path(__file__).parent / "anchor"
-CACHE_VARIABLE: Final = "MAGNETAR_BENCH_CACHE"
-DOWNLOAD_SECONDS_MAX: Final = 1_800
 START_SECONDS_MAX: Final = 120.0
 STOP_SECONDS_MAX: Final = 30.0
 
@@ -102,7 +100,7 @@ class ApachePulsar:
         configuration = self._directory / "standalone.conf"
         ports = f"\nbrokerServicePort={binary}\nwebServicePort={web}\n"
         configuration.write_text((ANCHOR / "standalone.conf").read_text() + ports)
-        (self._directory / "data").mkdir()
+        (self._directory / "data").mkdir(exist_ok=True)
         command = ["java", *_JAVA_OPTIONS]
         for package in _JAVA_OPENS:
             command += ["--add-opens", f"{package}=ALL-UNNAMED"]
@@ -110,7 +108,7 @@ class ApachePulsar:
         command += ["org.apache.pulsar.PulsarStandaloneStarter", "--config", str(configuration)]
         command += ["--no-functions-worker", "--no-stream-storage", "--bookkeeper-port", str(bookie)]
         command += ["--bookkeeper-dir", "data/bookie", "--metadata-dir", "data/metadata"]
-        with (self._directory / "console.log").open("wb") as log:
+        with (self._directory / "console.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._directory
             )
@@ -124,6 +122,18 @@ class ApachePulsar:
                 self._process.kill()
                 self._process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it listens, as tests have it."""
+        binary, web, _ = self._ports
+        return Endpoint(f"pulsar://127.0.0.1:{binary}", f"http://127.0.0.1:{web}")
+
+    def kill(self) -> None:
+        """SIGKILL; its data stay, and `launch` starts it again on them."""
+        assert self._process is not None, "the broker was never started"
+        self._process.kill()
+        self._process.wait()
 
     def died(self) -> str | None:
         if self._process is not None and self._process.poll() is None:
@@ -156,38 +166,11 @@ def first_acknowledgement(broker: Broker) -> float:
 
 def apache_pulsar_jars(say: Callable[[str], None]) -> Path | str:
     """Where Apache Pulsar's jars are, fetched by Maven when they were not; or why there are none."""
-    for tool in ("java", "mvn"):
-        if shutil.which(tool) is None:
-            return f"there is no `{tool}` here"
     version = anchor_version()
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "magnetar-bench"
-    cache = Path(os.environ.get(CACHE_VARIABLE) or default)
-    jars = cache / f"apache-pulsar-{version}"
-    if jars.is_dir():
-        return jars
-    say(f"fetching Apache Pulsar {version} with Maven into {cache} (235 MB, once)")
-    partial = cache / f"apache-pulsar-{version}.part"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    command = ["mvn", "-q", "-B", "-f", str(ANCHOR / "pom.xml"), "dependency:copy-dependencies"]
-    try:
-        done = subprocess.run(
-            [*command, f"-DoutputDirectory={partial}"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DOWNLOAD_SECONDS_MAX,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"Maven did not finish within {DOWNLOAD_SECONDS_MAX} s"
-    if done.returncode != 0:
-        errors = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
-        return f"Maven failed: {errors[0] if errors else done.stderr[-300:]}"
-    partial.rename(jars)
-    return jars
+    what = f"Apache Pulsar {version} (235 MB)"
+    return fetch_jars(f"apache-pulsar-{version}", ANCHOR / "pom.xml", what, say)
 
 
 def anchor_version() -> str:
     """The version of Apache Pulsar that is measured."""
-    return (ANCHOR / "pom.xml").read_text().split("<version>")[-1].split("<")[0]
+    return version_in(ANCHOR / "pom.xml")

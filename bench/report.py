@@ -17,7 +17,7 @@ from bench.scenarios import FULL, QUICK, all_scenarios
 
 BEGIN: Final = "<!-- figures: begin -->"
 END: Final = "<!-- figures: end -->"
-SECTIONS: Final = {"figures": "bench", "semantics": "bench-semantics"}
+SECTIONS: Final = {"figures": "bench", "semantics": "bench-semantics", "java": "bench-java"}
 """Generated parts of docs/benchmarks.md: what they are marked by, and how the names of their plots begin."""
 
 PLOTS: Final = {

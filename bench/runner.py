@@ -75,10 +75,19 @@ def settle() -> None:
 class Run:
     """The state of one run: what was chosen, the brokers, and the results so far."""
 
-    def __init__(self, scale: Scale, results: Results, jars: Path | None, only: frozenset[str]) -> None:
+    def __init__(
+        self,
+        scale: Scale,
+        results: Results,
+        jars: Path | None,
+        only: frozenset[str],
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
+        """`only`: the loads to measure, all when empty; `left_out`: those that cannot be measured here."""
         self.scale = scale
         self.results = results
-        self.paired = [one for one in paired_scenarios(scale) if not only or one.key in only]
+        possible = [one for one in paired_scenarios(scale) if one.key not in left_out]
+        self.paired = [one for one in possible if not only or one.key in only]
         self.alone = [one for one in (IDLE_TOPICS, ADMIN_SCALE, HOLES) if not only or one.key in only]
         self.starts = scale.starts if not only or {START.key, IDLE.key} & only else 1
         self._only = only

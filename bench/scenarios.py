@@ -11,11 +11,14 @@ from typing import Final
 
 from bench.delayed import Delayed
 from bench.figures import Figure
+from bench.java_client import JavaProduce
 from bench.key_shared import TailKeyShared
 from bench.loads import AtRate, Drain, DrainTopics, Measure, OneInFlight, Produce, Tail
 from bench.random_acks import RandomAcks
 
 SERVER_CPU: Final = Figure("server CPU per million", "s", "lower")
+JAVA: Final = (("java-unbatched", "unbatched", False), ("java-batched", "batched", True))
+"""Loads of the Java client, which runs only where there is one: key, how, whether it batches (by default)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class Scale:
     """From publishing to the first message that is due: within it a slow broker has all of them."""
     idle_seconds: float
     warm_up_seconds: float
+    jvm_seconds: float
+    """Each program of the Java client is warmed up for so long, too."""
 
 
 FULL: Final = Scale(
@@ -52,6 +57,7 @@ FULL: Final = Scale(
     delayed_lead_seconds=12.0,
     idle_seconds=10.0,
     warm_up_seconds=8.0,
+    jvm_seconds=5.0,
 )
 QUICK: Final = Scale(
     rounds=1,
@@ -67,6 +73,7 @@ QUICK: Final = Scale(
     delayed_lead_seconds=4.0,
     idle_seconds=3.0,
     warm_up_seconds=3.0,
+    jvm_seconds=3.0,
 )
 
 
@@ -202,7 +209,22 @@ def paired_scenarios(scale: Scale) -> list[Scenario]:
             ),
             Delayed(scale.delayed, lead_seconds=scale.delayed_lead_seconds),
         ),
+        *(_java_scenario(key, how, batching=batching, scale=scale) for key, how, batching in JAVA),
     ]
+
+
+def _java_scenario(key: str, how: str, *, batching: bool, scale: Scale) -> Scenario:
+    return Scenario(
+        key,
+        f"produce 1 KiB {how}, 1,000 in flight, by Apache's Java client",
+        (
+            Figure("messages/s", "/s", "higher"),
+            Figure("ack p50", "ms", "lower"),
+            Figure("ack p99", "ms", "lower"),
+            SERVER_CPU,
+        ),
+        JavaProduce(1_024, batching, seconds=scale.seconds, warm_up_seconds=scale.jvm_seconds),
+    )
 
 
 START: Final = Scenario(

@@ -1,8 +1,8 @@
 """Write the generated pages: `make docs`; `--check` fails when a committed page differs.
 
 docs/configuration.md comes from the settings dataclasses, docs/metrics.md from a rendered metrics page and
-the metrics that modules declare, the reference in docs/admin.md from the table of routes: none can say what
-the code does not.
+the metrics that modules declare, the reference in docs/admin.md from the table of routes, docs/clients.md
+from the recorded verdicts of client libraries: none can say what the code does not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from magnetar.standalone.main import main as command_line
 DOCS = Path(__file__).resolve().parent
 
 sys.path.insert(0, str(DOCS.parent))
-from tools.metrics_reference import Silent, metrics  # noqa: E402  # found only now
+from tests.clients.page import page as clients  # noqa: E402  # found only now
+from tools.metrics_reference import Silent, metrics  # noqa: E402
 
 CONFIGURATION = """\
 # Configuration
@@ -122,6 +123,7 @@ def main() -> None:
         "metrics.md": metrics(),
         "admin.md": admin(),
         "cli.md": cli(),
+        "clients.md": clients(),
     }
     stale = []
     for name, text in pages.items():

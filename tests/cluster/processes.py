@@ -94,7 +94,7 @@ class BrokerProcess(MagnetarProcess):
             directory,
             name,
             ["broker"],
-            f"{self.endpoint.http_url}/health",
+            f"{self.endpoint.http_url}/admin/v2/brokers/ready",
             {
                 "clusterName": CLUSTER_NAME,
                 "metadataStoreUrl": etcd_url,

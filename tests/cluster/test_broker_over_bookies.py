@@ -254,6 +254,7 @@ def test_too_few_bookies_are_told_to_clients_and_all_goes_on_when_they_are_back(
         refused = c.receive(60.0)
         assert refused.name == "send_error"
         assert "needs 3 bookies" in refused.command.message
+        c.expect("close_producer", producer_id=1)
         request_id = c.ask_subscribe(topic)
         assert "needs 3 bookies" in c.expect_error(request_id, "PersistenceError")
     for bookie in cluster.bookies[1:]:

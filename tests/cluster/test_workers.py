@@ -40,7 +40,7 @@ def workers(new_cluster: NewCluster) -> Iterator[MagnetarProcess]:
         cluster.directory,
         "workers",
         ["broker", "--workers", "2"],
-        f"http://127.0.0.1:{ports['webServicePort']}/health",
+        f"http://127.0.0.1:{ports['webServicePort']}/admin/v2/brokers/ready",
         {
             "clusterName": CLUSTER_NAME,
             "metadataStoreUrl": cluster.etcd.url,

@@ -284,6 +284,7 @@ def provoke(seen: Observed) -> None:
         )
         c.send_bytes(payload_frame(1, 0, batch_payload(numbered(3)), metadata, num_messages=3))
         c.expect("send_error")
+        c.expect("close_producer")
         c.request("subscribe", topic="nonsense://t", subscription="s", subType="Shared", consumer_id=1)
         c.expect("error")
         c.request("lookupTopic", topic="nonsense://t")

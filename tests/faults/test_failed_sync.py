@@ -69,7 +69,7 @@ def test_while_syncs_fail_nothing_is_acknowledged_and_publishing_resumes_by_itse
     print(f"{call} fails: {len(publisher.refused)} messages refused within {seconds:.1f} s, {busy:.0%} CPU")
     ledgers = {ledger for ledger, _ in list(publisher.confirmed.values())}
     assert len(ledgers) == 1, "acknowledged in a ledger that was made while no sync succeeds"
-    assert set(publisher.refused.values()) == {"PersistenceError"}
+    assert set(publisher.refused.values()) <= {"PersistenceError", "behind"}
     assert busy < 0.5, "it tries again in a loop"
     disk.work(call)
     publisher.more_receipts()

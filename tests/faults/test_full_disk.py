@@ -6,6 +6,7 @@ The file systems are real and small; the test fills them with a ballast file, to
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.request
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from magnetar.common.wire import pulsar_pb2 as pb
 from tests.faults.conftest import NewServer
 from tests.faults.observe import cpu_seconds, log_lines
 from tests.faults.small_disk import SmallDisk
-from tests.integration.harness import StandaloneServer, eventually
+from tests.integration.harness import StandaloneServer, eventually, page_at
 from tests.integration.raw.transcript import Frame, Line, line, numbered, payload_frame, payloads
 
 SEGMENT_BYTES = 256 << 10
@@ -42,12 +43,28 @@ def disk_and_server(
     return disk, server
 
 
-def offer(c: Line, *messages: bytes, first: int = 0) -> list[Frame]:
-    """Send unbatched messages at once; the answer to each, which is a receipt or an error."""
-    c.send_bytes(b"".join(payload_frame(1, first + n, one) for n, one in enumerate(messages)))
-    answers = [c.receive() for _ in messages]
-    assert {one.name for one in answers} <= {"send_receipt", "send_error"}, answers
-    assert [one.command.sequence_id for one in answers] == list(range(first, first + len(messages)))
+def offer(c: Line, topic: str, *messages: bytes) -> list[Frame]:
+    """Send unbatched messages at once; the answers, which are receipts, then errors.
+
+    A producer that is refused something is closed, and what comes behind is not answered; it is open again.
+    """
+    c.send_bytes(b"".join(payload_frame(1, n, one) for n, one in enumerate(messages)))
+    answers: list[Frame] = []
+    while len(answers) < len(messages):
+        answers.append(c.receive())
+        if answers[-1].name == "close_producer":
+            answers.pop()
+            break
+    else:
+        if answers[-1].name == "send_error":
+            c.expect("close_producer", producer_id=1)
+    assert [one.command.sequence_id for one in answers] == list(range(len(answers)))
+    names = [one.name for one in answers]
+    receipts = names.count("send_receipt")
+    assert names == ["send_receipt"] * receipts + ["send_error"] * (len(names) - receipts)
+    assert names, "something is answered"
+    if names[-1] == "send_error":
+        c.open_producer(topic)
     return answers
 
 
@@ -58,23 +75,23 @@ def assert_refused(answers: list[Frame]) -> None:
         assert answer.command.message
 
 
-def publish_until_refused(c: Line, size: int = 10, count_max: int = 100_000) -> list[bytes]:
+def publish_until_refused(c: Line, topic: str, size: int = 10, count_max: int = 100_000) -> list[bytes]:
     """What was still taken: the log looks at the space when it writes, so one group may get by."""
     taken: list[bytes] = []
     while len(taken) < count_max:
         message = b"filling %d " % len(taken) + b"." * size
-        (answer,) = offer(c, message)
+        (answer,) = offer(c, topic, message)
         if answer.name == "send_error":
             return taken
         taken.append(message)
     raise AssertionError(f"{count_max} messages are taken, and the disk is not full")
 
 
-def publish_when_there_is_space(c: Line, message: bytes) -> Frame:
+def publish_when_there_is_space(c: Line, topic: str, message: bytes) -> Frame:
     """Offer until it is taken, as a client does with a retriable error."""
     deadline = time.monotonic() + 60
     while True:
-        (answer,) = offer(c, message)
+        (answer,) = offer(c, topic, message)
         if answer.name == "send_receipt":
             return answer
         assert time.monotonic() < deadline, f"publishing does not resume: {answer}"
@@ -92,6 +109,30 @@ def read_all(c: Line, topic: str, last: bytes) -> list[bytes]:
     return got
 
 
+def page(server: StandaloneServer, path: str) -> tuple[int, str]:
+    return page_at(f"{server.endpoint.http_url}{path}")
+
+
+def assert_says_that_it_cannot_store(server: StandaloneServer) -> None:
+    """To who sends clients and to who asks for its health; not to who would restart it."""
+    status, text = page(server, "/readyz")
+    assert status == 503
+    assert re.fullmatch(
+        r"not ready: the broker cannot store messages: the disk has \d+ free bytes, and the log keeps "
+        rf"{RESERVE_BYTES} in reserve\n",
+        text,
+    ), text
+    began = time.monotonic()
+    status, text = page(server, "/admin/v2/brokers/health")
+    assert status == 500
+    reason = json.loads(text)["reason"]
+    assert reason.startswith("Health check failed: storing a message of persistent://pulsar/"), reason
+    assert "free disk space is under the log's reserve" in reason, reason
+    print(f"the health check failed in {time.monotonic() - began:.2f} s: {reason}")
+    assert page(server, "/livez") == (200, "ok\n")
+    assert page(server, "/admin/v2/brokers/ready") == (200, "ok")
+
+
 @KINDS
 def test_a_full_disk_refuses_publishing_and_nothing_else_and_publishing_resumes_by_itself(
     kind: str, directory: Path, new_server: NewServer, cleanup: ExitStack, topic: str
@@ -103,18 +144,21 @@ def test_a_full_disk_refuses_publishing_and_nothing_else_and_publishing_resumes_
         reader.subscribe(topic)
         positions = c.publish(*before)
         disk.leave_free(RESERVE_BYTES - (128 << 10))
-        taken = publish_until_refused(c)
+        taken = publish_until_refused(c, topic)
         assert len(taken) <= 1
-        assert_refused(offer(c, *numbered(50)))
+        assert_refused(offer(c, topic, *numbered(50)))
         c.expect_quiet()
         reader.flow(1_000)
         assert payloads(reader.expect_messages(200 + len(taken))) == before + taken
         reader.ack(*positions[:99:2])
         reader.ack(positions[99], cumulative=True)
         reader.ack(*positions[100:150], receipt=False)
-        assert_refused(offer(c, b"still refused"))
+        assert_refused(offer(c, topic, b"still refused"))
+        assert_says_that_it_cannot_store(server)
         disk.free_up()
-        publish_when_there_is_space(c, b"after")
+        eventually(lambda: page(server, "/readyz") == (200, "ok\n"), "it is ready without a publish", 30)
+        assert page(server, "/admin/v2/brokers/health") == (200, "ok")
+        publish_when_there_is_space(c, topic, b"after")
         assert reader.expect("message").payload == b"after"
     assert len(log_lines(server, "disk nearly full, appends are refused")) == 1
     assert len(log_lines(server, "disk has space again, appends resume")) == 1
@@ -135,7 +179,7 @@ def test_a_disk_filled_by_publishing_keeps_its_reserve_and_survives_crashes(
     with line(server.endpoint) as c:
         c.subscribe(topic)
         c.open_producer(topic)
-        taken = publish_until_refused(c, 20_000)
+        taken = publish_until_refused(c, topic, 20_000)
     assert len(taken) > 50
     assert not log_lines(server, "ledger failed"), "the reserve was not enough"
     for _ in range(2):
@@ -143,7 +187,7 @@ def test_a_disk_filled_by_publishing_keeps_its_reserve_and_survives_crashes(
         with line(server.endpoint) as c:
             assert read_all(c, topic, taken[-1]) == taken
             c.open_producer(topic)
-            assert_refused(offer(c, b"no"))
+            assert_refused(offer(c, topic, b"no"))
     with line(server.endpoint) as c:
         c.subscribe(topic)
         c.flow(len(taken))
@@ -151,7 +195,7 @@ def test_a_disk_filled_by_publishing_keeps_its_reserve_and_survives_crashes(
         c.ack(positions[-2], cumulative=True)
         c.open_producer(topic)
         disk.free_up()
-        publish_when_there_is_space(c, b"after")
+        publish_when_there_is_space(c, topic, b"after")
     server.kill_and_start()
     with line(server.endpoint) as c:
         c.subscribe(topic)
@@ -172,14 +216,14 @@ def test_a_group_that_meets_the_end_of_the_disk_is_not_acknowledged_and_hangs_no
         other.open_producer(topic + "-other")
         disk.leave_free(RESERVE_BYTES + (128 << 10))
         started, cpu = time.monotonic(), cpu_seconds(server)
-        answers = offer(c, *big)
+        answers = offer(c, topic, *big)
         busy = (cpu_seconds(server) - cpu) / (time.monotonic() - started)
         print(f"answered {[a.name for a in answers]} in {time.monotonic() - started:.2f} s, {busy:.0%} CPU")
         assert_refused(answers[-1:])
         taken = [one for one, answer in zip(big, answers, strict=True) if answer.name == "send_receipt"]
         disk.free_up()
-        publish_when_there_is_space(c, b"after")
-        publish_when_there_is_space(other, b"other")
+        publish_when_there_is_space(c, topic, b"after")
+        publish_when_there_is_space(other, topic + "-other", b"other")
         disk.leave_free(0)
         disk.free_up()
     server.kill_and_start()
@@ -212,7 +256,7 @@ def test_metadata_on_a_disk_without_a_byte_left_refuses_what_is_new_and_nothing_
         assert len(refused) < 300
         disk.leave_free(0)
         c.expect_quiet()
-        publish_until_refused(c)
+        publish_until_refused(c, topic)
         made = 300 - len(refused)
         server.kill()
     server.launch()
@@ -225,7 +269,7 @@ def test_metadata_on_a_disk_without_a_byte_left_refuses_what_is_new_and_nothing_
     server.start()
     with line(server.endpoint) as c:
         c.open_producer(topic)
-        publish_when_there_is_space(c, b"after")
+        publish_when_there_is_space(c, topic, b"after")
         got = read_all(c, topic, b"after")
         assert (got[0], got[-1]) == (b"before", b"after")
         c.open_producer(f"{topic}-new", producer_id=2)

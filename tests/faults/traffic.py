@@ -95,6 +95,12 @@ class Publisher(Traffic):
                 if self._pause_s:
                     time.sleep(self._pause_s)
             answer = c.receive(30.0)
+            if answer.name == "close_producer":
+                # What was sent behind a refused message was not taken.
+                self.refused.update(dict.fromkeys(waiting, "behind"))
+                waiting.clear()
+                c.open_producer(self.topic)
+                continue
             number = answer.command.sequence_id
             waiting.remove(number)
             if answer.name == "send_receipt":

@@ -213,7 +213,7 @@ class MagnetarProcess:
             if time.monotonic() > deadline:
                 self.kill()
                 raise AssertionError(
-                    f"no answer from /health within {START_SECONDS_MAX:g} s\n{self.log_tail()}"
+                    f"no answer from {self.health_url} within {START_SECONDS_MAX:g} s\n{self.log_tail()}"
                 )
             time.sleep(0.02)
 
@@ -295,7 +295,7 @@ class StandaloneServer(MagnetarProcess):
             directory,
             "server",
             [],
-            f"{self.endpoint.http_url}/health",
+            f"{self.endpoint.http_url}/admin/v2/brokers/ready",
             {**ports, **(settings or {})},
             environment,
         )

@@ -141,7 +141,7 @@ def test_a_backlog_is_analyzed_entry_by_entry(rest: Rest, namespace: str, client
     assert rest.call("POST", call).json == nothing
     gone = f"Subscription x not found for topic {topic}"
     assert rest.refused(404, "POST", f"{path}/subscription/x/analyzeBacklog") == gone
-    rest.refused(400, "POST", call, {"ledgerId": 1.5})
+    rest.refused(400, "POST", call, {"ledgerId": "one"})
 
 
 def test_no_subscription_is_replicated_and_none_pretends_to_be(rest: Rest, namespace: str) -> None:

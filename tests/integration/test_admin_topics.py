@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pulsar
 import pytest
@@ -126,6 +127,51 @@ def test_figures_of_a_topic_have_pulsars_names(rest: Rest, namespace: str, clien
     assert internal["lastConfirmedEntry"] == f"{internal['ledgers'][-1]['ledgerId']}:4"
     assert internal["cursors"]["s"]["markDeletePosition"] == f"{internal['ledgers'][-1]['ledgerId']}:1"
     assert internal["cursors"]["s"]["active"] is True
+
+
+@pytest.mark.parametrize("count", ["3", 3.7, {"partitions": "3"}])
+def test_the_number_of_partitions_may_be_a_text(rest: Rest, namespace: str, count: Any) -> None:
+    path = f"/persistent/{namespace}/p"
+    rest.do("PUT", f"{path}/partitions", count)
+    assert rest.get(f"{path}/partitions")["partitions"] == 3
+    rest.do("POST", f"{path}/partitions", "4")
+    assert rest.get(f"{path}/partitions")["partitions"] == 4
+
+
+def test_a_peek_at_a_subscription_that_does_not_exist_looks_at_the_topic_and_makes_nothing(
+    rest: Rest, namespace: str, client: pulsar.Client
+) -> None:
+    path, name = f"/persistent/{namespace}/t", f"persistent://{namespace}/t"
+    rest.do("PUT", path)
+    peek = f"{path}/subscription/nobody/position"
+    assert rest.refused(404, "GET", f"{peek}/1") == "Message not found"
+    publish(client, name, payloads(3))
+    for number, payload in enumerate(payloads(3), 1):
+        reply = rest.call("GET", f"{peek}/{number}")
+        assert (reply.status, reply.body) == (200, payload)
+    for number in (4, 0, -1):
+        assert rest.refused(404, "GET", f"{peek}/{number}") == "Message not found"
+    assert rest.get(f"{path}/subscriptions") == []
+
+
+def test_statistics_say_when_a_topic_was_created_and_last_published_to(
+    rest: Rest, namespace: str, client: pulsar.Client
+) -> None:
+    path, name = f"/persistent/{namespace}/p", f"persistent://{namespace}/p"
+    before_ms = int(time.time() * 1000)
+    rest.do("PUT", f"{path}/partitions", 2)
+    for part in (0, 1):
+        shown = rest.get(f"{path}-partition-{part}/stats")
+        created_ms = shown["topicCreationTimeStamp"]
+        assert before_ms <= created_ms <= time.time() * 1000
+        assert shown["lastPublishTimeStamp"] == 0
+    publish(client, f"{name}-partition-1", payloads(1))
+    shown = rest.get(f"{path}-partition-1/stats")
+    assert created_ms <= shown["lastPublishTimeStamp"] <= time.time() * 1000
+    whole = rest.get(f"{path}/partitioned-stats")
+    parts = whole["partitions"].values()
+    assert whole["topicCreationTimeStamp"] == min(each["topicCreationTimeStamp"] for each in parts)
+    assert whole["lastPublishTimeStamp"] == shown["lastPublishTimeStamp"]
 
 
 def test_figures_of_partitions_add_up(rest: Rest, namespace: str, client: pulsar.Client) -> None:
@@ -262,7 +308,7 @@ def test_backlogs_are_skipped_expired_and_read_again(
     assert backlog(rest, path, "s") == 0
     assert "latest" in rest.refused(400, "POST", f"{sub}/resetcursor", "sometime")
     rest.refused(400, "POST", f"{sub}/skip/many")
-    rest.refused(400, "POST", f"{sub}/resetcursor", {"ledgerId": "1"})
+    rest.refused(400, "POST", f"{sub}/resetcursor", {"ledgerId": "one"})
 
 
 def test_backlogs_of_partitions_are_skipped_at_once_but_not_by_number(

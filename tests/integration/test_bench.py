@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from bench.delayed import Delayed
+from bench.java_client import JavaProduce, client_jars
 from bench.key_shared import TailKeyShared
 from bench.loads import DrainTopics
 from bench.random_acks import RandomAcks
@@ -83,6 +84,16 @@ def test_lateness_of_delayed_messages_is_told(endpoint: Endpoint) -> None:
     assert figures["earliest"] <= figures["lateness p50"] <= figures["lateness p99"] <= figures["latest"]
 
 
+@pytest.mark.parametrize("batching", [False, True])
+def test_apaches_java_client_publishes(endpoint: Endpoint, batching: bool) -> None:
+    if isinstance(jars := client_jars(print), str):
+        pytest.skip(f"no Java client: {jars}")
+    load = JavaProduce(100, batching, seconds=0.5, warm_up_seconds=0.5, window=10)
+    figures = load(Target(endpoint.service_url)).figures
+    assert figures["entries"] > 0
+    assert 0 < figures["ack p50"] <= figures["ack p99"]
+
+
 @pytest.mark.usefixtures("our_contract")
 def test_footprint_is_that_of_a_small_process() -> None:
     figures = run_bench("footprint", "--rounds=1", "--idle=1")
@@ -103,7 +114,7 @@ def test_a_discovery_answers_lookups_and_carries_connections() -> None:
 @pytest.mark.full
 def test_a_run_without_apache_pulsar_says_so_and_judges_what_it_can() -> None:
     loads = ["rate-2000", "holes"]
-    command = [sys.executable, "-m", "bench", "--quick", "--only", *loads]
+    command = [sys.executable, "-m", "bench", "--quick", "--only", *loads, "java-batched"]
     bench = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -123,6 +134,7 @@ def test_a_run_without_apache_pulsar_says_so_and_judges_what_it_can() -> None:
     (path,) = re.findall(r"bench: results in (\S+)", printed)
     results = json.loads((ROOT / path).read_text())
     assert results["failures"] == []
+    assert "The loads of Apache's Java client were left out: there is no `java` here." in results["notes"]
     assert set(loads) <= results["figures"].keys()
     assert results["figures"]["holes"]["holes"]["Magnetar"] == [50_000]
     assert re.search(r"lookup to first message .* floor (met|missed)", printed)

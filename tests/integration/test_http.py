@@ -6,6 +6,8 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pulsar
@@ -77,6 +79,45 @@ def samples(endpoint: Endpoint) -> dict[str, list[tuple[dict[str, str], float]]]
 @pytest.mark.usefixtures("our_contract")
 def test_health_answers_when_clients_are_served(endpoint: Endpoint) -> None:
     assert get(endpoint, "/health")[0] == 200
+
+
+@pytest.mark.parametrize("query", ["", "?topicVersion=V1", "?topicVersion=V2"])
+def test_a_health_check_answers_ok(endpoint: Endpoint, query: str) -> None:
+    status, _, body = get(endpoint, f"/admin/v2/brokers/health{query}")
+    assert (status, body) == (200, b"ok")
+
+
+def test_a_health_check_of_a_broker_that_is_not_there_is_refused(endpoint: Endpoint) -> None:
+    status, _, body = get(endpoint, "/admin/v2/brokers/health?brokerId=nowhere.example:1")
+    assert status == 404
+    assert b"nowhere.example:1" in body
+
+
+def test_many_health_checks_at_once_are_answered(endpoint: Endpoint) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda _: get(endpoint, "/admin/v2/brokers/health"), range(64)))
+    assert {(status, body) for status, _, body in answers} == {(200, b"ok")}
+
+
+def test_the_topic_of_health_checks_is_not_among_those_of_users(endpoint: Endpoint) -> None:
+    assert get(endpoint, "/admin/v2/brokers/health")[0] == 200
+    for namespace in get_json(endpoint, "/admin/v2/namespaces/pulsar"):
+        for domain in ("persistent", "non-persistent"):
+            assert "healthcheck" not in str(get_json(endpoint, f"/admin/v2/{domain}/{namespace}"))
+
+
+@pytest.mark.usefixtures("our_contract")
+def test_the_topic_of_health_checks_is_in_no_figures_and_no_client_can_have_it(endpoint: Endpoint) -> None:
+    assert get(endpoint, "/admin/v2/brokers/health")[0] == 200
+    name = f"pulsar/{endpoint.http_url.removeprefix('http://')}/healthcheck"
+    assert "healthcheck" not in get(endpoint, "/metrics/")[2].decode()
+    assert "healthcheck" not in str(get_json(endpoint, "/admin/v2/broker-stats/topics"))
+    assert get(endpoint, f"/admin/v2/persistent/{name}/stats")[0] == 404
+    with (
+        closing(pulsar.Client(endpoint.service_url, operation_timeout_seconds=5)) as client,
+        pytest.raises(pulsar.PulsarException),
+    ):
+        client.create_producer(f"persistent://{name}")
 
 
 def test_metrics_with_and_without_the_slash(endpoint: Endpoint) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pulsar.schema import JsonSchema, Record
 from pulsar.schema import String as StringField
 
+from tests.integration.admin_calls import admin, path_of
 from tests.integration.clients import drain, expect_nothing, publish, receive
 from tests.integration.harness import StandaloneServer, magnetar_command
 from tests.integration.raw.transcript import batch_messages, line, payload_frame
@@ -47,6 +48,24 @@ def test_acknowledged_messages_are_there_after_a_restart(
         assert [m.payload for m in messages] == numbered(1_000)
         assert [m.position for m in messages] == positions
         c.expect_quiet()
+
+
+def test_when_a_topic_was_created_and_last_published_to_is_known_after_a_restart(
+    server: StandaloneServer, restart: Restart, topic: str
+) -> None:
+    def times() -> tuple[int, int]:
+        status, shown = admin(server.endpoint, "GET", path_of(topic, "stats"))
+        assert status == 200
+        return shown["topicCreationTimeStamp"], shown["lastPublishTimeStamp"]
+
+    with line(server.endpoint) as c:
+        c.open_producer(topic)
+        c.subscribe(topic)
+        c.publish(*numbered(3))
+    before = times()
+    assert 0 < before[0] <= before[1]
+    restart()
+    assert times() == before
 
 
 def test_message_ids_go_on_rising_after_a_restart(

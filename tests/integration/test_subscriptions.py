@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -62,6 +64,22 @@ def test_shared_consumers_divide_the_messages(new_client: Callable[..., pulsar.C
             share += drain_all(consumer, quiet_ms=100)
     assert Counter(payload for share in shares for payload in share) == Counter(payloads)
     assert all(len(share) >= 20 for share in shares), [len(share) for share in shares]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_messages_that_come_one_at_a_time_go_round_shared_consumers(
+    new_client: Callable[..., pulsar.Client], topic: str, count: int
+) -> None:
+    consumers = [new_client().subscribe(topic, "sub", SHARED) for _ in range(count)]
+    producer = new_client().create_producer(topic, batching_enabled=False)
+    gaps = random.Random(1)
+    for number in range(100):
+        producer.send(b"%d" % number)
+        time.sleep(gaps.uniform(0, 0.02))
+    shares = [drain_all(consumer) for consumer in consumers]
+    assert sorted(int(payload) for share in shares for payload in share) == list(range(100))
+    # Two that come within one turn of the broker's loop may go to one consumer.
+    assert min(map(len, shares)) >= 80 / count, list(map(len, shares))
 
 
 def test_what_a_leaving_shared_consumer_held_goes_to_the_others(

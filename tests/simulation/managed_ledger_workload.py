@@ -115,9 +115,11 @@ class ManagedLedgerWorkload:
     losses: int = 0
     ledger: ManagedLedger | None = None
     config: ManagedLedgerConfig = CONFIG
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """Those that run, and that die with the run."""
 
     def fork(self) -> ManagedLedgerWorkload:
-        twin = replace(self, ledger=None)
+        twin = replace(self, ledger=None, tasks=set())
         twin.confirmed = dict(self.confirmed)
         twin.batches = set(self.batches)
         twin.refused = set(self.refused)
@@ -215,8 +217,8 @@ class ManagedLedgerWorkload:
             await self.flushed()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        _tasks.add(task := asyncio.get_running_loop().create_task(coroutine))
-        task.add_done_callback(_tasks.discard)
+        self.tasks.add(task := asyncio.get_running_loop().create_task(coroutine))
+        task.add_done_callback(self.tasks.discard)
 
     def next_number(self) -> int:
         self.published += 1
@@ -448,9 +450,6 @@ class ManagedLedgerWorkload:
                 named.add(decode(TopicLedger, value).ref.id)
         kept = {KEYS.ledger_id_of(key) for key in values if key.startswith(KEYS.ledgers_prefix)}
         assert kept <= named, f"ledgers {kept - named} are orphans"
-
-
-_tasks: set[asyncio.Task[None]] = set()
 
 
 class _Listener:

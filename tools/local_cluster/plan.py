@@ -60,7 +60,7 @@ class Member:
 
     @property
     def http_port(self) -> int:
-        """Where /health and /metrics are; etcd has them beside what clients ask."""
+        """Where health and /metrics are; etcd has them beside what clients ask."""
         return self.ports["clients" if self.kind == "etcd" else "HTTP"]
 
     @property

@@ -63,7 +63,7 @@ class Process:
     async def until_ready(self) -> bool:
         """Return once it serves; False when it has ended before."""
         while self.running:
-            if await answers(self.member.http_port):
+            if await answers(self.member.http_port, "/health" if self.member.kind == "etcd" else "/readyz"):
                 self.ready = True
                 return True
             await asyncio.sleep(POLL_S)
@@ -103,13 +103,13 @@ def how_it_ended(status: int) -> str:
         return f"was ended by signal {-status}"
 
 
-async def answers(port: int) -> bool:
-    """Whether GET /health at this port is answered with 200."""
+async def answers(port: int, path: str) -> bool:
+    """Whether GET `path` at this port is answered with 200."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             reader, writer = await asyncio.open_connection(HOST, port)
             try:
-                writer.write(f"GET /health HTTP/1.0\r\nHost: {HOST}\r\n\r\n".encode())
+                writer.write(f"GET {path} HTTP/1.0\r\nHost: {HOST}\r\n\r\n".encode())
                 status = await reader.readline()
             finally:
                 writer.close()

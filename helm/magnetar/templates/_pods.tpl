@@ -64,7 +64,8 @@ imagePullSecrets:
 
 {{/*
 Probes of a service. HTTP is the first thing that it starts and the last that it ends: /livez answers within seconds, and
-all through the recovery of a full disk and a drain, which may take as long as they need. Only /readyz waits for them.
+all through the recovery of a full disk and a drain, which may take as long as they need. Only /readyz waits for them, and
+says so when a broker cannot store: that is its bookies' illness as a rule, so nothing may restart a broker for it.
 */}}
 {{- define "magnetar.probes" -}}
 startupProbe:

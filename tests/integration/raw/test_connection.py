@@ -124,6 +124,8 @@ def test_a_damaged_checksum_is_answered_and_the_connection_lives(endpoint: Endpo
         c.send_bytes(payload_frame(1, 0, b"damaged", checksum_xor=1))
         error = c.expect("send_error", producer_id=1, sequence_id=0).command
         assert error.error == pb.ChecksumError
+        c.expect("close_producer", producer_id=1)
+        c.open_producer(topic, epoch=1)
         c.publish(b"sound", first=1)
         assert c.expect("message").payload == b"sound"
         c.expect_quiet()
@@ -137,6 +139,8 @@ def test_a_message_over_the_limit_is_refused_and_the_connection_lives(endpoint: 
         c.send_bytes(payload_frame(1, 0, b"x" * (5 * 1024 * 1024 + 100)))
         error = c.expect("send_error", producer_id=1, sequence_id=0).command
         assert error.error == pb.NotAllowedError
+        c.expect("close_producer", producer_id=1)
+        c.open_producer(topic, epoch=1)
         c.publish(b"fits", first=1)
 
 

@@ -136,7 +136,13 @@ def test_a_durable_and_a_non_durable_subscription_do_not_share_a_name(endpoint: 
         c.subscribe(topic, "durable", 1)
         c.expect("success", request_id=c.request("close_consumer", consumer_id=1))
         request_id = c.ask_subscribe(topic, "durable", 2, durable=False)
-        c.expect_error(request_id, "NotAllowedError")
+        reason = "Durable subscription with the same name already exists."
+        assert c.expect_error(request_id, "NotAllowedError") == reason
+        c.subscribe(topic, "volatile", 3, durable=False)
+        reason = "NonDurable subscription with the same name already exists."
+        assert c.expect_error(c.ask_subscribe(topic, "volatile", 4), "NotAllowedError") == reason
+        c.expect("success", request_id=c.request("close_consumer", consumer_id=3))
+        c.subscribe(topic, "volatile", 4)
 
 
 def test_a_non_durable_subscription_starts_at_its_message_id(endpoint: Endpoint, topic: str) -> None:

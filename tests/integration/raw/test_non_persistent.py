@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -57,7 +58,9 @@ def test_several_consumers_divide_what_comes(endpoint: Endpoint, volatile_topic:
             sender.publish(*numbered(15, first), first=first)
         frames = c.expect_messages(60)
         assert sorted(payloads(frames)) == sorted(numbered(60))
-        assert {frame.command.consumer_id for frame in frames} == {1, 2}
+        shares = Counter(frame.command.consumer_id for frame in frames)
+        assert shares.keys() == {1, 2}
+        assert kind != "Shared" or shares == {1: 30, 2: 30}, "by turns"
 
 
 def test_nothing_is_remembered_of_what_was_delivered(endpoint: Endpoint, volatile_topic: str) -> None:

@@ -29,6 +29,14 @@ def test_a_producer_starts_before_its_first_message(endpoint: Endpoint, topic: s
         assert success.producer_ready
 
 
+def test_a_producer_without_schema_is_told_the_empty_version(endpoint: Endpoint, topic: str) -> None:
+    """Apache's Java client closes the connection where the field is absent."""
+    with line(endpoint) as c:
+        success = c.open_producer(topic).command
+        assert success.HasField("schema_version")
+        assert success.schema_version == b""
+
+
 def test_receipts_come_in_order_with_rising_positions(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as c:
         c.open_producer(topic)

@@ -30,6 +30,24 @@ def test_a_client_can_back_off_by_the_count_and_nothing_comes_before_it_asks(
         assert delays == [0.01, 0.02, 0.04, 0.06, 0.06, 0.06]
 
 
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("sub_type", ["Exclusive", "Failover"])
+def test_compacted_reading_of_a_topic_that_was_never_compacted_is_the_topic_itself(
+    endpoint: Endpoint, topic: str, sub_type: str, durable: bool
+) -> None:
+    with line(endpoint) as c:
+        c.open_producer(topic)
+        positions = c.publish(b"a", b"b", b"c")
+        c.subscribe(topic, subType=sub_type, read_compacted=True, durable=durable)
+        if sub_type == "Failover":
+            c.expect("active_consumer_change", is_active=True)
+        c.flow(10)
+        assert [frame.payload for frame in c.expect_messages(3)] == [b"a", b"b", b"c"]
+        request_id = c.request("getLastMessageId", consumer_id=1)
+        last = c.expect("getLastMessageIdResponse", request_id=request_id).command.last_message_id
+        assert (last.ledgerId, last.entryId) == positions[-1]
+
+
 @pytest.mark.parametrize("sub_type", ["Shared", "Key_Shared"])
 def test_compacted_reading_is_not_for_types_without_order(
     endpoint: Endpoint, topic: str, sub_type: str

@@ -78,6 +78,41 @@ def test_a_consumer_that_has_everything_hears_of_the_end_at_once(endpoint: Endpo
         late.expect("reachedEndOfTopic", consumer_id=1)
 
 
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_client_hears_of_the_end_if_its_version_has_the_command(
+    endpoint: Endpoint, topic: str, version: int
+) -> None:
+    with line(endpoint) as c, line(endpoint, connected=False) as old:
+        c.open_producer(topic)
+        terminate(endpoint, topic)
+        old.connect(protocol_version=version)
+        old.subscribe(topic)
+        if version == 9:
+            old.expect("reachedEndOfTopic", consumer_id=1)
+        old.expect_quiet()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_client_that_knows_no_close_loses_its_connection_in_its_place(
+    endpoint: Endpoint, topic: str, version: int
+) -> None:
+    with line(endpoint, connected=False) as old, line(endpoint) as c:
+        old.connect(protocol_version=version)
+        old.open_producer(topic)
+        old.subscribe(topic, subType="Shared")
+        old.subscribe(topic, consumer_id=2, subType="Shared")
+        c.subscribe(topic, consumer_id=3, subType="Shared")
+        c.request("seek", consumer_id=3, message_publish_time=1)
+        if version == 5:
+            closed = {old.expect("close_consumer").command.consumer_id for _ in range(2)}
+            assert closed == {1, 2}
+            old.expect_quiet()
+        else:
+            assert [frame.name for frame in old.expect_closed()] == []
+        c.expect("close_consumer", consumer_id=3)
+        c.expect("success")
+
+
 def test_a_non_persistent_topic_is_not_terminated(endpoint: Endpoint, volatile_topic: str) -> None:
     with line(endpoint) as c:
         c.open_producer(volatile_topic)

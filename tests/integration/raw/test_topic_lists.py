@@ -20,7 +20,7 @@ def hash_of(*topics: str) -> str:
 
 @pytest.fixture
 def prefix() -> str:
-    """Topics of one test; short, since patterns have at most 50 characters."""
+    """Topics of one test; short, since patterns have at most 50 characters beside the domain."""
     return f"persistent://public/default/{uuid.uuid4().hex[:8]}"
 
 
@@ -47,6 +47,20 @@ def watch(c: Line, pattern: str, watcher_id: int = 1, **fields: Any) -> Any:
 def test_watching_topics_is_announced(endpoint: Endpoint) -> None:
     with line(endpoint, connected=False) as c:
         assert c.connect().command.feature_flags.supports_topic_watchers
+
+
+@pytest.mark.parametrize("namespace", ["public/not-there", "not-there/either"])
+def test_a_namespace_that_does_not_exist_has_no_topics(endpoint: Endpoint, namespace: str) -> None:
+    with line(endpoint) as c:
+        for pattern in ({}, {"topics_pattern": f"{namespace}/.*"}):
+            request_id = c.request("getTopicsOfNamespace", namespace=namespace, **pattern)
+            answer = c.expect("getTopicsOfNamespaceResponse", request_id=request_id).command
+            assert (list(answer.topics), answer.topics_hash, answer.changed) == ([], "00000000", True)
+        request_id = c.request(
+            "watchTopicList", namespace=namespace, watcher_id=1, topics_pattern=f"{namespace}/.*"
+        )
+        watched = c.expect("watchTopicListSuccess", request_id=request_id, watcher_id=1).command
+        assert list(watched.topic) == []
 
 
 def test_a_list_by_pattern_has_its_hash_and_is_not_sent_again_unchanged(
@@ -76,6 +90,17 @@ def test_a_pattern_that_is_too_long_is_left_to_the_client(endpoint: Endpoint, pr
         answer = topics_of_namespace(c, topics_pattern="public/default/" + "a?" * 20)
         assert not answer.filtered
         assert f"{prefix}-a" in answer.topics
+
+
+def test_the_domain_of_a_pattern_is_no_part_of_its_length(endpoint: Endpoint, prefix: str) -> None:
+    with line(endpoint) as c:
+        c.open_producer(f"{prefix}-a")
+        pattern = f"{prefix}-.*|".ljust(len("persistent://") + 50, "x")
+        assert list(watch(c, pattern).topic) == [f"{prefix}-a"]
+        longer = c.request(
+            "watchTopicList", namespace="public/default", watcher_id=2, topics_pattern=pattern + "x"
+        )
+        c.expect_error(longer, "NotAllowedError")
 
 
 def test_a_watcher_has_the_list_and_is_told_of_what_comes(endpoint: Endpoint, prefix: str) -> None:
@@ -141,10 +166,9 @@ def test_a_close_behind_its_watch_leaves_no_watcher(endpoint: Endpoint, prefix: 
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"topics_pattern": "("}, "NotAllowedError"),
+        ({"topics_pattern": "("}, "InvalidTopicName"),
         ({"topics_pattern": "a" * 51}, "NotAllowedError"),
-        ({"topics_pattern": "kafka://.*"}, "NotAllowedError"),
-        ({"namespace": "public/missing"}, "TopicNotFound"),
+        ({"topics_pattern": "kafka://.*"}, "InvalidTopicName"),
         ({"namespace": "nonsense"}, "InvalidTopicName"),
     ],
 )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from magnetar.broker.dispatch import shared
 from magnetar.broker.dispatch.exclusive import ExclusiveDispatcher
 from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.dispatch.key_shared.draining import DrainingSlots
@@ -35,6 +36,7 @@ from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.cursor import Cursor
 
 from tests.property.broker.test_key_shared_model import KeySharedMachine, OutOfOrderMachine, StickyMachine
+from tests.property.broker.test_key_shared_turns_model import KeySharedTurnsMachine
 from tests.property.broker.test_ordered_delivery_model import FailoverMachine, OrderedMachine
 from tests.property.broker.test_shared_delivery_model import SharedMachine
 
@@ -97,6 +99,16 @@ def _when_one_leaves(
 
 def what_was_being_read_before_a_new_start_is_believed(patch: Patch) -> None:
     patch.setattr(ReadAhead, "drop", lambda self: None)
+
+
+def the_next_is_lost_where_all_that_waited_was_acknowledged(patch: Patch) -> None:
+    take = EntrySource.take_replayed
+
+    def mutant(self: EntrySource, entries_max: int, bytes_max: int) -> tuple[int, list[Run]]:
+        _, taken = take(self, entries_max, bytes_max)
+        return len(taken), taken
+
+    patch.setattr(EntrySource, "take_replayed", mutant)
 
 
 def what_waited_for_a_leaver_is_lost(patch: Patch) -> None:
@@ -319,14 +331,47 @@ def the_limit_of_a_subscription_is_ignored(patch: Patch) -> None:
 
 
 def worse_levels_get_as_much(patch: Patch) -> None:
-    regroup = SharedDispatcher._regroup
+    patch.setattr(shared, "_level", lambda consumer: 0)
 
-    def mutant(self: SharedDispatcher[Any]) -> None:
-        regroup(self)
-        self._levels = [(0, list(reversed(self.consumers)))]
-        self._turns = {0: 0}
 
-    patch.setattr(SharedDispatcher, "_regroup", mutant)
+def the_place_moves_on_at_every_look(patch: Patch) -> None:
+    look, took = SharedDispatcher.next, SharedDispatcher.took
+
+    def mutant(self: SharedDispatcher[Any]) -> tuple[Any, int] | None:
+        choice = look(self)
+        if choice is not None:
+            took(self)
+        return choice
+
+    patch.setattr(SharedDispatcher, "next", mutant)
+    patch.setattr(SharedDispatcher, "took", lambda self: None)
+
+
+def the_place_never_moves_on(patch: Patch) -> None:
+    patch.setattr(SharedDispatcher, "took", lambda self: None)
+
+
+def a_leaver_takes_the_turn_of_another(patch: Patch) -> None:
+    remove = SharedDispatcher.remove
+
+    def mutant(self: SharedDispatcher[Any], consumer: Any) -> None:
+        remove(self, consumer)
+        for members in self._rounds:
+            members.rotate(-1)
+
+    patch.setattr(SharedDispatcher, "remove", mutant)
+
+
+def the_first_that_waits_always_comes_first(patch: Patch) -> None:
+    deliver = KeySharedDelivery._deliver_waiting
+
+    def mutant(self: KeySharedDelivery, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
+        before = list(self._waiting)
+        done = deliver(self, entries_max, bytes_max)
+        self._waiting = {each: self._waiting[each] for each in before if each in self._waiting}
+        return done
+
+    patch.setattr(KeySharedDelivery, "_deliver_waiting", mutant)
 
 
 def nobody_counts_what_is_asked_for_again(patch: Patch) -> None:
@@ -360,6 +405,7 @@ MUTATIONS: list[tuple[Callable[[Patch], None], tuple[Machine, ...]]] = [
     (one_entry_is_never_delivered_again, INDIVIDUAL),
     (what_a_leaver_held_is_lost, INDIVIDUAL),
     (what_was_being_read_before_a_new_start_is_believed, (OrderedMachine, SharedMachine)),
+    (the_next_is_lost_where_all_that_waited_was_acknowledged, (SharedMachine,)),
     (what_waited_for_a_leaver_is_lost, KEYS),
     (what_was_read_is_given_out_twice, EVERY),
     (what_is_asked_for_again_stays_held, INDIVIDUAL),
@@ -386,6 +432,10 @@ MUTATIONS: list[tuple[Callable[[Patch], None], tuple[Machine, ...]]] = [
     (the_limit_of_a_consumer_is_ignored, (SharedMachine,)),
     (the_limit_of_a_subscription_is_ignored, (SharedMachine,)),
     (worse_levels_get_as_much, (SharedMachine,)),
+    (the_place_moves_on_at_every_look, (SharedMachine,)),
+    (the_place_never_moves_on, (SharedMachine,)),
+    (a_leaver_takes_the_turn_of_another, (SharedMachine,)),
+    (the_first_that_waits_always_comes_first, (KeySharedTurnsMachine,)),
     (nobody_counts_what_is_asked_for_again, INDIVIDUAL),
     (what_a_leaver_held_counts_as_asked_for, INDIVIDUAL),
     (a_slot_drains_for_ever, (KeySharedMachine,)),
@@ -404,7 +454,7 @@ def test_no_planted_fault_survives(
     mutation: Callable[[Patch], None], machine: Machine, monkeypatch: Patch
 ) -> None:
     mutation(monkeypatch)
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, IndexError)):
         run_state_machine_as_test(
             machine,
             settings=settings(

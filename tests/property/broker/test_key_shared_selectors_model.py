@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from magnetar.broker.dispatch.key_shared.consistent_hashing import ConsistentHashing
 from magnetar.broker.dispatch.key_shared.hash_ranges import HashRanges
@@ -128,7 +128,7 @@ class ConsistentHashingMachine(Machine):
             return
         consumer = Fake(name)
         self.join(consumer)
-        self.points += [(slot_of_key(f"{name}{n}".encode()), consumer) for n in range(1, POINTS + 1)]
+        self.points += [(slot_of_key(f"{name}\0{0}\0{n}".encode()), consumer) for n in range(POINTS)]
 
     @rule()
     def one_more_of_a_name(self) -> None:
@@ -176,6 +176,18 @@ class StickyRangesMachine(Machine):
             ),
             None,
         )
+
+
+@settings(max_examples=60, deadline=None)
+@given(names=st.permutations([f"worker-{number}" for number in range(24)]), count=st.integers(2, 24))
+def test_shares_are_fair_whatever_the_names_and_the_order_of_joining(names: list[str], count: int) -> None:
+    """With 100 points each, a tenth of a share is the usual difference."""
+    ring: ConsistentHashing[Fake] = ConsistentHashing(100)
+    for name in names[:count]:
+        ring.add(Fake(name))
+    for consumer, ranges in ring.ranges().items():
+        share = sum(last - first + 1 for first, last in ranges) * count / 65_536
+        assert 0.6 < share < 1.5, f"{consumer.name} has {share:.2f} of an even share"
 
 
 TestHashRanges = HashRangesMachine.TestCase

@@ -4,6 +4,7 @@ The reference knows who holds which entry, what has to be delivered again and ho
 is asked at each delivery: an entry has one holder at a time and comes to somebody who can take it, better
 priority levels first, what is to be delivered again before anything new; counts rise only when somebody
 asked. When all is quiet nobody waits in vain, and at the end everything was acknowledged by somebody.
+Of messages that come one at a time, consumers of one level that can take them get equally many, or one more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimi
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.membership import SubType
 
+from tests.property.broker.shares import Shares
 from tests.unit.broker.subscriptions.serving import READ_S, Client, Message, Serving, client_of
 
 
@@ -40,9 +42,20 @@ class SharedMachine(RuleBasedStateMachine):
         limit=st.sampled_from([0, 6, 20]),
         consumer_limit=st.sampled_from([0, 4, 10]),
         broker_limit=st.booleans(),
+        consumers=st.integers(0, 4),
+        delays=st.booleans(),
+        run_entries=st.sampled_from([1, 4]),
     )
     def start(
-        self, cached_from: int, counts: list[int], limit: int, consumer_limit: int, broker_limit: bool
+        self,
+        cached_from: int,
+        counts: list[int],
+        limit: int,
+        consumer_limit: int,
+        broker_limit: bool,
+        consumers: int,
+        delays: bool,
+        run_entries: int,
     ) -> None:
         self.broker_limit = BrokerUnackedLimit(1_000, 100) if broker_limit else None
         self.serving = Serving(
@@ -53,6 +66,10 @@ class SharedMachine(RuleBasedStateMachine):
             consumer_unacked_max=consumer_limit,
             broker_limit=self.broker_limit,
         )
+        self.serving.topic.run_entries = run_entries
+        if delays:
+            # No entry has a time of its own, but all are asked, many at a time.
+            self.serving.subscription.delay_delivery(1_000)
         self.counts = self.serving.topic.counts
         for count in counts:
             self.serving.topic.append(count)
@@ -65,6 +82,11 @@ class SharedMachine(RuleBasedStateMachine):
         self.asked: dict[int, int] = {}
         self.new_from = 0
         """Entries from here on were never delivered since the last first consumer came."""
+        self.shares: Shares[Taker] = Shares()
+        self.turns: list[tuple[Taker, set[Taker]]] = []
+        """Deliveries of the last step: to whom, and to whom it could have been."""
+        for _ in range(consumers):
+            self.join(0, 1_000)
 
     # -- the reference
 
@@ -87,8 +109,15 @@ class SharedMachine(RuleBasedStateMachine):
     def can_take(self, taker: Taker) -> bool:
         return taker.permits > 0 and not taker.blocked and client_of(taker.consumer).writable
 
+    def in_turn(self) -> set[Taker]:
+        """The consumers of the best level that can take something: equals."""
+        free = [taker for taker in self.takers.values() if self.can_take(taker)]
+        best = min([taker.consumer.priority_level for taker in free], default=0)
+        return {taker for taker in free if taker.consumer.priority_level == best}
+
     def delivered(self, client: Client, message: Message) -> None:
         number, taker = message.number, self.takers[client]
+        self.turns.append((taker, self.in_turn()))
         assert number not in self.acked, "what is acknowledged is not delivered"
         holders = [other for other in self.takers.values() if number in other.held]
         assert not holders, "an entry is with one consumer at a time"
@@ -126,6 +155,12 @@ class SharedMachine(RuleBasedStateMachine):
         self.serving.publish(count, messages)
         self.nothing_is_stuck()
 
+    @rule(count=st.integers(2, 9), messages=st.integers(1, 3))
+    def publish_one_by_one(self, count: int, messages: int) -> None:
+        """Each entry comes when all is quiet again, so that each is a turn of its own."""
+        for _ in range(count):
+            self.publish(1, messages)
+
     @rule(level=st.sampled_from([0, 0, 1, 2]), permits=st.sampled_from([0, 3, 20, 1_000]))
     def join(self, level: int, permits: int) -> None:
         consumer = self.serving.consumer("c", priority_level=level)
@@ -133,8 +168,9 @@ class SharedMachine(RuleBasedStateMachine):
         client.on_message = self.better_come_first
 
         def connect() -> None:
-            self.takers[client] = Taker(consumer, self.consumer_limit)
-            self.takers[client].permits = permits
+            taker = self.takers[client] = Taker(consumer, self.consumer_limit)
+            taker.permits = permits
+            self.shares.joined(taker)
             self.serving.subscription.add_consumer(consumer, SubType.Shared)
             self.serving.subscription.add_permits(consumer, permits)
 
@@ -191,6 +227,23 @@ class SharedMachine(RuleBasedStateMachine):
                     self.serving.subscription.ack_many(ledger_id, entry_ids, taker.consumer)
                 else:
                     self.serving.subscription.ack(ledger_id, entry_ids[0], taker.consumer)
+
+        self.serving.do(acknowledge)
+        self.nothing_is_stuck()
+
+    @precondition(lambda self: self.takers and self.again)
+    @rule(data=st.data(), everything=st.booleans())
+    def ack_what_waits(self, data: st.DataObject, everything: bool) -> None:
+        """A client acknowledges what it had before it lost its connection, or gave back."""
+        taker = data.draw(st.sampled_from(list(self.takers.values())))
+        waiting = sorted(self.again)
+        numbers = waiting if everything else [data.draw(st.sampled_from(waiting))]
+
+        def acknowledge() -> None:
+            self.acked.update(numbers)
+            self.again.difference_update(numbers)
+            for number in numbers:
+                self.serving.subscription.ack(*self.serving.topic.position_of(number), taker.consumer)
 
         self.serving.do(acknowledge)
         self.nothing_is_stuck()
@@ -263,6 +316,11 @@ class SharedMachine(RuleBasedStateMachine):
 
     def nothing_is_stuck(self) -> None:
         """When all is quiet, what is left waits for permits, sockets or acknowledgements."""
+        if len(self.turns) == 1:
+            self.shares.count(*self.turns[0])
+        elif self.turns:
+            self.shares.forget()
+        self.turns.clear()
         subscription = self.serving.subscription
         assert subscription.backlog() == len(self.counts) - len(self.acked)
         assert subscription.unacked_messages == self.unacked()

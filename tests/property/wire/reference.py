@@ -62,17 +62,17 @@ def _bare(message_id: pb.MessageIdData) -> pb.MessageIdData:
 
 
 def read_send(send: pb.CommandSend, rest: bytes) -> Flat:
+    highest = max(send.sequence_id, send.highest_sequence_id)
     if rest[:2] == b"\x0e\x02":
         rest = rest[6 + int.from_bytes(rest[2:6], "big") :]
     if rest[:2] == b"\x0e\x01":
         if crc32c.crc32c(rest[6:]) != int.from_bytes(rest[2:6], "big"):
-            return "rejected", send.producer_id, send.sequence_id, pb.ChecksumError
+            return "rejected", send.producer_id, highest, pb.ChecksumError
         entry = rest
     else:
         entry = b"\x0e\x01" + crc32c.crc32c(rest).to_bytes(4, "big") + rest
     if send.HasField("txnid_least_bits") or send.HasField("message_id") or send.num_messages > 2**20:
-        return "unsupported", send.producer_id, send.sequence_id, pb.NotAllowedError
-    highest = max(send.sequence_id, send.highest_sequence_id)
+        return "unsupported", send.producer_id, highest, pb.NotAllowedError
     numbers = (send.producer_id, send.sequence_id, highest, send.num_messages)
     return "send", *numbers, send.is_chunk, send.marker, entry
 

@@ -16,7 +16,12 @@ from magnetar.standalone.config import StandaloneConfig
 from magnetar.standalone.standalone import Standalone
 
 TOPIC = TopicName.parse("persistent://public/default/ours")
-SETTINGS = ("brokerServicePort=0", "webServicePort=0", "magnetarSegmentSizeBytes=1048576")
+SETTINGS = (
+    "brokerServicePort=0",
+    "webServicePort=0",
+    "magnetarControlPort=0",
+    "magnetarSegmentSizeBytes=1048576",
+)
 
 
 async def health(url: str) -> bytes:

@@ -19,6 +19,7 @@ from magnetar.standalone.main import main
 NOW_S = 1_700_000_000.0
 ADMIN = "http://b1:8080"
 HEALTH = f"{ADMIN}/admin/v2/brokers/health"
+READY = f"{ADMIN}/admin/v2/brokers/ready"
 
 
 @dataclass
@@ -39,7 +40,7 @@ class MadeUp(Probes):
     protobuf: str = "upb"
     answers_in_s: float = 0.01
 
-    def http_get(self, url: str) -> HttpAnswer:
+    def http_get(self, url: str, timeout_s: float = 5.0) -> HttpAnswer:
         if url not in self.pages:
             raise Unreachable("Connection refused")
         page = self.pages[url]
@@ -223,11 +224,18 @@ def test_a_broker_that_was_named_has_to_be_there() -> None:
 
 
 def test_a_port_that_a_broker_of_ours_has_is_well() -> None:
-    assert wrong(cluster(busy_ports={6650})) == {}
+    assert wrong(cluster(busy_ports={6650}, pages={READY: "ok"})) == {}
+    assert wrong(cluster(busy_ports={6650}, pages={READY: (503, "not ready")})) == {}
 
 
 def test_a_broker_that_asks_for_a_token_is_there() -> None:
     assert wrong(cluster(pages={HEALTH: (401, "")})) == {}
+
+
+def test_why_a_broker_is_not_healthy_is_told_in_its_own_words() -> None:
+    said = {"reason": "Health check failed: the disk is full"}
+    (finding,) = wrong(cluster(pages={HEALTH: (500, said)})).values()
+    assert finding.found == "HTTP 500 Health check failed: the disk is full"
 
 
 def test_a_metadata_url_that_cannot_be_is_said() -> None:

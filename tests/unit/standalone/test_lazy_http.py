@@ -55,7 +55,10 @@ def with_http(
 
 async def health(base: str) -> tuple[int, str]:
     timeout = aiohttp.ClientTimeout(total=30)
-    async with aiohttp.ClientSession(timeout=timeout) as client, client.get(f"{base}/health") as response:
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as client,
+        client.get(f"{base}/admin/v2/brokers/ready") as response,
+    ):
         return response.status, await response.text()
 
 

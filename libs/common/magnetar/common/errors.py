@@ -236,6 +236,10 @@ class ProducerQuotaExceeded(BrokerError):
     """The topic's backlog is beyond its quota, and its producers are to fail rather than to wait."""
 
 
+class ProducerRefused(BrokerError):
+    """The producer comes back with messages that were refused again and again; it is to fail them."""
+
+
 class ProducerFenced(BrokerError):
     """Another producer has the topic alone, or had it since this one did; that is final."""
 
@@ -246,6 +250,14 @@ class EncryptionRequired(BrokerError):
 
 class NotAllowed(BrokerError):
     """The request is valid and forbidden here; asking again does not help."""
+
+
+class InvalidPattern(NotAllowed):
+    """A regular expression that cannot be compiled, or that names no domain of topics."""
+
+
+class IncompleteSeek(NotAllowed):
+    """A Seek with neither a message id nor a publish time."""
 
 
 class NotSupportedYet(NotAllowed):

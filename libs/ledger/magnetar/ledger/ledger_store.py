@@ -163,6 +163,15 @@ class LedgerReader(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What keeps a store from storing anything."""
+
+    reason: str
+    seen_to_end: bool
+    """The next look sees that it is over; otherwise only another write can show that."""
+
+
 class LedgerStore(Protocol):
     """Creates, opens and deletes ledgers."""
 
@@ -200,5 +209,13 @@ class LedgerStore(Protocol):
         """Remove the ledger's metadata (and commit `with_ops`); its bytes go later, by garbage collection.
 
         Deleting a ledger that is gone is no error.
+        """
+        ...
+
+    def obstacle(self, ack_quorum: int) -> Obstacle | None:
+        """Why nothing can be stored now, with this ack quorum, as far as the write path knows; None while
+        something can be.
+
+        Waits for nothing and asks no other process, so it may be called at any time.
         """
         ...

@@ -19,7 +19,7 @@ from magnetar.common.runtime.disk import Disk, DiskFile
 from magnetar.ledger.data_directory import check_cookie, lock_data_directory
 from magnetar.ledger.garbage_collector import GarbageCollector
 from magnetar.ledger.ledger_catalog import LedgerCatalog
-from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Obstacle
 from magnetar.ledger.local_ledger import LocalLedgerReader, LocalLedgerWriter
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.log import SegmentLog
@@ -125,6 +125,10 @@ class LocalLedgerStore:
         self.log.forget(ref)
         if writer is not None:
             writer.fenced()
+
+    def obstacle(self, ack_quorum: int) -> Obstacle | None:
+        """See `LedgerStore.obstacle`; there is one copy, whatever the quorum."""
+        return self.log.obstacle()
 
     async def close(self) -> None:
         """Wait for pending appends, seal the log, release the directory; idempotent. Ledgers stay open."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from magnetar.broker.advertised_listeners import internal_name, parse_listeners
 from magnetar.broker.bookie_racks import BookieRacks
@@ -17,6 +18,8 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
 from magnetar.broker.handlers.client import Services
+from magnetar.broker.health.health_checks import HealthChecks
+from magnetar.broker.health.heartbeat_topic import HeartbeatTopic
 from magnetar.broker.housekeeping import Housekeeping
 from magnetar.broker.lookups import counted_lookup
 from magnetar.broker.namespaces import Namespaces
@@ -50,6 +53,7 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.ledger.ledger_store import Obstacle
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import finish_intents
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
@@ -137,6 +141,7 @@ class Broker:
         offloads = OffloadLedgers(metadata, keys, clock)
         self._policy_wants = PolicyWants(lambda: self._registry.loaded, offloads, config.offload, clock)
         self.sweep = HourlySweep(metadata, keys, offloads, config, lambda: self._leads())
+        self._health_checks = HealthChecks(self._heartbeat_topic, ledgers, self._obstacle)
         self._topic_lists = TopicLists(metadata, keys, self._registry)
         self.listener: Listener | None = None
         self.port = 0
@@ -158,6 +163,25 @@ class Broker:
     @property
     def ledgers(self) -> ManagedLedgerContext:
         return self._ledgers
+
+    @property
+    def broker_id(self) -> str:
+        """host:port of its HTTP, by which brokers are known."""
+        registered = "" if self.cluster is None else self.cluster.presence.broker_id
+        return registered or urlsplit(self.urls.http_url).netloc
+
+    @property
+    def cannot_store(self) -> str | None:
+        """Why no message can be stored now, as far as the write path knows; None while one can be."""
+        obstacle = self._obstacle()
+        return None if obstacle is None else obstacle.reason
+
+    def _obstacle(self) -> Obstacle | None:
+        return self._ledgers.ledgers.obstacle(self._ledgers.config.ack_quorum)
+
+    def _heartbeat_topic(self) -> HeartbeatTopic:
+        name = TopicName.heartbeat(self.broker_id)
+        return HeartbeatTopic(name, self.config, self._budget, self._ledgers, self._tasks.spawn)
 
     @property
     def connections(self) -> int:
@@ -211,6 +235,7 @@ class Broker:
         )
         self._tasks.spawn(sampler.run(), "rate sampler")
         self._housekeeping.start(self._tasks.spawn)
+        self._tasks.spawn(self._health_checks.prove_for_ever(), "proof of storage")
         self.not_ready = None
 
     def _advertise(self, address: str) -> None:
@@ -235,6 +260,9 @@ class Broker:
                 if self._leads():
                     await self.deletions.finish(age_min_ms=age_min_ms)
                     await finish_intents(self._ledgers, age_min_ms=int(INTENTS_INTERVAL_S * 1000))
+                    others = [] if self.cluster is None else self.cluster.directory.all()
+                    live = [self.broker_id, *(each.broker_id for each in others)]
+                    await self._health_checks.clear_departed(live)
             except MagnetarError as error:
                 log.warning("deletions not finished, trying again", error=str(error))
             age_min_ms = int(INTENTS_INTERVAL_S * 1000)
@@ -276,6 +304,7 @@ class Broker:
         if self.listener is not None:
             self.listener.stop_accepting()
         self._registry.abandon(OwnershipLost(reason))
+        self._health_checks.abandon(reason)
         if self.listener is not None:
             for connection in self.listener:
                 connection.close(reason)
@@ -291,6 +320,7 @@ class Broker:
         if self.listener is not None:
             self.listener.stop_accepting()
         await self._registry.close()
+        await self._health_checks.close()
         if self.listener is not None:
             await self.listener.close()
         await self._topic_lists.close()
@@ -301,6 +331,10 @@ class Broker:
         await self.cold.close()
 
     # -- what HTTP asks
+
+    async def check_health(self) -> None:
+        """Publish a message to storage and read it back. Raises MagnetarError, which says what failed."""
+        await self._health_checks.check()
 
     async def check_backlog_quotas(self) -> None:
         """Look at the backlog of every loaded topic now."""

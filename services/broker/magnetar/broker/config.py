@@ -320,7 +320,7 @@ class TopicConfig:
     )
     pattern_length_max: int = setting(
         50,
-        "Characters of a pattern of topics; longer ones are left to the client.",
+        "Characters of a pattern of topics, its domain aside; longer ones are left to the client.",
         key="subscriptionPatternMaxLength",
         minimum=0,
     )

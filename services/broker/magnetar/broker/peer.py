@@ -14,6 +14,9 @@ class Peer(Protocol):
     listener: str | None
     """The advertised listener that its lookups name, "" for none; None when it has looked nothing up."""
 
+    protocol_version: int
+    """The protocol's version that both sides understand; 0 before Connect."""
+
     @property
     def address(self) -> str:
         """`host:port` of the client, for logs and statistics."""

@@ -109,7 +109,7 @@ def get_internal_config(target: Target) -> None:
 @click.option("--broker-id", default=None, help="Of this broker, as brokers list names it.")
 @click.pass_obj
 def healthcheck(target: Target, topic_version: str | None, broker_id: str | None) -> None:
-    """Whether the broker serves clients."""
+    """Have the broker store a message and read it back."""
     query = {"topicVersion": topic_version, "brokerId": broker_id}
     show(target, "Health", ask(target, "GET", f"{_BROKERS}/health", query=query).value)
 

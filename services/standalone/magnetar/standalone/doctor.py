@@ -120,7 +120,7 @@ def examine(
     from magnetar.standalone.doctor_host import host_findings
 
     if host:
-        yield from host_findings(probes, data_dir, ports, f"{admin_url.rstrip('/')}/admin/v2/brokers/health")
+        yield from host_findings(probes, data_dir, ports, f"{admin_url.rstrip('/')}/admin/v2/brokers/ready")
     yield from broker_findings(probes, admin_url, service_url, required=required)
     if metadata_url and not metadata_url.startswith("sqlite:"):
         yield from etcd_findings(probes, metadata_url)

@@ -12,10 +12,11 @@ from urllib.parse import quote, urlsplit
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints
 from magnetar.standalone.doctor_findings import Finding, graded, ms_text
-from magnetar.standalone.doctor_probes import HttpAnswer, Probes, Unreachable
+from magnetar.standalone.doctor_probes import HEALTH_TIMEOUT_S, HttpAnswer, Probes, Unreachable
 
 SKEW_WARN_S: Final = 2.0
 SKEW_FAIL_S: Final = 10.0
+_HEALTH: Final = "/admin/v2/brokers/health"
 _CLOCK_NEXT: Final = (
     "run NTP on both hosts (chronyc tracking): tokens, TTL and delayed messages go by the clock"
 )
@@ -29,7 +30,7 @@ def broker_findings(probes: Probes, admin_url: str, service_url: str, *, require
         yield Finding("broker", "failure", f"{admin_url!r} is no URL of HTTP", what_next)
         return
     try:
-        answer = probes.http_get(f"{base}/admin/v2/brokers/health")
+        answer = probes.http_get(f"{base}{_HEALTH}", HEALTH_TIMEOUT_S)
     except Unreachable as error:
         if required:
             what_next = "start the broker, open the port in the firewall, or name another with --admin-url"
@@ -53,16 +54,27 @@ def _health(check: str, answer: HttpAnswer) -> Finding:
     if answer.status == 401 or answer.status == 403:
         return Finding(check, "ok", f"answers, and wants to know who asks (HTTP {answer.status})")
     if answer.status != 200:
-        text = answer.body.decode(errors="replace").strip()[:200]
-        return Finding(check, "failure", f"HTTP {answer.status} {text}", "its log says what is wrong")
+        return Finding(
+            check, "failure", f"HTTP {answer.status} {_reason(answer)}", "its log says what is wrong"
+        )
     return graded(
         check,
         answer.seconds,
         0.5,
         3.0,
-        f"healthy, in {ms_text(answer.seconds)}",
+        f"stored a message and read it back, in {ms_text(answer.seconds)}",
         "it is busy or its storage is slow: magnetar admin broker-stats load-report",
     )
+
+
+def _reason(answer: HttpAnswer) -> str:
+    """Why it is not healthy, in the broker's own words where it has some."""
+    text = answer.body.decode(errors="replace").strip()
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = None
+    return str(said["reason"] if isinstance(said, dict) and "reason" in said else text)[:400]
 
 
 def _clock(check: str, answer: HttpAnswer) -> Iterator[Finding]:
@@ -107,7 +119,7 @@ def _others(probes: Probes, base: str) -> Iterator[Finding]:
             if url == base:
                 continue
             try:
-                answer = probes.http_get(f"{url}/admin/v2/brokers/health")
+                answer = probes.http_get(f"{url}{_HEALTH}", HEALTH_TIMEOUT_S)
             except Unreachable as error:
                 what_next = "clients are sent there: its advertisedAddress has to be reachable from them"
                 yield Finding(f"broker {broker}", "failure", str(error), what_next)

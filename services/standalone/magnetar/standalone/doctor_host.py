@@ -21,7 +21,7 @@ _NETWORKED: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs")
 _CLOCKS: Final = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen")
 
 
-def host_findings(probes: Probes, data_dir: Path, ports: Sequence[int], health_url: str) -> Iterator[Finding]:
+def host_findings(probes: Probes, data_dir: Path, ports: Sequence[int], ready_url: str) -> Iterator[Finding]:
     """All of them."""
     yield from _software(probes)
     yield _processors(probes)
@@ -38,7 +38,7 @@ def host_findings(probes: Probes, data_dir: Path, ports: Sequence[int], health_u
     yield from _kernel(probes)
     yield from _disk(probes, data_dir)
     for port in ports:
-        yield _port(probes, port, health_url)
+        yield _port(probes, port, ready_url)
 
 
 def _software(probes: Probes) -> Iterator[Finding]:
@@ -180,12 +180,12 @@ def _disk(probes: Probes, data_dir: Path) -> Iterator[Finding]:
     )
 
 
-def _port(probes: Probes, port: int, health_url: str) -> Finding:
+def _port(probes: Probes, port: int, ready_url: str) -> Finding:
     check = f"port {port}"
     if probes.port_is_free(port):
         return Finding(check, "ok", "free")
     try:
-        if probes.http_get(health_url).status == 200:
+        if probes.http_get(ready_url).status in (200, 503):
             return Finding(check, "ok", "in use, and a broker answers on this host")
     except Unreachable:
         pass

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Final
 
 TIMEOUT_S: Final = 5.0
+HEALTH_TIMEOUT_S: Final = 15.0
+"""A broker's health check stores a message, and says within 10 s what does not work."""
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 SYNC_BYTES: Final = 4_096
 
@@ -43,11 +45,11 @@ class HttpAnswer:
 class Probes:
     """Those of this host. Every method is quick or bounded in time."""
 
-    def http_get(self, url: str) -> HttpAnswer:
+    def http_get(self, url: str, timeout_s: float = TIMEOUT_S) -> HttpAnswer:
         """Raises Unreachable."""
         began, wall = time.monotonic(), time.time()
         try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            with urllib.request.urlopen(url, timeout=timeout_s) as answer:
                 status, headers, body = answer.status, dict(answer.headers), answer.read(BODY_BYTES_MAX)
                 answered = answer.url
         except urllib.error.HTTPError as error:

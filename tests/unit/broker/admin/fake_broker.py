@@ -84,6 +84,9 @@ class FakeBroker:
     connections_accepted: int = 0
     not_ready: str | None = None
     leaving: str | None = None
+    cannot_store: str | None = None
+    ill: Exception | None = None
+    """What a health check finds."""
     registry: Any = None
     partitioned: Any = None
     policies: Any = None
@@ -110,6 +113,10 @@ class FakeBroker:
     def load(self, name: str) -> FakeTopic:
         topic = self.topics[TopicName.parse(name).full] = FakeTopic(TopicName.parse(name))
         return topic
+
+    async def check_health(self) -> None:
+        if self.ill is not None:
+            raise self.ill
 
     async def check_backlog_quotas(self) -> None:
         self.quota_checks += 1

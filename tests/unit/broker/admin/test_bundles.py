@@ -136,8 +136,8 @@ def test_a_bundle_is_split_by_the_number_of_topics(serving: Serving) -> None:
         (f"{FIRST}/split?splitAlgorithmName=topic_count_equally_divide", None, 412, "fewer than two topics"),
         (f"{FIRST}/split?splitAlgorithmName=specified_positions_divide", [0, 2**31], 412, "no position"),
         (f"{FIRST}/split", {"a": 1}, 400, "list of positions"),
-        (f"{FIRST}/split", [True], 400, "list of positions"),
-        (f"{FIRST}/split", [1.5], 400, "list of positions"),
+        (f"{FIRST}/split", [True], 400, "must be a whole number, not True"),
+        (f"{FIRST}/split", ["x"], 400, "must be a whole number, not 'x'"),
         (f"{FIRST}/split", b"{", 400, "not JSON"),
         ("/namespaces/acme/nope/0x00000000_0x40000000/split", None, 404, "Namespace does not exist"),
     ],
@@ -274,7 +274,8 @@ def test_a_namespace_is_made_with_the_boundaries_of_another(serving: Serving) ->
         (["0x00000001", "0xffffffff"], 412),
         (["0x00000000", "0x80000000", "0x40000000", "0xffffffff"], 412),
         (["0x00000000", "zzz", "0xffffffff"], 412),
-        ([0, 1], 400),
+        ([0, 1], 412),
+        ([[], 1], 400),
     ],
 )
 def test_a_namespace_is_not_made_with_boundaries_that_leave_something_out(

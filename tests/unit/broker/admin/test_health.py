@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from magnetar.broker.admin import http_edge
+from magnetar.common.errors import LogFull
 from magnetar.common.metadata.store import ABSENT
 
 if TYPE_CHECKING:
@@ -30,6 +31,30 @@ def test_one_that_starts_stops_or_drains_lives_and_is_not_ready(serving: Serving
         setattr(http.broker, state, "a reason")
         assert await http.get("/livez") == OK
         assert await http.get("/readyz") == (503, "not ready: a reason\n")
+
+    serving(body)
+
+
+def test_one_that_cannot_store_lives_and_is_not_ready_and_says_why(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        http.broker.cannot_store = "the disk is full"
+        assert await http.get("/livez") == OK
+        said = "not ready: the broker cannot store messages: the disk is full\n"
+        assert await http.get("/readyz") == (503, said)
+        assert await http.get("/admin/v2/brokers/ready") == (200, "ok"), "it has started, as Pulsar means it"
+        http.broker.cannot_store = None
+        assert await http.get("/readyz") == OK
+
+    serving(body)
+
+
+def test_what_a_health_check_finds_is_told(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        for path in ("/health", "/admin/v2/brokers/health"):
+            assert await http.get(path) == (200, "ok")
+        http.broker.ill = LogFull("the disk is full")
+        assert await http.reason(500, "GET", "/brokers/health") == "Health check failed: the disk is full"
+        assert await http.get("/readyz") == OK, "asks for no check"
 
     serving(body)
 

@@ -157,7 +157,8 @@ def test_groups_of_bookies_are_kept_and_shown(serving: Serving) -> None:
         assert await http.send("POST", path, one) == (204, "")
         assert await http.ask(path) == one
         assert "can't be empty" in await http.reason(412, "POST", path, {})
-        assert "texts" in await http.reason(400, "POST", path, {"bookkeeperAffinityGroupPrimary": 1})
+        reason = await http.reason(400, "POST", path, {"bookkeeperAffinityGroupPrimary": []})
+        assert reason == "bookkeeperAffinityGroupPrimary must be a text, not []"
         assert "object" in await http.reason(400, "POST", path, ["g1"])
         for _ in range(2):
             assert await http.send("DELETE", path) == (204, "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from magnetar.broker.config import BrokerConfig, PublishConfig
 from magnetar.broker.policies.config import PolicyConfig, TopicCreationConfig
+from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.common.metadata.values import TopicHead, encode
 from magnetar.common.naming.topic_name import TopicName
 
@@ -89,7 +90,8 @@ def test_a_policy_of_a_namespace_is_set_shown_and_taken_away(
                 assert await http.send("DELETE", f"{NS}/{removed}") == (204, "")
             else:
                 assert await http.send(method, path, b"null") == (204, "")
-            assert await shown(http, path) == unset
+            # Null is false there, as in Apache Pulsar.
+            assert await shown(http, path) == (False if name == "isAllowAutoUpdateSchema" else unset)
         reason = await http.reason(404, method, f"/namespaces/acme/nope/{name}", value)
         assert reason == "Namespace does not exist"
         assert await http.reason(404, "GET", f"/namespaces/acme/nope/{name}") == "Namespace does not exist"
@@ -181,19 +183,19 @@ def test_limits_of_offloading_are_members_of_its_policies(serving: Serving) -> N
         ("PUT", "offloadThreshold", -2, 412, "offloadThreshold value is not valid"),
         ("PUT", "offloadThreshold", "1G", 400, "whole number"),
         ("PUT", "offloadThreshold", b"", 400, "empty"),
-        ("PUT", "offloadThresholdInSeconds", 1.5, 400, "whole number"),
+        ("PUT", "offloadThresholdInSeconds", "1.5", 400, "whole number"),
         ("PUT", "offloadDeletionLagMs", None, 400, "empty"),
         ("POST", "offloadPolicies", {"managedLedgerOffloadDriver": "bogus"}, 412, "driver is not supported"),
         ("POST", "offloadPolicies", [], 400, "object"),
         ("POST", "isAllowAutoUpdateSchema", "yes", 400, "true or false"),
-        ("POST", "dispatcherPauseOnAckStatePersistent", 3, 400, "true or false"),
+        ("POST", "dispatcherPauseOnAckStatePersistent", 3.0, 400, "true or false"),
         ("PUT", "schemaCompatibilityStrategy", "BOGUS", 400, "UNDEFINED, ALWAYS_INCOMPATIBLE"),
         ("PUT", "schemaCompatibilityStrategy", b"FULL", 400, "not JSON"),
         ("PUT", "schemaAutoUpdateCompatibilityStrategy", "FULL", 400, "AutoUpdateDisabled"),
-        ("POST", "schemaValidationEnforced", 1, 400, "true or false"),
+        ("POST", "schemaValidationEnforced", "1", 400, "true or false"),
         ("POST", "subscriptionAuthMode", "prefix", 400, "None, Prefix"),
         ("POST", "subscriptionAuthMode", b"None", 400, "not JSON"),
-        ("POST", "replicatorDispatchRate", {"ratePeriodInSecond": "1"}, 400, "whole number"),
+        ("POST", "replicatorDispatchRate", {"ratePeriodInSecond": "1s"}, 400, "whole number"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_the_reason(
@@ -342,5 +344,44 @@ def test_all_that_was_said_of_a_namespace_is_shown_together(serving: Serving) ->
         assert await http.send("PUT", "/tenants/copy", {"allowedClusters": ["standalone"]}) == (204, "")
         assert await http.send("PUT", "/namespaces/copy/ns", found) == (204, "")
         assert await http.ask("/namespaces/copy/ns") == found
+
+    serving(body)
+
+
+DISABLED = "Topic level policies is disabled, to enable the topic level policy and retry."
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        *((name, "POST") for name in ("retention", "maxProducers", "backlogQuota", "replication")),
+        *((name, "GET") for name in ("retention", "backlogQuotaMap", "replication", "entryFilters")),
+        *((name, "DELETE") for name in ("retention", "policies", "shadowTopics", "subscribeRate")),
+        ("retention?applied=true", "GET"),
+        ("s/dispatchRate", "GET"),
+    ],
+)
+def test_where_topics_have_no_policies_the_calls_about_them_are_refused(
+    serving: Serving, name: str, method: str
+) -> None:
+    async def body(http: Http) -> None:
+        await add_topic(http)
+        http.broker.config = BrokerConfig(policies=PolicyConfig(of_topics=False))
+        body = 1 if method == "POST" else None
+        assert await http.reason(405, method, f"{TOPIC}/{name}", body) == DISABLED
+
+    serving(body)
+
+
+def test_a_policy_of_a_topic_does_not_hold_where_topics_have_none(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        await add_topic(http)
+        assert await http.send("POST", f"{NS}/maxProducersPerTopic", 7) == (204, "")
+        assert await http.send("POST", f"{TOPIC}/maxProducers", 3) == (204, "")
+        name = TopicName.parse("persistent://acme/demo/single")
+        for of_topics, producers in ((True, 3), (False, 7)):
+            config = BrokerConfig(policies=PolicyConfig(of_topics=of_topics))
+            policies = await PolicyStore(config, http.store, KEYS).of_topic(name)
+            assert policies.max_producers == producers
 
     serving(body)

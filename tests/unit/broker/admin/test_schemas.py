@@ -147,8 +147,8 @@ def test_keys_and_values_are_stored_as_clients_send_them(serving: Serving) -> No
     [
         (400, [], "object"),
         (400, {"schema": "x"}, "type"),
-        (400, {"type": 4, "schema": ""}, "type"),
-        (400, {"type": "AVRO", "schema": {}}, "text of a definition"),
+        (422, {"type": 4, "schema": ""}, "4 is no type"),
+        (400, {"type": "AVRO", "schema": {}}, "schema must be a text"),
         (400, {"type": "STRING", "properties": []}, "object of texts"),
         (400, b"{", "not JSON"),
         (400, b"", "cannot be empty"),

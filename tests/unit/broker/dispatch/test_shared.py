@@ -27,6 +27,7 @@ def deal(dispatcher: SharedDispatcher[Fake]) -> list[str]:
         consumer, entries = choice
         assert 0 < entries <= consumer.permits
         consumer.permits -= 1
+        dispatcher.took()
         order.append(consumer.name)
     return order
 
@@ -48,7 +49,9 @@ def test_turns_go_round_the_consumers_with_permits_and_lower_levels_wait() -> No
 
 def test_a_turn_has_at_most_the_configured_entries() -> None:
     dispatcher = dispatcher_of(Fake("a", 1000), Fake("b", 7), entries_max=20)
-    first, second = dispatcher.next(), dispatcher.next()
+    first = dispatcher.next()
+    dispatcher.took()
+    second = dispatcher.next()
     assert first is not None
     assert second is not None
     assert (first[0].name, first[1]) == ("a", 20)
@@ -68,6 +71,7 @@ def test_a_better_level_that_gets_permits_again_comes_first() -> None:
     choice = dispatcher.next()
     assert choice is not None
     assert choice[0] is worse
+    dispatcher.took()
     better.permits = 1
     choice = dispatcher.next()
     assert choice is not None
@@ -83,5 +87,39 @@ def test_a_consumer_that_left_gets_nothing_more() -> None:
     a, b = Fake("a", 9), Fake("b", 9)
     dispatcher = dispatcher_of(a, b)
     dispatcher.next()
+    dispatcher.took()
     dispatcher.remove(b)
-    assert all(choice is not None and choice[0] is a for choice in (dispatcher.next() for _ in range(4)))
+    assert deal(dispatcher) == ["a"] * 9
+
+
+def test_a_turn_in_which_nothing_was_taken_is_not_over() -> None:
+    a, b = Fake("a", 9), Fake("b", 9)
+    dispatcher = dispatcher_of(a, b)
+    order = []
+    for _ in range(6):
+        dispatcher.next()  # there was nothing to deliver
+        choice = dispatcher.next()
+        assert choice is not None
+        dispatcher.took()
+        order.append(choice[0].name)
+    assert order == ["a", "b"] * 3
+
+
+def test_a_leaver_takes_no_turn_of_another() -> None:
+    consumers = [Fake(name, 9) for name in "abc"]
+    dispatcher = dispatcher_of(*consumers)
+    for _ in "ab":
+        dispatcher.next()
+        dispatcher.took()
+    dispatcher.remove(consumers[0])
+    choice = dispatcher.next()
+    assert choice is not None
+    assert choice[0].name == "c"
+
+
+def test_a_newcomer_comes_last_in_the_round() -> None:
+    dispatcher = dispatcher_of(Fake("a", 2), Fake("b", 2))
+    dispatcher.next()
+    dispatcher.took()
+    dispatcher.add(Fake("c", 2))
+    assert deal(dispatcher) == ["b", "a", "c"] * 2

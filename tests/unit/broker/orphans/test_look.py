@@ -43,6 +43,7 @@ def test_a_broker_in_use_has_none() -> None:
         await made.load("p-partition-1")
         await made.registry.unload(TopicName.parse("a"))
         await made.load("a")
+        await create_managed_ledgers(made.ledgers, ["persistent://pulsar/b1:8080/healthcheck"])
         assert await found_in(made) == []
 
     in_a_broker(scenario)

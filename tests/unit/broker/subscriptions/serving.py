@@ -58,6 +58,7 @@ class Client:
     writable: bool = True
     connected: bool = True
     listener: str | None = None
+    protocol_version: int = 20
     address: str = "client:1"
 
     @property
@@ -261,7 +262,6 @@ class Serving:
             "priority_level": 0,
             "properties": {},
             "epoch": None,
-            "hears_active_changes": True,
             **options,
         }
         return Consumer(

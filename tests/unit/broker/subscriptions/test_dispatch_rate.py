@@ -79,6 +79,55 @@ def test_all_subscriptions_of_a_topic_share_its_rate_and_one_of_their_own_holds_
     simulated(scenario)
 
 
+@pytest.mark.parametrize("sub_type", TYPES)
+@pytest.mark.parametrize("rate", [3, 100])
+def test_subscriptions_that_share_a_rate_get_equally_many(sub_type: SubType.ValueType, rate: int) -> None:
+    async def scenario(broker: SimBroker) -> None:
+        topic = await broker.topic()
+        topic.apply_policies(replace(topic.policies, dispatch_rate=Rate(messages=rate)))
+        names = ["busy", "a", "b", "without-permits"]
+        subscriptions = [await broker.subscription(topic, name) for name in names]
+        await broker.publish(topic, 1, runs=8 * rate)
+        peers = []
+        for name in names:
+            permits = 0 if name == "without-permits" else 10_000
+            peers.append((await broker.consumer(topic, name, sub_type, permits=permits))[2])
+        await asyncio.sleep(0.1)  # the first one has taken what was in the bucket
+        before = [peer.messages for peer in peers]
+        for _ in range(6_000):
+            subscriptions[0].wake()  # as each acknowledgement does
+            await asyncio.sleep(0.001)
+        sent = [peer.messages - already for peer, already in zip(peers, before, strict=True)]
+        assert sent.pop() == 0
+        assert 5 * rate <= sum(sent) <= 6 * rate + 1
+        assert max(sent) - min(sent) <= max(1, rate // 50), f"more than comes in 20 ms: {sent}"
+
+    simulated(scenario)
+
+
+@pytest.mark.parametrize("of_topic", [3, 15, 50])
+def test_topics_that_share_a_rate_and_have_their_own_get_equally_much(of_topic: int) -> None:
+    async def scenario(broker: SimBroker) -> None:
+        peers = []
+        for number in range(3):
+            topic = await broker.topic(f"persistent://public/default/t{number}")
+            topic.apply_policies(replace(topic.policies, dispatch_rate=Rate(messages=of_topic)))
+            for name in ("a", "b"):
+                await broker.subscription(topic, name)
+            await broker.publish(topic, 1, runs=150)
+            consumers = [await broker.consumer(topic, name, SubType.Shared, permits=1_000) for name in "ab"]
+            peers += [peer for _, _, peer in consumers]
+        await asyncio.sleep(1)
+        before = [peer.messages for peer in peers]
+        await asyncio.sleep(10)
+        sent = [peer.messages - already for peer, already in zip(peers, before, strict=True)]
+        expected = 10 * min(20, 3 * of_topic)
+        assert 0.9 * expected <= sum(sent) <= 1.1 * expected
+        assert max(sent) - min(sent) <= 3, sent
+
+    simulated(scenario, config_of(rates=RateConfig(broker_dispatch_messages=20)))
+
+
 def test_a_change_acts_at_once_and_does_not_forgive_what_is_owed() -> None:
     async def scenario(broker: SimBroker) -> None:
         topic = await broker.topic()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from magnetar.common.naming.position import Position
-from magnetar.ledger.ledger_store import RUN_CHUNK
+from magnetar.ledger.ledger_store import RUN_CHUNK, Run
 from pyroaring import BitMap
 
 from tests.unit.broker.subscriptions.fakes import FakeCursor, FakeLedger
@@ -188,6 +188,11 @@ def test_in_order_nothing_that_comes_again_passes_what_is_older_and_comes_again(
     asyncio.run(main())
 
 
+def taken(passed_and_taken: tuple[int, list[Run]]) -> tuple[int, list[int]]:
+    passed, runs = passed_and_taken
+    return passed, [run.first_entry_id for run in runs]
+
+
 def test_due_entries_are_taken_as_many_as_fit() -> None:
     async def main() -> None:
         cursor = AckedCursor()
@@ -195,10 +200,13 @@ def test_due_entries_are_taken_as_many_as_fit() -> None:
         source.deliver_due([(5, 9), (5, 3), (5, 4), (5, 5), (5, 1)])
         assert source.peek(1) is not None
         cursor.acked = {3}
-        assert [run.first_entry_id for run in source.take_replayed(2, 1_000)] == [9, 4]
+        assert taken(source.take_replayed(2, 1_000)) == (3, [9, 4])
         source._replayed[1].flags = RUN_CHUNK
-        assert [run.first_entry_id for run in source.take_replayed(9, 1)] == [5], "one may pass the bound"
-        assert source.take_replayed(9, 1_000) == []
+        assert taken(source.take_replayed(9, 1)) == (1, [5]), "one may pass the bound"
+        assert taken(source.take_replayed(9, 1_000)) == (0, [])
+        source._replayed[0].flags = 0
+        cursor.acked = {1}
+        assert taken(source.take_replayed(9, 1_000)) == (1, [])
 
     asyncio.run(main())
 

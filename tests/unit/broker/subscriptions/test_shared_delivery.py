@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -147,3 +148,23 @@ def test_chunks_given_back_one_after_the_other_are_delivered_in_order_to_one_con
     serving.redeliver(first, [0, 1])
     came = [client_of(each).take() for each in (one, other)]
     assert sorted(came) == [[], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("new", [0, 4])
+def test_what_is_acknowledged_while_it_waits_to_be_delivered_again_takes_nothing_along(new: int) -> None:
+    with closing(Serving(SubType.Shared)) as serving:
+        # With delays all that is read passes a gate, many entries at a time.
+        serving.subscription.delay_delivery(1_000)
+        leaver = serving.join("leaver", permits=4)
+        serving.publish(4)
+        stayer = serving.join("stayer", permits=1)
+        serving.publish(1 + new)  # read and waiting behind the one that there is a permit for
+        assert client_of(stayer).take() == [4]
+        serving.topic.cached_from, serving.topic.run_entries = 4, 1
+        serving.leave(leaver)
+        serving.flow(stayer, 1)
+        assert client_of(stayer).take() == [0]
+        serving.ack(stayer, 1, 2, 3)
+        serving.flow(stayer, 100)
+        serving.publish(1)
+        assert client_of(stayer).take() == list(range(5, 6 + new))

@@ -36,6 +36,7 @@ class FakePeer:
 
     connected: bool = True
     listener: str | None = None
+    protocol_version: int = 20
     pending_bytes: int = 0
     answers: list[tuple[int, str]] = field(default_factory=list)
     address: str = "client"
@@ -124,6 +125,7 @@ class FakeTopic:
             self.state,
             TopicStats(),
             FakeClock(),
+            lambda producer, entries, error: None,
         )
 
     def producer(self, name: str = "a") -> tuple[Producer, FakePeer]:

@@ -52,6 +52,7 @@ class ListPeer:
     commands: list[pb.BaseCommand] = field(default_factory=list)
     connected: bool = True
     listener: str | None = None
+    protocol_version: int = 20
     writable: bool = True
 
     def write(self, data: bytes) -> None:

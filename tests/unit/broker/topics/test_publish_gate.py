@@ -6,12 +6,11 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.config import PolicyConfig, RateConfig
 from magnetar.broker.policies.effective import EffectivePolicies, Rate, resolve
 from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publish_gate import PublishGate, PublishLimits
+from magnetar.broker.topics.publish_gate import FirstRefused, PublishGate, PublishLimits
 from magnetar.common.metadata.values import Policies
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.varint import encode_varint
-from structlog.testing import capture_logs
 
 from tests.integration.raw.transcript import payload_frame
 from tests.unit.broker.topics.fakes import FakePeer
@@ -47,7 +46,7 @@ def run(*entries: bytes, counts: list[int] | None = None) -> SendRun:
 
 
 def opened(gate_policies: EffectivePolicies, clock: SteppedClock | None = None) -> PublishGate | None:
-    return PublishLimits(BrokerConfig(), clock or SteppedClock()).gate("t", gate_policies)
+    return PublishLimits(BrokerConfig(), clock or SteppedClock()).gate(gate_policies)
 
 
 def producer() -> tuple[Producer, FakePeer]:
@@ -60,59 +59,62 @@ def test_without_limits_there_is_no_gate() -> None:
     assert opened(policies(max_message_bytes=BrokerConfig().publish.message_bytes_max)) is None
 
 
-def test_messages_over_the_size_are_refused_one_by_one() -> None:
+def refused(gate: PublishGate | None, *entries: bytes) -> tuple[int, list[int], set[str]]:
+    """The index of the first one that a gate refuses, the ids of all refused with it, and their codes."""
+    assert gate is not None
+    first = gate.admit(producer()[0], run(*entries))
+    assert isinstance(first, FirstRefused)
+    codes = {pb.ServerError.Name(message.code) for message in first.messages}
+    return first.index, [message.sequence_id for message in first.messages], codes
+
+
+def test_the_first_message_over_the_size_is_refused_with_those_right_behind_it() -> None:
     gate = opened(policies(max_message_bytes=100))
     assert gate is not None
     small, large = entry(b"s"), entry(b"l" * 100)
-    who, peer = producer()
-    assert gate.admit(who, run(small)) is not None
-    assert peer.answers == []
-    admitted = gate.admit(who, run(small, large, small, counts=[1, 2, 3]))
-    assert admitted is not None
-    assert admitted.entries == [small, small]
-    assert admitted.message_counts == [1, 3]
-    assert admitted.sequence_ids() == [0, 2]
-    assert admitted.byte_length == 2 * len(small)
-    assert peer.answers == [(1, "refused")]
-    assert gate.admit(who, run(large)) is None
+    whole = run(small, small)
+    assert gate.admit(producer()[0], whole) is whole
+    assert refused(gate, small, large, large, small, large) == (1, [1, 2], {"NotAllowedError"})
+    assert refused(gate, large) == (0, [0], {"NotAllowedError"})
 
 
-def test_of_refused_messages_there_is_one_line_in_the_log() -> None:
+def test_a_batch_is_refused_by_its_last_id_and_a_chunk_is_not_judged_by_its_size() -> None:
     gate = opened(policies(max_message_bytes=100))
     assert gate is not None
-    who, _ = producer()
-    with capture_logs() as lines:
-        for _ in range(50):
-            gate.admit(who, run(entry(), entry(b"l" * 100), entry(b"l" * 100)))
-    assert [(line["event"], line["topic"], line["producer"], line["entries"]) for line in lines] == [
-        ("publish refused", "t", "p", 2)
-    ]
-    assert "over this topic's 100" in lines[0]["error"]
+    batch = run(entry(b"l" * 100))
+    batch.highest_varints = [encode_varint(9)]
+    first = gate.admit(producer()[0], batch)
+    assert isinstance(first, FirstRefused)
+    assert [message.sequence_id for message in first.messages] == [9]
+    chunk = run(entry(b"l" * 100))
+    chunk.is_chunk = True
+    assert gate.admit(producer()[0], chunk) is chunk, "its message may be larger than what one entry holds"
+
+
+def test_what_is_refused_does_not_count_for_the_rate() -> None:
+    gate = opened(policies(max_message_bytes=100, publish_rate=Rate(messages=2)))
+    who, peer = producer()
+    assert gate is not None
+    for _ in range(5):
+        gate.admit(who, run(entry(), entry(b"l" * 100)))
+    assert peer.paused_s == []
 
 
 def test_where_encryption_is_required_a_message_has_keys() -> None:
     gate = opened(policies(encryption_required=True))
-    assert gate is not None
-    plain = entry()
     encrypted = entry(encryption_keys=[pb.EncryptionKeys(key="k", value=b"v")])
-    who, peer = producer()
-    admitted = gate.admit(who, run(encrypted, plain, b"no metadata"))
-    assert admitted is not None
-    assert admitted.entries == [encrypted]
-    assert peer.answers == [(1, "refused"), (2, "refused")]
+    assert refused(gate, encrypted, entry(), b"no metadata") == (
+        1,
+        [1, 2],
+        {"MetadataError", "NotAllowedError"},
+    )
 
 
 def test_a_delay_beyond_the_cap_is_refused() -> None:
     gate = opened(policies(delayed_delivery_max_delay_ms=5_000))
-    assert gate is not None
     now = SteppedClock().wall_ms()
-    who, peer = producer()
-    admitted = gate.admit(
-        who, run(entry(), entry(deliver_at_time=now + 5_000), entry(deliver_at_time=now + 5_001))
-    )
-    assert admitted is not None
-    assert len(admitted.entries) == 2
-    assert peer.answers == [(2, "refused")]
+    at_the_cap, beyond = entry(deliver_at_time=now + 5_000), entry(deliver_at_time=now + 5_001)
+    assert refused(gate, entry(), at_the_cap, beyond) == (2, [2], {"NotAllowedError"})
     assert opened(policies(delayed_delivery_max_delay_ms=5_000, delayed_delivery_active=False)) is None
 
 
@@ -133,7 +135,7 @@ def test_the_rate_of_the_broker_holds_for_all_topics_together() -> None:
     clock = SteppedClock()
     rates = RateConfig(broker_publish_messages=10)
     limits = PublishLimits(BrokerConfig(policies=PolicyConfig(rates=rates)), clock)
-    first, second = limits.gate("t", policies()), limits.gate("t", policies())
+    first, second = limits.gate(policies()), limits.gate(policies())
     assert first is not None
     assert second is not None
     who, peer = producer()
@@ -151,10 +153,10 @@ def test_a_rate_of_the_broker_that_changes_holds_with_the_next_gates() -> None:
     def change(messages: int) -> PublishGate | None:
         object.__setattr__(rates, "broker_publish_messages", messages)  # as the dynamic configuration does
         limits.rates_changed()
-        return limits.gate("t", policies())
+        return limits.gate(policies())
 
     who, peer = producer()
-    assert limits.gate("t", policies()) is None
+    assert limits.gate(policies()) is None
     gate = change(10)
     assert gate is not None
     gate.admit(who, run(entry(), counts=[30]))
@@ -168,13 +170,13 @@ def test_a_rate_of_the_broker_that_changes_holds_with_the_next_gates() -> None:
 def test_a_new_policy_does_not_forgive_what_a_rate_is_owed() -> None:
     clock = SteppedClock()
     limits = PublishLimits(BrokerConfig(), clock)
-    gate = limits.gate("t", policies(publish_rate=Rate(messages=10)))
+    gate = limits.gate(policies(publish_rate=Rate(messages=10)))
     assert gate is not None
     who, peer = producer()
     gate.admit(who, run(entry(), counts=[30]))
-    gate = limits.gate("t", policies(publish_rate=Rate(messages=20)), gate)
+    gate = limits.gate(policies(publish_rate=Rate(messages=20)), gate)
     assert gate is not None
     gate.admit(who, run(entry()))
     assert abs(peer.paused_s[-1] - 22 / 20) < 1e-6
     clock.now += 1.2
-    assert limits.gate("t", policies(), gate) is None
+    assert limits.gate(policies(), gate) is None

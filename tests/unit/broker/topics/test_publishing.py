@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magnetar.broker.topics.publishing import Refusals
-from magnetar.common.errors import LogFull
 from magnetar.common.obs.log_limit import LINES_EVERY_S
 from structlog.testing import capture_logs
 
@@ -26,7 +25,7 @@ def test_a_topic_that_refuses_everything_logs_one_line_a_second_with_how_many_en
     refusals = Refusals("persistent://public/default/topic", clock)
     with capture_logs() as lines:
         for _ in range(1_024):
-            refusals.note("producer", 5, LogFull("free disk space is under the log's reserve"))
+            refusals.note("producer", 5, "free disk space is under the log's reserve")
             clock.now += 1 / 512
     assert len(lines) == 2, "two seconds"
     first, second = lines
@@ -40,7 +39,7 @@ def test_a_refusal_after_a_quiet_time_is_told_at_once() -> None:
     clock = Clock()
     refusals = Refusals("topic", clock)
     with capture_logs() as lines:
-        refusals.note("a", 1, LogFull("full"))
+        refusals.note("a", 1, "full")
         clock.now += LINES_EVERY_S
-        refusals.note("b", 2, LogFull("full"))
+        refusals.note("b", 2, "full")
     assert [(line["producer"], line["entries"]) for line in lines] == [("a", 1), ("b", 2)]

@@ -12,6 +12,7 @@ from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.producer import Producer
 from magnetar.common.errors import NotAllowed, ServiceNotReady, TopicTerminated
 from magnetar.common.naming.position import Position
+from magnetar.common.wire import commands
 from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.unit.broker.topics.world import (
@@ -127,9 +128,24 @@ def test_consumers_hear_of_the_end_once_everything_is_acknowledged() -> None:
         await asyncio.sleep(1)
         assert REACHED_END not in first.types + second.types, "delivered is not enough"
         ack(subscription, consumer, topic, 2)
-        assert (first.types.count(REACHED_END), second.types.count(REACHED_END)) == (1, 1)
+        await until(lambda: REACHED_END in first.types)
         ack(subscription, consumer, topic, 2)
-        assert first.types.count(REACHED_END) == 1
+        await asyncio.sleep(1)
+        assert (first.types.count(REACHED_END), second.types.count(REACHED_END)) == (1, 1)
+
+    in_a_broker(scenario)
+
+
+def test_the_end_is_told_behind_the_answer_to_the_last_acknowledgement() -> None:
+    async def scenario(made: Topics) -> None:
+        topic, peer = await load(made), ListeningPeer()
+        subscription, consumer = await subscribed(topic, peer)
+        await published(topic, 1)
+        await topic.terminate()
+        ack(subscription, consumer, topic, 0)
+        subscription.when_persisted(lambda _error: peer.write(commands.ack_response(1, 7)))
+        await until(lambda: REACHED_END in peer.types)
+        assert peer.types == ["ACK_RESPONSE", REACHED_END], "a client that knows no end closes the connection"
 
     in_a_broker(scenario)
 
@@ -152,7 +168,7 @@ def test_a_consumer_that_comes_to_the_end_hears_it_at_once_and_a_late_one_drains
         late = ListeningPeer()
         subscription, consumer = await subscribed(topic, late, "late")
         subscription.ack_cumulative(topic.ledger.last_confirmed, consumer)
-        assert late.types == [REACHED_END]
+        await until(lambda: late.types == [REACHED_END])
         again = ListeningPeer()
         await subscribed(topic, again, "late")
         await asyncio.sleep(0)

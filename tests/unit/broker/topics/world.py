@@ -37,6 +37,7 @@ class ListeningPeer:
 
     connected: bool = True
     listener: str | None = None
+    protocol_version: int = 20
     writable: bool = True
     address: str = "client"
     commands: list[Any] = field(default_factory=list)

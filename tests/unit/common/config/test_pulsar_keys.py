@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from magnetar.common.config.loader import load
-from magnetar.common.config.pulsar_keys import is_pulsar_key, pulsar_keys, security_switches
+from magnetar.common.config.pulsar_keys import is_pulsar_key, pulsar_keys, refused_switches
 from magnetar.common.config.settings import setting
 from magnetar.common.errors import ConfigError
 
@@ -34,7 +35,7 @@ def test_the_list_holds_brokers_and_bookies_keys() -> None:
 
 
 def test_every_switch_is_a_key_of_pulsar() -> None:
-    assert set(security_switches()) <= pulsar_keys()
+    assert set(refused_switches()) <= pulsar_keys()
 
 
 def test_no_switch_is_forgotten() -> None:
@@ -51,7 +52,7 @@ def test_no_switch_is_forgotten() -> None:
         "sslFactoryPlugin",
         "tlsHostnameVerificationEnabled",
     }
-    assert suspicious - qualifiers <= set(security_switches())
+    assert suspicious - qualifiers <= set(refused_switches())
 
 
 @pytest.mark.parametrize(
@@ -87,6 +88,48 @@ def test_security_that_is_switched_on_and_not_honored_stops_the_start(pair: str)
 )
 def test_parameters_of_security_that_is_off_do_not_matter(pair: str) -> None:
     assert load(Nothing, overrides=[pair]).value == Nothing()
+
+
+def test_transactions_that_are_switched_on_stop_the_start() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(Nothing, overrides=["transactionCoordinatorEnabled=true"])
+    reason = str(refused.value)
+    assert "transactionCoordinatorEnabled = 'true' (command line) asks to serve transactions" in reason
+    assert "Remove it to run without" in reason
+    assert load(Nothing, overrides=["transactionCoordinatorEnabled=false"]).value == Nothing()
+
+
+OLD_FILE = """\
+zookeeperServers=
+configurationStoreServers=
+clusterName=standalone
+clientLibraryVersionCheckEnabled=false
+clientLibraryVersionCheckAllowUnversioned=true
+managedLedgerNumWorkerThreads=4
+messagePublishBufferCheckIntervalInMillis=100
+streamingDispatch=false
+disableBrokerInterceptors=true
+loadBalancerNamespaceBundleSplitIntervalMinutes=15
+brokerServicePurgeInactiveFrequencyInSeconds=60
+zooKeeperSessionTimeoutMillis=-1
+transactionCoordinatorEnabled=false
+dbStorage_rocksDB_blockSize=4096
+"""
+"""Lines as files for 2.8 to 2.10 have them."""
+
+
+def test_a_file_for_an_older_pulsar_is_read_and_what_has_no_use_is_listed_once(tmp_path: Path) -> None:
+    file = tmp_path / "standalone.conf"
+    file.write_text(OLD_FILE)
+    loaded = load(Nothing, files=[file])
+    given = {line.partition("=")[0] for line in OLD_FILE.splitlines() if not line.endswith("=")}
+    assert loaded.value.name == "standalone"
+    assert set(loaded.ignored_keys) == given - {"clusterName"}
+
+
+@pytest.mark.parametrize("key", ["cacheEvictionByExpectedReadCount", "pulsarChannelWriteBufferHighWaterMark"])
+def test_keys_of_a_newer_pulsar_are_known(key: str) -> None:
+    assert load(Nothing, overrides=[f"{key}=1"]).ignored_keys == (key,)
 
 
 def test_a_switch_that_the_settings_have_is_theirs() -> None:

@@ -13,6 +13,7 @@ from magnetar.common.naming.topic_name import (
     DOMAINS,
     TOPIC_NAME_BYTES_MAX,
     TopicName,
+    is_heartbeat_topic,
     is_system_topic,
 )
 
@@ -166,3 +167,21 @@ def test_reserved_names_are_system_topics(text: str) -> None:
 )
 def test_other_names_are_not(text: str) -> None:
     assert not is_system_topic(TopicName.parse(text))
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "full"),
+    [
+        ("127.0.0.1:8080", "persistent://pulsar/127.0.0.1:8080/healthcheck"),
+        ("b-1.brokers.ns.svc:8080", "persistent://pulsar/b-1.brokers.ns.svc:8080/healthcheck"),
+        ("[::1]:8080", "persistent://pulsar/::1:8080/healthcheck"),
+    ],
+)
+def test_each_broker_has_a_topic_of_its_own_for_health_checks_that_is_reserved(
+    broker_id: str, full: str
+) -> None:
+    name = TopicName.heartbeat(broker_id)
+    assert name.full == full
+    assert is_heartbeat_topic(name)
+    assert is_system_topic(name)
+    assert not is_heartbeat_topic(TopicName.parse("pulsar/system/healthcheck"))

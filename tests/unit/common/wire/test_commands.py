@@ -47,6 +47,17 @@ ANSWERS = [
         },
     ),
     (
+        commands.producer_success(7, "p"),
+        "producer_success",
+        {
+            "request_id": 7,
+            "producer_name": "p",
+            "last_sequence_id": -1,
+            "schema_version": b"",
+            "producer_ready": True,
+        },
+    ),
+    (
         commands.send_error(1, 2, ServerError.ChecksumError, "bad"),
         "send_error",
         {"producer_id": 1, "sequence_id": 2, "error": ServerError.ChecksumError, "message": "bad"},
@@ -95,14 +106,12 @@ ANSWERS = [
     ),
     (commands.reached_end_of_topic(1), "reachedEndOfTopic", {"consumer_id": 1}),
     (
-        commands.last_message_id(
-            7, commands.message_id(1, -1, partition=3), commands.message_id(1, 2, batch_index=0)
-        ),
+        commands.last_message_id(7, commands.message_id(1, -1, partition=3), commands.position_id(1, 2)),
         "getLastMessageIdResponse",
         {
             "request_id": 7,
-            "last_message_id": {"ledgerId": 1, "entryId": 2**64 - 1, "partition": 3},
-            "consumer_mark_delete_position": {"ledgerId": 1, "entryId": 2, "batch_index": 0},
+            "last_message_id": {"ledgerId": 1, "entryId": 2**64 - 1, "partition": 3, "batch_index": -1},
+            "consumer_mark_delete_position": {"ledgerId": 1, "entryId": 2},
         },
     ),
     (

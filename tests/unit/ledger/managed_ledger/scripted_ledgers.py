@@ -16,7 +16,7 @@ from magnetar.common.errors import (
     StorageError,
 )
 from magnetar.common.metadata.store import MetadataStore, Op
-from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Run
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Obstacle, Run
 
 
 @dataclass
@@ -132,6 +132,9 @@ class ScriptedLedgers:
         closed = ClosedLedger(ref, ledger.end, 0)
         await self.commit(with_ops(closed) if with_ops is not None else ())
         return ledger, closed
+
+    def obstacle(self, ack_quorum: int) -> Obstacle | None:
+        return None if self.refusal is None else Obstacle(str(self.refusal), seen_to_end=False)
 
     async def delete(self, ref: LedgerRef, with_ops: Sequence[Op] = ()) -> None:
         await self.commit(with_ops)

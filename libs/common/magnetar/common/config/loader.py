@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import javaproperties
-from magnetar.common.config.pulsar_keys import is_pulsar_key, pulsar_keys, security_switches
+from magnetar.common.config.pulsar_keys import is_pulsar_key, pulsar_keys, refused_switches
 from magnetar.common.config.setting_values import Setting, build, read_value, settings_of, show_value
 from magnetar.common.errors import ConfigError
 
@@ -60,7 +60,7 @@ def load(
     """Load an instance of `settings_class`: later files win over earlier ones, `overrides` are `key=value`.
 
     Raises ConfigError listing everything wrong: unreadable files, unknown keys (with the nearest valid name),
-    ill-typed or out-of-range values, and security that is switched on and not honored.
+    ill-typed or out-of-range values, and security or transactions that are switched on and not honored.
     """
     settings = settings_of(settings_class)
     problems: list[str] = []
@@ -83,7 +83,7 @@ def load(
             origins[key] = source.origin
         elif is_pulsar_key(key):
             ignored.append(key)
-            switch = security_switches().get(key)
+            switch = refused_switches().get(key)
             if switch is not None and switch.is_on(source.text):
                 problems.append(
                     f"{key} = {source.text!r} ({source.origin}) asks to {switch.purpose}, which this version "

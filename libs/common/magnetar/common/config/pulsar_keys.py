@@ -1,4 +1,4 @@
-"""What Apache Pulsar's own configuration files may contain: its keys, and which of them mean security."""
+"""What Apache Pulsar's own configuration files may contain: its keys, and those that are never ignored."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PASSED_ON_PREFIXES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class SecuritySwitch:
-    """A key that turns security on. `purpose` says what it would make Pulsar do."""
+class RefusedSwitch:
+    """A key that turns on what must not be ignored. `purpose` says what it would make Pulsar do."""
 
     key: str
     condition: str
@@ -46,8 +46,10 @@ _CONDITIONS: Final[dict[str, Callable[[str], bool]]] = {
 
 @cache
 def pulsar_keys() -> frozenset[str]:
-    """Every key of Pulsar's broker, standalone and proxy and of BookKeeper's bookie."""
-    return frozenset(row[0] for row in _rows("pulsar_keys.tsv"))
+    """Every key of Pulsar's broker, standalone and proxy, of brokers of other releases, and of BookKeeper's
+    bookie.
+    """
+    return frozenset(row[0] for name in ("pulsar_keys.tsv", "other_release_keys.tsv") for row in _rows(name))
 
 
 def is_pulsar_key(key: str) -> bool:
@@ -56,9 +58,9 @@ def is_pulsar_key(key: str) -> bool:
 
 
 @cache
-def security_switches() -> dict[str, SecuritySwitch]:
-    """The keys that turn security on, by key."""
-    return {row[0]: SecuritySwitch(*row) for row in _rows("security_switches.tsv")}
+def refused_switches() -> dict[str, RefusedSwitch]:
+    """The keys that turn on what must not be ignored, by key."""
+    return {row[0]: RefusedSwitch(*row) for row in _rows("refused_switches.tsv")}
 
 
 def _rows(name: str) -> list[list[str]]:

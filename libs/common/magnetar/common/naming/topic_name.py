@@ -26,6 +26,8 @@ TOPIC_NAME_BYTES_MAX: Final = 4096
 _PARTITION: Final = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.DOTALL)
 _PARTITION_INDEX_MAX: Final = 2**31 - 1
 _HEARTBEAT_NAMESPACE: Final = re.compile(r".+:[0-9]+")
+_HEARTBEAT: Final = "healthcheck"
+_BRACKETS: Final = str.maketrans("", "", "[]")
 _TRANSACTION_BUFFER_SNAPSHOT: Final = "__transaction_buffer_snapshot"
 _RESERVED_LOCAL_NAMES: Final = frozenset(
     {
@@ -66,6 +68,15 @@ class TopicName:
     def of(domain: str, namespace: NamespaceName, local_name: str) -> TopicName:
         """The topic with these parts; raises InvalidName when one cannot be."""
         return _parse(f"{domain}://{namespace}/{local_name}")
+
+    @staticmethod
+    def heartbeat(broker_id: str) -> TopicName:
+        """The topic of the health checks of the broker with this id, the host:port of its HTTP.
+
+        As Pulsar's, but for the brackets of an IPv6 address, which no namespace may have.
+        """
+        namespace = NamespaceName(SYSTEM_NAMESPACE.tenant, broker_id.translate(_BRACKETS))
+        return TopicName.of(PERSISTENT, namespace, _HEARTBEAT)
 
     @property
     def tenant(self) -> str:
@@ -150,8 +161,17 @@ def is_system_topic(name: TopicName) -> bool:
     local = name.base_local_name
     if local in _RESERVED_LOCAL_NAMES or local.endswith(_PENDING_ACK_SUFFIX):
         return True
+    return local == _HEARTBEAT and is_heartbeat_namespace(name.namespace)
+
+
+def is_heartbeat_namespace(namespace: NamespaceName) -> bool:
+    """Whether the namespace is named after a broker, for the topic of its health checks."""
     return (
-        local == "healthcheck"
-        and name.tenant == SYSTEM_NAMESPACE.tenant
-        and _HEARTBEAT_NAMESPACE.fullmatch(name.namespace.namespace) is not None
+        namespace.tenant == SYSTEM_NAMESPACE.tenant
+        and _HEARTBEAT_NAMESPACE.fullmatch(namespace.namespace) is not None
     )
+
+
+def is_heartbeat_topic(name: TopicName) -> bool:
+    """Whether it is the topic of a broker's health checks."""
+    return name.local_name == _HEARTBEAT and is_heartbeat_namespace(name.namespace)

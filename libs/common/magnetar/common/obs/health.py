@@ -1,11 +1,12 @@
 """What the health pages answer, the same from every service: what restarts a process and what sends it work.
 
     /livez    200 `ok` while the process and its event loop live: whoever gets nothing may restart it
-    /readyz   200 `ok` while it is registered and takes work; 503 and the reason before, while it drains
-              and while it is not registered: send it nobody new, and do not restart it
+    /readyz   200 `ok` while it is registered and takes work; 503 and the reason before, while it drains,
+              while it is not registered, and while a broker can store nothing: send it nobody new, and do
+              not restart it
 
-Neither asks another service: that metadata or a peer is away is no reason to restart this one, and must not
-make all of a service's processes unready at once.
+Neither asks another service: that metadata or a peer is away is no reason to restart this one. What a broker
+says about storage is what its own writes have met (docs/decisions/readiness.md).
 """
 
 from __future__ import annotations

@@ -74,10 +74,11 @@ def producer_success(
     producer_name: str,
     *,
     last_sequence_id: int = -1,
-    schema_version: bytes | None = None,
+    schema_version: bytes = b"",
     topic_epoch: int | None = None,
     producer_ready: bool = True,
 ) -> bytes:
+    """Answers Producer. `schema_version` is there even when empty: Java clients fail without the field."""
     return _command(
         "producer_success",
         request_id=request_id,
@@ -186,13 +187,16 @@ def reached_end_of_topic(consumer_id: int) -> bytes:
     return _command("reachedEndOfTopic", consumer_id=consumer_id)
 
 
+def position_id(ledger_id: int, entry_id: int) -> MessageIdData:
+    """A position as a message id: of an entry, not of a message in it. Ids may be -1."""
+    return MessageIdData(ledgerId=ledger_id & UINT64_MAX, entryId=entry_id & UINT64_MAX)
+
+
 def message_id(ledger_id: int, entry_id: int, *, partition: int = -1, batch_index: int = -1) -> MessageIdData:
-    """A message id; partition and batch index are left out when they are -1, the default. Ids may be -1."""
-    data = MessageIdData(ledgerId=ledger_id & UINT64_MAX, entryId=entry_id & UINT64_MAX)
-    if partition != -1:
-        data.partition = partition
-    if batch_index != -1:
-        data.batch_index = batch_index
+    """A message id with all its fields, as Apache Pulsar answers them; each may be -1."""
+    data = position_id(ledger_id, entry_id)
+    data.partition = partition
+    data.batch_index = batch_index
     return data
 
 

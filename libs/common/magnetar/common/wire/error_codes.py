@@ -31,15 +31,19 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
     errors.InvalidPartitions: ServerError.NotAllowedError,
     errors.SubscriptionNotFound: ServerError.SubscriptionNotFound,
     errors.UnsubscribeRefused: ServerError.MetadataError,  # as Apache Pulsar answers it
-    errors.ConsumerNotFound: ServerError.ConsumerNotFound,
+    errors.ConsumerNotFound: ServerError.MetadataError,  # as Apache Pulsar answers it
+    errors.IncompleteSeek: ServerError.MetadataError,  # as Apache Pulsar answers it
     errors.ConsumerBusy: ServerError.ConsumerBusy,
     errors.ConsumerAssignFailed: ServerError.ConsumerAssignError,
     errors.ProducerBusy: ServerError.ProducerBusy,
     errors.ProducerBlocked: ServerError.ProducerBlockedQuotaExceededError,
     errors.ProducerQuotaExceeded: ServerError.ProducerBlockedQuotaExceededException,
+    # At which clients fail what is unanswered, and try again to open the producer.
+    errors.ProducerRefused: ServerError.ProducerBlockedQuotaExceededException,
     errors.ProducerFenced: ServerError.ProducerFenced,
     errors.EncryptionRequired: ServerError.MetadataError,  # as Apache Pulsar answers it
     errors.NotAllowed: ServerError.NotAllowedError,
+    errors.InvalidPattern: ServerError.InvalidTopicName,  # as Apache Pulsar answers it
     errors.Unauthorized: ServerError.AuthorizationError,
     errors.UnsupportedVersion: ServerError.UnsupportedVersionError,
     errors.TooManyRequests: ServerError.TooManyRequests,

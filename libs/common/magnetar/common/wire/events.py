@@ -76,10 +76,11 @@ class AckGroup:
 
 @dataclass(frozen=True, slots=True)
 class SendRejected:
-    """One Send that is not stored; the client is told by SendError, and the connection lives on."""
+    """One Send that is not stored; the client is told, and the connection lives on."""
 
     producer_id: int
     sequence_id: int
+    """The highest of a batch."""
     error: ServerError.ValueType
     message: str
 

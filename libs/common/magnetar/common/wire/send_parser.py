@@ -259,7 +259,7 @@ def _entry(body: bytes, send: Send, message_bytes_max: int) -> bytes | SendRejec
         return _rejected(send, ServerError.ChecksumError, str(error))
     if send.refusal is not None:
         return SendUnsupported(
-            send.producer_id, decode_varint(send.sequence), ServerError.NotAllowedError, send.refusal
+            send.producer_id, _last_sequence_id(send), ServerError.NotAllowedError, send.refusal
         )
     if len(entry) > message_bytes_max and (payload_bytes := _payload_bytes(entry)) > message_bytes_max:
         what = f"a message of {payload_bytes} bytes, at most {message_bytes_max} are allowed (maxMessageSize)"
@@ -272,7 +272,13 @@ def _payload_bytes(entry: bytes) -> int:
 
 
 def _rejected(send: Send, error: ServerError.ValueType, message: str) -> SendRejected:
-    return SendRejected(send.producer_id, decode_varint(send.sequence), error, message)
+    return SendRejected(send.producer_id, _last_sequence_id(send), error, message)
+
+
+def _last_sequence_id(send: Send) -> int:
+    """By which clients know a batch when it is refused."""
+    sequence_id = decode_varint(send.sequence)
+    return max(sequence_id, decode_varint(send.highest)) if send.highest else sequence_id
 
 
 def _belongs(run: SendRun, send: Send) -> bool:

@@ -40,6 +40,11 @@ class TopicObjects:
         self._leaving: list[Leaving] | None = None
 
     @property
+    def created_ms(self) -> int:
+        """When the topic was created, in ms since 1970 UTC."""
+        return self._head.decode().created_ms
+
+    @property
     def has_closed_ledgers(self) -> bool:
         """Whether there is anything that could be offloaded."""
         spans = self._spans.spans

@@ -14,6 +14,7 @@ from magnetar.ledger.quorum.config import QuorumConfig
 from magnetar.ledger.quorum.pending_adds import AppendBudget
 from magnetar.ledger.quorum.placement import Placement
 from magnetar.ledger.quorum.revival import Revival
+from magnetar.ledger.quorum.storing import Storing
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +31,4 @@ class QuorumContext:
     budget: AppendBudget
     tasks: TaskOwner
     revival: Revival
+    storing: Storing

@@ -165,6 +165,11 @@ class Placement:
         self._started = {each.bookie_id: each.started_ms for each in registry.writable()}
         registry.on_change(self._bookies_changed)
 
+    @property
+    def writable(self) -> int:
+        """How many bookies take new fragments, quarantined ones among them."""
+        return len(self._registry.writable())
+
     def new_ensemble(self, striping: Striping) -> list[str]:
         """For a new ledger. Raises NotEnoughBookies.
 

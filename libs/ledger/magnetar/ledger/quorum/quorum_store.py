@@ -6,11 +6,12 @@ writer is; a writer in this process learns of it at once, and readers beside it 
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from magnetar.common.errors import NoSuchLedger
+from magnetar.common.errors import NoSuchLedger, NotEnoughBookies
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore, Op
 from magnetar.common.metadata.values import LedgerMetadata
@@ -19,7 +20,7 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.bookie_protocol.bookie_client import BookieClients, BookieUnreachable
 from magnetar.ledger.ledger_catalog import LedgerCatalog
-from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Obstacle
 from magnetar.ledger.quorum.config import QuorumConfig
 from magnetar.ledger.quorum.context import QuorumContext
 from magnetar.ledger.quorum.pending_adds import AppendBudget
@@ -29,6 +30,7 @@ from magnetar.ledger.quorum.reader import QuorumLedgerReader, ReadContext, ReadO
 from magnetar.ledger.quorum.recovery import LedgerRecovery, RecoveryOptions
 from magnetar.ledger.quorum.replica_order import ReplicaOrder
 from magnetar.ledger.quorum.revival import Revival
+from magnetar.ledger.quorum.storing import Storing
 from magnetar.ledger.quorum.striping import Fragment, LedgerLayout, Striping
 from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 
@@ -74,6 +76,7 @@ class QuorumLedgerStore:
             budget=AppendBudget(config.pending_bytes_max),
             tasks=tasks,
             revival=Revival(clients, tasks),
+            storing=Storing(config.add_entry_timeout_s),
         )
         self._reads = ReadContext(clients, order or ReplicaOrder(clock), read_options or ReadOptions())
         self._recovery = LedgerRecovery(
@@ -94,7 +97,12 @@ class QuorumLedgerStore:
     ) -> QuorumLedgerWriter:
         """See `LedgerStore.create`. Raises NotEnoughBookies, ValueError for quorums that contradict."""
         striping = Striping(ensemble_size, write_quorum, ack_quorum)
-        layout = LedgerLayout(striping, [Fragment(0, tuple(self._context.placement.new_ensemble(striping)))])
+        try:
+            ensemble = self._context.placement.new_ensemble(striping)
+        except NotEnoughBookies as error:
+            self._context.storing.failed(asyncio.get_running_loop().time(), str(error))
+            raise
+        layout = LedgerLayout(striping, [Fragment(0, tuple(ensemble))])
         value = LedgerMetadata(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,
@@ -138,6 +146,14 @@ class QuorumLedgerStore:
         if found is not None and len(self._context.tasks) < HINTS_MAX:
             bookie_ids = sorted({each for fragment in found[1].fragments for each in fragment.bookie_ids})
             self._context.tasks.spawn(self._hint(ref, bookie_ids), f"delete hints of {ref.id}")
+
+    def obstacle(self, ack_quorum: int) -> Obstacle | None:
+        """See `LedgerStore.obstacle`."""
+        storing, writable = self._context.storing, self.placement.writable
+        if writable < ack_quorum and storing.quiet(asyncio.get_running_loop().time()):
+            few = f"an entry needs {ack_quorum} bookies to be confirmed, and {writable} are up and writable"
+            return Obstacle(few, seen_to_end=True)
+        return None if storing.failure is None else Obstacle(storing.failure, seen_to_end=False)
 
     async def close(self) -> None:
         """End what runs in the background; idempotent. Ledgers stay open, their writers fall silent."""

@@ -219,7 +219,10 @@ class QuorumLedgerWriter:
             self._wake()
             return
         self.last_confirmed = last
-        self._progress_s = self._loop.time()
+        storing = self._context.storing
+        storing.confirmed_s = self._progress_s = self._loop.time()
+        if storing.failure is not None:
+            storing.succeeded()
         if self._lac_timer is None and (interval_ms := self._context.config.explicit_lac_interval_ms):
             self._lac_timer = self._loop.call_later(interval_ms / 1000, self._tell_lac)
         self._relieve()
@@ -346,15 +349,16 @@ class QuorumLedgerWriter:
         oldest = self.adds.unconfirmed[0] if self.adds.unconfirmed else None
         if oldest is not None:
             since_s = max(oldest.sent_s, self._progress_s)
+            if since_s <= overdue_s:
+                self._context.storing.failed(now, self._no_quorum(round(now - since_s)))
             if now - since_s >= config.no_quorum_timeout_s:
-                self.fail(
-                    NotEnoughBookies(
-                        f"ledger {self.ref.id}: no quorum of {[each.bookie_id for each in self.members]} "
-                        f"answered for {config.no_quorum_timeout_s:g} s"
-                    )
-                )
+                self.fail(NotEnoughBookies(self._no_quorum(config.no_quorum_timeout_s)))
                 return
         self._watch()
+
+    def _no_quorum(self, seconds: float) -> str:
+        bookies = [each.bookie_id for each in self.members]
+        return f"ledger {self.ref.id}: no quorum of {bookies} answered for {seconds:g} s"
 
     # --- the end ---
 

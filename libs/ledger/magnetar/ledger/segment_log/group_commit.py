@@ -80,6 +80,8 @@ class GroupCommit:
     ) -> None:
         self.pending_bytes = 0
         self.unavailable: LogFailed | None = None
+        self.failure: LogFailed | None = None
+        """Why the last group was lost; None when it is durable."""
         self.on_settled: OnSettled | None = None
         self._config = config
         self._syncer = syncer
@@ -90,6 +92,7 @@ class GroupCommit:
         self._loop = asyncio.get_running_loop()
         self._collecting: list[PendingRecord] = []
         self._in_flight: Group | None = None
+        self._submitted_s = 0.0
         self._flush_scheduled = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._idle_group_due = False
@@ -108,6 +111,11 @@ class GroupCommit:
     def in_flight(self) -> int:
         """Groups being written: 0 or 1."""
         return int(self._in_flight is not None)
+
+    @property
+    def waited_s(self) -> float:
+        """For how many seconds the disk has had the group that is being written; 0 when none is."""
+        return 0.0 if self._in_flight is None else self._loop.time() - self._submitted_s
 
     def add(self, record: PendingRecord) -> None:
         """Take a record for the next group. A plain call; nobody is called back from inside."""
@@ -171,6 +179,7 @@ class GroupCommit:
         segment.end = start + align(length, BLOCK)
         self._in_flight = Group(self._next_sequence, segment, start, segment.end, records, offsets)
         self._next_sequence += 1
+        self._submitted_s = self._loop.time()
         self._idle_group_due = False
         self.stop()
         self._submit(segment.file, buffers, start, busy=count > 1)
@@ -208,6 +217,7 @@ class GroupCommit:
 
     def _committed(self, group: Group) -> None:
         segment = group.segment
+        self.failure = None
         segment.durable_end = group.end
         segment.last_group_sequence = group.sequence
         self._durable = segment.durable(group.sequence)
@@ -233,7 +243,7 @@ class GroupCommit:
     def _lost(self, group: Group, error: OSError) -> None:
         """Nothing of the group is acknowledged, and later records of its ledgers must not follow a gap."""
         assert self._chain is not None, "attached before the first record"
-        failure = LogFailed(f"group {group.sequence} of the log was not made durable: {error}")
+        failure = self.failure = LogFailed(f"group {group.sequence} of the log was not made durable: {error}")
         lost = {record.ledger for record in group.records if record.kind == KIND_ENTRIES}
         dropped = [r for r in self._collecting if r.ledger in lost and r.kind == KIND_ENTRIES]
         self._collecting = [r for r in self._collecting if r.ledger not in lost or r.kind != KIND_ENTRIES]

@@ -22,7 +22,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.disk import Disk
-from magnetar.ledger.ledger_store import LedgerRef, Run
+from magnetar.ledger.ledger_store import LedgerRef, Obstacle, Run
 from magnetar.ledger.segment_log.codec_v1 import (
     COPY_BYTES_MAX,
     KIND_ENTRIES,
@@ -37,6 +37,7 @@ from magnetar.ledger.segment_log.file_codec_v1 import MARK_FENCED, doubt_of
 from magnetar.ledger.segment_log.group_commit import Group, GroupCommit, OnSettled, PendingRecord
 from magnetar.ledger.segment_log.index_cache import IndexCache
 from magnetar.ledger.segment_log.log_ledger import LogLedger
+from magnetar.ledger.segment_log.obstacles import obstacle_of
 from magnetar.ledger.segment_log.reader import Build, P, RecordSlice, build_run, build_slice, read_segment
 from magnetar.ledger.segment_log.recovery import OnDoubt, RecoveredLog, recover_log
 from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY, Segment
@@ -162,6 +163,10 @@ class SegmentLog:
     def is_full(self) -> bool:
         """Whether free space is under the reserve."""
         return self._chain.is_full()
+
+    def obstacle(self) -> Obstacle | None:
+        """Why no entry can be written now; None while one can. Looks at the free space, and at no file."""
+        return obstacle_of(self.group_commit, self._chain)
 
     def replace(self, inputs: Sequence[Segment], output: Segment | None) -> None:
         """From now on reads find in `output` what they found in `inputs`. At once: nothing awaits here."""
@@ -447,14 +452,7 @@ class SegmentLog:
         return pieces
 
     async def _read_somewhere(
-        self,
-        ledger: LogLedger,
-        first: int,
-        last: int,
-        max_bytes: int,
-        build: Build[P],
-        *,
-        at_least_one: bool,
+        self, ledger: LogLedger, first: int, last: int, max_bytes: int, build: Build[P], *, at_least_one: bool
     ) -> list[P]:
         """Read from the newest segment that has the entry sound; copies of an entry are equal."""
         damage: EntryUnreadable | None = None

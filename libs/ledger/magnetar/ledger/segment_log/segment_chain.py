@@ -80,6 +80,7 @@ class SegmentChain:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self._full = False
+        self._free_bytes = 0
         self._space_checked_at = clock.monotonic()
         self._check_space()
 
@@ -93,6 +94,18 @@ class SegmentChain:
         if self._full and self._clock.monotonic() - self._space_checked_at >= SPACE_CHECK_S:
             self._check_space()
         return self._full
+
+    def look_at_space(self) -> str | None:
+        """How short free space is when it is under the reserve; None when it is not. The look is a fresh one.
+
+        Raises OSError.
+        """
+        if self._clock.monotonic() - self._space_checked_at >= SPACE_CHECK_S:
+            self._check_space()
+        if not self._full:
+            return None
+        reserve = self._config.reserve_bytes
+        return f"the disk has {self._free_bytes} free bytes, and the log keeps {reserve} in reserve"
 
     def next_sequence(self) -> int:
         """A segment sequence that is nobody else's."""
@@ -279,7 +292,7 @@ class SegmentChain:
 
     def _check_space(self) -> None:
         self._space_checked_at = self._clock.monotonic()
-        free = self._disk.free_bytes()
+        free = self._free_bytes = self._disk.free_bytes()
         full = free < self._config.reserve_bytes
         if full != self._full:
             self._full = full

@@ -16,6 +16,7 @@ from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.owners import redirect, send_on
 from magnetar.broker.admin.routing import Route
 from magnetar.broker.admin.topic_bundles import topics_by_bundle
+from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.namespace_name import NamespaceName
 
 _TOPIC_VERSIONS: Final = ("V1", "V2")
@@ -130,8 +131,13 @@ async def _health(call: Call) -> web.Response:
     asked = query.get("brokerId")
     if asked and asked != broker_id(call):
         _send_on(call, asked)
-    # The event loop answers this, so the broker's loop runs.
-    return _text_or_why_not(call, "ok")
+    response = _text_or_why_not(call, "ok")
+    if response.status == 200:
+        try:
+            await call.broker.check_health()
+        except MagnetarError as error:
+            raise Refused(500, f"Health check failed: {error}") from error
+    return response
 
 
 async def _ready(call: Call) -> web.Response:
@@ -197,11 +203,15 @@ _HEALTH: Final[dict[str, Any]] = {
     "object": "brokers",
     "method": "GET",
     "handler": _health,
-    "summary": "Whether this broker serves clients.",
+    "summary": "Publish a message to a topic of this broker's own and read it back.",
     "action": "health",
     "query": ("topicVersion:TopicVersion", "brokerId:String"),
     "answer": "ok",
-    "errors": {404: "the broker is not active", **_NOT_READY},
+    "errors": {
+        404: "the broker is not active",
+        500: "the message was not stored, or not read back, and why",
+        **_NOT_READY,
+    },
 }
 
 ROUTES: Final = [

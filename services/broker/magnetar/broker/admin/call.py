@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
 from aiohttp import web
+from magnetar.broker.admin.coercion import JsonFraction, coerce
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.view import BrokerView
 from magnetar.broker.handlers.names import check_properties
@@ -30,10 +30,15 @@ BODY_S: Final = 30.0
 class Call:
     """A request that matched a route."""
 
-    __slots__ = ("broker", "names", "parts", "request")
+    __slots__ = ("body_type", "broker", "names", "parts", "request")
 
     def __init__(
-        self, request: web.Request, broker: BrokerView, parts: list[str], names: Mapping[str, str]
+        self,
+        request: web.Request,
+        broker: BrokerView,
+        parts: list[str],
+        names: Mapping[str, str],
+        body_type: str,
     ) -> None:
         self.request = request
         self.broker = broker
@@ -41,6 +46,8 @@ class Call:
         """The decoded segments of the path."""
         self.names = names
         """Those of them that the route names."""
+        self.body_type = body_type
+        """The type that the route has for its body; empty for none."""
 
     @property
     def tenant(self) -> str:
@@ -81,9 +88,9 @@ class Call:
         return default if value is None else value.lower() == "true"
 
     def query_number(self, name: str, default: int) -> int:
-        """Raises Refused."""
+        """`default` also where the parameter is empty. Raises Refused."""
         value = self.request.query.get(name)
-        return default if value is None else _number(name, value)
+        return _number(name, value) if value else default
 
     async def json(self) -> Any:
         """The body. Raises Refused when it is empty, or no JSON."""
@@ -115,18 +122,21 @@ class Call:
         return raw
 
     async def json_if_any(self) -> Any:
-        """The body; _NOTHING when it is empty. Of members with one name the last one counts."""
+        """The body, coerced to the route's type; _NOTHING when it is empty. Raises Refused.
+
+        Of members with one name the last one counts.
+        """
         raw = await self.body()
         if not raw.strip():
             return _NOTHING
         try:
-            value = json.loads(raw, parse_constant=_no_constant, parse_float=_finite)
+            value = json.loads(raw, parse_constant=_no_constant, parse_float=JsonFraction.parse)
             if b"\\u" in raw:
                 # Half a surrogate pair is no text: nothing that keeps it could be written.
                 json.dumps(value, ensure_ascii=False).encode()
-            return value
         except (ValueError, RecursionError) as error:
             raise Refused(400, f"the body is not JSON: {error}") from error
+        return coerce(self.body_type, value, "the body") if self.body_type else value
 
     async def text_map(self) -> dict[str, str]:
         """A body that maps text to text; empty when there is none. Raises Refused."""
@@ -138,6 +148,8 @@ _NOTHING: Final = object()
 
 _JSON_TYPE: Final = re.compile(r"\s*application/([\w.+-]+\+)?json\s*(;|$)", re.IGNORECASE)
 """Types such as application/vnd.partitioned-topic-metadata+json are JSON, too."""
+
+_WHOLE: Final = re.compile(r"[+-]?\d{1,20}")
 
 
 def _entity(kind: str, name: str) -> str:
@@ -170,17 +182,9 @@ def bounded(kind: str, properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _number(name: str, text: str) -> int:
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+    if not _WHOLE.fullmatch(text):
         raise Refused(400, f"{name} must be a whole number, not {text!r}")
     return int(text)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"{text[:40]} is out of range")
-    return number
 
 
 def _no_constant(name: str) -> object:

@@ -9,7 +9,7 @@ from magnetar.broker.admin.call import Call, answer, done, nothing
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.namespaces import NAMESPACE_ERRORS, NAMESPACE_PATH
 from magnetar.broker.admin.routing import Route
-from magnetar.broker.admin.topic_calls import require_namespace, require_topic
+from magnetar.broker.admin.topic_calls import require_namespace, require_topic, require_topic_policies
 from magnetar.broker.admin.topics import topic_routes
 
 _KEY: Final = "entryFilterNames"
@@ -46,6 +46,7 @@ async def _require(call: Call) -> None:
     if "topic" not in call.names:
         await require_namespace(call.broker, call.namespace, "Namespace does not exist")
         return
+    require_topic_policies(call)
     await require_namespace(call.broker, call.namespace, "Namespace not found")
     await require_topic(call.broker, call.topic, may_be_created=False)
 

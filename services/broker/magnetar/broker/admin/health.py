@@ -15,6 +15,8 @@ def not_ready(broker: BrokerView) -> str | None:
     why = broker.not_ready or broker.leaving
     if why is None and broker.cluster is not None and broker.cluster.presence.version == ABSENT:
         return "the broker is not registered in metadata"
+    if why is None and broker.cannot_store is not None:
+        return f"the broker cannot store messages: {broker.cannot_store}"
     return why
 
 
@@ -47,7 +49,8 @@ ROUTES = [
         method="GET",
         path=health.READYZ,
         handler=_ready,
-        summary="Whether clients may be sent here: this broker is registered, and neither starts nor stops.",
+        summary="Whether clients may be sent here: this broker is registered, neither starts nor stops, "
+        "and can store messages.",
         action="health",
         answer="ok",
         errors={503: "nobody new is to be sent here, and why"},

@@ -1,7 +1,8 @@
 """From the type names of the table of routes to JSON Schema.
 
 A name is a scalar (`int`, `String` ...), an enum or object of json_types, or made of others: `List<T>`,
-`Set<T>`, and `Map<T>` or `Map<Key, T>`, whose keys are texts in JSON anyway.
+`Set<T>`, and `Map<T>` or `Map<Key, T>`, whose keys are texts in JSON anyway. A scalar with `?` behind it
+may be null in a body, and is not 0 or false then.
 """
 
 from __future__ import annotations
@@ -26,24 +27,29 @@ SCALARS: Final[dict[str, dict[str, Any]]] = {
 
 def schema_of(type_name: str) -> dict[str, Any]:
     """The schema of a type. Raises LookupError when the type is not declared."""
+    type_name = type_name.removesuffix("?")
     if type_name in SCALARS:
         return SCALARS[type_name]
     if type_name in ENUMS or type_name in OBJECTS:
         return {"$ref": f"#/components/schemas/{type_name}"}
-    outer, _, inner = type_name.partition("<")
-    if not inner.endswith(">"):
-        raise LookupError(f"the type {type_name!r} is not declared: json_types.py is where")
-    inner = inner[:-1]
+    outer, inner = inner_types(type_name)
     if outer in ("List", "Set"):
         return {"type": "array", "items": schema_of(inner)}
     if outer == "Map":
-        head, comma, value = inner.partition(",")
-        # A comma behind '<' belongs to the value's own key.
-        return {
-            "type": "object",
-            "additionalProperties": schema_of(value.strip() if comma and "<" not in head else inner),
-        }
+        return {"type": "object", "additionalProperties": schema_of(inner)}
+    if not outer:
+        raise LookupError(f"the type {type_name!r} is not declared: json_types.py is where")
     raise LookupError(f"{type_name!r} is neither a list, a set nor a map")
+
+
+def inner_types(type_name: str) -> tuple[str, str]:
+    """What a type is made with ('List', 'Set', 'Map'), and the type of what is in it; '' for others."""
+    outer, bracket, inner = type_name.removesuffix(">").partition("<")
+    if not bracket or not type_name.endswith(">"):
+        return "", ""
+    head, comma, value = inner.partition(",")
+    # A comma behind '<' belongs to the value's own key.
+    return outer, value.strip() if outer == "Map" and comma and "<" not in head else inner
 
 
 def members_of(type_name: str) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,9 @@
 """The JSON types of the admin API's bodies and answers, by the names that the table of routes has for them.
 
 Members are `name:Type`. All of them may be missing, and in a body those that are not known here are ignored.
-The names, and which member has which type, are Pulsar's.
+The names, and which member has which type, are Pulsar's; the values of enums stand in its order, too, since a
+body may give the index. `?` marks scalars that may be null in a body, as they may there (but for the two
+offload thresholds, where 0 would mean to offload everything).
 """
 
 from __future__ import annotations
@@ -91,31 +93,31 @@ OBJECTS: Final[Mapping[str, str]] = {
         "dynamic:boolean"
     ),
     "ResourceGroup": (
-        "publishRateInMsgs:int publishRateInBytes:long dispatchRateInMsgs:int dispatchRateInBytes:long"
+        "publishRateInMsgs:int? publishRateInBytes:long? dispatchRateInMsgs:int? dispatchRateInBytes:long?"
     ),
     "Policies": (
         "auth_policies:AuthPolicies replication_clusters:List<String> allowed_clusters:List<String> "
         "bundles:BundlesData backlog_quota_map:Map<BacklogQuota> clusterDispatchRate:Map<DispatchRate> "
         "topicDispatchRate:Map<DispatchRate> subscriptionDispatchRate:Map<DispatchRate> "
         "replicatorDispatchRate:Map<DispatchRate> clusterSubscribeRate:Map<SubscribeRate> "
-        "persistence:PersistencePolicies deduplicationEnabled:boolean "
+        "persistence:PersistencePolicies deduplicationEnabled:boolean? "
         "autoTopicCreationOverride:AutoTopicCreationOverride "
         "autoSubscriptionCreationOverride:AutoSubscriptionCreationOverride "
         "publishMaxMessageRate:Map<PublishRate> latency_stats_sample_rate:Map<int> "
-        "message_ttl_in_seconds:int subscription_expiration_time_minutes:int "
+        "message_ttl_in_seconds:int? subscription_expiration_time_minutes:int? "
         "retention_policies:RetentionPolicies deleted:boolean encryption_required:boolean "
         "delayed_delivery_policies:DelayedDeliveryPolicies inactive_topic_policies:InactiveTopicPolicies "
-        "subscription_auth_mode:SubscriptionAuthMode max_producers_per_topic:int "
-        "max_consumers_per_topic:int max_consumers_per_subscription:int "
-        "max_unacked_messages_per_consumer:int max_unacked_messages_per_subscription:int "
-        "max_subscriptions_per_topic:int compaction_threshold:long offload_threshold:long "
-        "offload_threshold_in_seconds:long offload_deletion_lag_ms:long max_topics_per_namespace:int "
+        "subscription_auth_mode:SubscriptionAuthMode max_producers_per_topic:int? "
+        "max_consumers_per_topic:int? max_consumers_per_subscription:int? "
+        "max_unacked_messages_per_consumer:int? max_unacked_messages_per_subscription:int? "
+        "max_subscriptions_per_topic:int? compaction_threshold:long? offload_threshold:long? "
+        "offload_threshold_in_seconds:long? offload_deletion_lag_ms:long? max_topics_per_namespace:int? "
         "schema_auto_update_compatibility_strategy:SchemaAutoUpdateCompatibilityStrategy "
-        "schema_compatibility_strategy:SchemaCompatibilityStrategy is_allow_auto_update_schema:boolean "
+        "schema_compatibility_strategy:SchemaCompatibilityStrategy is_allow_auto_update_schema:boolean? "
         "schema_validation_enforced:boolean offload_policies:OffloadPolicies "
-        "deduplicationSnapshotIntervalSeconds:int subscription_types_enabled:List<SubscriptionType> "
+        "deduplicationSnapshotIntervalSeconds:int? subscription_types_enabled:List<SubscriptionType> "
         "properties:Map<String> resource_group_name:String migrated:boolean "
-        "dispatcherPauseOnAckStatePersistentEnabled:boolean entryFilters:EntryFilters"
+        "dispatcherPauseOnAckStatePersistentEnabled:boolean? entryFilters:EntryFilters"
     ),
     "AuthPolicies": (
         "namespace_auth:Map<List<AuthAction>> destination_auth:Map<Map<List<AuthAction>>> "
@@ -123,7 +125,7 @@ OBJECTS: Final[Mapping[str, str]] = {
     ),
     "BundlesData": "boundaries:List<String> numBundles:int",
     "RetentionPolicies": "retentionTimeInMinutes:int retentionSizeInMB:long",
-    "BacklogQuota": "limit:long limitSize:long limitTime:int policy:BacklogQuotaPolicy",
+    "BacklogQuota": "limit:long? limitSize:long? limitTime:int policy:BacklogQuotaPolicy",
     "DispatchRate": (
         "dispatchThrottlingRateInMsg:int dispatchThrottlingRateInByte:long relativeToPublishRate:boolean "
         "ratePeriodInSecond:int"
@@ -134,7 +136,7 @@ OBJECTS: Final[Mapping[str, str]] = {
         "bookkeeperEnsemble:int bookkeeperWriteQuorum:int bookkeeperAckQuorum:int "
         "managedLedgerMaxMarkDeleteRate:double managedLedgerStorageClassName:String"
     ),
-    "AutoTopicCreationOverride": "allowAutoTopicCreation:boolean topicType:String defaultNumPartitions:int",
+    "AutoTopicCreationOverride": "allowAutoTopicCreation:boolean topicType:String defaultNumPartitions:int?",
     "AutoSubscriptionCreationOverride": "allowAutoSubscriptionCreation:boolean",
     "DelayedDeliveryPolicies": "tickTime:long active:boolean maxDeliveryDelayInMillis:long",
     "InactiveTopicPolicies": (
@@ -146,21 +148,21 @@ OBJECTS: Final[Mapping[str, str]] = {
     ),
     "EntryFilters": "entryFilterNames:String",
     "OffloadPolicies": (
-        "offloadersDirectory:String managedLedgerOffloadDriver:String managedLedgerOffloadMaxThreads:int "
-        "managedLedgerOffloadPrefetchRounds:int managedLedgerOffloadThresholdInSeconds:long "
-        "managedLedgerOffloadThresholdInBytes:long managedLedgerOffloadDeletionLagInMillis:long "
+        "offloadersDirectory:String managedLedgerOffloadDriver:String managedLedgerOffloadMaxThreads:int? "
+        "managedLedgerOffloadPrefetchRounds:int? managedLedgerOffloadThresholdInSeconds:long? "
+        "managedLedgerOffloadThresholdInBytes:long? managedLedgerOffloadDeletionLagInMillis:long? "
         "managedLedgerOffloadedReadPriority:OffloadedReadPriority "
         "managedLedgerExtraConfigurations:Map<String> s3ManagedLedgerOffloadRegion:String "
         "s3ManagedLedgerOffloadBucket:String s3ManagedLedgerOffloadServiceEndpoint:String "
-        "s3ManagedLedgerOffloadMaxBlockSizeInBytes:int s3ManagedLedgerOffloadReadBufferSizeInBytes:int "
+        "s3ManagedLedgerOffloadMaxBlockSizeInBytes:int? s3ManagedLedgerOffloadReadBufferSizeInBytes:int? "
         "s3ManagedLedgerOffloadCredentialId:String s3ManagedLedgerOffloadCredentialSecret:String "
         "s3ManagedLedgerOffloadRole:String s3ManagedLedgerOffloadRoleSessionName:String "
         "gcsManagedLedgerOffloadRegion:String gcsManagedLedgerOffloadBucket:String "
-        "gcsManagedLedgerOffloadMaxBlockSizeInBytes:int gcsManagedLedgerOffloadReadBufferSizeInBytes:int "
+        "gcsManagedLedgerOffloadMaxBlockSizeInBytes:int? gcsManagedLedgerOffloadReadBufferSizeInBytes:int? "
         "gcsManagedLedgerOffloadServiceAccountKeyFile:String fileSystemProfilePath:String "
         "fileSystemURI:String managedLedgerOffloadBucket:String managedLedgerOffloadRegion:String "
-        "managedLedgerOffloadServiceEndpoint:String managedLedgerOffloadMaxBlockSizeInBytes:int "
-        "managedLedgerOffloadReadBufferSizeInBytes:int s3Driver:boolean gcsDriver:boolean "
+        "managedLedgerOffloadServiceEndpoint:String managedLedgerOffloadMaxBlockSizeInBytes:int? "
+        "managedLedgerOffloadReadBufferSizeInBytes:int? s3Driver:boolean gcsDriver:boolean "
         "fileSystemDriver:boolean"
     ),
     "GrantTopicPermissionOptions": "topic:String role:String actions:List<AuthAction>",
@@ -174,6 +176,7 @@ OBJECTS: Final[Mapping[str, str]] = {
         "oldestBacklogMessageAgeSeconds:long oldestBacklogMessageSubscriptionName:String "
         "publishRateLimitedTimes:long earliestMsgPublishTimeInBacklogs:long offloadedStorageSize:long "
         "lastOffloadLedgerId:long lastOffloadSuccessTimeStamp:long lastOffloadFailureTimeStamp:long "
+        "topicCreationTimeStamp:long lastPublishTimeStamp:long "
         "ongoingTxnCount:long abortedTxnCount:long committedTxnCount:long publishers:List<PublisherStats> "
         "waitingPublishers:int subscriptions:Map<SubscriptionStats> replication:Map<ReplicatorStats> "
         "deduplicationStatus:String topicEpoch:long nonContiguousDeletedMessagesRanges:int "
@@ -316,7 +319,7 @@ OBJECTS: Final[Mapping[str, str]] = {
         "payload:String properties:Map<String> context:String key:String replicationClusters:List<String> "
         "eventTime:String sequenceId:long disableReplication:boolean deliverAt:long deliverAfterMs:long "
         "schemaVersion:long keySchema:String valueSchema:String encryptionParam:String "
-        "compressionType:CompressionType uncompressedMessageSize:int"
+        "compressionType:CompressionType uncompressedMessageSize:int?"
     ),
     "ProducerAcks": "messagePublishResults:List<ProducerAck> schemaVersion:long",
     "ProducerAck": (
@@ -342,6 +345,7 @@ OBJECTS: Final[Mapping[str, str]] = {
         "oldestBacklogMessageAgeSeconds:long oldestBacklogMessageSubscriptionName:String "
         "publishRateLimitedTimes:long earliestMsgPublishTimeInBacklogs:long offloadedStorageSize:long "
         "lastOffloadLedgerId:long lastOffloadSuccessTimeStamp:long lastOffloadFailureTimeStamp:long "
+        "topicCreationTimeStamp:long lastPublishTimeStamp:long "
         "ongoingTxnCount:long abortedTxnCount:long committedTxnCount:long publishers:List<PublisherStats> "
         "waitingPublishers:int subscriptions:Map<SubscriptionStats> replication:Map<ReplicatorStats> "
         "deduplicationStatus:String topicEpoch:long nonContiguousDeletedMessagesRanges:int "

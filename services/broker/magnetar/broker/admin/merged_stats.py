@@ -51,6 +51,8 @@ _COUNTS: Final = (
     "lastOffloadLedgerId",
     "lastOffloadSuccessTimeStamp",
     "lastOffloadFailureTimeStamp",
+    "topicCreationTimeStamp",
+    "lastPublishTimeStamp",
     "ongoingTxnCount",
     "abortedTxnCount",
     "committedTxnCount",
@@ -66,7 +68,9 @@ _COMPACTION: Final = (
     "lastCompactionDurationTimeInMills",
 )
 _NOT_ADDED: Final = ("backlogQuotaLimitSize", "backlogQuotaLimitTime")
-_EARLIEST: Final = frozenset({"earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"})
+_EARLIEST: Final = frozenset(
+    {"earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs", "topicCreationTimeStamp"}
+)
 _LATEST: Final = frozenset(
     {
         "avgMessagesPerEntry",
@@ -77,6 +81,7 @@ _LATEST: Final = frozenset(
         "lastMarkDeleteAdvancedTimestamp",
         "lastAckedTime",
         "lastConsumedTime",
+        "lastPublishTimeStamp",
     }
 )
 _OF_ONE_PART: Final = frozenset(

@@ -24,11 +24,18 @@ _READ_BYTES_MAX: Final = 1
 
 
 async def _peek(call: Call) -> web.Response:
-    """The nth entry, from 1 on, that the subscription has not acknowledged."""
-    number = call.number("position")
+    """The nth entry, from 1 on, that the subscription has not acknowledged.
+
+    A subscription that does not exist has acknowledged nothing. Pulsar makes it for that, here a look makes
+    nothing.
+    """
+    number, name = call.number("position"), call.subscription
     topic = await persistent(call, "Peek messages")
-    subscription = stored_subscription(topic, call.subscription)
-    position = await nth_unacked(topic.ledger, subscription, number) if number > 0 else None
+    position: Position | None = None
+    if number > 0 and name in topic.subscriptions:
+        position = await nth_unacked(topic.ledger, stored_subscription(topic, name), number)
+    elif 0 < number <= topic.ledger.entries:
+        position = nth_entry(topic.ledger, number)
     if position is None:
         raise Refused(404, "Message not found")
     return await _entry(topic, position)
@@ -96,7 +103,7 @@ def _payload(entry: bytes, metadata: MessageMetadata, bytes_max: int) -> bytes:
 
 
 _ERRORS: Final = {
-    404: "Topic not found; Subscription not found; Message not found",
+    404: "Topic not found; Message not found",
     405: "not on a partitioned or non-persistent topic; not of a compression that is not read here",
     422: "what its producer wrote cannot be read",
 }

@@ -247,6 +247,7 @@ ROUTES: Final = [
         "Say in which clusters it may be.",
         body="Set<String>",
         errors=_CLUSTERS,
+        tenant_first=True,
     ),
     _route(
         "POST",

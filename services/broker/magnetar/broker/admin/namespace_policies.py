@@ -56,8 +56,7 @@ def setting(field: PolicyField, value: Any, name: str, config: BrokerConfig) -> 
 async def value_of(field: PolicyField, call: Call, *, may_be_null: bool) -> Any:
     """The body; what is meant without one, if anything is."""
     if field.without_body is not None:
-        value = await call.json_or(field.without_body)
-        return field.without_body if value == "" else value
+        return await call.json_or(field.without_body)
     return await (call.json_or(None) if may_be_null else call.json())
 
 
@@ -136,7 +135,7 @@ def _routes_of(field: PolicyField) -> list[Route]:
             name,
             partial(_get, field),
             f"The namespace's {name}.",
-            answer=type_name,
+            answer=type_name.removesuffix("?"),
             also={204: "it is not set"} if field.namespace_unset_is_204 else {},
         ),
         _route(

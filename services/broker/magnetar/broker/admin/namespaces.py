@@ -268,7 +268,12 @@ ROUTES: Final = [
     ),
     _route("GET", f"{NAMESPACE_PATH}/bundles", _bundles, "How the hash ring is cut.", answer="BundlesData"),
     _route(
-        "GET", f"{NAMESPACE_PATH}/properties", _properties, "All properties.", answer="Map<String, String>"
+        "GET",
+        f"{NAMESPACE_PATH}/properties",
+        _properties,
+        "All properties.",
+        answer="Map<String, String>",
+        tenant_first=True,
     ),
     _route(
         "PUT",
@@ -278,6 +283,7 @@ ROUTES: Final = [
         body="Map<String, String>",
         status=204,
         errors=_CONFLICT,
+        tenant_first=True,
     ),
     _route(
         "DELETE",
@@ -286,9 +292,15 @@ ROUTES: Final = [
         "Remove all properties.",
         status=204,
         errors=_CONFLICT,
+        tenant_first=True,
     ),
     _route(
-        "GET", f"{NAMESPACE_PATH}/property/{{key}}", _property, "One property, unquoted.", answer="String"
+        "GET",
+        f"{NAMESPACE_PATH}/property/{{key}}",
+        _property,
+        "One property, unquoted.",
+        answer="String",
+        tenant_first=True,
     ),
     _route(
         "DELETE",
@@ -297,6 +309,7 @@ ROUTES: Final = [
         "Remove a property; answers what it was.",
         answer="String",
         errors=_CONFLICT,
+        tenant_first=True,
     ),
     _route(
         "PUT",
@@ -305,5 +318,6 @@ ROUTES: Final = [
         "Set a property.",
         status=204,
         errors=_CONFLICT,
+        tenant_first=True,
     ),
 ]

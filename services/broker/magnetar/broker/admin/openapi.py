@@ -33,8 +33,9 @@ _TOPIC_DOMAINS: Final = {"type": "string", "enum": ["persistent", "non-persisten
 
 _DESCRIPTION: Final = """\
 Apache Pulsar's admin API as this broker serves it. An answer without a body says that what was asked for is
-not set; in a body, null is as good as a member that is missing, and unknown members are ignored. Names in
-paths are one segment each, percent-encoded once (`+` is a space), names of subscriptions twice.
+not set. In a body, as in Apache Pulsar, unknown members are ignored, numbers and booleans may be texts, and
+null is 0 or false where a number or boolean cannot be null. Names in paths are one segment each,
+percent-encoded once (`+` is a space), names of subscriptions twice.
 """
 
 

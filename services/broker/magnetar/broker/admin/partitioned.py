@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import web
 from magnetar.broker.admin.call import Call, answer, bounded, done, text_map
+from magnetar.broker.admin.coercion import coerce
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.partitions_elsewhere import delete_elsewhere, subscribe_alike
 from magnetar.broker.admin.routing import Route
@@ -15,8 +16,6 @@ from magnetar.broker.admin.topics import topic_routes
 from magnetar.common.errors import TopicExists, TopicNotFound
 from magnetar.common.metadata.values import PartitionedTopic
 from magnetar.common.naming.topic_name import DOMAINS, is_system_topic
-
-_COUNT_MAX: Final = 2**31 - 1
 
 
 async def _list(call: Call) -> web.Response:
@@ -107,9 +106,7 @@ async def _count_of(call: Call) -> tuple[int, dict[str, str]]:
     if isinstance(value, dict):
         properties = bounded("topic", text_map(value.get("properties") or {}))
         value = value.get("partitions")
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _COUNT_MAX:
-        raise Refused(400, "the number of partitions must be a whole number")
-    return value, properties
+    return coerce("int", value, "the number of partitions"), properties
 
 
 _TOO_MANY: Final = {406: "Number of partitions should be more than 0, and within the limit"}

@@ -277,6 +277,7 @@ ROUTES: Final = [
         _get_of_topic,
         "What each role may do on the topic, by its namespace or by itself.",
         answer="Map<List<AuthAction>>",
+        tenant_first=True,
     ),
     *topic_routes(
         "POST",
@@ -285,6 +286,7 @@ ROUTES: Final = [
         "Say what a role may do on the topic. Kept and shown: nobody is refused yet.",
         body="Set<AuthAction>",
         status=204,
+        tenant_first=True,
         errors=_ON_TOPICS,
     ),
     *topic_routes(
@@ -293,6 +295,7 @@ ROUTES: Final = [
         _revoke_on_topic,
         "Take what a role may do on the topic away.",
         status=204,
+        tenant_first=True,
         errors=_ON_TOPICS,
     ),
 ]

@@ -96,6 +96,10 @@ class PolicyField:
     namespace_unset_is_204: bool = False
     without_body: Any = None
     """What is meant when it is set without a body."""
+    tenant_first: bool = False
+    """Of a topic: see `Route.tenant_first`."""
+    null_unsets_topic: bool = False
+    """On a topic, null takes it away; of others it is 0 or false, as in Pulsar."""
     value_in_query: bool = False
     """On a topic the value is the parameter of that name, not the body."""
     kept: str = ""
@@ -186,11 +190,12 @@ FIELDS: Final = (
         topic="deduplicationEnabled",
         dump="deduplicationEnabled",
         verb="deduplication",
+        null_unsets_topic=True,
         applied=lambda policies: policies.deduplication,
     ),
     PolicyField(
         proto="deduplication_snapshot_s",
-        kind=NUMBER,
+        kind=Number(type_name="int?"),
         namespace="deduplicationSnapshotInterval",
         topic="deduplicationSnapshotInterval",
         dump="deduplicationSnapshotIntervalSeconds",
@@ -283,6 +288,7 @@ FIELDS: Final = (
         kind=NUMBER,
         topic="maxMessageSize",
         unset_is_204=True,
+        tenant_first=True,
         verb="max-message-size",
     ),
     PolicyField(
@@ -292,6 +298,7 @@ FIELDS: Final = (
         topic="maxUnackedMessagesOnConsumer",
         dump="max_unacked_messages_per_consumer",
         verb="max-unacked-messages-per-consumer",
+        null_unsets_topic=True,
         applied=lambda policies: policies.max_unacked_per_consumer,
     ),
     PolicyField(
@@ -301,6 +308,7 @@ FIELDS: Final = (
         topic="maxUnackedMessagesOnSubscription",
         dump="max_unacked_messages_per_subscription",
         verb="max-unacked-messages-per-subscription",
+        null_unsets_topic=True,
         applied=lambda policies: policies.max_unacked_per_subscription,
     ),
     PolicyField(
@@ -405,7 +413,7 @@ FIELDS: Final = (
     PolicyField(
         proto="dispatcher_pause_on_ack_state",
         kept=_NO_PAUSE,
-        kind=FLAG,
+        kind=Flag("boolean?"),
         namespace="dispatcherPauseOnAckStatePersistent",
         topic="dispatcherPauseOnAckStatePersistent",
         dump="dispatcherPauseOnAckStatePersistentEnabled",

@@ -182,9 +182,7 @@ def int32(name: str, value: Any) -> int:
 
 
 def boolean(name: str, value: Any) -> bool:
-    """Raises BadPolicy. The texts "true" and "false" will do: Pulsar's client in Go sends them for some."""
-    if value in ("true", "false"):
-        return bool(value == "true")
+    """Raises BadPolicy."""
     if not isinstance(value, bool):
         raise BadPolicy(f"{name} must be true or false, not {_shown(value)}")
     return value

@@ -107,6 +107,8 @@ class AutoTopicCreation:
         allow = given.get("allowAutoTopicCreation")
         allowed = allow is not None and boolean("allowAutoTopicCreation", allow)
         topic_type = given.get("topicType")
+        if isinstance(topic_type, str):
+            topic_type = topic_type.lower()  # in whatever case it comes, as in Pulsar
         partitions = given.get("defaultNumPartitions")
         if allowed and topic_type not in _TOPIC_TYPES:
             raise BadPolicy(_invalid(f"Unknown topic type [{topic_type}]"), 412)

@@ -17,7 +17,7 @@ from aiohttp import web
 from magnetar.broker.admin.call import BROKER, Call
 from magnetar.broker.admin.owners import require_topic_here
 from magnetar.broker.authorization import authorize
-from magnetar.common.errors import InvalidName, ServiceNotReady
+from magnetar.common.errors import InvalidName, NamespaceNotFound, ServiceNotReady
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
@@ -75,6 +75,8 @@ class Route:
     """What it refuses, by status, besides COMMON_ERRORS."""
     anywhere: bool = False
     """It is about the broker that is asked: one that serves nobody now does it, too."""
+    tenant_first: bool = False
+    """A tenant that does not exist is told before anything else, as in Pulsar."""
     at_owner: bool = False
     """Done by the broker that serves the topic: others send who asks on to it, before they read the body.
     Calls on topics with partitions are taken by any broker, and asked of the owner of each partition.
@@ -124,7 +126,9 @@ def _authorized(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRes
         broker = request.app[BROKER]
         if broker.not_ready is not None and route.needs_owner:
             raise ServiceNotReady(f"this broker serves nobody now: {broker.not_ready}")
-        call = Call(request, broker, parts, route.names_in(parts))
+        call = Call(request, broker, parts, route.names_in(parts), route.body)
+        if route.tenant_first and not await broker.namespaces.tenant_exists(call.tenant):
+            raise NamespaceNotFound("Tenant does not exist")
         if route.at_owner:
             await require_topic_here(call)
         return await route.handler(call)

@@ -176,6 +176,7 @@ ROUTES: Final = [
         query=("force:boolean=false",),
         answer="DeleteSchemaResponse",
         errors=_ERRORS,
+        tenant_first=True,
     ),
     _route(
         "POST",
@@ -195,5 +196,6 @@ ROUTES: Final = [
         status=202,
         answer="IsCompatibilityResponse",
         errors={**_INVALID, 405: "it takes rules that are not checked yet"},
+        tenant_first=True,
     ),
 ]

@@ -32,7 +32,12 @@ async def _figures(call: Call, topic: Topic) -> dict[str, Any]:
     if call.flag("getEarliestTimeInBacklog") and isinstance(topic, PersistentTopic):
         earliest_ms = await topic_backlog.earliest_by_subscription(topic)
     wanted = replace(
-        plain_wanted(call), earliest_ms=earliest_ms, offload_failed_ms=await _offload_failed_ms(call, topic)
+        plain_wanted(call),
+        earliest_ms=earliest_ms,
+        last_publish_ms=(
+            await topic_backlog.last_publish_ms(topic) if isinstance(topic, PersistentTopic) else 0
+        ),
+        offload_failed_ms=await _offload_failed_ms(call, topic),
     )
     return topic_stats(topic, wanted, owner_of(call))
 

@@ -48,6 +48,8 @@ class Wanted:
     """Why a subscription is not dispatching: `whyNotDispatching`, which Pulsar does not have."""
     earliest_ms: Mapping[str, int] = field(default_factory=dict)
     """By subscription: when the oldest message of its backlog was published; empty if nobody asked."""
+    last_publish_ms: int = 0
+    """When the topic's last message was published, where that took reading; 0: it took none, or none was."""
     offload_failed_ms: int = 0
     """When a job last failed to offload a ledger of the topic; 0: never, or nobody asked metadata."""
 

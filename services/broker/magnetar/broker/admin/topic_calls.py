@@ -21,7 +21,7 @@ from magnetar.common.naming.topic_name import DOMAINS, TopicName, is_system_topi
 TOPIC_PATH: Final = "/{tenant}/{namespace}/{topic}"
 TOPIC_ERRORS: Final = {
     404: "Namespace not found; Topic not found",
-    405: "a name that is reserved; a kind of topic that does not have it",
+    405: "a name that is reserved; a kind of topic that does not have it; topics have no own policies",
     412: "a name cannot be",
 }
 PATHS: Final = tuple((domain, f"/admin/v2/{domain}{TOPIC_PATH}") for domain in DOMAINS)
@@ -58,6 +58,26 @@ async def require_topic(broker: BrokerView, topic: TopicName, *, may_be_created:
     if topic.full not in await broker.list_topics(topic.namespace, topic.persistent):
         raise TopicNotFound(f"Topic {topic} not found")
     return 0
+
+
+def require_topic_policies(call: Call) -> None:
+    """Raises Refused (405) where topics have no policies of their own."""
+    if not call.broker.config.policies.of_topics:
+        raise Refused(405, "Topic level policies is disabled, to enable the topic level policy and retry.")
+
+
+async def topic_with_policies(call: Call) -> TopicName:
+    """The call's topic, which may have policies of its own.
+
+    Raises Refused, NamespaceNotFound, TopicNotFound, InvalidName.
+    """
+    require_topic_policies(call)
+    topic = call.topic
+    await require_namespace(call.broker, topic.namespace, "Namespace not found")
+    if 0 <= topic.partition_index < await call.broker.partitions(topic.base):
+        raise Refused(412, "Not allowed to set/get topic policy for a partition")
+    await require_topic(call.broker, topic, may_be_created=False)
+    return topic
 
 
 async def partitions_of(call: Call) -> int:

@@ -28,24 +28,14 @@ from magnetar.broker.admin.policy_kinds import (
     quota_map,
 )
 from magnetar.broker.admin.routing import Route
-from magnetar.broker.admin.topic_calls import PATHS, TOPIC_ERRORS, require_namespace, require_topic
+from magnetar.broker.admin.topic_calls import PATHS, TOPIC_ERRORS, topic_with_policies
 from magnetar.broker.policies.effective import EffectivePolicies, resolve
 from magnetar.common.metadata.values import Policies
-from magnetar.common.naming.topic_name import TopicName
-
-
-async def _topic(call: Call) -> TopicName:
-    topic = call.topic
-    await require_namespace(call.broker, topic.namespace, "Namespace not found")
-    if 0 <= topic.partition_index < await call.broker.partitions(topic.base):
-        raise Refused(412, "Not allowed to set/get topic policy for a partition")
-    await require_topic(call.broker, topic, may_be_created=False)
-    return topic
 
 
 async def _levels(call: Call) -> tuple[Policies, Policies]:
     """What the topic says, and what its namespace says."""
-    topic = await _topic(call)
+    topic = await topic_with_policies(call)
     writer = call.broker.policy_writer
     return await writer.topic(topic), (await writer.namespace(topic.namespace)).policies
 
@@ -76,7 +66,8 @@ async def _get(field: PolicyField, call: Call) -> web.Response:
 
 async def _set(field: PolicyField, call: Call) -> web.Response:
     if field.value_in_query and field.topic in call.request.query:
-        value: Any = call.query_number(field.topic, 0)
+        # Without a value it is not set any more, as in Pulsar.
+        value: Any = call.query_number(field.topic, 0) if call.request.query[field.topic] else None
     else:
         value = await value_of(field, call, may_be_null=True)
     return await _change(call, setting(field, value, field.topic, call.broker.config))
@@ -157,7 +148,7 @@ def _as_rate(rate: Policies.Rate) -> Policies:
 
 
 async def _change(call: Call, edit: Callable[[Policies], None]) -> web.Response:
-    topic, broker = await _topic(call), call.broker
+    topic, broker = await topic_with_policies(call), call.broker
 
     namespace = (await broker.policy_writer.namespace(topic.namespace)).policies
 
@@ -201,14 +192,19 @@ def _routes(method: str, name: str, handler: Any, summary: str, **more: Any) -> 
 
 def _routes_of(field: PolicyField) -> list[Route]:
     name, type_name = field.topic, field.kind.type_name
-    in_query = {"query": (f"{name}:{type_name}",)} if field.value_in_query else {"body": type_name}
+    in_query = (
+        {"query": (f"{name}:{type_name}",)}
+        if field.value_in_query
+        else {"body": f"{type_name}?" if field.null_unsets_topic else type_name}
+    )
     reads = _routes(
         "GET",
         name,
         partial(_get, field),
         f"The topic's {name}.",
         query=_APPLIED,
-        answer=type_name,
+        answer=type_name.removesuffix("?"),
+        tenant_first=field.tenant_first,
         also={204: "it is not set"} if field.unset_is_204 else {},
     )
     return [
@@ -219,9 +215,17 @@ def _routes_of(field: PolicyField) -> list[Route]:
             partial(_set, field),
             f"Set {name}.{field.kept}",
             status=204,
+            tenant_first=field.tenant_first,
             **in_query,
         ),
-        *_routes("DELETE", name, partial(_remove, field), f"Remove {name}.", status=204),
+        *_routes(
+            "DELETE",
+            name,
+            partial(_remove, field),
+            f"Remove {name}.",
+            status=204,
+            tenant_first=field.tenant_first,
+        ),
     ]
 
 

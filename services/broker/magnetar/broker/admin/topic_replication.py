@@ -9,23 +9,13 @@ from magnetar.broker.admin.call import Call, answer, done, nothing
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.replication_clusters import check_clusters, check_local, clusters_of
 from magnetar.broker.admin.tenants import names
-from magnetar.broker.admin.topic_calls import require_namespace, require_topic
+from magnetar.broker.admin.topic_calls import topic_with_policies
 from magnetar.broker.admin.topics import topic_routes
 from magnetar.common.metadata.values import Policies
-from magnetar.common.naming.topic_name import TopicName
-
-
-async def _topic(call: Call) -> TopicName:
-    topic = call.topic
-    await require_namespace(call.broker, topic.namespace, "Namespace not found")
-    if 0 <= topic.partition_index < await call.broker.partitions(topic.base):
-        raise Refused(412, "Not allowed to set/get topic policy for a partition")
-    await require_topic(call.broker, topic, may_be_created=False)
-    return topic
 
 
 async def _get(call: Call) -> web.Response:
-    topic, writer = await _topic(call), call.broker.policy_writer
+    topic, writer = await topic_with_policies(call), call.broker.policy_writer
     own = await writer.topic(topic)
     if own.HasField("replication_clusters"):
         return answer(list(own.replication_clusters.names))
@@ -35,7 +25,7 @@ async def _get(call: Call) -> web.Response:
 
 
 async def _set(call: Call) -> web.Response:
-    topic = await _topic(call)
+    topic = await topic_with_policies(call)
     wanted = names(await call.json_or(None), "the clusters")
     if not wanted:
         raise Refused(412, "ClusterIds should not be null; DELETE leaves it to the namespace")
@@ -51,7 +41,7 @@ async def _set(call: Call) -> web.Response:
 
 
 async def _remove(call: Call) -> web.Response:
-    topic = await _topic(call)
+    topic = await topic_with_policies(call)
 
     def edit(policies: Policies) -> None:
         policies.ClearField("replication_clusters")
@@ -61,12 +51,12 @@ async def _remove(call: Call) -> web.Response:
 
 
 async def _no_shadows(call: Call) -> web.Response:
-    await _topic(call)
+    await topic_with_policies(call)
     return nothing()
 
 
 async def _set_shadows(call: Call) -> web.Response:
-    await _topic(call)
+    await topic_with_policies(call)
     if names(await call.json_or(None), "the shadow topics"):
         raise Refused(
             405, "there are no shadow topics yet: read the topic itself, each with its subscription"
@@ -75,7 +65,7 @@ async def _set_shadows(call: Call) -> web.Response:
 
 
 async def _remove_shadows(call: Call) -> web.Response:
-    await _topic(call)
+    await topic_with_policies(call)
     return done()
 
 

@@ -54,6 +54,8 @@ def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
         "lastOffloadLedgerId": offload.last_ledger_id,
         "lastOffloadSuccessTimeStamp": offload.last_completed_ms,
         "lastOffloadFailureTimeStamp": wanted.offload_failed_ms,
+        "topicCreationTimeStamp": 0,
+        "lastPublishTimeStamp": 0,
         "ongoingTxnCount": 0,
         "abortedTxnCount": 0,
         "committedTxnCount": 0,
@@ -65,6 +67,8 @@ def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
         "replication": {},
     }
     if isinstance(topic, PersistentTopic):
+        shown["topicCreationTimeStamp"] = topic.ledger.created_ms
+        shown["lastPublishTimeStamp"] = wanted.last_publish_ms or topic_backlog.known_last_publish_ms(topic)
         shown["deduplicationStatus"] = "Enabled" if policies.deduplication else "Disabled"
         slowest = topic_backlog.slowest(topic)
         if slowest is not None and topic.oldest_backlog_age_s >= 0:

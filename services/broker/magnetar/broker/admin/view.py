@@ -223,6 +223,15 @@ class BrokerView(Protocol):
         """Why nobody new is to be sent here, although clients are served; None otherwise."""
         ...
 
+    @property
+    def cannot_store(self) -> str | None:
+        """Why no message can be stored now, as far as the write path knows; None while one can be."""
+        ...
+
+    async def check_health(self) -> None:
+        """Publish a message to storage and read it back, within a bound. Raises MagnetarError."""
+        ...
+
     async def check_backlog_quotas(self) -> None:
         """Look at the backlog of every loaded topic now."""
         ...

@@ -111,12 +111,12 @@ class Client:
     connected: bool = False
     """True after Connect; nothing else is accepted before."""
     principal: str | None = None
-    protocol_version: int = 0
     client_version: str = ""
     understands_entry_metadata: bool = False
     producers: dict[int, OpenProducer | Opening] = field(default_factory=dict)
     consumers: dict[int, OpenConsumer | Opening] = field(default_factory=dict)
-    closed_producers: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    closed_producers: OrderedDict[int, Producer | None] = field(default_factory=OrderedDict)
+    """By id; None for one that was not open yet."""
     watchers: dict[int, OpenWatcher | Opening] = field(default_factory=dict)
     log_limits: dict[str, LogLimit] = field(default_factory=dict)
     """By what this client can cause at will; one for each event of the log, so they are few."""
@@ -135,8 +135,8 @@ class Client:
 
     def forget_producer(self, producer_id: int) -> None:
         """The producer is closed; messages still on their way to it are ignored."""
-        self.producers.pop(producer_id, None)
-        self.closed_producers[producer_id] = None
+        closed = self.producers.pop(producer_id, None)
+        self.closed_producers[producer_id] = closed.producer if isinstance(closed, OpenProducer) else None
         if len(self.closed_producers) > CLOSED_PRODUCERS_REMEMBERED:
             self.closed_producers.popitem(last=False)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import version as version_of
 from typing import Final
 
+from magnetar.broker import versions
 from magnetar.broker.handlers.client import Client
 from magnetar.common.errors import ProtocolError
 from magnetar.common.obs.logs import get_logger
@@ -13,7 +14,7 @@ from magnetar.common.wire.pulsar_pb2 import CommandConnect, CommandPing, Command
 
 log = get_logger(__name__)
 
-SERVER_VERSION: Final = f"Magnetar {version('magnetar-broker')}"
+SERVER_VERSION: Final = f"Magnetar {version_of('magnetar-broker')}"
 
 CLIENT_VERSION_MAX: Final = 256
 """Characters kept of what a client calls itself; statistics show it with each producer and consumer."""
@@ -25,13 +26,15 @@ def handle_connect(client: Client, command: CommandConnect) -> None:
         raise ProtocolError("Connect was sent twice on one connection")
     client.connected = True
     client.client_version = command.client_version[:CLIENT_VERSION_MAX]
-    client.protocol_version = min(command.protocol_version, commands.PROTOCOL_VERSION)
-    client.understands_entry_metadata = command.feature_flags.supports_broker_entry_metadata
+    version = client.peer.protocol_version = min(command.protocol_version, commands.PROTOCOL_VERSION)
+    client.understands_entry_metadata = (
+        version >= versions.ENTRY_METADATA and command.feature_flags.supports_broker_entry_metadata
+    )
     config = client.services.config
     client.peer.write(
         commands.connected(
             server_version=SERVER_VERSION,
-            protocol_version=client.protocol_version,
+            protocol_version=version,
             max_message_size=config.publish.message_bytes_max,
             feature_flags=FeatureFlags(
                 supports_topic_watchers=config.topics.pattern_evaluation,

@@ -15,6 +15,7 @@ from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.topics.topic import SubscribeRequest
 from magnetar.common.errors import (
     ConsumerNotFound,
+    IncompleteSeek,
     InvalidName,
     NotAllowed,
     ProtocolError,
@@ -32,6 +33,7 @@ from magnetar.common.wire.pulsar_pb2 import (
     CommandSubscribe,
     CommandUnsubscribe,
     KeySharedMode,
+    ServerError,
 )
 
 PERMITS_MAX: Final = 2**31 - 1
@@ -39,9 +41,6 @@ PERMITS_MAX: Final = 2**31 - 1
 
 _READS_COMPACTED = (CommandSubscribe.SubType.Exclusive, CommandSubscribe.SubType.Failover)
 """Nothing is compacted in this version, and the compacted view of such a topic is the topic itself."""
-
-_HEARS_ACTIVE_CHANGES: Final = 12
-"""The protocol version of clients that understand ActiveConsumerChange."""
 
 
 def handle_subscribe(client: Client, command: CommandSubscribe) -> Coroutine[Any, Any, None] | None:
@@ -110,7 +109,6 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
             priority_level=command.priority_level,
             properties=consumer_properties,
             epoch=command.consumer_epoch if command.HasField("consumer_epoch") else None,
-            hears_active_changes=client.protocol_version >= _HEARS_ACTIVE_CHANGES,
             sticky=command.keySharedMeta.keySharedMode == KeySharedMode.STICKY,
             hash_ranges=tuple((each.start, each.end) for each in command.keySharedMeta.hashRanges),
             allow_out_of_order=command.keySharedMeta.allowOutOfOrderDelivery,
@@ -161,7 +159,7 @@ async def handle_seek(client: Client, command: CommandSeek) -> None:
     elif command.HasField("message_publish_time"):
         await opened.topic.seek_time(opened.subscription, command.message_publish_time)
     else:
-        raise NotAllowed("Seek names neither a message id nor a publish time")
+        raise IncompleteSeek("Seek names neither a message id nor a publish time; give one of them")
     client.peer.write(commands.success(command.request_id))
 
 
@@ -174,14 +172,22 @@ async def handle_get_last_message_id(client: Client, command: CommandGetLastMess
         commands.last_message_id(
             command.request_id,
             commands.message_id(*position, partition=partition, batch_index=batch_index),
-            None if mark_delete is None else commands.message_id(*mark_delete, partition=partition),
+            None if mark_delete is None else commands.position_id(*mark_delete),
         )
     )
 
 
 async def handle_consumer_stats(client: Client, command: CommandConsumerStats) -> None:
     """Figures of a consumer and of its subscription; rates are those of the last minute."""
-    opened = _require(client, command.consumer_id)
+    opened = client.open_consumer(command.consumer_id)
+    if opened is None:
+        unknown = CommandConsumerStatsResponse(
+            request_id=command.request_id,
+            error_code=ServerError.ConsumerNotFound,
+            error_message=str(_unknown(command.consumer_id)),
+        )
+        client.peer.write(commands.consumer_stats(unknown))
+        return
     consumer, subscription = opened.consumer, opened.subscription
     since = datetime.fromtimestamp(consumer.connected_since_ms / 1000, UTC)
     stats = consumer.stats
@@ -192,6 +198,7 @@ async def handle_consumer_stats(client: Client, command: CommandConsumerStats) -
                 msgRateOut=stats.message_rate_out,
                 msgThroughputOut=stats.byte_rate_out,
                 msgRateRedeliver=stats.redelivery_rate,
+                msgRateExpired=subscription.stats.expired_rate,
                 messageAckRate=stats.ack_rate,
                 consumerName=consumer.name,
                 availablePermits=max(0, consumer.permits),
@@ -209,5 +216,9 @@ async def handle_consumer_stats(client: Client, command: CommandConsumerStats) -
 def _require(client: Client, consumer_id: int) -> OpenConsumer:
     opened = client.open_consumer(consumer_id)
     if opened is None:
-        raise ConsumerNotFound(f"consumer {consumer_id} is not open on this connection; subscribe again")
+        raise _unknown(consumer_id)
     return opened
+
+
+def _unknown(consumer_id: int) -> ConsumerNotFound:
+    return ConsumerNotFound(f"consumer {consumer_id} is not open on this connection; subscribe again")

@@ -11,10 +11,10 @@ from magnetar.broker.handlers.names import checked_name, checked_properties
 from magnetar.broker.topics.access_modes import SHARED
 from magnetar.broker.topics.batch_counts import correct_counts
 from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publishing import REFUSED_MESSAGES, part_of
+from magnetar.broker.topics.publishing import part_of
+from magnetar.broker.topics.refusal_ways import RefusedMessage
 from magnetar.common.errors import NotAllowed, NotSupportedYet, ProtocolError, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
-from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
 from magnetar.common.wire.events import SendRejected, SendRun
@@ -22,11 +22,8 @@ from magnetar.common.wire.producer_wishes import DEDUPLICATION, NOT_DEDUPLICATED
 from magnetar.common.wire.pulsar_pb2 import (
     CommandCloseProducer,
     CommandProducer,
-    ServerError,
 )
 from prometheus_client import Counter
-
-log = get_logger(__name__)
 
 IGNORED_SENDS: Final = Counter(
     "magnetar_ignored_messages_total",
@@ -87,6 +84,9 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
     checked_name("producer", command.producer_name)
     checked_name("subscription", command.initial_subscription_name)
     properties = checked_properties("producer", command.metadata)
+    former = client.closed_producers.get(command.producer_id)
+    if former is not None and former.last_words is not None:
+        await former.wait_persisted()  # so that its last words are not taken for those of the new one
     topic = await services.topics.get(name, create=True)
     if properties.get(DEDUPLICATION) == REQUIRED and not topic.deduplicates:
         raise NotAllowed(
@@ -134,7 +134,7 @@ def _answer(client: Client, request_id: int, opened: OpenProducer) -> None:
             request_id,
             producer.name,
             last_sequence_id=opened.topic.last_sequence_id(producer.name),
-            schema_version=producer.schema_version or None,
+            schema_version=producer.schema_version,
             topic_epoch=topic_epoch - 1 if topic_epoch else None,
         )
     )
@@ -166,36 +166,33 @@ def handle_sends(client: Client, sends: SendRun) -> None:
     if sends.message_counts is not None:
         refused = correct_counts(sends)
         if refused:
-            _publish_the_others(client, opened, sends, refused)
+            _publish_those_before(client, opened, sends, refused)
             return
     opened.topic.publish(opened.producer, sends)
 
 
-def _publish_the_others(
+def _publish_those_before(
     client: Client, opened: OpenProducer, sends: SendRun, refused: dict[int, SendRejected]
 ) -> None:
-    for rejected in refused.values():
-        handle_rejected_send(client, rejected)
-    others = part_of(sends, [index for index in range(len(sends.entries)) if index not in refused])
-    if others is not None:
-        opened.topic.publish(opened.producer, others)
+    first = min(refused)
+    before = part_of(sends, range(first))
+    if before is not None:
+        opened.topic.publish(opened.producer, before)
+    _refuse(opened, refused[first])
 
 
 def handle_rejected_send(client: Client, rejected: SendRejected) -> None:
     """One message that cannot be taken (a wrong checksum, say); the connection lives on."""
-    if not isinstance(client.producers.get(rejected.producer_id), OpenProducer):
+    opened = client.producers.get(rejected.producer_id)
+    if isinstance(opened, OpenProducer):
+        _refuse(opened, rejected)
+    else:
         _refuse_unknown(client, rejected.producer_id)
-        return
-    REFUSED_MESSAGES.labels(ServerError.Name(rejected.error)).inc()
-    log.warning(
-        "message refused",
-        peer=client.peer.address,
-        producer_id=rejected.producer_id,
-        error=rejected.message,
-    )
-    client.peer.write(
-        commands.send_error(rejected.producer_id, rejected.sequence_id, rejected.error, rejected.message)
-    )
+
+
+def _refuse(opened: OpenProducer, rejected: SendRejected) -> None:
+    message = RefusedMessage(rejected.sequence_id, rejected.error, rejected.message)
+    opened.topic.refuse(opened.producer, [message])
 
 
 def _refuse_unknown(client: Client, producer_id: int, sends: int = 1) -> None:

@@ -23,6 +23,6 @@ async def handle_get_schema(client: Client, command: CommandGetSchema) -> None:
 async def handle_get_or_create_schema(client: Client, command: CommandGetOrCreateSchema) -> None:
     name = TopicName.parse(command.topic)
     authorize(client.principal, "produce", name.full)
-    await client.services.topics.get(name, create=True)
+    await client.services.topics.get(name, create=False)
     version = await client.services.schemas.put(name, command.schema)
     client.peer.write(commands.get_or_create_schema(command.request_id, version))

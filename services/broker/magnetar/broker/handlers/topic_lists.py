@@ -8,7 +8,7 @@ from typing import Any, Final
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, Opening, OpenWatcher
 from magnetar.broker.topics.topic_list import TopicListWatcher, topics_hash
-from magnetar.broker.topics.topic_pattern import TopicPattern
+from magnetar.broker.topics.topic_pattern import TopicPattern, pattern_length
 from magnetar.common.errors import NotAllowed, ServiceNotReady, TooManyRequests
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
@@ -25,6 +25,7 @@ WATCHERS_MAX: Final = 1_000
 
 async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace) -> None:
     """The namespace's topics; those that match, if the client gave a pattern and the broker may evaluate it.
+    A namespace that does not exist has none, as in Pulsar.
 
     A pattern beyond the longest allowed is left to the client, which looks at `filtered`. When the list has
     the hash that the client knows, it is not sent again.
@@ -36,7 +37,6 @@ async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace
     mode = CommandGetTopicsOfNamespace.Mode
     topics: list[str] = []
     with services.lookup():
-        await services.topics.check_namespace(namespace)
         if command.mode in (mode.PERSISTENT, mode.ALL):
             topics += await services.topics.list(namespace, persistent=True)
         if command.mode in (mode.NON_PERSISTENT, mode.ALL):
@@ -59,7 +59,7 @@ async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace
 def _pattern(client: Client, text: str) -> TopicPattern | None:
     """The pattern, unless it is left to the client."""
     topics = client.services.config.topics
-    if not topics.pattern_evaluation or len(text) > topics.pattern_length_max:
+    if not topics.pattern_evaluation or pattern_length(text) > topics.pattern_length_max:
         return None
     return TopicPattern(text)
 
@@ -83,7 +83,7 @@ def handle_watch_topic_list(
     if pattern is None:
         topics = client.services.config.topics
         raise NotAllowed(
-            f"the topics pattern has {len(command.topics_pattern)} characters, at most "
+            f"the topics pattern has {pattern_length(command.topics_pattern)} characters, at most "
             f"{topics.pattern_length_max} are allowed (subscriptionPatternMaxLength)"
             if topics.pattern_evaluation
             else "this broker evaluates no patterns (enableBrokerSideSubscriptionPatternEvaluation)"
@@ -105,7 +105,6 @@ async def _finish_opening(
     services = client.services
     try:
         with services.lookup():
-            await services.topics.check_namespace(namespace)
             watcher = await services.topic_lists.watch(namespace, command.watcher_id, pattern, client.peer)
     except BaseException as error:
         if client.watchers.get(command.watcher_id) is opening:

@@ -34,7 +34,7 @@ from magnetar.common.metadata.keys import (
 from magnetar.common.metadata.store import MetadataStore, Versioned
 from magnetar.common.metadata.values import Counter, Intent, LedgerMetadata, TopicHead, decode
 from magnetar.common.naming.namespace_name import NamespaceName
-from magnetar.common.naming.topic_name import PERSISTENT, TopicName
+from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_heartbeat_topic
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class Look:
         # Namespaces after what is in them: one that is made meanwhile has its topics later.
         await self._read_namespaces()
         for item, name in [*heads, *partitioned]:
-            if name.namespace not in self._namespaces:
+            if name.namespace not in self._namespaces and not is_heartbeat_topic(name):
                 kind = TOPIC if item.key.startswith(self._keys.topic_heads_prefix()) else PARTITIONED_TOPIC
                 yield self._of_gone_namespace(kind, item, name)
         del heads, partitioned

@@ -282,6 +282,12 @@ class TopicCreationConfig:
 class PolicyConfig:
     """All of the above."""
 
+    of_topics: bool = setting(
+        True,
+        "Let topics have policies of their own. When false the calls about them are refused, and those that "
+        "topics were given before do not hold.",
+        key="topicLevelPoliciesEnabled",
+    )
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     quotas: QuotaConfig = field(default_factory=QuotaConfig)
     rates: RateConfig = field(default_factory=RateConfig)

@@ -83,6 +83,8 @@ class PolicyStore:
     async def of_topic(self, name: TopicName) -> EffectivePolicies:
         """Raises NamespaceNotFound, MetadataError."""
         of_namespace = await self.of_namespace(name.namespace)
+        if not self._config.policies.of_topics:
+            return of_namespace.of_topics
         found = await self._metadata.get(self._keys.topic_policies(name))
         if found is None:
             return of_namespace.of_topics

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from magnetar.broker.peer import Peer
 from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.pending_acks import PendingAcks
+from magnetar.broker.versions import ACTIVE_CONSUMER_CHANGE, END_OF_TOPIC
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire import commands
 from magnetar.common.wire.messages import MessageFramer, run_entry_metadata
@@ -24,7 +25,6 @@ class ConsumerOptions:
     properties: dict[str, str]
     epoch: int | None
     """The consumer epoch that a client sent; Messages carry it back so that it can drop older ones."""
-    hears_active_changes: bool = False
     """Its client understands ActiveConsumerChange (Failover)."""
     sticky: bool = False
     """It names its slots itself (Key_Shared, STICKY)."""
@@ -43,7 +43,6 @@ class Consumer:
         "_blocked_on_unacked",
         "_clock",
         "_framer",
-        "_hears_active_changes",
         "acked_at_ms",
         "allow_out_of_order",
         "client_version",
@@ -103,7 +102,6 @@ class Consumer:
         self.unacked_max = unacked_max
         """Unacknowledged messages at which it gets no more (Shared, Key_Shared); 0: no limit."""
         self._framer = MessageFramer(options.consumer_id, partition)
-        self._hears_active_changes = options.hears_active_changes
         self._blocked_on_unacked = False
 
     @property
@@ -169,8 +167,14 @@ class Consumer:
 
     def tell_active(self, active: bool) -> None:
         """On Failover: tell the client whether it is the active one, if it understands that."""
-        if self._hears_active_changes and self.peer.connected:
+        if self.peer.protocol_version >= ACTIVE_CONSUMER_CHANGE and self.peer.connected:
             self.peer.write(commands.active_consumer_change(self.consumer_id, active))
+
+    def tell_of_end(self) -> None:
+        """The topic is terminated and everything acknowledged: tell the client, if it understands that."""
+        self.told_of_end = True
+        if self.peer.protocol_version >= END_OF_TOPIC:
+            self.peer.write(commands.reached_end_of_topic(self.consumer_id))
 
     def detach(self) -> None:
         """The broker closed it, not the client: its connection forgets it."""

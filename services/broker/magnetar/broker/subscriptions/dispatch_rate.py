@@ -3,6 +3,9 @@
 A rate delays and never drops. It counts messages, or entries (batches) where the broker is told so, and
 bytes. One that is relative to the publish rate lets as much more out as came in during its last period.
 Consumers that have caught up may be left out. Messaging contract, section 19.
+
+Subscriptions that share a rate take turns: while some wait for it, the others wait as well, and when there is
+room again they are asked in the order in which they began to wait.
 """
 
 from __future__ import annotations
@@ -45,7 +48,17 @@ class Throttled(Protocol):
 class DispatchLimit:
     """One rate, shared by everybody whom it limits together. `scope` says in words whose it is."""
 
-    __slots__ = ("_counts_batches", "_published", "_since", "_stats", "_throttle", "rate", "scope")
+    __slots__ = (
+        "_counts_batches",
+        "_published",
+        "_since",
+        "_stats",
+        "_throttle",
+        "_timer",
+        "_waiting",
+        "rate",
+        "scope",
+    )
 
     def __init__(
         self,
@@ -64,6 +77,10 @@ class DispatchLimit:
         self._stats = stats if rate.relative_to_publish_rate else None
         self._since = now
         self._published = self._publishes()
+        self._waiting: dict[DispatchRate, bool] = {}
+        """Those that wait for room, longest first; False: it did not ask again when it could have."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Until there is room again; None when that is so, or not known."""
 
     def change(self, rate: Rate, now: float, stats: TopicStats | None) -> None:
         """From now on it is another rate; what was used up of the old one still counts."""
@@ -72,6 +89,9 @@ class DispatchLimit:
         self._stats = stats if rate.relative_to_publish_rate else None
         self._since = now
         self._published = self._publishes()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._ask_all()
 
     def available(self, now: float) -> tuple[int | None, int | None]:
         """Messages (or entries) and bytes; see Throttle."""
@@ -82,9 +102,33 @@ class DispatchLimit:
     def take(self, messages: int, byte_count: int, now: float) -> None:
         self._throttle.take(messages, byte_count, now)
 
-    @property
-    def ready_at(self) -> float:
-        return self._throttle.ready_at
+    def others_wait(self, gate: DispatchRate) -> bool:
+        """True while there is no room for others that wait: what comes until then is for them as well."""
+        return self._timer is not None and len(self._waiting) > (gate in self._waiting)
+
+    def wait(self, gate: DispatchRate, now: float) -> bool:
+        """There is no room for a gate, which looks again when there is; False when it waited already."""
+        waited = gate in self._waiting
+        self._waiting[gate] = True
+        if self._timer is None:
+            wait_s = max(self._throttle.ready_at - now, WAIT_MIN_S)
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._ask_all)
+        return not waited
+
+    def leave(self, gate: DispatchRate) -> None:
+        """A gate has got room, or is closed: it comes last when it waits again."""
+        self._waiting.pop(gate, None)
+        if not self._waiting and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ask_all(self) -> None:
+        """There may be room: the gates look in the order in which they began to wait."""
+        self._timer = None
+        # One that did not look the last time has nothing to deliver, and would be kept here for ever.
+        self._waiting = {gate: False for gate, asked in self._waiting.items() if asked}
+        for gate in list(self._waiting):
+            gate.look_again()
 
     def _follow(self, now: float) -> None:
         """A period is over: what was published in it is allowed on top in the next one."""
@@ -110,7 +154,7 @@ class DispatchLimit:
 class DispatchRate:
     """The rates that hold for one subscription. Implements delivery.DispatchRateGate."""
 
-    __slots__ = ("_clock", "_config", "_exempt", "_subscription", "_timer", "limits", "throttled_by")
+    __slots__ = ("_clock", "_config", "_exempt", "_subscription", "limits", "throttled_by")
 
     def __init__(
         self, limits: Sequence[DispatchLimit], subscription: Throttled, config: RateConfig, clock: Clock
@@ -120,7 +164,6 @@ class DispatchRate:
         self._config = config
         self._clock = clock
         self._exempt = False
-        self._timer: asyncio.TimerHandle | None = None
         self.throttled_by: str | None = None
 
     def room(self) -> tuple[int, int] | None:
@@ -129,26 +172,23 @@ class DispatchRate:
         messages = byte_count = _NO_LIMIT
         if self._exempt:
             return messages, byte_count
-        now = ready_at = self._clock.monotonic()
+        now = self._clock.monotonic()
         for limit in self.limits:
             some_messages, some_bytes = limit.available(now)
-            if some_messages == 0 or some_bytes == 0:
-                if self._timer is None:
-                    self._subscription.stats.count_throttled(
-                        limit.scope, MESSAGES if some_messages == 0 else BYTES
-                    )
+            if some_messages == 0 or some_bytes == 0 or limit.others_wait(self):
+                if limit.wait(self, now):
+                    of_bytes = some_messages is None or (some_messages > 0 and some_bytes == 0)
+                    self._subscription.stats.count_throttled(limit.scope, BYTES if of_bytes else MESSAGES)
                 self.throttled_by = self.throttled_by or limit.scope
-                ready_at = max(ready_at, limit.ready_at)
             if some_messages is not None:
                 messages = min(messages, some_messages)
             if some_bytes is not None:
                 byte_count = min(byte_count, some_bytes)
-        if self.throttled_by is None:
-            return messages, byte_count
-        if self._timer is None:
-            wait_s = max(ready_at - now, WAIT_MIN_S)
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._look_again)
-        return None
+        if self.throttled_by is not None:
+            return None
+        for limit in self.limits:
+            limit.leave(self)
+        return messages, byte_count
 
     def spent(self, entries: int, messages: int, byte_count: int) -> None:
         if self._exempt:
@@ -160,12 +200,11 @@ class DispatchRate:
 
     def close(self) -> None:
         """It holds no more, or other limits do: look at once."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for limit in self.limits:
+            limit.leave(self)
         self.throttled_by = None
         self._subscription.wake()
 
-    def _look_again(self) -> None:
-        self._timer = None
+    def look_again(self) -> None:
+        """There may be room now."""
         self._subscription.wake()

@@ -271,25 +271,27 @@ class EntrySource:
             self._delivered(size)
         return taken
 
-    def take_replayed(self, entries_max: int, bytes_max: int) -> list[Run]:
+    def take_replayed(self, entries_max: int, bytes_max: int) -> tuple[int, list[Run]]:
         """Entries in memory to be delivered again, each as a run of its own, as if given one by one.
 
-        As many as fit and follow each other and are ordinary: no chunks, no batches.
+        As many as fit and follow each other and are ordinary: no chunks, no batches. Returns how many entries
+        were passed by, and those of them that are not acknowledged by now.
         """
         taken: list[Run] = []
         replayed, is_acked = self._replayed, self._cursor.is_acked
-        size = 0
+        passed = size = 0
         while replayed and len(taken) < entries_max and size < bytes_max:
             run = replayed[0]
             if run.flags or run.message_counts is not None or len(run.entries) > 1:
                 break
             replayed.popleft()
+            passed += 1
             size += run.byte_length
             if not is_acked(run.ledger_id, run.first_entry_id):
                 taken.append(run)
-        if size:
+        if passed:
             self._delivered(size)
-        return taken
+        return passed, taken
 
     def _delivered(self, byte_count: int) -> None:
         reads = self._reads

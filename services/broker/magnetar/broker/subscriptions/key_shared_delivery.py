@@ -279,13 +279,14 @@ class KeySharedDelivery(IndividualDelivery):
         return waiting
 
     def _deliver_waiting(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
-        """What waits for consumers that can take something; None when none of them can."""
+        """What waits for consumers that can take something, by turns; None when none of them can."""
         entries = size = 0
         again: list[tuple[int, int]] = []
         for consumer, waiting in list(self._waiting.items()):
             if entries >= entries_max or size >= bytes_max:
                 break
             capacity = min(consumer.capacity, entries_max - entries)
+            before = entries
             while capacity > 0 and size < bytes_max:
                 if waiting.reads_again:
                     # They come back by the first step; its shares go on after that.
@@ -304,6 +305,9 @@ class KeySharedDelivery(IndividualDelivery):
                 capacity = min(consumer.capacity, entries_max - entries)
             if not waiting:
                 del self._waiting[consumer]
+            elif entries > before:
+                # It had its turn: behind the others, which this step may not come to.
+                self._waiting[consumer] = self._waiting.pop(consumer)
         self._source.replay_all(again)
         return (entries, size) if entries else None
 

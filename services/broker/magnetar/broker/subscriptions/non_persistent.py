@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
+from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.drops import DROPPED_AT_SUBSCRIPTION, NonPersistentSubscriptionStats
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer
@@ -124,6 +125,8 @@ class NonPersistentSubscription(WithMembers):
             # Every message of a non-persistent topic has the id 0:0.
             run = Run([entry], message_counts=[messages], ledger_id=0, first_entry_id=0)
             choice[0].deliver(run, messages)
+            if isinstance(dispatcher, SharedDispatcher):
+                dispatcher.took()
             self.stats.messages_out += messages
             self.stats.bytes_out += len(entry)
             self._topic_stats.messages_out += messages

@@ -51,9 +51,12 @@ class SharedDelivery(IndividualDelivery):
             source.advance(len(run.entries))
             return len(run.entries), 0
         if replayed and not self._cursor.has_entry_state:
-            singles = source.take_replayed(messages_max, bytes_max)
+            passed, singles = source.take_replayed(messages_max, bytes_max)
             if singles:
+                self._dispatcher.took()
                 return len(singles), outlet.send_singly(consumer, singles)
+            if passed:
+                return passed, 0
         chunk = run.flags & RUN_CHUNK
         part = outlet.front(consumer, run, 1 if chunk else messages_max, bytes_max, replayed=replayed)
         if part is None:
@@ -62,6 +65,7 @@ class SharedDelivery(IndividualDelivery):
         if chunk:
             self._send_chunk(consumer, part)
         else:
+            self._dispatcher.took()
             outlet.send(consumer, part, individual=True)
         source.advance(len(part.entries))
         return len(part.entries), part.byte_length
@@ -86,6 +90,7 @@ class SharedDelivery(IndividualDelivery):
             metadata = parse_metadata(run.entries[0])
         except DataCorruption:
             # Stored as its client sent it: no chunk of anything, and for its reader to judge.
+            self._dispatcher.took()
             self._outlet.send(candidate, run, individual=True)
             return
         target = self._chunks.target(metadata.uuid, candidate)
@@ -94,6 +99,8 @@ class SharedDelivery(IndividualDelivery):
                 self._parked = {}
             self._parked.setdefault(target, []).append((run.ledger_id, run.first_entry_id))
             return
+        if target is candidate:
+            self._dispatcher.took()
         self._outlet.send(target, run, individual=True)
         self._chunks.delivered(metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg, target)
 

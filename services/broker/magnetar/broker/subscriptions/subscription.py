@@ -30,7 +30,6 @@ from magnetar.broker.subscriptions.membership import Membership, WithMembers
 from magnetar.broker.subscriptions.outlet import Outlet
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
-from magnetar.common.wire import commands
 from magnetar.common.wire.pulsar_pb2 import CommandSubscribe
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
@@ -115,7 +114,7 @@ class Subscription(WithMembers):
         self._blocked_on_unacked = False
         self._broker_limit = broker_limit
         self._tenure = tenure
-        self._ack_waiters: list[Callable[[MagnetarError | None], None]] | None = None
+        self._ack_waiters: list[Callable[[MagnetarError | None], object]] | None = None
 
     # -- what others look at
 
@@ -356,7 +355,7 @@ class Subscription(WithMembers):
         self.cursor.ack_cumulative(position)
         self._count_acks(consumer, max(0, before - self.cursor.backlog()))
 
-    def when_persisted(self, done: Callable[[MagnetarError | None], None]) -> None:
+    def when_persisted(self, done: Callable[[MagnetarError | None], object]) -> None:
         """Call `done` once the acknowledgements taken so far are durable; one flush serves a loop turn."""
         if self._ack_waiters is None:
             self._ack_waiters = []
@@ -376,7 +375,7 @@ class Subscription(WithMembers):
         self.stats.acks += messages
         consumer.stats.acks += messages
         if self._ledger.terminated:
-            self.tell_of_end()
+            self.when_persisted(lambda _error: asyncio.get_running_loop().call_soon(self.tell_of_end))
         if self._broker_limit is not None:
             self._report_unacked(self._broker_limit)
         # Only an unacked limit can turn an acknowledgement into something to deliver.
@@ -384,13 +383,12 @@ class Subscription(WithMembers):
             self.wake()
 
     def tell_of_end(self) -> None:
-        """The topic is terminated: each consumer hears so once everything is acknowledged."""
+        """The topic is terminated: each consumer hears so behind the answer to the last acknowledgement."""
         if self.cursor.backlog():
             return
         for consumer in self.consumers:
             if not consumer.told_of_end:
-                consumer.told_of_end = True
-                consumer.peer.write(commands.reached_end_of_topic(consumer.consumer_id))
+                consumer.tell_of_end()
 
     def _report_unacked(self, limit: BrokerUnackedLimit) -> None:
         limit.report(self, self.unacked_messages if self._individual else 0)

@@ -35,7 +35,7 @@ def correct_counts(sends: SendRun) -> dict[int, SendRejected]:
             counts[index] = _message_count(sends.entries[index])
         except DataCorruption as error:
             refused[index] = SendRejected(
-                sends.producer_id, sends.sequence_id(index), ServerError.NotAllowedError, str(error)
+                sends.producer_id, sends.highest_sequence_id(index), ServerError.NotAllowedError, str(error)
             )
     return refused
 

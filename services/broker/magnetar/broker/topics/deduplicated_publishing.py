@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from magnetar.broker.config import DeduplicationConfig
@@ -27,11 +28,10 @@ from magnetar.broker.topics.deduplication import (
 from magnetar.broker.topics.producer import Answer, Producer
 from magnetar.broker.topics.publishing import (
     PendingPublish,
-    Refusals,
     note_published,
     part_of,
     run_of,
-    send_errors,
+    storage_errors,
 )
 from magnetar.common.errors import DataCorruption, LogFailed, StorageError
 from magnetar.common.naming.position import Position
@@ -54,6 +54,9 @@ DUPLICATES = Counter(
     "Entries that were acknowledged and not stored, because they were stored before.",
     registry=REGISTRY,
 )
+
+OnRefused = Callable[[Producer, int, StorageError], None]
+"""Told of a producer of which storage did not take so many entries."""
 
 _REPLAY_ENTRIES = 1_000
 _REPLAY_BYTES = 1 << 20
@@ -85,7 +88,7 @@ class DeduplicatedPublishing:
         "_config",
         "_held",
         "_ledger",
-        "_refusals",
+        "_on_refused",
         "_retired",
         "_state",
         "_stats",
@@ -102,13 +105,14 @@ class DeduplicatedPublishing:
         state: DeduplicationState,
         stats: TopicStats,
         clock: Clock,
+        on_refused: OnRefused,
     ) -> None:
         self._config = config
         self._ledger = ledger
         self._state = state
         self._stats = stats
         self._clock = clock
-        self._refusals = Refusals(ledger.name, clock)
+        self._on_refused = on_refused
         self._held: dict[str, deque[_Held]] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._unsaved_entries = 0
@@ -164,8 +168,8 @@ class DeduplicatedPublishing:
         try:
             self._ledger.append(run, stored)
         except StorageError as error:
-            self._refusals.note(producer.name, len(run.entries), error)
             self._refuse(producer, sends, error, answer)
+            self._on_refused(producer, len(run.entries), error)
             return
         self._state.push(producer.name, highest, run.publish_time_ms)
         producer.peer.publish_pending(run.byte_length)
@@ -187,7 +191,7 @@ class DeduplicatedPublishing:
         return answer
 
     def _refuse(self, producer: Producer, sends: SendRun, error: StorageError, answer: Answer) -> None:
-        answer.frames = send_errors(producer, sends, error)
+        answer.frames = storage_errors(producer, sends, error)
         ids = sends.sequence_ids()
         lowest, producer.refused_through = min(ids), max(producer.refused_through, *ids)
         if producer.refused_sequence_id is None or lowest < producer.refused_sequence_id:
@@ -229,6 +233,7 @@ class DeduplicatedPublishing:
             producer = stored.producer
             self._state.refuse(producer.name)
             self._refuse(producer, stored.sends, error, stored.answer)
+            self._on_refused(producer, len(stored.sends.entries), error)
             producer.peer.publish_pending(-stored.byte_length)
             touched[producer] = None
         self._settle(touched)
@@ -357,6 +362,7 @@ def new_deduplication(
     producers: dict[str, Producer],
     stats: TopicStats,
     clock: Clock,
+    on_refused: OnRefused,
 ) -> DeduplicatedPublishing:
     """With what is on disk of a topic's state, or with none from here on.
 
@@ -369,7 +375,7 @@ def new_deduplication(
         inactivity_ms=config.inactivity_min * 60_000,
         connected=producers,
     )
-    return DeduplicatedPublishing(config, ledger, state, stats, clock)
+    return DeduplicatedPublishing(config, ledger, state, stats, clock, on_refused)
 
 
 async def load_deduplication(publishing: DeduplicatedPublishing) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from magnetar.broker.peer import Peer
+from magnetar.broker.versions import tell_closed
 from magnetar.common.metadata.values import BrokerRegistration
 
 CloseFrame = Callable[[int, str | None, str | None], bytes]
@@ -26,9 +27,10 @@ class Departed:
         """It is closed; the topic is at `owner`, or to be looked up again (None). PIP-307."""
         addresses = None if owner is None else _reached(owner, self.peer.listener)
         if addresses is None:
-            self.peer.write(self.frame(self.id, None, None))
+            tell_closed(self.peer, self.frame(self.id, None, None))
             return
-        self.peer.write(self.frame(self.id, addresses.broker_url or None, addresses.broker_url_tls or None))
+        urls = addresses.broker_url or None, addresses.broker_url_tls or None
+        tell_closed(self.peer, self.frame(self.id, *urls))
 
 
 def _reached(owner: BrokerRegistration, listener: str | None) -> BrokerRegistration.Addresses | None:

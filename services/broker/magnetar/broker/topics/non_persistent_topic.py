@@ -87,16 +87,16 @@ class NonPersistentTopic(Topic):
     def publish(self, producer: Producer, sends: SendRun) -> None:
         if self.gate is not None:
             admitted = self.gate.admit(producer, sends)
-            if admitted is None:
+            if not isinstance(admitted, SendRun):
+                self._publish_in_part(producer, sends, admitted)
                 return
-            sends = admitted
         taken = self._in_process.take(producer.peer, len(sends.entries))
         if taken < len(sends.entries):
-            self._publish_in_part(producer, sends, taken)
+            self._publish_some(producer, sends, taken)
             return
         self._publish(producer, sends)
 
-    def _publish_in_part(self, producer: Producer, sends: SendRun, taken: int) -> None:
+    def _publish_some(self, producer: Producer, sends: SendRun, taken: int) -> None:
         """The connection has too much in process: what is beyond the first `taken` entries is dropped."""
         part = part_of(sends, range(taken))
         if part is not None:

@@ -26,9 +26,7 @@ from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publish_gate import PublishLimits, TerminatedGate
 from magnetar.broker.topics.publishing import (
     PendingPublish,
-    Refusals,
     run_of,
-    send_errors,
     send_receipts,
     send_refusals,
 )
@@ -45,7 +43,7 @@ from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 class PersistentPublishing(Topic):
     """The publishing side of a persistent topic. Listens to its managed ledger."""
 
-    __slots__ = ("_clock", "_config", "_deduplication", "_refusals", "_spawn", "_switched_at", "ledger")
+    __slots__ = ("_clock", "_config", "_deduplication", "_spawn", "_switched_at", "ledger")
 
     ledger: ManagedLedger
 
@@ -65,7 +63,6 @@ class PersistentPublishing(Topic):
         self._deduplication: DeduplicatedPublishing | None = None
         self._switched_at: int | None = None
         # The topic-wide index up to which messages may have been taken another way; None: none is on its way.
-        self._refusals: Refusals | None = None
 
     @property
     @abstractmethod
@@ -121,9 +118,9 @@ class PersistentPublishing(Topic):
     def publish(self, producer: Producer, sends: SendRun) -> None:
         if self.gate is not None:
             admitted = self.gate.admit(producer, sends)
-            if admitted is None:
+            if not isinstance(admitted, SendRun):
+                self._publish_in_part(producer, sends, admitted)
                 return
-            sends = admitted
         if self._deduplication is not None:
             self._deduplication.publish(producer, sends)
             return
@@ -132,10 +129,7 @@ class PersistentPublishing(Topic):
         try:
             self.ledger.append(run, pending)
         except StorageError as error:
-            if self._refusals is None:
-                self._refusals = Refusals(self.name.full, self._clock)
-            self._refusals.note(producer.name, len(run.entries), error)
-            producer.peer.write(send_errors(producer, sends, error))
+            self.refuse_for_storage(producer, sends, error)
             return
         producer.pending_runs += 1
         producer.peer.publish_pending(run.byte_length)
@@ -170,7 +164,12 @@ class PersistentPublishing(Topic):
             if way is not None:
                 way.refused(list(part), error)
             else:
-                send_refusals(list(part), error)
+                refused = list(part)
+                for _, pending in refused:
+                    assert isinstance(pending, PendingPublish)
+                    self.note_storage_refusal(pending.producer, len(pending.sends.entries), error)
+                    self.send_away(pending.producer)
+                send_refusals(refused, error)
         if self._switched_at is not None:
             self._check_switched()
 
@@ -202,8 +201,17 @@ class PersistentPublishing(Topic):
 
     def _new_deduplication(self) -> DeduplicatedPublishing:
         return new_deduplication(
-            self._config.deduplication, self.ledger, self.producers, self.stats, self._clock
+            self._config.deduplication,
+            self.ledger,
+            self.producers,
+            self.stats,
+            self._clock,
+            self._on_not_stored,
         )
+
+    def _on_not_stored(self, producer: Producer, entries: int, error: StorageError) -> None:
+        self.note_storage_refusal(producer, entries, error)
+        self.send_away(producer)
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         super().apply_policies(policies)

@@ -235,10 +235,8 @@ class PersistentTopic(PersistentPublishing):
             if subscription is None:
                 subscription = await self._create(request)
             elif subscription.cursor.durable != request.durable:
-                kind = "Durable" if subscription.cursor.durable else "Non-durable"
-                raise NotAllowed(
-                    f"{kind} subscription with the same name already exists: {request.subscription}"
-                )
+                kind = "Durable" if subscription.cursor.durable else "NonDurable"
+                raise NotAllowed(f"{kind} subscription with the same name already exists.")
             elif request.properties and not subscription.properties:
                 await self.ledger.describe_cursor(subscription.cursor, request.properties)
             self.check_open()

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from magnetar.broker.peer import Peer
 from magnetar.broker.stats import ProducerStats
+from magnetar.broker.versions import tell_closed
+from magnetar.common.wire import commands
 from magnetar.common.wire.pulsar_pb2 import ProducerAccessMode
 
 
@@ -52,6 +54,11 @@ class Producer:
     """Where they are deduplicated: the lowest id that was refused and has not come again."""
     refused_through: int = -1
     """The highest id that was refused since then."""
+    last_words: bytes | None = None
+    """A message of it was not taken: what its client hears, once all before is answered, and then that it is
+    closed."""
+    closed_after_s: float = 0.0
+    """Between the two."""
     _idle: asyncio.Event | None = field(default=None, repr=False)
 
     def detach(self) -> None:
@@ -64,6 +71,29 @@ class Producer:
         self.pending_runs -= 1
         if self.pending_runs == 0 and self._idle is not None:
             self._idle.set()
+            if self.last_words is not None:
+                self._say_last_words()
+
+    def part(self, last_words: bytes, closed_after_s: float = 0.0) -> None:
+        """Tell the client that it is closed, behind the answers to all that is pending."""
+        self.last_words, self.closed_after_s = last_words, closed_after_s
+        if self.pending_runs:
+            self.idle()  # without it the last answer would not say them
+        else:
+            self._say_last_words()
+
+    def _say_last_words(self) -> None:
+        if not self.peer.connected:
+            return
+        self.peer.write(self.last_words or b"")
+        if self.closed_after_s:
+            asyncio.get_running_loop().call_later(self.closed_after_s, self._say_closed)
+        else:
+            self._say_closed()
+
+    def _say_closed(self) -> None:
+        if self.peer.connected:
+            tell_closed(self.peer, commands.close_producer(self.producer_id))
 
     def idle(self) -> asyncio.Event:
         """Set once nothing is pending; to be asked for while something is."""
@@ -80,5 +110,7 @@ class Producer:
     async def wait_persisted(self) -> None:
         """Return once every run taken so far has been confirmed (or its topic is lost)."""
         if self.pending_runs:
-            await self.idle().wait()
-            self._idle = None
+            idle = self.idle()
+            await idle.wait()
+            if self._idle is idle:
+                self._idle = None

@@ -1,17 +1,21 @@
 """What stands between a producer's messages and its topic where policies ask for it; elsewhere nothing does.
 
-Single messages are refused here (too large, not encrypted, delayed for too long), each by its own SendError;
-the rest of their run goes on. Rates refuse nothing: what came is taken, and the connection that it came on is
-not read until the rate allows more, so that sockets and clients hold the rest back.
+Messages are refused here for what they are (too large, not encrypted, delayed for too long). Rates refuse
+nothing: what came is taken, and the connection that it came on is not read until the rate allows more, so
+that sockets and clients hold the rest back.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import EffectivePolicies, Rate
 from magnetar.broker.policies.token_bucket import Throttle
 from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publishing import REFUSED_MESSAGES, Refusals, part_of, send_errors
+from magnetar.broker.topics.publishing import REFUSED_MESSAGES, send_errors
+from magnetar.broker.topics.refusal_ways import RefusedMessage
+from magnetar.broker.topics.refused_producers import RefusedProducers
 from magnetar.common.errors import (
     BrokerError,
     DataCorruption,
@@ -21,11 +25,20 @@ from magnetar.common.errors import (
 )
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import Clock
-from magnetar.common.wire import commands
 from magnetar.common.wire.batch import parse_metadata
 from magnetar.common.wire.error_codes import code_of
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.pulsar_pb2 import ServerError
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRefused:
+    """The first message of a run that may not be taken."""
+
+    index: int
+    """Those before it may be."""
+    messages: list[RefusedMessage]
+    """It, and those right behind it that may not be either."""
 
 
 class PublishGate:
@@ -37,15 +50,12 @@ class PublishGate:
         "_clock",
         "_delay_ms_max",
         "_encrypted_only",
-        "_refusals",
-        "_topic",
         "rate",
         "times_limited",
     )
 
     def __init__(
         self,
-        topic: str,
         *,
         bytes_max: int = 0,
         delay_ms_max: int = 0,
@@ -55,24 +65,21 @@ class PublishGate:
         clock: Clock,
     ) -> None:
         """Limits of 0 are none."""
-        self._topic = topic
         self._bytes_max = bytes_max
         self._delay_ms_max = delay_ms_max
         self._encrypted_only = encrypted_only
         self.rate = rate
         self._broker_rate = broker_rate
         self._clock = clock
-        self._refusals: Refusals | None = None
         self.times_limited = 0
         """Times that a producer's connection was left unread for a while because of a rate."""
 
-    def admit(self, producer: Producer, sends: SendRun) -> SendRun | None:
-        """What of a run is taken, None when nothing is; those that are refused are answered."""
+    def admit(self, producer: Producer, sends: SendRun) -> SendRun | FirstRefused:
+        """The run, when all of it may be taken; otherwise its first message that may not."""
         if self._bytes_max or self._delay_ms_max or self._encrypted_only:
-            admitted = self._without_refused(producer, sends)
-            if admitted is None:
-                return None
-            sends = admitted
+            refused = self._first_refused(sends)
+            if refused is not None:
+                return refused
         self._count(producer, sends)
         return sends
 
@@ -88,29 +95,22 @@ class PublishGate:
             self.times_limited += 1
             producer.peer.pause_reading_for(ready_at - now)
 
-    def _without_refused(self, producer: Producer, sends: SendRun) -> SendRun | None:
-        refused = []
-        last: BrokerError | None = None
-        for index, entry in enumerate(sends.entries):
-            error = self._error(entry)
-            if error is not None:
-                refused.append(index)
-                last = error
-                code = code_of(error)
-                REFUSED_MESSAGES.labels(ServerError.Name(code)).inc()
-                producer.peer.write(
-                    commands.send_error(producer.producer_id, sends.sequence_id(index), code, str(error))
-                )
-        if last is None:
-            return sends
-        if self._refusals is None:
-            self._refusals = Refusals(self._topic, self._clock)
-        self._refusals.note(producer.name, len(refused), last)
-        gone = set(refused)
-        return part_of(sends, [index for index in range(len(sends.entries)) if index not in gone])
+    def _first_refused(self, sends: SendRun) -> FirstRefused | None:
+        for index in range(len(sends.entries)):
+            if self._error(sends, index) is None:
+                continue
+            messages = []
+            for number in range(index, len(sends.entries)):
+                error = self._error(sends, number)
+                if error is None:
+                    break
+                messages.append(RefusedMessage(sends.highest_sequence_id(number), code_of(error), str(error)))
+            return FirstRefused(index, messages)
+        return None
 
-    def _error(self, entry: bytes) -> BrokerError | None:
-        if 0 < self._bytes_max < len(entry):
+    def _error(self, sends: SendRun, index: int) -> BrokerError | None:
+        entry = sends.entries[index]
+        if 0 < self._bytes_max < len(entry) and not sends.is_chunk:
             return NotAllowed(f"a message of {len(entry)} bytes is over this topic's {self._bytes_max}")
         if not self._encrypted_only and not self._delay_ms_max:
             return None
@@ -133,22 +133,22 @@ class TerminatedGate:
     def __init__(self, topic: TopicName) -> None:
         self._topic = topic
 
-    def admit(self, producer: Producer, sends: SendRun) -> SendRun | None:
+    def admit(self, producer: Producer, sends: SendRun) -> None:
         """Nothing is taken; every message is answered."""
         error = TopicTerminated(f"topic {self._topic} was terminated: it takes no more messages")
         REFUSED_MESSAGES.labels(ServerError.Name(code_of(error))).inc(len(sends.entries))
         producer.peer.write(send_errors(producer, sends, error))
-        return None
 
 
 class PublishLimits:
-    """Makes the gates of a broker's topics, and has the rate that holds for all of them together."""
+    """Makes the gates of a broker's topics, and has what is one for all of them: its rate, and `refused`."""
 
-    __slots__ = ("_bytes_max", "_clock", "_rate", "_rates")
+    __slots__ = ("_bytes_max", "_rate", "_rates", "clock", "refused")
 
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self.refused = RefusedProducers(clock)
         self._bytes_max = config.publish.message_bytes_max
-        self._clock = clock
+        self.clock = clock
         self._rates = config.policies.rates
         self._rate: Throttle | None = None
         self.rates_changed()
@@ -157,7 +157,7 @@ class PublishLimits:
         """Read the broker's own rate again; a topic has it with its next gate."""
         rates = self._rates
         rate = Rate(max(0, rates.broker_publish_messages), max(0, rates.broker_publish_bytes))
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if not rate:
             self._rate = None
         elif self._rate is None:
@@ -165,10 +165,8 @@ class PublishLimits:
         elif self._rate.rate != rate:
             self._rate = self._rate.at_rate(rate, now)
 
-    def gate(
-        self, topic: str, policies: EffectivePolicies, former: PublishGate | None = None
-    ) -> PublishGate | None:
-        """What a topic's policies ask for, None when that is nothing; `topic` is its full name.
+    def gate(self, policies: EffectivePolicies, former: PublishGate | None = None) -> PublishGate | None:
+        """What a topic's policies ask for, None when that is nothing.
 
         `former` is the topic's gate until now: what its rate owes goes on being owed.
         """
@@ -185,13 +183,12 @@ class PublishLimits:
         ):
             return None
         gate = PublishGate(
-            topic,
             bytes_max=bytes_max,
             delay_ms_max=delay_ms_max,
             encrypted_only=policies.encryption_required,
             rate=self._topic_rate(policies.publish_rate, None if former is None else former.rate),
             broker_rate=self._rate,
-            clock=self._clock,
+            clock=self.clock,
         )
         gate.times_limited = 0 if former is None else former.times_limited
         return gate
@@ -199,5 +196,5 @@ class PublishLimits:
     def _topic_rate(self, rate: Rate, former: Throttle | None) -> Throttle | None:
         if not rate:
             return None
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         return Throttle(rate, now) if former is None else former.at_rate(rate, now)

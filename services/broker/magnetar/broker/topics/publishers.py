@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.topics.access_modes import (
@@ -24,9 +24,21 @@ from magnetar.broker.topics.departed import Departed
 from magnetar.broker.topics.limits import check_encrypts, check_one_more_producer
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publish_gate import PublishGate, PublishLimits, TerminatedGate
-from magnetar.common.errors import ProducerBusy, ProducerFenced, ServiceNotReady, TopicTerminated
+from magnetar.broker.topics.publishing import REFUSED_MESSAGES, Refusals, storage_errors
+from magnetar.broker.topics.refusal_ways import RefusedMessage, ways_of
+from magnetar.broker.versions import tell_closed
+from magnetar.common.errors import (
+    ProducerBusy,
+    ProducerFenced,
+    ServiceNotReady,
+    StorageError,
+    TopicTerminated,
+)
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import commands
+from magnetar.common.wire.error_codes import code_of
+from magnetar.common.wire.events import SendRun
+from magnetar.common.wire.pulsar_pb2 import ServerError
 
 
 class Publishers(ABC):
@@ -35,6 +47,7 @@ class Publishers(ABC):
     __slots__ = (
         "_leaving",
         "_publish_limits",
+        "_refusals",
         "access",
         "closing",
         "gate",
@@ -49,9 +62,10 @@ class Publishers(ABC):
         """`publish_limits`: None leaves limits on what is published out of it."""
         self._publish_limits = publish_limits
         self.gate: PublishGate | TerminatedGate | None = (
-            None if publish_limits is None else publish_limits.gate(name.full, policies)
+            None if publish_limits is None else publish_limits.gate(policies)
         )
         """What messages have to pass; None where they are free to come."""
+        self._refusals: Refusals | None = None
         self.name = name
         self.policies = policies
         """Those that hold now; shared with the namespace's other topics that have none of their own."""
@@ -99,7 +113,7 @@ class Publishers(ABC):
         """Other policies hold from now on. Called from the event loop, also when nothing differs."""
         self.policies = policies
         if self._publish_limits is not None and not isinstance(self.gate, TerminatedGate):
-            self.gate = self._publish_limits.gate(self.name.full, policies, self.gate)
+            self.gate = self._publish_limits.gate(policies, self.gate)
         if policies.encryption_required:
             for producer in list(self.producers.values()):
                 if not producer.encrypts:
@@ -133,10 +147,16 @@ class Publishers(ABC):
         """Connect a producer as its access mode says; returns when it may publish.
 
         Its name is free, or its holder is dead and replaced. `waits` is called when the producer has to wait
-        for the topic, and what forbids a producer is looked at again when it has it. Raises ProducerBusy,
-        ProducerFenced, ProducerBlocked, ProducerQuotaExceeded, EncryptionRequired, TopicTerminated,
+        for the topic, and what forbids a producer is looked at again when it has it. One whose messages were
+        refused just before waits as well, for DELAY_S_MAX at most. Raises ProducerBusy, ProducerFenced,
+        ProducerBlocked, ProducerQuotaExceeded, ProducerRefused, EncryptionRequired, TopicTerminated,
         ServiceNotReady, and what the epoch's being written raises.
         """
+        if self._publish_limits is not None:
+            held_s = self._publish_limits.refused.hold_s(self.name.full, producer.name)
+            if held_s:
+                await asyncio.sleep(held_s)
+                self.check_connected(producer)
         await self.check_quota()
         self._check_publishing()
         check_encrypts(self.policies, self.name, producer)
@@ -256,10 +276,67 @@ class Publishers(ABC):
             self._forget_access_if_idle()
 
     def disconnect_producer(self, producer: Producer) -> None:
-        """Tell a producer's client that the broker closed it; the connection stays."""
-        producer.peer.write(commands.close_producer(producer.producer_id))
+        """Tell a producer's client that the broker closed it; the connection stays if it can be told."""
         producer.detach()
         self.remove_producer(producer)
+        tell_closed(producer.peer, commands.close_producer(producer.producer_id))
+
+    def refuse(self, producer: Producer, messages: Sequence[RefusedMessage]) -> None:
+        """Take nothing more of a producer until it is opened anew: these messages of it may not be taken.
+
+        Its client is told behind the answers to all that came before them. What it has sent behind them
+        meanwhile it sends again, to the producer that it opens then.
+        """
+        if producer.closed:
+            return
+        first, last = messages[0], messages[-1]
+        self._note_refused(producer, first.code, len(messages), first.reason)
+        ways = ways_of(producer.client_version)
+        if self._publish_limits is not None:
+            self._publish_limits.refused.note_messages(
+                self.name.full,
+                producer.name,
+                first.sequence_id,
+                last.sequence_id,
+                first.reason,
+                fails_next=not ways.fails_one,
+            )
+        self._send_away(producer, ways.errors(producer.producer_id, messages), ways.closed_after_s)
+
+    def refuse_for_storage(self, producer: Producer, sends: SendRun, error: StorageError) -> None:
+        """As `refuse`, of a run that storage did not take."""
+        self.note_storage_refusal(producer, len(sends.entries), error)
+        if not producer.closed:
+            self._send_away(producer, storage_errors(producer, sends, error))
+
+    def note_storage_refusal(self, producer: Producer, entries: int, error: StorageError) -> None:
+        """So many entries of a producer are certainly not stored."""
+        self._note_refused(producer, code_of(error), entries, str(error))
+        if self._publish_limits is not None and not producer.closed:
+            self._publish_limits.refused.note_storage(self.name.full, producer.name, str(error))
+
+    def _note_refused(
+        self, producer: Producer, code: ServerError.ValueType, entries: int, reason: str
+    ) -> None:
+        REFUSED_MESSAGES.labels(ServerError.Name(code)).inc(entries)
+        if self._publish_limits is not None:
+            if self._refusals is None:
+                self._refusals = Refusals(self.name.full, self._publish_limits.clock)
+            self._refusals.note(producer.name, entries, reason)
+
+    def send_away(self, producer: Producer) -> None:
+        """Close a producer whose pending messages are refused; each is answered before it hears so."""
+        if producer.last_words is not None:
+            producer.last_words = (
+                b""  # a message before the one of which they say that it was refused is, too
+            )
+        elif not producer.closed:
+            self._send_away(producer, b"")
+
+    def _send_away(self, producer: Producer, last_words: bytes, closed_after_s: float = 0.0) -> None:
+        producer.detach()
+        self.remove_producer(producer)
+        producer.part(last_words, closed_after_s)
 
     def disconnect_producers(self) -> None:
         """The topic closes: all of them go, those that wait as well."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from magnetar.broker.latencies import PUBLISH
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.topics.producer import Producer
-from magnetar.common.errors import BrokerError, StorageError
+from magnetar.broker.topics.refusal_ways import ways_of
+from magnetar.common.errors import StorageError
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
@@ -24,7 +25,7 @@ log = get_logger(__name__)
 
 REFUSED_MESSAGES = Counter(
     "magnetar_refused_messages_total",
-    "Messages answered with SendError because they may not be taken, by code.",
+    "Messages that were not taken, by the code of the reason.",
     ["code"],
     registry=REGISTRY,
 )
@@ -98,17 +99,22 @@ def send_refusals(publishes: list[tuple[Run, object]], error: StorageError) -> N
         assert isinstance(pending, PendingPublish)
         producer = pending.producer
         if producer.peer.connected:
-            producer.peer.write(send_errors(producer, pending.sends, error))
+            producer.peer.write(storage_errors(producer, pending.sends, error))
         producer.peer.publish_pending(-pending.byte_length)
         producer.settled()
+
+
+def storage_errors(producer: Producer, sends: SendRun, error: StorageError) -> bytes:
+    """As `send_errors`, of messages that storage did not take; none where a client makes too much of them."""
+    return send_errors(producer, sends, error) if ways_of(producer.client_version).hears_storage else b""
 
 
 def send_errors(producer: Producer, sends: SendRun, error: StorageError) -> bytes:
     """The SendErrors of a run, as frames."""
     code, reason = code_of(error), str(error)
     return b"".join(
-        commands.send_error(producer.producer_id, sequence_id, code, reason)
-        for sequence_id in sends.sequence_ids()
+        commands.send_error(producer.producer_id, sends.highest_sequence_id(index), code, reason)
+        for index in range(len(sends.entries))
     )
 
 
@@ -126,10 +132,8 @@ class Refusals:
         self._clock = clock
         self._limit = LogLimit()
 
-    def note(self, producer: str, entries: int, error: BrokerError | StorageError) -> None:
+    def note(self, producer: str, entries: int, reason: str) -> None:
         """So many entries of a producer were refused."""
         count = self._limit.note(self._clock.monotonic(), entries)
         if count:
-            log.warning(
-                "publish refused", topic=self._topic, producer=producer, entries=count, error=str(error)
-            )
+            log.warning("publish refused", topic=self._topic, producer=producer, entries=count, error=reason)

@@ -15,8 +15,10 @@ from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.topics.departed import Departed
 from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publish_gate import PublishLimits
+from magnetar.broker.topics.publish_gate import FirstRefused, PublishLimits
 from magnetar.broker.topics.publishers import Publishers
+from magnetar.broker.topics.publishing import part_of
+from magnetar.broker.versions import tell_closed
 from magnetar.common.errors import MagnetarError, NotAllowed, OwnershipLost
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
@@ -104,6 +106,15 @@ class Topic(Publishers):
         self.stats = TopicStats()
         self.inactive_since: float | None = None
         """When housekeeping first saw that nobody uses it; None since a client came or went."""
+
+    def _publish_in_part(self, producer: Producer, sends: SendRun, first: FirstRefused | None) -> None:
+        """Take what comes before the first message that is refused; None: all are, and were answered."""
+        if first is None:
+            return
+        before = part_of(sends, range(first.index))
+        if before is not None:
+            self.publish(producer, before)
+        self.refuse(producer, first.messages)
 
     @property
     @abstractmethod
@@ -225,7 +236,9 @@ class Topic(Publishers):
         return 1
 
     def disconnect_clients(self) -> None:
-        """Tell every producer and consumer that the topic closes; their connections stay."""
+        """Tell every producer and consumer that the topic closes; their connections stay, but those
+        of clients too old to be told.
+        """
         self.closing = True
         self.disconnect_producers()
         for subscription in list(self.subscriptions.values()):
@@ -273,8 +286,12 @@ class Topic(Publishers):
 
 
 def close_consumers(subscription: AnySubscription) -> None:
-    """Tell every consumer of a subscription to subscribe again, and disconnect it; connections stay."""
-    for consumer in list(subscription.consumers):
-        consumer.peer.write(commands.close_consumer(consumer.consumer_id))
+    """Tell every consumer of a subscription to subscribe again, and disconnect it; connections stay if their
+    clients can be told.
+    """
+    closed = list(subscription.consumers)
+    for consumer in closed:
         consumer.detach()
         subscription.remove_consumer(consumer)
+    for consumer in closed:
+        tell_closed(consumer.peer, commands.close_consumer(consumer.consumer_id))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from magnetar.common.errors import StorageError
 from magnetar.common.naming.position import Position
 
 if TYPE_CHECKING:
@@ -38,6 +39,25 @@ def backlog_bytes(topic: PersistentTopic) -> int:
     """About how many bytes the slowest durable subscription is behind; 0 without any."""
     slowest = slowest_mark(topic)
     return 0 if slowest is None else topic.ledger.spans.bytes_after(slowest)
+
+
+def known_last_publish_ms(topic: PersistentTopic) -> int:
+    """When the topic's last message was published, as far as it is in memory; else, and without one, 0."""
+    filled = (span for span in reversed(topic.ledger.spans.spans) if span.entries)
+    last = next(filled, None)
+    return 0 if last is None else last.max_publish_time_ms
+
+
+async def last_publish_ms(topic: PersistentTopic) -> int:
+    """The same, read from storage where another owner published it; 0 when it cannot be read now."""
+    known = known_last_publish_ms(topic)
+    if known or not topic.ledger.entries:
+        return known
+    try:
+        runs = (await topic.ledger.read(topic.ledger.last_position, 1, 1)).runs
+    except StorageError:
+        return 0
+    return runs[-1].publish_time_ms if runs else 0
 
 
 def known_oldest_age_s(topic: PersistentTopic, now_ms: int) -> int:

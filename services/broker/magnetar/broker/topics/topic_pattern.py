@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from magnetar.common.errors import NotAllowed
+from magnetar.common.errors import InvalidPattern
 from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName
 
 MEMORY_BYTES_MAX: Final = 1 << 20
@@ -23,7 +23,7 @@ class TopicPattern:
     __slots__ = ("_matches", "domain", "text")
 
     def __init__(self, text: str) -> None:
-        """Raises NotAllowed when the text is no pattern."""
+        """Raises InvalidPattern when the text is no pattern."""
         self.text = text
         prefix, domain, rest = _split(text)
         self.domain = domain or PERSISTENT
@@ -34,8 +34,14 @@ class TopicPattern:
         return self._matches(f"{name.namespace}/{name.base_local_name}") is not None
 
 
+def pattern_length(text: str) -> int:
+    """Characters of the pattern without its domain. Raises NotAllowed when the text names none before '://'."""
+    before, _, rest = _split(text)
+    return len(before) + len(rest)
+
+
 def linear_pattern(text: str, what: str) -> Any:
-    """A regular expression of somebody else's, as one of RE2. Raises NotAllowed, naming it as `what`."""
+    """A regular expression of somebody else's, as one of RE2. Raises InvalidPattern, naming it as `what`."""
     import re2  # a megabyte and a half that most brokers never need
 
     options = re2.Options()
@@ -45,7 +51,7 @@ def linear_pattern(text: str, what: str) -> Any:
         return re2.compile(text, options)
     except re2.error as error:
         reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
-        raise NotAllowed(f"{what} is no regular expression: {reason}") from error
+        raise InvalidPattern(f"{what} is no regular expression: {reason}") from error
 
 
 def _split(text: str) -> tuple[str, str, str]:
@@ -56,4 +62,6 @@ def _split(text: str) -> tuple[str, str, str]:
     for domain in sorted(DOMAINS, key=len, reverse=True):
         if before.endswith(domain):
             return before.removesuffix(domain), domain, rest
-    raise NotAllowed(f"topics pattern {text!r} names no domain before '://'; use one of {', '.join(DOMAINS)}")
+    raise InvalidPattern(
+        f"topics pattern {text!r} names no domain before '://'; use one of {', '.join(DOMAINS)}"
+    )

@@ -104,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._life_signs: list[asyncio.Future[None]] = []
         self.address = "?"
         self.listener: str | None = None
+        self.protocol_version = 0
         self._output_open = True
         self._unsent_bytes = 0
         self._unsent_watch: asyncio.TimerHandle | None = None

@@ -17,16 +17,14 @@ def ring_of(*consumers: Fake, points: int = POINTS) -> ConsistentHashing[Fake]:
     return ring
 
 
-def test_the_points_of_pulsars_vectors_are_on_the_ring() -> None:
-    consumer = Fake("orders-aggregator-pod-2345-consumer")
-    points = set(ring_of(consumer, Fake("other")).bounds)
-    assert {1003084738 % 65536, 373317202 % 65536, 320276078 % 65536} <= points
+def slots_of_points(name: str, points: int = POINTS) -> list[int]:
+    return [slot_of_key(f"{name}\0{0}\0{number}".encode()) for number in range(points)]
 
 
 def test_a_slot_goes_to_the_next_point_and_past_the_last_one_to_the_first() -> None:
     one, other = Fake("one"), Fake("other")
     ring = ring_of(one, other)
-    owners = {slot_of_key(f"{each.name}{n}".encode()): each for each in (other, one) for n in range(1, 101)}
+    owners = {slot: each for each in (other, one) for slot in slots_of_points(each.name)}
     points = sorted(owners)
     assert len(points) <= 200
     for slot in range(1, 65_536):
@@ -40,6 +38,14 @@ def test_shares_are_fair_within_reason() -> None:
     for consumer in consumers:
         share = sum(last - first + 1 for first, last in ring.ranges()[consumer])
         assert 0.15 < share / 65_536 < 0.35
+
+
+def test_the_number_of_a_consumer_and_that_of_a_point_are_told_apart() -> None:
+    others = [Fake(f"worker-{number}") for number in range(20) if number != 1]
+    last = Fake("worker-1")
+    ring = ring_of(*others, last)
+    share = sum(last - first + 1 for first, last in ring.ranges()[last])
+    assert 0.7 < share * 20 / 65_536 < 1.3
 
 
 def test_consumers_of_one_name_have_points_of_their_own() -> None:
@@ -58,9 +64,7 @@ def test_of_consumers_on_one_point_the_first_comer_has_it_and_then_the_next() ->
     # With so many points each, some are shared.
     one, two = Fake("one"), Fake("two")
     ring = ring_of(one, two, points=2_000)
-    both = {slot_of_key(f"one{n}".encode()) for n in range(1, 2_001)} & {
-        slot_of_key(f"two{n}".encode()) for n in range(1, 2_001)
-    }
+    both = set(slots_of_points("one", 2_000)) & set(slots_of_points("two", 2_000))
     assert both, "a premise of this test"
     assert all(ring.owner(point) is one for point in both)
     ring.remove(one)

@@ -1,10 +1,11 @@
 """AUTO_SPLIT by consistent hashing: each consumer has many points on a ring, and the slots before them.
 
-A slot belongs to the first point at or above it, after the last one to the first. Points are the slots of
-`<name>1`, `<name>2` ... `<name>100`; a further consumer of a name that is taken appends the number of its
-joining to each. Of consumers on one point the first comer has it, the next one when he leaves. So a newcomer
-takes a little from everybody, a leaver's slots spread over everybody, and nothing moves between the others
-(messaging contract, Key_Shared: Pulsar's documents, with collisions as Apache Pulsar 4.0 solves them).
+A slot belongs to the first point at or above it, after the last one to the first. Points are the slots of a
+consumer's name, its number among those of this name and the point's number, with a zero byte between them.
+Pulsar's documents write name and number of the point together: `worker-1` and `worker-11` would have points
+in common, and the one that comes last would own next to nothing. Of consumers on one point the first comer
+has it, the next one when he leaves. So a newcomer takes a little from everybody, a leaver's slots spread over
+everybody, and nothing moves between the others (messaging contract, Key_Shared; Apache Pulsar 4.0).
 """
 
 from __future__ import annotations
@@ -51,9 +52,7 @@ class ConsistentHashing(Selector[C]):
         self._wrap()
 
     def _points_of(self, name: str, number: int) -> list[int]:
-        # The separator keeps the points of one name's consumers apart: `c` + `11` is not `c1` + `1`.
-        suffix = f"\0{number}" if number else ""
-        return [slot_of_key(f"{name}{each}{suffix}".encode()) for each in range(1, self._points + 1)]
+        return [slot_of_key(f"{name}\0{number}\0{each}".encode()) for each in range(self._points)]
 
     def _look_at(self, point: int) -> None:
         """The consumers on a point are others now. One by one: of a thousand consumers, most points stay."""

@@ -1,0 +1,199 @@
+"""Whether this broker does what it is for: a message is published to storage and read back, within a bound.
+
+As Pulsar's brokers do it, and for the same callers: operators, `magnetar doctor`, monitoring. Nothing that
+restarts processes asks for it, since storage is another process (docs/decisions/readiness.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Final
+
+from magnetar.broker.health.heartbeat_client import HeartbeatClient
+from magnetar.broker.health.heartbeat_topic import HeartbeatTopic
+from magnetar.common.errors import MagnetarError, ServiceNotReady, StorageError
+from magnetar.common.naming.namespace_name import SYSTEM_NAMESPACE
+from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_heartbeat_topic
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
+from magnetar.ledger.ledger_store import Obstacle
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.ledger.managed_ledger.directory import delete_managed_ledger
+from prometheus_client import Counter
+
+log = get_logger(__name__)
+
+CHECK_S: Final = 10.0
+"""How long a check may take. A broker whose storage confirms nothing for so long is not well."""
+
+PROOF_INTERVAL_S: Final = 2.0
+PROOF_INTERVAL_MAX_S: Final = 15.0
+"""While writes are known to fail, how often the broker tries whether they work again: at first, and later."""
+
+DELETION_S: Final = 5.0
+"""How long a broker that stops tries to delete its topic; another one does it later."""
+
+CHECKS: Final = Counter(
+    "magnetar_health_checks",
+    "Health checks of this broker, a message through storage and back, by how they ended.",
+    ["outcome"],
+    registry=REGISTRY,
+)
+begin_at_zero(CHECKS, "ok", "failed")
+
+
+class HealthChecks:
+    """The health checks of one broker: one at a time, shared by all who ask meanwhile."""
+
+    def __init__(
+        self,
+        open_topic: Callable[[], HeartbeatTopic],
+        ledgers: ManagedLedgerContext,
+        obstacle: Callable[[], Obstacle | None],
+    ) -> None:
+        """`open_topic` is called once, with the first check: this broker's name is known by then."""
+        self._open_topic = open_topic
+        self._ledgers = ledgers
+        self._obstacle = obstacle
+        self._topic: HeartbeatTopic | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._well = True
+        self._closed: str | None = None
+
+    async def check(self) -> None:
+        """Return once a message was stored and read back.
+
+        Raises MagnetarError, which says what did not work, no later than `CHECK_S` after the check began.
+        """
+        if self._closed is not None:
+            raise ServiceNotReady(self._closed)
+        task = self._running
+        if task is None or task.done():
+            task = self._running = asyncio.create_task(self._check(), name="health check")
+            task.add_done_callback(_retrieve)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if self._closed is None or not task.cancelled():
+                raise
+            raise ServiceNotReady(self._closed) from None
+
+    async def prove_for_ever(self) -> None:
+        """While writes are known to fail, publish from time to time: only a write tells that they work again.
+
+        Clients may have been sent elsewhere, and none of them would ever write here.
+        """
+        wait_s = PROOF_INTERVAL_S
+        while True:
+            await asyncio.sleep(wait_s)
+            obstacle = self._obstacle()
+            if obstacle is None or obstacle.seen_to_end:
+                wait_s = PROOF_INTERVAL_S
+                continue
+            wait_s = min(2 * wait_s, PROOF_INTERVAL_MAX_S)  # each one that fails leaves lines in the log
+            with suppress(MagnetarError):
+                await self.check()
+
+    async def clear_departed(self, broker_ids: Collection[str]) -> None:
+        """Delete the topics of brokers that died and are not among these. Raises MetadataError."""
+        keys = self._ledgers.keys
+        live = {TopicName.heartbeat(broker_id) for broker_id in broker_ids if broker_id}
+        prefix = f"{keys.topic_heads_prefix(PERSISTENT)}{SYSTEM_NAMESPACE.tenant}/"
+        for item in (await self._ledgers.metadata.children(prefix)).items:
+            name = keys.topic_of_head(item.key)
+            if is_heartbeat_topic(name) and name not in live:
+                await delete_managed_ledger(self._ledgers, name.full)
+                log.info("topic of a departed broker's health checks deleted", topic=name.full)
+
+    def abandon(self, reason: str) -> None:
+        """Stop at once: this broker's run is over, and its topic is the next one's."""
+        self._end(reason)
+        if self._topic is not None:
+            self._topic.abandon(reason)
+
+    async def close(self) -> None:
+        """End the check under way and delete the topic; idempotent."""
+        self._end("the broker is shutting down")
+        running, topic = self._running, self._topic
+        self._topic = None
+        if running is not None:
+            await asyncio.wait([running])
+        if topic is not None:
+            try:
+                async with asyncio.timeout(DELETION_S):
+                    await topic.delete()
+            except (MagnetarError, TimeoutError) as error:
+                log.warning("the topic of health checks was left behind", reason=str(error))
+
+    def _end(self, reason: str) -> None:
+        self._closed = self._closed or reason
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _check(self) -> None:
+        """Raises MagnetarError."""
+        topic = self._topic = self._topic or self._open_topic()
+        run = _Run(topic)
+        try:
+            try:
+                async with asyncio.timeout(CHECK_S):
+                    await run.run()
+            except TimeoutError:
+                obstacle = self._obstacle()
+                why = "" if obstacle is None else f": {obstacle.reason}"
+                raise StorageError(f"{run.step} took more than {CHECK_S:g} s{why}") from None
+        except MagnetarError as error:
+            CHECKS.labels("failed").inc()
+            if self._well:
+                self._well = False
+                log.warning("health check failed", error=str(error))
+            raise
+        CHECKS.labels("ok").inc()
+        if not self._well:
+            self._well = True
+            log.info("health check succeeds again")
+        with suppress(MagnetarError):
+            await topic.trim()
+
+
+class _Run:
+    """One check, and the step that it is at."""
+
+    def __init__(self, topic: HeartbeatTopic) -> None:
+        self._topic = topic
+        self._again = False
+        self.step = f"opening {topic.name}"
+
+    async def run(self) -> None:
+        """Raises StorageError, which names the step."""
+        while True:
+            try:
+                return await self._once()
+            except MagnetarError as error:
+                # Its topic may have been taken away since the last check: by an earlier run of this broker
+                # that ended late, or because this one was taken for gone. Then it is made anew, once.
+                if self._again or not self._topic.lost:
+                    raise StorageError(f"{self.step} failed: {error}") from error
+                self._again = True
+
+    async def _once(self) -> None:
+        self.step = f"opening {self._topic.name}"
+        opened = await self._topic.open()
+        payload = uuid.uuid4().hex.encode()
+        client = HeartbeatClient(payload)
+        self.step = f"storing a message of {self._topic.name}"
+        client.stored.add_done_callback(self._stored)
+        await self._topic.join(opened, client, payload)
+
+    def _stored(self, stored: asyncio.Future[None]) -> None:
+        if not stored.cancelled() and stored.exception() is None:
+            self.step = f"reading a message of {self._topic.name} back"
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Callers that gave up have not: its failure was logged."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,183 @@
+"""The topic of a broker's health checks: a persistent topic like any other, but for where it is known.
+
+Its name is Pulsar's, `persistent://pulsar/HOST:PORT/healthcheck`. Its namespace is not in metadata and in no
+ring of bundles, so no broker but the one it is named after opens it, nothing assigns, moves or unloads it,
+and no list, statistic or limit of what users have counts it. Clients cannot have it: the name is reserved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.health.heartbeat_client import HeartbeatClient
+from magnetar.broker.policies.effective import EffectivePolicies, Rate, resolve_namespace
+from magnetar.broker.spawn import Spawn
+from magnetar.broker.subscriptions.consumer import ConsumerOptions
+from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.topic import SubscribeRequest
+from magnetar.common.errors import MagnetarError, OwnershipLost
+from magnetar.common.metadata.values import Policies
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire.events import SendRun
+from magnetar.common.wire.frame import encode_entry
+from magnetar.common.wire.pulsar_pb2 import MessageMetadata
+from magnetar.common.wire.varint import encode_varint
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, no_guards
+from magnetar.ledger.managed_ledger.directory import delete_managed_ledger
+from magnetar.ledger.managed_ledger.opening import open_managed_ledger
+
+MESSAGES_MAX: Final = 1_000
+"""Messages after which the topic is deleted and made anew: it has one short ledger at any time."""
+
+CLOSE_S: Final = 1.0
+"""How long closing waits for a message that storage has not confirmed."""
+
+_CLIENT_ID: Final = 1
+
+
+class HeartbeatTopic:
+    """The topic of one broker, opened with its first use. One use at a time."""
+
+    def __init__(
+        self,
+        name: TopicName,
+        config: BrokerConfig,
+        budget: ByteBudget,
+        ledgers: ManagedLedgerContext,
+        spawn: Spawn,
+    ) -> None:
+        self.name = name
+        self._config = config
+        self._budget = budget
+        self._ledgers = ledgers
+        self._spawn = spawn
+        self._topic: PersistentTopic | None = None
+        self.lost = False
+        """Whether it was open and another owner, or its deletion, has ended that since."""
+
+    async def open(self) -> PersistentTopic:
+        """The topic, made when it is missing. Raises StorageError, MetadataError, ServiceNotReady."""
+        topic = self._topic
+        if topic is not None and not topic.closing:
+            return topic
+        self.lost = False
+        topic = PersistentTopic(
+            self.name,
+            _policies(self._config),
+            self._config,
+            self._budget,
+            self._ledgers.clock,
+            self._spawn,
+            self._gone,
+        )
+        ledger = await open_managed_ledger(
+            self._ledgers, self.name.full, topic, create=True, properties={}, guards=no_guards
+        )
+        try:
+            await topic.attach(ledger)
+            topic.check_open()
+        except BaseException:
+            ledger.lose(OwnershipLost(f"{self.name} was not opened"))
+            raise
+        self._topic = topic
+        return topic
+
+    async def join(self, topic: PersistentTopic, client: HeartbeatClient, payload: bytes) -> None:
+        """Subscribe behind the last message and publish one: `client` hears what becomes of it.
+
+        Raises StorageError, ServiceNotReady.
+        """
+        name = f"health-check-{payload.decode()}"
+        options = ConsumerOptions(_CLIENT_ID, name, 0, {}, None)
+        request = SubscribeRequest(
+            subscription=name,
+            type=SubType.Exclusive,
+            durable=False,
+            from_earliest=False,
+            start=None,
+            rollback_s=0,
+            properties={},
+            options=options,
+            peer=client,
+            sends_entry_metadata=False,
+        )
+        now_ms = self._ledgers.clock.wall_ms()
+        subscription, consumer = await topic.subscribe(request)
+        producer = Producer(_CLIENT_ID, name, 0, client, {}, b"", now_ms)
+        try:
+            subscription.add_permits(consumer, 1)
+            await topic.add_producer(producer)
+            topic.publish(producer, _send_of(name, payload, now_ms))
+            await client.stored
+            await client.read_back
+        finally:
+            client.connected = False
+            topic.remove_producer(producer)
+            topic.remove_consumer(subscription, consumer)
+
+    async def trim(self) -> None:
+        """Delete the topic when it has grown long. Raises MetadataError, StorageError."""
+        topic = self._topic
+        if topic is not None and topic.storage_entries >= MESSAGES_MAX:
+            await self.delete()
+
+    async def delete(self) -> None:
+        """Close the topic and delete it with all that it holds. Idempotent. Raises MetadataError."""
+        topic, self._topic = self._topic, None
+        if topic is not None:
+            closed = False
+            try:
+                with suppress(MagnetarError, TimeoutError):
+                    await asyncio.wait_for(topic.close(), CLOSE_S)
+                    closed = True
+            finally:
+                if not closed:
+                    topic.give_up()
+            await delete_managed_ledger(self._ledgers, self.name.full)
+
+    def abandon(self, reason: str) -> None:
+        """This broker's run is over: leave the topic as it is, to the next run or to be cleared."""
+        topic, self._topic = self._topic, None
+        if topic is not None:
+            topic.abandon(OwnershipLost(reason))
+
+    def _gone(self, topic: PersistentTopic) -> None:
+        if self._topic is topic:
+            self._topic = None
+            self.lost = True
+
+
+def _policies(config: BrokerConfig) -> EffectivePolicies:
+    """What the broker's configuration says, without what limits, keeps or refuses what users publish."""
+    return replace(
+        resolve_namespace(config, Policies()).of_topics,
+        retention_time_min=0,
+        retention_size_bytes=0,
+        deduplication=False,
+        dispatch_rate=Rate(),
+        subscription_dispatch_rate=Rate(),
+        publish_rate=Rate(),
+        subscribes_per_consumer=0,
+        max_producers=0,
+        max_producers_same_address=0,
+        max_consumers=0,
+        max_consumers_same_address=0,
+        max_consumers_per_subscription=0,
+        max_subscriptions=0,
+        encryption_required=False,
+        subscription_types=frozenset({"Exclusive"}),
+    )
+
+
+def _send_of(producer_name: str, payload: bytes, now_ms: int) -> SendRun:
+    """One message, as a connection hands it on."""
+    metadata = MessageMetadata(producer_name=producer_name, sequence_id=0, publish_time=now_ms)
+    entry = encode_entry(metadata.SerializeToString(), payload)
+    return SendRun(_CLIENT_ID, [entry], [encode_varint(0)], None, None, False, False, len(entry))

@@ -1,0 +1,27 @@
+"""Since which version of the protocol clients know what the broker sends of its own accord.
+
+Answers need none of this: a client that asks knows the answer. AckResponse and WatchTopicUpdate are answers
+in that sense, too, since clients ask for them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from magnetar.broker.peer import Peer
+
+CLOSE: Final = 5
+"""CloseProducer and CloseConsumer. An older client looks again only when its connection is closed."""
+END_OF_TOPIC: Final = 9
+"""ReachedEndOfTopic."""
+ACTIVE_CONSUMER_CHANGE: Final = 12
+ENTRY_METADATA: Final = 18
+"""What brokers add to an entry, where the client has the feature flag for it as well."""
+
+
+def tell_closed(peer: Peer, frame: bytes) -> None:
+    """Tell a client that the broker closed its producer or consumer: with `frame`, where it knows that."""
+    if peer.protocol_version >= CLOSE:
+        peer.write(frame)
+    elif peer.connected:
+        peer.close("its producer or consumer is closed, which its version of the protocol has no word for")

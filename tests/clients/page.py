@@ -1,0 +1,120 @@
+"""Text of docs/clients.md, written from the recorded verdicts (`make docs`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.clients.catalogue import SCENARIOS
+from tests.clients.programs import PROGRAMS
+from tests.clients.verdicts import APACHE, CLUSTER, SERVICES, STANDALONE, Outcome, Verdict, recorded
+
+_SERVICE_TITLES: Final = {STANDALONE: "Standalone", CLUSTER: "Cluster", APACHE: "Apache Pulsar 4.0.7"}
+
+_OPENING: Final = """\
+# Clients
+
+Existing Pulsar clients connect unchanged. This page is what a run of their own libraries showed on a Magnetar
+standalone, on a Magnetar cluster (two brokers over three bookies, entered through discovery), and on Apache
+Pulsar 4.0.7, where each scenario has to pass, too.
+
+```sh
+make clients ARGS=--record            # standalone and cluster
+make clients ANCHOR=1 ARGS=--record   # Apache Pulsar, fetched by Maven
+make docs                             # writes this page from what was recorded
+```
+
+[`tests/clients/catalogue.py`](../tests/clients/catalogue.py) says what each scenario does and expects; the
+programs are beside it. `make test-full` runs them on Magnetar and fails where a verdict differs from here.
+
+## Libraries
+
+"""
+
+_MATRIX: Final = """
+## Scenarios
+
+"yes" is a pass on all three services, "-" a feature that the library does not have; reasons are below.
+
+"""
+
+_LACKS: Final = """
+## What libraries lack
+
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    verdicts = {service: recorded(service) for service in SERVICES}
+    names = [source.name for source in PROGRAMS]
+    parts = [
+        _OPENING,
+        _libraries(verdicts),
+        _MATRIX,
+        _matrix(verdicts, names),
+        _LACKS,
+        _lacks(verdicts, names),
+    ]
+    return "".join(parts)
+
+
+def _libraries(verdicts: dict[str, list[Verdict]]) -> str:
+    rows = [["Client", "Library", *_SERVICE_TITLES.values()]]
+    for source in PROGRAMS:
+        cells = [
+            _summary([one for one in verdicts[service] if one.program == source.name]) for service in SERVICES
+        ]
+        rows.append([source.name, f"`{source.library}`", *cells])
+    return _table(rows)
+
+
+def _summary(verdicts: list[Verdict]) -> str:
+    count = {outcome: sum(one.outcome is outcome for one in verdicts) for outcome in Outcome}
+    failed = f", **{count[Outcome.FAIL]} failed**" if count[Outcome.FAIL] else ""
+    return (
+        f"{count[Outcome.PASS]} of {len(verdicts) - count[Outcome.LACKS]}{failed}" if verdicts else "not run"
+    )
+
+
+def _matrix(verdicts: dict[str, list[Verdict]], names: Sequence[str]) -> str:
+    cells = {
+        (service, one.program, one.scenario): one.outcome for service in SERVICES for one in verdicts[service]
+    }
+    rows = [["Scenario", *names]]
+    for scenario in SCENARIOS:
+        row = [scenario.name]
+        for name in names:
+            found = {service: cells.get((service, name, scenario.name)) for service in SERVICES}
+            row.append(_cell(found))
+        rows.append(row)
+    return _table(rows)
+
+
+def _cell(found: dict[str, Outcome | None]) -> str:
+    outcomes = set(found.values())
+    if outcomes == {Outcome.PASS}:
+        return "yes"
+    if outcomes == {Outcome.LACKS}:
+        return "-"
+    return ", ".join(
+        f"{_SERVICE_TITLES[service]}: {outcome or 'not run'}" for service, outcome in found.items()
+    )
+
+
+def _lacks(verdicts: dict[str, list[Verdict]], names: Sequence[str]) -> str:
+    lines = []
+    for name in names:
+        reasons: dict[str, list[str]] = {}
+        for one in verdicts[STANDALONE]:
+            if one.program == name and one.outcome is Outcome.LACKS:
+                reasons.setdefault(one.reason, []).append(one.scenario)
+        lines.append(f"- **{name}**{':' if reasons else ': nothing.'}\n")
+        lines += [f"  - {', '.join(scenarios)}: {reason}\n" for reason, scenarios in reasons.items()]
+    return "".join(lines)
+
+
+def _table(rows: list[list[str]]) -> str:
+    head, *body = rows
+    lines = [head, ["---"] * len(head), *body]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,0 +1,179 @@
+"""Programs of the client matrix, one for each client library, and how each is built.
+
+Toolchains fetch what the libraries consist of, pinned by the files beside the sources; a program is built
+into the cache (tools/deploy_setup.py says where) under a digest of its sources, so that the next build is a
+look.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.clients.node.build import CannotBuild as NodeClientFailed
+from tests.clients.node.build import build as build_node_client
+from tests.clients.node.build import fetch as fetch_node_client
+from tests.integration.harness import ROOT
+from tools.bounded import run
+from tools.deploy_setup import cache_directory, locked
+from tools.setup import UV, uv_environment
+
+SOURCES: Final = Path(__file__).parent
+FETCH_SECONDS_MAX: Final = 600.0
+BUILD_SECONDS_MAX: Final = 1_800.0
+"""The one in Rust, on two cores that do much else: a third of it alone."""
+_DIGEST_LENGTH: Final = 12
+
+
+class CannotBuild(Exception):
+    """A toolchain is not there, or it can neither fetch nor build."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that can be started."""
+
+    name: str
+    command: list[str]
+    directory: Path = ROOT
+    """Where it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A program as it stands in the tree."""
+
+    name: str
+    """The language and the library's version, as tables show it."""
+    library: str
+    folder: str
+    make: Callable[[Path, Path], list[str]]
+    """Builds from the sources in the first directory into the second; returns the command.
+
+    Raises CannotBuild.
+    """
+    variant: str = ""
+    """What distinguishes programs that are built from the same sources."""
+
+    @property
+    def key(self) -> str:
+        """The name of its directory in the cache."""
+        digest = hashlib.sha256(self.variant.encode())
+        for path in sorted((SOURCES / self.folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(SOURCES)}\n".encode() + path.read_bytes())
+        plain = "".join(each if each.isalnum() else "-" for each in self.name.lower())
+        return f"{plain}-{digest.hexdigest()[:_DIGEST_LENGTH]}"
+
+    def build(self) -> Program:
+        """The program, built now where it was not. Raises CannotBuild."""
+        place = cache_directory() / "clients"
+        target = place / self.key
+        with locked(f"client-{self.folder}"):
+            told = target / "command"
+            if not told.exists():
+                for outdated in place.glob(f"{self.key[:-_DIGEST_LENGTH]}*"):
+                    shutil.rmtree(outdated)
+                target.mkdir(parents=True)
+                command = self.make(SOURCES / self.folder, target)
+                told.write_text("\0".join(command))
+        return Program(self.name, told.read_text().split("\0"))
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise CannotBuild(f"there is no {name} on the PATH")
+    return found
+
+
+def _call(
+    command: list[str], seconds_max: float, directory: Path, environment: Mapping[str, str] | None = None
+) -> None:
+    ended = run(command, seconds_max, directory=directory, environment={**os.environ, **(environment or {})})
+    if ended.why_failed is not None:
+        said = (ended.errors.strip() or ended.printed.strip())[-2_000:]
+        raise CannotBuild(f"{ended.why_failed}\n{said}")
+
+
+def _java(version: str) -> Callable[[Path, Path], list[str]]:
+    def make(source: Path, target: Path) -> list[str]:
+        maven, java, compiler = _tool("mvn"), _tool("java"), _tool("javac")
+        told = target / "class-path"
+        resolve = [maven, "-q", "-B", "-f", str(source / "pom.xml"), "dependency:build-classpath"]
+        resolve += [f"-Dmdep.outputFile={told}", f"-Dpulsar.version={version}"]
+        try:
+            _call([*resolve, "--offline"], FETCH_SECONDS_MAX, target)
+        except CannotBuild:
+            _call(resolve, FETCH_SECONDS_MAX, target)
+        class_path = told.read_text().strip()
+        classes = target / "classes"
+        files = sorted(map(str, (source / "src").glob("*.java")))
+        _call([compiler, "-nowarn", "-cp", class_path, "-d", str(classes), *files], BUILD_SECONDS_MAX, target)
+        options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx768m"]
+        return [java, *options, "-cp", f"{classes}:{class_path}", "ClientProgram"]
+
+    return make
+
+
+def _go(source: Path, target: Path) -> list[str]:
+    go = _tool("go")
+    environment = {"GOFLAGS": "-trimpath", "CGO_ENABLED": "0"}
+    program = target / "client"
+    _call([go, "mod", "download"], FETCH_SECONDS_MAX, source, environment)
+    _call([go, "build", "-o", str(program), "."], BUILD_SECONDS_MAX, source, environment)
+    return [str(program)]
+
+
+def _rust(source: Path, target: Path) -> list[str]:
+    cargo = _tool("cargo")
+    built = cache_directory() / "clients" / "rust-target"  # of all versions: dependencies are built once
+    environment = {"CARGO_TARGET_DIR": str(built), "PROTOC": str(source / "protoc"), "PYTHON": sys.executable}
+    manifest = ["--locked", "--manifest-path", str(source / "Cargo.toml")]
+    _call([cargo, "fetch", *manifest], FETCH_SECONDS_MAX, target, environment)
+    _call([cargo, "build", *manifest], BUILD_SECONDS_MAX, target, environment)
+    program = target / "client"
+    shutil.copy(built / "debug" / "magnetar-client-rust", program)
+    return [str(program)]
+
+
+def _python(requirements: str) -> Callable[[Path, Path], list[str]]:
+    def make(source: Path, target: Path) -> list[str]:
+        environment = target / "venv"
+        create = [str(UV), "venv", "-q", "--python", sys.executable, str(environment)]
+        _call(create, BUILD_SECONDS_MAX, target)
+        python = environment / "bin" / "python"
+        install = [str(UV), "pip", "install", "--quiet", "--no-config", "--no-deps", "--only-binary=:all:"]
+        install += ["--require-hashes", "--python", str(python), "-r", str(source / requirements)]
+        _call(install, FETCH_SECONDS_MAX, target, uv_environment())
+        return [str(python), "-m", "tests.clients.python"]
+
+    return make
+
+
+def _node(source: Path, target: Path) -> list[str]:
+    _tool("npm")
+    try:
+        fetch_node_client(target)
+        build_node_client(target)
+    except NodeClientFailed as error:
+        raise CannotBuild(str(error)) from error
+    return ["env", f"NODE_PATH={target / 'node_modules'}", _tool("node"), str(source / "main.js")]
+
+
+PROGRAMS: Final = (
+    Source("Java 4.0.8", "org.apache.pulsar:pulsar-client", "java", _java("4.0.8"), "4.0.8"),
+    Source("Java 2.11.4", "org.apache.pulsar:pulsar-client", "java", _java("2.11.4"), "2.11.4"),
+    Source("Go 0.19.0", "github.com/apache/pulsar-client-go", "go", _go),
+    Source("Rust 6.9.1", "pulsar of crates.io", "rust", _rust),
+    Source("Node 1.15.0", "pulsar-client of npm", "node", _node),
+    Source("Python 3.13.0", "pulsar-client of PyPI", "python", _python("requirements.txt"), "new"),
+    Source("Python 3.1.0", "pulsar-client of PyPI", "python", _python("requirements-3.1.0.txt"), "old"),
+)
+"""All of them, as tables list them."""

@@ -1,0 +1,88 @@
+"""Scenarios in which the topic moves or its broker dies under traffic."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pulsar
+
+from tests.clients.python.harness import Scene, expect, expect_equal, until
+
+COUNT = 300
+
+
+class _Traffic:
+    """One producer that sends numbers one at a time, one consumer that acknowledges them, each in a thread.
+
+    The last 100 are not sent before `release`, so that the traffic does not end before its disruption.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        self.sent: list[int] = []
+        self.failed: dict[int, str] = {}
+        self.received: list[int] = []
+        self._consumer = scene.consumer()
+        self._producer = scene.new_client().create_producer(scene.topic(), send_timeout_millis=20_000)
+        self._released = threading.Event()
+        for work in (self._send, self._receive):
+            threading.Thread(target=work, daemon=True).start()
+
+    def release(self) -> None:
+        self._released.set()
+
+    def tried(self) -> int:
+        return len(self.sent) + len(self.failed)
+
+    def _send(self) -> None:
+        for number in range(COUNT):
+            if number == COUNT - 100:
+                self._released.wait()
+            try:
+                self._producer.send(str(number).encode())
+            except pulsar.PulsarException as error:
+                self.failed[number] = f"{type(error).__name__} {error}"
+            else:
+                self.sent.append(number)
+            time.sleep(0.002)
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                message: Any = self._consumer.receive(timeout_millis=1000)
+            except pulsar.Timeout:
+                continue
+            except pulsar.PulsarException:
+                return  # the scenario ended and closed the client
+            self.received.append(int(message.data()))
+            try:
+                self._consumer.acknowledge(message)
+            except pulsar.PulsarException:
+                continue  # not connected at the moment: the message will come again
+
+    def wait(self, seconds: float) -> None:
+        """Wait until every number was tried and what was stored arrived."""
+        until(lambda: self.tried() == COUNT, f"{COUNT} sends have ended", seconds)
+        until(lambda: set(self.sent) <= set(self.received), "every stored message arrives", seconds)
+
+
+def moved(scene: Scene) -> None:
+    traffic = _Traffic(scene)
+    for count in (50, 120):
+        until(lambda count=count: traffic.tried() >= count, f"{count} sends have ended", 20)  # type: ignore[misc]
+        scene.ask("move", scene.topic())
+    traffic.release()
+    traffic.wait(25)
+    expect_equal(traffic.failed, {}, "failed sends")
+    expect_equal(list(dict.fromkeys(traffic.received)), list(range(COUNT)), "order of the first deliveries")
+
+
+def killed(scene: Scene) -> None:
+    traffic = _Traffic(scene)
+    until(lambda: traffic.tried() >= 100, "100 sends have ended", 20)
+    scene.ask("kill", scene.topic())
+    traffic.release()
+    traffic.wait(40)
+    late = [number for number in traffic.failed if number >= COUNT - 50]
+    expect(not late, f"sends fail long after the kill: {late} {traffic.failed}")

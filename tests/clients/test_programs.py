@@ -1,0 +1,48 @@
+"""Programs of the client matrix that can be built here; one that cannot is a skipped test with the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.catalogue import BY_NAME, SCENARIOS
+from tests.clients.page import page
+from tests.clients.programs import PROGRAMS, CannotBuild, Source
+from tests.clients.verdicts import SERVICES, Outcome, recorded
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("source", PROGRAMS, ids=lambda source: source.name)
+def test_a_program_is_built(source: Source) -> None:
+    try:
+        program = source.build()
+    except CannotBuild as error:
+        pytest.skip(f"{source.name}: {error}")
+    assert program.command
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_each_scenario_has_a_recorded_verdict_of_each_program(service: str) -> None:
+    cells = {(verdict.program, verdict.scenario) for verdict in recorded(service)}
+    assert cells == {(source.name, scenario.name) for source in PROGRAMS for scenario in SCENARIOS}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_no_recorded_scenario_failed(service: str) -> None:
+    failed = [verdict for verdict in recorded(service) if verdict.outcome is Outcome.FAIL]
+    assert not failed
+
+
+def test_what_is_lacking_is_lacking_on_all_services_with_a_reason() -> None:
+    lacking = [
+        {(one.program, one.scenario) for one in recorded(service) if one.outcome is Outcome.LACKS}
+        for service in SERVICES
+    ]
+    assert lacking[0] == lacking[1] == lacking[2]
+    assert all(one.reason for one in recorded(SERVICES[0]) if one.outcome is Outcome.LACKS)
+
+
+def test_the_page_names_every_scenario_and_program() -> None:
+    text = page()
+    assert all(f"| {name} |" in text for name in BY_NAME)
+    assert all(f"| {source.name} |" in text for source in PROGRAMS)
