@@ -224,6 +224,32 @@ def test_what_was_not_confirmed_is_sent_again_where_the_topic_went() -> None:
     with_brokers(scenario)
 
 
+@pytest.mark.parametrize("closed_at", [1, 2], ids=["as it opens", "as it comes back"])
+def test_a_producer_that_is_closed_right_behind_the_answer_that_opened_it_comes_back(closed_at: int) -> None:
+    async def scenario(first: Broker, second: Broker) -> None:
+        def opened(command: Any) -> bytes:
+            answer = commands.producer_success(command.request_id, "made-up")
+            asked = len(first.of("producer"))
+            return answer + (commands.close_producer(command.producer_id) if asked == closed_at else b"")
+
+        def sent(command: Any) -> bytes:
+            if len(first.of("producer")) < closed_at:
+                return commands.close_producer(command.producer_id)
+            # A producer that was closed is unknown: what it sends is dropped.
+            return receipt(command) if len(first.of("producer")) > closed_at else b""
+
+        first.answers["producer"], first.answers["send"] = opened, sent
+        client = Client(ClientOptions(service_url=first.url))
+        try:
+            ids = await asyncio.wait_for(publish(client, [b"a"]), 10)
+        finally:
+            await client.close()
+        assert [at.entry_id for at in ids] == [0]
+        assert len(first.of("producer")) == closed_at + 1
+
+    with_brokers(scenario)
+
+
 def test_a_message_that_is_too_large_is_refused_here() -> None:
     async def scenario(first: Broker, second: Broker) -> None:
         first.answers["connect"] = lambda _: commands.connected("test", 20, 100)

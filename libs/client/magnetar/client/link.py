@@ -6,7 +6,7 @@ import asyncio
 
 from magnetar.client.client import PAUSE_S, PAUSE_S_MAX, Client
 from magnetar.client.connection import Connection
-from magnetar.client.errors import ClientError, ConnectionLost, Refused
+from magnetar.client.errors import ClientError, ConnectionLost, OwnerUnreachable, Refused
 
 REOPEN_S_MAX = 300.0
 """For so long it is tried to come back."""
@@ -28,6 +28,8 @@ class Link:
         self._connection: Connection | None = None
         self._reopening: asyncio.Task[None] | None = None
         self._closing = False
+        self._opening = False
+        self._lost_while_opening: ClientError | None = None
 
     async def open(self) -> None:
         """Raises Refused, ConnectionLost."""
@@ -47,6 +49,10 @@ class Link:
 
     def on_lost(self, error: ClientError) -> None:
         """The connection ended, or the broker let go of the topic: come back."""
+        if self._opening:
+            # Right behind the answer that opened it, which the task that waits for it has not seen yet.
+            self._lost_while_opening = error
+            return
         connection, self._connection = self._connection, None
         if connection is not None and connection.lost is None:
             self._detach(connection)
@@ -69,13 +75,18 @@ class Link:
 
     async def _open_once(self) -> None:
         connection = await self.client.connection_of(self.topic)
+        self._opening, self._lost_while_opening = True, None
         try:
             await self._attach(connection)
+            if connection.lost is not None:
+                raise ConnectionLost(str(connection.lost))
+            if self._lost_while_opening is not None:
+                raise OwnerUnreachable(str(self._lost_while_opening))
         except BaseException:
             self._detach(connection)
             raise
-        if connection.lost is not None:
-            raise ConnectionLost(str(connection.lost))
+        finally:
+            self._opening = False
         self._connection = connection
         self.opened += 1
 
