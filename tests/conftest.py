@@ -18,6 +18,7 @@ import structlog
 
 from tests.integration.harness import launched
 from tests.spent import SPENT
+from tests.time_left import why_no_full_tier
 from tools.run_tests import IN_PROCESS, OUTCOMES, RESULTS_VARIABLE, Results
 
 ROOT = Path(__file__).parent.parent
@@ -71,6 +72,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         count, full = marker.args[0], marker.kwargs.get("full", 0)
         more = [pytest.param(seed, marks=pytest.mark.full) for seed in range(count, full)]
         metafunc.parametrize("seed", [*range(count), *more])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Ahead of all fixtures, which start servers."""
+    if item.get_closest_marker("full") and (reason := why_no_full_tier()):
+        pytest.skip(reason)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,8 +24,9 @@ from tests.kubernetes.node_place import NodePlace
 from tests.kubernetes.pods_under_load import RESULT, Plan, PodFault, Report, read_plan, read_report
 from tests.kubernetes.programs import PROGRAM_NAMES, SOURCES, version
 from tests.kubernetes.record import Record, table
-from tests.kubernetes.tiers import END_VARIABLE, NODE_SECONDS, REQUIRED_VARIABLE, TIERS, what_ran, why_no_time
+from tests.kubernetes.tiers import NODE_SECONDS, REQUIRED_VARIABLE, TIERS, what_ran, why_no_time
 from tests.kubernetes.worker import Worker
+from tests.time_left import END_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 

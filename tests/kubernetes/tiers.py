@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import pytest
 
+from tests.time_left import seconds_left
+
 REQUIRED_VARIABLE: Final = "KUBERNETES_REQUIRED"
 """Set by `make kubernetes`: what cannot run fails."""
 RECORD_VARIABLE: Final = "KUBERNETES_RECORD"
 """Names the page to which a run is written."""
-END_VARIABLE: Final = "TESTS_END_BY"
-"""Set by `.ci/run`: when all tests have to be over, in seconds since 1970."""
 NODE_SECONDS: Final = 720.0
 """What the tests on a whole node may take on two cores: 7 minutes of their own with everything built."""
 TIERS: Final = {
@@ -34,10 +33,9 @@ def why_no_time() -> str:
     """Why the tests on a whole node are not run now; empty where they were asked for, or there is time."""
     if os.environ.get(REQUIRED_VARIABLE):
         return ""
-    end = os.environ.get(END_VARIABLE)
-    if end is None:
+    left = seconds_left()
+    if left is None:
         return f"takes {NODE_SECONDS / 60:.0f} minutes: make kubernetes runs it"
-    left = float(end) - time.time()
     return "" if left > NODE_SECONDS else f"takes {NODE_SECONDS:.0f} s, and {max(left, 0.0):.0f} s are left"
 
 
