@@ -48,7 +48,8 @@ def _add_field(group: click.Group, field: PolicyField, level: str) -> None:
     def remove_it(target: Target, name: str) -> None:
         path = path_of(level, name)
         if level == "namespace" and field.never_removed:
-            ask(target, method, f"{path}/{rest_name}", None)
+            # What is shown while it is not set: for some of these null means false, and not the default.
+            ask(target, method, f"{path}/{rest_name}", field.unset)
         else:
             removed_at = (field.removed_at if level == "namespace" else "") or rest_name
             ask(target, "DELETE", f"{path}/{removed_at}")

@@ -87,7 +87,7 @@ class PolicyField:
     configured: Callable[[ManagedLedgerConfig], Any] | None = None
     """The same, where the configuration says it."""
     never_removed: bool = False
-    """A namespace has no DELETE for it; null takes it away."""
+    """A namespace has no DELETE for it: it is set to what is shown while it is unset."""
     removed_at: str = ""
     """Where a namespace's DELETE is, if elsewhere."""
     set_with: str = "POST"
