@@ -43,9 +43,11 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     Code,
     DescribeRequest,
     Description,
+    EntryRanges,
     FenceRequest,
     LedgerList,
     LedgerState,
+    ListEntriesRequest,
     ListLedgersRequest,
     ReadLacRequest,
     ReadPart,
@@ -186,6 +188,10 @@ class DirectClient:
 
     async def describe(self) -> Description:
         return await self._ask(lambda core: core.describe(DescribeRequest()))
+
+    async def list_entries(self, ref: LedgerRef, first: int, last: int) -> EntryRanges:
+        request = ListEntriesRequest(ledger=wire(ref), first_entry_id=first, last_entry_id=last)
+        return await self._ask(lambda core: core.list_entries(request))
 
 
 @dataclass(slots=True)

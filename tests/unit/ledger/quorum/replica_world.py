@@ -32,6 +32,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     AppendBatch,
     Code,
     Description,
+    EntryRanges,
     LedgerList,
     LedgerState,
     Record,
@@ -89,6 +90,8 @@ class ReplicaBookie:
     """(first, last, LAC) of what came with recovery=True."""
     reads: list[tuple[int, int, bool]] = field(default_factory=list)
     lacs_told: list[int] = field(default_factory=list)
+    listings: list[tuple[int, int]] = field(default_factory=list)
+    listed_at_once: int = 1 << 30
 
     pending_bytes: int = 0
 
@@ -205,6 +208,20 @@ class ReplicaBookie:
 
     async def describe(self) -> Description:
         raise NotImplementedError
+
+    async def list_entries(self, ref: LedgerRef, first: int, last: int) -> EntryRanges:
+        self.listings.append((first, last))
+        await self._answer()
+        answer = EntryRanges(code=OK, until=min(last, first + self.listed_at_once - 1))
+        for n in range(first, answer.until + 1):
+            if n not in self.held:
+                continue
+            if answer.lasts and answer.lasts[-1] == n - 1:
+                answer.lasts[-1] = n
+            else:
+                answer.firsts.append(n)
+                answer.lasts.append(n)
+        return answer
 
 
 class ReplicaWorld:

@@ -13,7 +13,7 @@ NotEnoughBookies, leaves no trace but the state IN_RECOVERY, and may be tried ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,13 +24,13 @@ from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, enc
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.runtime.clock import Clock
-from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 from magnetar.ledger.ledger_catalog import LedgerCatalog
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerRef
 from magnetar.ledger.quorum.fencing import fence_ensemble
 from magnetar.ledger.quorum.forward_read import Batch, ForwardRead
 from magnetar.ledger.quorum.known_length import KnownLength
 from magnetar.ledger.quorum.ledger_metadata import add_gap, end_gaps
+from magnetar.ledger.quorum.missing_entries import MissingEntries
 from magnetar.ledger.quorum.reader import QuorumLedgerReader, ReadContext
 from magnetar.ledger.quorum.rewriting import Gap, Replace, Rewriter
 from magnetar.ledger.quorum.striping import LedgerLayout
@@ -65,6 +65,8 @@ class RecoveryOptions:
     """How long slower bookies are waited for once enough are fenced."""
     grace_s: float = 0.5
     """How long slower bookies are waited for once Qa have a batch; then they are replaced."""
+    listing_s: float = 2.0
+    """How long bookies may take to say which confirmed entries they have; the rest counts as missing there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,8 @@ class LedgerRecovery:
             patience_s=options.patience_s,
         )
         end = await _rewrite_all(reads, rewriter, length, first)
-        gaps = _lagging(fragment.first_entry_id, fragment.bookie_ids, states, first - 1)
+        missing = MissingEntries(ref, layout, self._clients, states, options.listing_s)
+        gaps = await missing.gaps(first - 1)
         byte_length = await length.total(confirmed.read)
         return _End(end, byte_length, written, gaps + rewriter.gaps(end))
 
@@ -224,19 +227,3 @@ async def _rewrite_all(reads: ForwardRead, rewriter: Rewriter, length: KnownLeng
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
-
-
-def _lagging(
-    first: int, bookie_ids: Sequence[str], states: Mapping[int, LedgerState], last_confirmed: int
-) -> list[Gap]:
-    """What bookies of the last fragment lack of the confirmed entries, or may lack: the old writer waited for
-    the slowest no longer, and who does not answer may have died before. Nobody else would know. Of a bookie
-    that was not fenced it is all of the fragment, which auto-recovery compares when it is back."""
-    lasts = [
-        states[position].last_entry_id if position in states else -1 for position in range(len(bookie_ids))
-    ]
-    return [
-        Gap(bookie_id, max(first, last + 1), last_confirmed)
-        for bookie_id, last in zip(bookie_ids, lasts, strict=True)
-        if max(first, last + 1) <= last_confirmed
-    ]

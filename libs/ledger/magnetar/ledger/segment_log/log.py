@@ -408,7 +408,7 @@ class SegmentLog:
             if record.kind == KIND_ENTRIES:
                 first, count = record.first_entry_id, record.entry_count
                 index.add_run(first, count, group.start + offset, record.body_length, record.lac)
-                ledger.last_entry_id = max(ledger.last_entry_id, first + count - 1)
+                ledger.stored(first, count)
                 ledger.byte_length += record.body_length
                 segment.entries += count
             elif record.kind == KIND_FENCE:

@@ -26,6 +26,10 @@ class LogLedger:
     """Highest last add confirmed that a durable record carries, or that was told since without one."""
     byte_length: int = 0
     """Bytes of its durable entries."""
+    row_first: int = 0
+    row_end: int = 0
+    """Entries `row_first` to before `row_end` are here without a hole: the row that came last, as far as it was
+    seen to come since the log was opened."""
     fenced: bool = False
     """Appends are refused; true from the moment of asking for it, before the mark is durable."""
     fence_durable: bool = False
@@ -57,6 +61,15 @@ class LogLedger:
         lines = [segment.line(self.ref) for segment in self.segments]
         ranges = sorted((line.base, line.last_entry_id) for line in lines if line is not None and line.runs)
         return any(base <= last for (_, last), (base, _) in pairwise(ranges))
+
+    def stored(self, first_entry_id: int, entry_count: int) -> None:
+        """Note that a run has become durable."""
+        end = first_entry_id + entry_count
+        self.last_entry_id = max(self.last_entry_id, end - 1)
+        if self.row_first <= first_entry_id <= self.row_end and self.row_end:
+            self.row_end = max(self.row_end, end)
+        elif first_entry_id > self.row_end or not self.row_end:
+            self.row_first, self.row_end = first_entry_id, end
 
     def stored_in(self, segment: Segment) -> None:
         """Note that a segment holds a record of it."""
