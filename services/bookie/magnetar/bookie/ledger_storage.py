@@ -114,6 +114,7 @@ def state_of(ledger: LogLedger) -> LedgerState:
         byte_length=ledger.byte_length,
         row_first_entry_id=ledger.row_first,
         row_end=ledger.row_end,
+        torn=ledger.torn,
     )
 
 

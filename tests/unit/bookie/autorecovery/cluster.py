@@ -163,7 +163,7 @@ class DirectClient:
             part = ReadPart()
             async for part in core.read(request):
                 records += part.records
-            return ReadAnswer(records, part.code, part.stopped_at, part.reason)
+            return ReadAnswer(records, part.code, part.stopped_at, part.reason, part.torn)
 
         return await self._ask(ask)
 

@@ -72,6 +72,8 @@ class ReplicaBookie:
     lac: int = -1
     fenced: bool = False
     limbo: bool = False
+    torn: bool = False
+    """In limbo, for a torn last group alone."""
     down: bool = False
     silent: bool = False
     """Takes what is sent and never answers."""
@@ -92,6 +94,9 @@ class ReplicaBookie:
     lacs_told: list[int] = field(default_factory=list)
     listings: list[tuple[int, int]] = field(default_factory=list)
     listed_at_once: int = 1 << 30
+    lists_entries: bool = True
+    row: tuple[int, int] = (0, 0)
+    """What it saw come without a hole: from an entry to before another."""
 
     pending_bytes: int = 0
 
@@ -170,7 +175,7 @@ class ReplicaBookie:
             code = ENTRY_UNREADABLE
         elif self.limbo:
             code = ENTRY_UNKNOWN
-        return ReadAnswer(records, code, at, "")
+        return ReadAnswer(records, code, at, "", torn=self.torn and code == ENTRY_UNKNOWN)
 
     def state(self) -> LedgerState:
         return LedgerState(
@@ -181,6 +186,9 @@ class ReplicaBookie:
             fenced=self.fenced,
             limbo=self.limbo,
             byte_length=sum(map(len, self.held.values())),
+            row_first_entry_id=self.row[0],
+            row_end=self.row[1],
+            torn=self.torn,
         )
 
     async def read_lac(self, ref: LedgerRef, *, above: int = -1, wait_ms: int = 0) -> LedgerState:
@@ -212,10 +220,10 @@ class ReplicaBookie:
     async def list_entries(self, ref: LedgerRef, first: int, last: int) -> EntryRanges:
         self.listings.append((first, last))
         await self._answer()
+        if not self.lists_entries:
+            raise BookieUnreachable(f"{self.bookie_id} is of an earlier release")
         answer = EntryRanges(code=OK, until=min(last, first + self.listed_at_once - 1))
-        for n in range(first, answer.until + 1):
-            if n not in self.held:
-                continue
+        for n in sorted(each for each in self.held if first <= each <= answer.until):
             if answer.lasts and answer.lasts[-1] == n - 1:
                 answer.lasts[-1] = n
             else:

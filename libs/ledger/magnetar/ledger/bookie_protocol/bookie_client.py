@@ -58,6 +58,8 @@ class ReadAnswer:
     stopped_at: int
     """Where the answer ends otherwise: the entry that `code` is about."""
     reason: str
+    torn: bool = False
+    """With ENTRY_UNKNOWN: confirmed there only if the disk lost what it had synced (`ReadPart.torn`)."""
 
 
 class BookieClient(Protocol):

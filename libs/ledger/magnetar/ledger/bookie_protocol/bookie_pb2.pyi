@@ -308,12 +308,17 @@ class ReadPart(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     STOPPED_AT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    TORN_FIELD_NUMBER: _builtins.int
     code: Global___Code.ValueType
     """In the last part: why the answer ends before last_entry_id, at which entry. OK: everything asked for
     came, or max_bytes did.
     """
     stopped_at: _builtins.int
     reason: _builtins.str
+    torn: _builtins.bool
+    """With ENTRY_UNKNOWN: all that may be missing was in a last group that was torn. The entry was confirmed here
+    only if the disk lost what it had synced.
+    """
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___Record]: ...
     def __init__(
@@ -323,10 +328,11 @@ class ReadPart(_message.Message):
         code: Global___Code.ValueType = ...,
         stopped_at: _builtins.int = ...,
         reason: _builtins.str = ...,
+        torn: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "reason", b"reason", "records", b"records", "stopped_at", b"stopped_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "reason", b"reason", "records", b"records", "stopped_at", b"stopped_at", "torn", b"torn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -393,6 +399,7 @@ class LedgerState(_message.Message):
     BYTE_LENGTH_FIELD_NUMBER: _builtins.int
     ROW_FIRST_ENTRY_ID_FIELD_NUMBER: _builtins.int
     ROW_END_FIELD_NUMBER: _builtins.int
+    TORN_FIELD_NUMBER: _builtins.int
     code: Global___Code.ValueType
     """OK, WRONG_KEY, LOG_FAILED; NO_SUCH_ENTRY: never heard of it (not after Fence)"""
     reason: _builtins.str
@@ -410,6 +417,8 @@ class LedgerState(_message.Message):
     them come; row_end 0: it has seen none. ListEntries tells of all.
     """
     row_end: _builtins.int
+    torn: _builtins.bool
+    """in limbo for a torn last group alone"""
     @_builtins.property
     def ledger(self) -> Global___LedgerRef: ...
     def __init__(
@@ -425,10 +434,11 @@ class LedgerState(_message.Message):
         byte_length: _builtins.int = ...,
         row_first_entry_id: _builtins.int = ...,
         row_end: _builtins.int = ...,
+        torn: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_length", b"byte_length", "code", b"code", "fenced", b"fenced", "lac", b"lac", "last_entry_id", b"last_entry_id", "ledger", b"ledger", "limbo", b"limbo", "reason", b"reason", "row_end", b"row_end", "row_first_entry_id", b"row_first_entry_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_length", b"byte_length", "code", b"code", "fenced", b"fenced", "lac", b"lac", "last_entry_id", b"last_entry_id", "ledger", b"ledger", "limbo", b"limbo", "reason", b"reason", "row_end", b"row_end", "row_first_entry_id", b"row_first_entry_id", "torn", b"torn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -181,7 +181,7 @@ class GrpcBookieClient:
             raise
         if part is None:
             raise BookieUnreachable(f"bookie {self._bookie_id} ended a read without an answer")
-        return ReadAnswer(records, part.code, part.stopped_at, part.reason)
+        return ReadAnswer(records, part.code, part.stopped_at, part.reason, part.torn)
 
     async def read_lac(self, ref: LedgerRef, *, above: int = -1, wait_ms: int = 0) -> LedgerState:
         request = ReadLacRequest(ledger=_wire(ref), above=above, wait_ms=wait_ms)

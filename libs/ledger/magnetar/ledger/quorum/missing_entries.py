@@ -1,9 +1,9 @@
 """What bookies lack of the confirmed entries of a ledger whose writer is gone.
 
-The old writer would have sent again what a bookie refused, and recorded what a bookie lacked; with it gone
-nobody else knows. A bookie that refused entry 5 and took 6 to 9 does not lag by its last entry: each bookie is
-asked which entries it has. One that does not say counts as lacking all that it should have; auto-recovery
-compares that when it is back.
+The old writer would have sent again what a bookie refused, and recorded what a bookie lacked; only the
+bookies know now. One that refused entry 5 and took 6 to 9 does not lag by its last entry: each is asked which
+entries it has. One that does not say counts as lacking all that it should have; auto-recovery compares that
+when it is back.
 
 A bookie that saw the entries come one after the other says so when it is fenced, and is asked only about what
 was there when it started: a takeover without trouble costs nothing here.
@@ -106,9 +106,7 @@ class MissingEntries:
         return held
 
 
-def _missing(
-    striping: Striping, position: int, first: int, last: int, held: Sequence[Range]
-) -> list[Range]:
+def _missing(striping: Striping, position: int, first: int, last: int, held: Sequence[Range]) -> list[Range]:
     """What of its share a position lacks. Of a striped ledger also the entries of others in between, so that
     a bookie which lacks everything has one gap and not one for each stripe."""
     missing: list[Range] = []

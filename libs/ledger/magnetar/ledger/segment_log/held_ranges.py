@@ -1,4 +1,4 @@
-"""Which entries of a ledger a log holds, as ranges: from the indexes, and from headers where those do not say.
+"""Which entries of a ledger a log holds, as ranges: from the indexes, and from headers where they do not say.
 
 An index knows where runs begin, and not where they end. A run that is followed by the next entry's is one
 entry long; of any other the record's header is read, never its body.

@@ -9,6 +9,8 @@ from itertools import pairwise
 
 from magnetar.common.errors import StorageError
 from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.segment_log.codec_v1 import LIMBO_TORN
+from magnetar.ledger.segment_log.file_codec_v1 import is_limbo, pack_doubt
 from magnetar.ledger.segment_log.segment import Segment
 
 
@@ -28,13 +30,13 @@ class LogLedger:
     """Bytes of its durable entries."""
     row_first: int = 0
     row_end: int = 0
-    """Entries `row_first` to before `row_end` are here without a hole: the row that came last, as far as it was
-    seen to come since the log was opened."""
+    """Entries `row_first` to before `row_end` are here without a hole: the last row that was seen to come
+    since the log was opened."""
     fenced: bool = False
     """Appends are refused; true from the moment of asking for it, before the mark is durable."""
     fence_durable: bool = False
     doubt: int = 0
-    """Number of its last limbo mark; 0: never had one."""
+    """Its last limbo mark, packed (`file_codec_v1.pack_doubt`); 0: never had one."""
     failed: StorageError | None = None
     """A group with entries of it failed: their fate is unknown, and it takes no more."""
     uses_reserve: bool = False
@@ -53,7 +55,18 @@ class LogLedger:
     @property
     def limbo(self) -> bool:
         """What is not here is unknown rather than absent (storage contract, section 3)."""
-        return bool(self.doubt & 1)
+        return is_limbo(self.doubt)
+
+    @property
+    def torn(self) -> bool:
+        """In limbo, and all that may be missing was in a last group that was torn: confirmed only if the disk
+        lost what it had synced."""
+        return is_limbo(self.doubt) and bool(self.doubt & LIMBO_TORN)
+
+    def next_limbo(self, *, torn: bool) -> int:
+        """The mark that puts it in limbo: a doubt about more than a torn group stays one about more."""
+        torn = torn and (self.torn or not self.limbo)
+        return pack_doubt((self.doubt >> 1) + 1 | 1, LIMBO_TORN if torn else 0)
 
     @property
     def has_copies(self) -> bool:
