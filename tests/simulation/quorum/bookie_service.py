@@ -20,6 +20,7 @@ from magnetar.ledger.bookie_protocol.grpc_methods import (
     DELETE_HINT,
     DESCRIBE,
     FENCE,
+    LIST_ENTRIES,
     LIST_LEDGERS,
     READ,
     READ_LAC,
@@ -28,7 +29,7 @@ from magnetar.sim.network import NetworkDown
 
 from tests.simulation.quorum.checker import Checker
 
-METHODS = (READ, READ_LAC, FENCE, LIST_LEDGERS, DELETE_HINT, CLEAR_LIMBO, DESCRIBE)
+METHODS = (READ, READ_LAC, FENCE, LIST_LEDGERS, DELETE_HINT, CLEAR_LIMBO, DESCRIBE, LIST_ENTRIES)
 REQUESTS = {method.name: method.request for method in METHODS}
 
 
@@ -45,6 +46,7 @@ class BookieService:
             "DeleteHint": core.delete_hint,
             "ClearLimbo": core.clear_limbo,
             "Describe": core.describe,
+            "ListEntries": core.list_entries,
         }
 
     def open_stream(self, send: Callable[[bytes], None]) -> _Appends:

@@ -9,6 +9,7 @@ from typing import Final
 from magnetar.common.errors import StorageError
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.ledger_store import LedgerRef, LedgerWriter, Run
+from magnetar.ledger.segment_log.codec_v1 import RECORD_HEADER_SIZE, UNIT
 from magnetar.sim.network import NetworkFaults
 
 from tests.simulation.quorum.checker import Promises
@@ -132,6 +133,33 @@ class EmptiedDisk(Staged):
         cluster.lost_disks.add(lost.name)
         lost.crash("wipe")
         await asyncio.sleep(rng.uniform(0, 0.1))
+        recovery = recovering.process.spawn(self._recover(recovering, promises, rng, 3))
+        await asyncio.wait([recovery], timeout=1)
+
+
+class RottenTail(Staged):
+    """Of the two bookies with the last entries one is away, and the last group of the other rots: it looks as
+    if its kill had torn it. The third one never had them."""
+
+    async def stage(self) -> None:
+        cluster, network, rng = self._cluster, self._cluster.network, self.rng
+        writing, recovering = await cluster.client("writer"), await cluster.client("recoverer")
+        promises, writer = await self.create(writing)
+        rotten, away, lacking = rng.sample(cluster.bookies, 3)
+        network.block("writer", lacking.name)
+        for number in range(rng.randint(1, 5)):
+            self.append(writing, promises, writer, b"entry %d" % number)
+            await asyncio.sleep(rng.uniform(0, 0.01))
+        await asyncio.sleep(0.02)
+        writing.process.kill()
+        network.partition(["recoverer"], [away.name])
+        cluster.lost_disks.add(rotten.name)
+        assert rotten.core is not None, f"{rotten.name} serves"
+        segment = rotten.core.log.segments[-1]
+        record = max(segment.indexes[promises.ref].offsets) * UNIT
+        rotten.disk.flip_bit(segment.path, 8 * (record + rng.randrange(RECORD_HEADER_SIZE)))
+        rotten.crash("kill")
+        await asyncio.sleep(rng.uniform(0.05, 0.1))
         recovery = recovering.process.spawn(self._recover(recovering, promises, rng, 3))
         await asyncio.wait([recovery], timeout=1)
 

@@ -27,9 +27,11 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     DeleteHintResponse,
     DescribeRequest,
     Description,
+    EntryRanges,
     FenceRequest,
     LedgerList,
     LedgerState,
+    ListEntriesRequest,
     ListLedgersRequest,
     ReadLacRequest,
     ReadPart,
@@ -122,7 +124,7 @@ class SimBookieClient:
             records.extend(part.records)
         if part is None:
             raise BookieUnreachable(f"{self._bookie_id} ended a read without an answer")
-        return ReadAnswer(records, part.code, part.stopped_at, part.reason)
+        return ReadAnswer(records, part.code, part.stopped_at, part.reason, part.torn)
 
     async def read_lac(self, ref: LedgerRef, *, above: int = -1, wait_ms: int = 0) -> LedgerState:
         request = ReadLacRequest(ledger=_wire(ref), above=above, wait_ms=wait_ms)
@@ -146,6 +148,10 @@ class SimBookieClient:
 
     async def describe(self) -> Description:
         return await self._call("Describe", DescribeRequest(), Description)
+
+    async def list_entries(self, ref: LedgerRef, first: int, last: int) -> EntryRanges:
+        request = ListEntriesRequest(ledger=_wire(ref), first_entry_id=first, last_entry_id=last)
+        return await self._call("ListEntries", request, EntryRanges)
 
     def close(self) -> None:
         self._closed = True

@@ -16,16 +16,26 @@ from magnetar.ledger.garbage_collector import GarbageCollector
 from magnetar.ledger.ledger_catalog import LedgerCatalog
 from magnetar.ledger.quorum import checked_read
 from magnetar.ledger.quorum.ensemble_change import EnsembleChange
+from magnetar.ledger.quorum.missing_entries import MissingEntries
 from magnetar.ledger.quorum.pending_adds import PendingAdds
 from magnetar.ledger.quorum.rewriting import Rewriter
 from magnetar.ledger.quorum.striping import Striping
 from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 from magnetar.ledger.segment_log import log, recovery
+from magnetar.ledger.segment_log.torn_group import Torn
 from magnetar.sim.disk import SimFile
 
 from tests.simulation.mutants import Mutation, Patch, Suite, assert_noticed, noticed
-from tests.simulation.quorum.directed import EmptiedDisk, FilledUp, Garbage, KillThenPowerLoss, LateAppend
+from tests.simulation.quorum.directed import (
+    EmptiedDisk,
+    FilledUp,
+    Garbage,
+    KillThenPowerLoss,
+    LateAppend,
+    RottenTail,
+)
 from tests.simulation.quorum.test_quorum import run_duel, run_ledgers, run_staged
+from tests.unit.ledger.quorum.replica_world import REF, ReplicaWorld, in_world
 
 # --- the writer ---
 
@@ -92,7 +102,25 @@ def a_ledger_is_closed_without_compare_and_set(patch: Patch) -> None:
     patch.setattr(LedgerCatalog, "commit_closed", mutant)
 
 
+def what_bookies_lack_is_not_recorded(patch: Patch) -> None:
+    """A recovery believes a bookie's last entry."""
+
+    async def mutant(self: MissingEntries, last_confirmed: int) -> list[Any]:
+        return []
+
+    patch.setattr(MissingEntries, "gaps", mutant)
+
+
+def every_torn_group_is_believed_to_be_unconfirmed(patch: Patch) -> None:
+    """Even though Qa - 1 disks may have lost what they had synced."""
+    patch.setattr(Striping, "is_absent", lambda self, absent, torn: absent + torn >= self.absences_needed)
+
+
 # --- the bookie ---
+
+
+def a_torn_group_raises_no_doubt(patch: Patch) -> None:
+    patch.setattr(recovery, "torn_by", lambda groups, directory, kept: Torn(frozenset()))
 
 
 def no_such_entry_is_answered_in_doubt(patch: Patch) -> None:
@@ -100,7 +128,7 @@ def no_such_entry_is_answered_in_doubt(patch: Patch) -> None:
 
 
 def an_emptied_disk_raises_no_doubt(patch: Patch) -> None:
-    patch.setattr(bookie_core, "note_doubt", lambda disk, reason: None)
+    patch.setattr(bookie_core, "note_doubt", lambda disk, reason, torn=None: None)
 
 
 def a_fence_is_not_looked_at(patch: Patch) -> None:
@@ -176,6 +204,20 @@ def garbage_is_collected_on_a_stale_listing(patch: Patch) -> None:
     patch.setattr(GarbageCollector, "_confirmed", unasked)
 
 
+def run_holes(seed: int) -> None:
+    """A bookie refused an entry, took the next ones, and the writer died."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        world.put(range(10))
+        del world.bookies["c"].held[seed % 9]
+        world.lac(9)
+        await world.recovery().recover(REF)
+        recorded = [(gap.bookie_id, gap.first_entry_id) for gap in world.stored().gaps]
+        assert recorded == [("c", seed % 9)], f"gaps: {recorded}"
+
+    in_world(scenario)
+
+
 MUTATIONS = [
     noticed(confirmed_by_one_bookie_too_few, run_duel, 4),
     noticed(a_new_bookie_counts_before_the_compare_and_set, run_duel, 60),
@@ -184,6 +226,9 @@ MUTATIONS = [
     noticed(recovery_reads_do_not_fence, run_staged(LateAppend), 20),
     noticed(one_bookie_without_an_entry_ends_a_ledger, run_duel, 60),
     noticed(a_ledger_is_closed_without_compare_and_set, run_duel, 10),
+    noticed(what_bookies_lack_is_not_recorded, run_holes, 1),
+    noticed(every_torn_group_is_believed_to_be_unconfirmed, run_staged(RottenTail), 6),
+    noticed(a_torn_group_raises_no_doubt, run_staged(RottenTail), 6),
     noticed(no_such_entry_is_answered_in_doubt, run_staged(EmptiedDisk), 4),
     noticed(an_emptied_disk_raises_no_doubt, run_staged(EmptiedDisk), 4),
     noticed(a_fence_is_not_looked_at, run_ledgers, 20),

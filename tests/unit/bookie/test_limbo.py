@@ -6,7 +6,7 @@ import random
 
 import pytest
 from magnetar.bookie import bookie_core
-from magnetar.bookie.limbo import DOUBT
+from magnetar.bookie.doubt_note import DOUBT
 from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_pb2 import (

@@ -38,6 +38,8 @@ from magnetar.common.runtime.disk import Disk, DiskFile
 from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
 from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     LOG_FAILED,
+    NO_SUCH_ENTRY,
+    OK,
     WRONG_KEY,
     Append,
     ClearLimboRequest,
@@ -45,10 +47,12 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     DeleteHintResponse,
     DescribeRequest,
     Description,
+    EntryRanges,
     FenceRequest,
     LacUpdate,
     LedgerList,
     LedgerState,
+    ListEntriesRequest,
     ListLedgersRequest,
     ReadLacRequest,
     ReadPart,
@@ -60,11 +64,15 @@ from magnetar.ledger.garbage_collector import GarbageCollector, Replica
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.group_commit import PendingRecord
+from magnetar.ledger.segment_log.held_ranges import held_ranges
 from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.log_ledger import LogLedger
 from magnetar.ledger.segment_log.syncer import Syncer
 
 VERSION: Final = "0.1.0"
+
+RANGES_MAX: Final = 10_000
+"""Ranges in one answer about entries: well within a message."""
 
 
 class BookieCore:
@@ -102,6 +110,7 @@ class BookieCore:
         self._config = config
         self._instance_id = instance_id
         self._disk = disk
+        self._pool = pool
         self._lock = lock
         self._appends = Appends(
             segment_log, self.ledgers, self.mode, config.entry_bytes_max, self.make_ledger, self.garbage
@@ -177,6 +186,27 @@ class BookieCore:
     async def list_ledgers(self, request: ListLedgersRequest) -> LedgerList:
         """One page of what is here, by ledger id."""
         return self.ledgers.page(request)
+
+    async def list_entries(self, request: ListEntriesRequest) -> EntryRanges:
+        """Which of the asked entries are here, those on their way included. Raises BadRequest."""
+        first, last = request.first_entry_id, request.last_entry_id
+        if first < 0 or last < first:
+            raise BadRequest(f"entries {first} to {last} of ledger {request.ledger.id} are no range")
+        try:
+            ledger = self.ledgers.find(request.ledger.id, request.ledger.key)
+        except WrongKey as error:
+            return EntryRanges(code=WRONG_KEY, reason=str(error), until=last)
+        if ledger is None:
+            reason = f"ledger {request.ledger.id} was never heard of here"
+            return EntryRanges(code=NO_SUCH_ENTRY, reason=reason, until=last)
+        await ledger.settled()
+        found = await held_ranges(self.log, self._pool, ledger.ref, first, last)
+        if len(found) > RANGES_MAX:
+            del found[RANGES_MAX:]
+            last = found[-1][1]
+        return EntryRanges(
+            code=OK, firsts=[each[0] for each in found], lasts=[each[1] for each in found], until=last
+        )
 
     async def delete_hint(self, request: DeleteHintRequest) -> DeleteHintResponse:
         """Look sooner whether ledgers are gone from metadata: those that are were deleted on purpose."""

@@ -28,6 +28,7 @@ from magnetar.ledger.bookie_protocol.grpc_methods import (
     DELETE_HINT,
     DESCRIBE,
     FENCE,
+    LIST_ENTRIES,
     LIST_LEDGERS,
     READ,
     READ_LAC,
@@ -97,6 +98,7 @@ class BookieGrpcServer:
             DELETE_HINT: core.delete_hint,
             CLEAR_LIMBO: core.clear_limbo,
             DESCRIBE: core.describe,
+            LIST_ENTRIES: core.list_entries,
         }
         handlers: dict[str, Any] = {
             APPEND: grpc.stream_stream_rpc_method_handler(self._append),

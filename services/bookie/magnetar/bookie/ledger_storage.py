@@ -112,6 +112,9 @@ def state_of(ledger: LogLedger) -> LedgerState:
         fenced=ledger.fenced,
         limbo=ledger.limbo,
         byte_length=ledger.byte_length,
+        row_first_entry_id=ledger.row_first,
+        row_end=ledger.row_end,
+        torn=ledger.torn,
     )
 
 

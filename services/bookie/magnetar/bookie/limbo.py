@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from magnetar.bookie.data_check import note_unchecked
+from magnetar.bookie.doubt_note import DOUBT, Note, joined_note, read_note
 from magnetar.bookie.ledger_storage import LedgerStorage, WrongKey
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import Listing, MetadataStore
@@ -25,11 +26,11 @@ from magnetar.common.runtime.disk import Disk
 from magnetar.ledger.data_directory import replace_file
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.log import SegmentLog
+from magnetar.ledger.segment_log.torn_group import Torn
 from prometheus_client import Counter
 
 log = get_logger(__name__)
 
-DOUBT: Final = "doubt"
 MARKED_AT_ONCE: Final = 500
 
 DOUBTS = Counter(
@@ -39,11 +40,17 @@ DOUBTS = Counter(
 )
 
 
-def note_doubt(disk: Disk, reason: str) -> None:
-    """Remember durably that marks have to be made. Blocks; raises OSError."""
+def note_doubt(disk: Disk, reason: str, torn: Torn | None = None) -> None:
+    """Remember durably that marks have to be made: on every ledger that is not closed, unless `torn` names
+    those of a torn group, beside what an earlier start had noted. Blocks; raises OSError."""
     DOUBTS.inc()
-    log.error("data may be missing: ledgers that are not closed will be marked limbo", reason=reason)
-    replace_file(disk, DOUBT, reason.encode())
+    named = None if torn is None or torn.ledgers is None else len(torn.ledgers)
+    log.error(
+        "data may be missing: ledgers that are not closed will be marked limbo",
+        reason=reason,
+        ledgers="every one" if named is None else named,
+    )
+    replace_file(disk, DOUBT, joined_note(read_note(disk), Note(reason, torn)).encode())
 
 
 async def mark_doubtful(
@@ -58,16 +65,21 @@ async def mark_doubtful(
 ) -> None:
     """Make the marks that a noted doubt asks for; nothing without one.
 
-    Marked is every ledger that metadata does not call closed and that this bookie holds, or should. Raises
+    Marked is every ledger that metadata does not call closed and that this bookie holds, or should; where a
+    torn group is all there was, those that it named and lost something of. Raises
     MetadataError, LogFailed or OSError: then the next start begins again.
     """
-    if DOUBT not in await pool.run(lambda: disk.listdir("")):
+    note = await pool.run(lambda: read_note(disk))
+    if note is None:
         return
     listing = await metadata.children(keys.ledgers_prefix)
     named, closed = await pool.run(lambda: _sort_out(listing, keys, bookie_id))
-    doubtful = sorted({*named, *ledgers.refs()} - closed, key=lambda ref: (ref.id, ref.key))
+    torn = note.torn
+    touched = {*named, *ledgers.refs()} if torn is None or torn.ledgers is None else torn.ledgers
+    doubtful = sorted(touched - closed, key=lambda ref: (ref.id, ref.key))
     for start in range(0, len(doubtful), MARKED_AT_ONCE):
-        await _mark(segment_log, ledgers, doubtful[start : start + MARKED_AT_ONCE], make_ledger)
+        some = doubtful[start : start + MARKED_AT_ONCE]
+        await _mark(segment_log, ledgers, some, make_ledger, torn=torn is not None)
     await pool.run(lambda: _forget(disk))
     log.warning(
         "ledgers marked limbo until they are compared with their other replicas", ledgers=len(doubtful)
@@ -79,6 +91,8 @@ async def _mark(
     ledgers: LedgerStorage,
     refs: Sequence[LedgerRef],
     make_ledger: Callable[[LedgerRef], object],
+    *,
+    torn: bool,
 ) -> None:
     waiting = []
     for ref in refs:
@@ -89,7 +103,7 @@ async def _mark(
             continue
         if known is None:
             make_ledger(ref)
-        waiting += [segment_log.fence(ref), segment_log.set_limbo(ref)]
+        waiting += [segment_log.fence(ref), segment_log.set_limbo(ref, torn=torn)]
     await asyncio.gather(*waiting)
 
 

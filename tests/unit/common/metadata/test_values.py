@@ -24,6 +24,7 @@ from magnetar.common.metadata.values import (
     InstanceId,
     Intent,
     Leader,
+    LedgerDecision,
     LedgerMetadata,
     LedgerRef,
     Namespace,
@@ -296,6 +297,15 @@ VALUES: dict[str, Value] = {
     ),
     "dynamic-configuration": DynamicConfiguration(values={"maxTopicsPerNamespace": "7"}),
     "bookie-rack": BookieRack(bookie_id="b1:3181", group="default", rack="/r1", hostname="b1"),
+    "ledger-decision": LedgerDecision(
+        ref=LedgerRef(id=12, key=0xABCDEF0123456789),
+        last_entry_id=7,
+        last_confirmed=5,
+        decided_by="ops@host-1",
+        reason="b2 burned down",
+        decided_ms=1_600_000_000_033,
+        said={"b1:3181": "absent", "b2:3181": "does not answer"},
+    ),
     "resource-quota": ResourceQuota(
         message_rate_in=40, message_rate_out=120, bandwidth_in=1e5, bandwidth_out=3e5, memory=80, dynamic=True
     ),

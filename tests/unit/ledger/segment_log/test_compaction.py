@@ -21,7 +21,7 @@ from magnetar.ledger.segment_log.codec_v1 import (
     encode_record_header,
 )
 from magnetar.ledger.segment_log.compaction import DuplicateMismatch, Rewrite
-from magnetar.ledger.segment_log.file_codec_v1 import FLAG_SORTED, MARK_FENCED, doubt_marks
+from magnetar.ledger.segment_log.file_codec_v1 import FLAG_SORTED, MARK_FENCED, doubt_marks, pack_doubt
 from magnetar.ledger.segment_log.recovery import rebuild_indexes
 from magnetar.ledger.segment_log.scan import RecordAt, Window, salvage_records, scan_groups
 from magnetar.ledger.segment_log.segment import (
@@ -185,7 +185,7 @@ def test_marks_are_carried_without_an_entry() -> None:
         (KIND_LIMBO, 1),
         (KIND_FENCE, 2),
     ]
-    assert (output.lines[A].marks, output.lines[A].lac) == (MARK_FENCED | doubt_marks(1), 7)
+    assert (output.lines[A].marks, output.lines[A].lac) == (MARK_FENCED | doubt_marks(pack_doubt(1, 0)), 7)
     assert rebuild_indexes(output)[A].lac == 7
 
 

@@ -50,6 +50,7 @@ class Keys:
         "dynamic_configuration",
         "instance_id",
         "intents_prefix",
+        "ledger_decisions_prefix",
         "ledger_id_counter",
         "ledgers_prefix",
         "offload_locations_prefix",
@@ -80,6 +81,7 @@ class Keys:
         self.auditor: Final = f"{self.root}bookies/auditor"
         self.under_replicated_prefix: Final = f"{self.root}bookies/under-replicated/"
         self.replication_locks_prefix: Final = f"{self.root}bookies/replication-locks/"
+        self.ledger_decisions_prefix: Final = f"{self.root}bookies/ledger-decisions/"
         self.decommissions_prefix: Final = f"{self.root}bookies/decommissions/"
         self.brokers_prefix: Final = f"{self.root}brokers/available/"
         self.broker_leader: Final = f"{self.root}brokers/leader"
@@ -244,6 +246,14 @@ class Keys:
     def replication_lock(self, ledger_id: int) -> str:
         """Which replication worker copies an under-replicated ledger; ephemeral."""
         return f"{self.replication_locks_prefix}{encode_id(ledger_id)}"
+
+    def ledger_decision(self, ledger_id: int) -> str:
+        """That an operator ended a ledger which nothing could decide."""
+        return f"{self.ledger_decisions_prefix}{encode_id(ledger_id)}"
+
+    def ledger_decision_of(self, key: str) -> int:
+        """The ledger of a decision's key."""
+        return int(key.removeprefix(self.ledger_decisions_prefix))
 
     def decommission(self, bookie_id: str) -> str:
         """An operator's wish that a bookie leaves."""

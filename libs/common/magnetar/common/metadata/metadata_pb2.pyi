@@ -58,6 +58,7 @@ class _ValueTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueType.V
     BUNDLE_OWNER: _ValueType.ValueType  # 25
     OFFLOAD_LOCATION: _ValueType.ValueType  # 26
     RESTORATION: _ValueType.ValueType  # 27
+    LEDGER_DECISION: _ValueType.ValueType  # 29
 
 class ValueType(_ValueType, metaclass=_ValueTypeEnumTypeWrapper): ...
 
@@ -86,6 +87,7 @@ BROKER_REGISTRATION: ValueType.ValueType  # 24
 BUNDLE_OWNER: ValueType.ValueType  # 25
 OFFLOAD_LOCATION: ValueType.ValueType  # 26
 RESTORATION: ValueType.ValueType  # 27
+LEDGER_DECISION: ValueType.ValueType  # 29
 Global___ValueType: _TypeAlias = ValueType  # noqa: Y015
 
 @_typing.final
@@ -2970,3 +2972,75 @@ class Restoration(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Restoration: _TypeAlias = Restoration  # noqa: Y015
+
+@_typing.final
+class LedgerDecision(_message.Message):
+    """An operator ended a ledger of which nothing could tell where it ends: written with the closing itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SaidEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    REF_FIELD_NUMBER: _builtins.int
+    LAST_ENTRY_ID_FIELD_NUMBER: _builtins.int
+    LAST_CONFIRMED_FIELD_NUMBER: _builtins.int
+    DECIDED_BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DECIDED_MS_FIELD_NUMBER: _builtins.int
+    SAID_FIELD_NUMBER: _builtins.int
+    last_entry_id: _builtins.int
+    """where the ledger was ended, on their word"""
+    last_confirmed: _builtins.int
+    """what was certain without it"""
+    decided_by: _builtins.str
+    """user@host of the command"""
+    reason: _builtins.str
+    """theirs"""
+    decided_ms: _builtins.int
+    """since 1970 UTC"""
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    @_builtins.property
+    def ref(self) -> Global___LedgerRef: ...
+    @_builtins.property
+    def said(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """bookie id -> what it said of the first entry that is not part of the ledger"""
+
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        ref: Global___LedgerRef | None = ...,
+        last_entry_id: _builtins.int = ...,
+        last_confirmed: _builtins.int = ...,
+        decided_by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        decided_ms: _builtins.int = ...,
+        said: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "ref", b"ref"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decided_by", b"decided_by", "decided_ms", b"decided_ms", "format", b"format", "last_confirmed", b"last_confirmed", "last_entry_id", b"last_entry_id", "reason", b"reason", "ref", b"ref", "said", b"said"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LedgerDecision: _TypeAlias = LedgerDecision  # noqa: Y015

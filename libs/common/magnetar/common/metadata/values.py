@@ -23,6 +23,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     INSTANCE_ID,
     INTENT,
     LEADER,
+    LEDGER_DECISION,
     LEDGER_METADATA,
     NAMESPACE,
     OFFLOAD_LOCATION,
@@ -49,6 +50,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     InstanceId,
     Intent,
     Leader,
+    LedgerDecision,
     LedgerMetadata,
     LedgerRef,
     Namespace,
@@ -82,6 +84,7 @@ __all__ = [
     "InstanceId",
     "Intent",
     "Leader",
+    "LedgerDecision",
     "LedgerMetadata",
     "LedgerRef",
     "Namespace",
@@ -139,6 +142,7 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     BrokerRegistration: BROKER_REGISTRATION,
     BundleOwner: BUNDLE_OWNER,
     Restoration: RESTORATION,
+    LedgerDecision: LEDGER_DECISION,
 }
 
 Value: TypeAlias = (
@@ -166,6 +170,7 @@ Value: TypeAlias = (
     | BookieRack
     | ResourceQuota
     | Restoration
+    | LedgerDecision
 )
 
 V = TypeVar(
@@ -194,6 +199,7 @@ V = TypeVar(
     BookieRack,
     ResourceQuota,
     Restoration,
+    LedgerDecision,
 )
 
 

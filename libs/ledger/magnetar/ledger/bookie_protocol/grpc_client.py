@@ -32,9 +32,11 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     DeleteHintRequest,
     DescribeRequest,
     Description,
+    EntryRanges,
     FenceRequest,
     LedgerList,
     LedgerState,
+    ListEntriesRequest,
     ListLedgersRequest,
     ReadLacRequest,
     ReadRequest,
@@ -48,6 +50,7 @@ from magnetar.ledger.bookie_protocol.grpc_methods import (
     DELETE_HINT,
     DESCRIBE,
     FENCE,
+    LIST_ENTRIES,
     LIST_LEDGERS,
     MESSAGE_BYTES_MAX,
     READ,
@@ -178,7 +181,7 @@ class GrpcBookieClient:
             raise
         if part is None:
             raise BookieUnreachable(f"bookie {self._bookie_id} ended a read without an answer")
-        return ReadAnswer(records, part.code, part.stopped_at, part.reason)
+        return ReadAnswer(records, part.code, part.stopped_at, part.reason, part.torn)
 
     async def read_lac(self, ref: LedgerRef, *, above: int = -1, wait_ms: int = 0) -> LedgerState:
         request = ReadLacRequest(ledger=_wire(ref), above=above, wait_ms=wait_ms)
@@ -204,6 +207,10 @@ class GrpcBookieClient:
 
     async def describe(self) -> Description:
         return await self._call(DESCRIBE, DescribeRequest(), Description, self._options.call_timeout_s)
+
+    async def list_entries(self, ref: LedgerRef, first: int, last: int) -> EntryRanges:
+        request = ListEntriesRequest(ledger=_wire(ref), first_entry_id=first, last_entry_id=last)
+        return await self._call(LIST_ENTRIES, request, EntryRanges, self._options.read_timeout_s)
 
     async def close(self) -> None:
         """End the stream and all calls as unreachable; idempotent."""

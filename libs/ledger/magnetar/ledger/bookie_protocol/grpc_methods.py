@@ -18,9 +18,11 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     DeleteHintResponse,
     DescribeRequest,
     Description,
+    EntryRanges,
     FenceRequest,
     LedgerList,
     LedgerState,
+    ListEntriesRequest,
     ListLedgersRequest,
     ReadLacRequest,
     ReadPart,
@@ -67,6 +69,7 @@ LIST_LEDGERS: Final = Method("ListLedgers", ListLedgersRequest, LedgerList)
 DELETE_HINT: Final = Method("DeleteHint", DeleteHintRequest, DeleteHintResponse)
 CLEAR_LIMBO: Final = Method("ClearLimbo", ClearLimboRequest, LedgerState)
 DESCRIBE: Final = Method("Describe", DescribeRequest, Description)
+LIST_ENTRIES: Final = Method("ListEntries", ListEntriesRequest, EntryRanges)
 
 VERSION_KEY: Final = "magnetar-protocol-version"
 """Call metadata that says which protocol version the client speaks; Append says it in its first message."""

@@ -41,7 +41,9 @@ from magnetar.ledger.segment_log.file_codec_v1 import (
     MARK_FENCED,
     SegmentHeader,
     doubt_of,
+    encode_mark,
     encode_segment_header,
+    pack_doubt,
 )
 from magnetar.ledger.segment_log.index import LedgerIndex
 from magnetar.ledger.segment_log.recovery import rebuild_indexes
@@ -51,6 +53,7 @@ SLICE_BYTES: Final = 256 << 10
 """About how much one step reads and writes."""
 
 _READ_BYTES: Final = 8192
+_FLAGS, _NUMBER = slice(6, 8), slice(48, 56)
 """The first read of a record asks for this much."""
 
 
@@ -158,7 +161,8 @@ class Rewrite:
             index.lac = max(index.lac, lac)
             index.fenced |= kind == KIND_FENCE
             if kind == KIND_LIMBO:
-                index.doubt = max(index.doubt, int.from_bytes(record.header[48:56], "little"))
+                number, flags = (int.from_bytes(record.header[at], "little") for at in (_NUMBER, _FLAGS))
+                index.doubt = max(index.doubt, pack_doubt(number, flags))
 
     # --- what is written ---
 
@@ -182,7 +186,7 @@ class Rewrite:
         if not kinds and lac > written_lac:
             kinds.append((KIND_LAC, 0))
         for kind, number in kinds:
-            header = encode_record_header(kind, ref.id, ref.key, -1, lac, first_index=number)
+            header = encode_mark(kind, ref.id, ref.key, lac, number)
             yield EncodedRecord(ref.id, ref.key, -1, 0, header, (), 0)
 
     def _entries(self, ref: LedgerRef) -> Iterator[EncodedRecord]:

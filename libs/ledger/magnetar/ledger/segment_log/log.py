@@ -33,17 +33,18 @@ from magnetar.ledger.segment_log.codec_v1 import (
     encode_record_header,
 )
 from magnetar.ledger.segment_log.config import SegmentLogConfig
-from magnetar.ledger.segment_log.file_codec_v1 import MARK_FENCED, doubt_of
+from magnetar.ledger.segment_log.file_codec_v1 import MARK_FENCED, doubt_of, encode_mark, pack_doubt
 from magnetar.ledger.segment_log.group_commit import Group, GroupCommit, OnSettled, PendingRecord
 from magnetar.ledger.segment_log.index_cache import IndexCache
 from magnetar.ledger.segment_log.log_ledger import LogLedger
 from magnetar.ledger.segment_log.obstacles import obstacle_of
 from magnetar.ledger.segment_log.reader import Build, P, RecordSlice, build_run, build_slice, read_segment
-from magnetar.ledger.segment_log.recovery import OnDoubt, RecoveredLog, recover_log
+from magnetar.ledger.segment_log.recovery import RecoveredLog, recover_log
 from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY, Segment
 from magnetar.ledger.segment_log.segment_chain import SegmentChain
 from magnetar.ledger.segment_log.space import SpaceKeeper
 from magnetar.ledger.segment_log.syncer import Syncer
+from magnetar.ledger.segment_log.torn_group import OnDoubt
 
 log = get_logger(__name__)
 
@@ -290,17 +291,17 @@ class SegmentLog:
             ledger.byte_length = await self._bytes_stored(ledger)
         return ledger
 
-    async def set_limbo(self, ref: LedgerRef) -> LogLedger:
-        """Mark a ledger as in doubt, durably. Raises LogFailed."""
+    async def set_limbo(self, ref: LedgerRef, *, torn: bool = False) -> LogLedger:
+        """Mark a ledger as in doubt, durably; `torn`: see `LogLedger.torn`. Raises LogFailed."""
         ledger = self.ledger(ref)
-        await self._mark(ledger, KIND_LIMBO, (ledger.doubt + 1) | 1)
+        await self._mark(ledger, KIND_LIMBO, ledger.next_limbo(torn=torn))
         return ledger
 
     async def clear_limbo(self, ref: LedgerRef) -> LogLedger:
         """Mark a ledger as in doubt no more, durably. Raises LogFailed."""
         ledger = self.ledger(ref)
         if ledger.limbo:
-            await self._mark(ledger, KIND_LIMBO, ledger.doubt + 1)
+            await self._mark(ledger, KIND_LIMBO, pack_doubt((ledger.doubt >> 1) + 1, 0))
         return ledger
 
     async def read(self, ref: LedgerRef, first: int, last: int, max_bytes: int) -> list[Run]:
@@ -369,7 +370,7 @@ class SegmentLog:
         ref = ledger.ref
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         lac = ledger.lac
-        header = encode_record_header(kind, ref.id, ref.key, MARK_ENTRY_ID, lac, first_index=number)
+        header = encode_mark(kind, ref.id, ref.key, lac, number)
         self.group_commit.add(
             PendingRecord(
                 ref.id, ref.key, MARK_ENTRY_ID, 0, header, (), 0, kind, lac, ledger, waiter, number=number
@@ -408,7 +409,7 @@ class SegmentLog:
             if record.kind == KIND_ENTRIES:
                 first, count = record.first_entry_id, record.entry_count
                 index.add_run(first, count, group.start + offset, record.body_length, record.lac)
-                ledger.last_entry_id = max(ledger.last_entry_id, first + count - 1)
+                ledger.stored(first, count)
                 ledger.byte_length += record.body_length
                 segment.entries += count
             elif record.kind == KIND_FENCE:

@@ -17,8 +17,8 @@ anything: its owner must be in doubt from then on (storage contract, section 3).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import Any
 
 from magnetar.common.errors import DataCorruption
@@ -46,6 +46,7 @@ from magnetar.ledger.segment_log.file_codec_v1 import (
     SegmentHeader,
     decode_segment_header,
     decode_trailer,
+    pack_doubt,
 )
 from magnetar.ledger.segment_log.index import LedgerIndex
 from magnetar.ledger.segment_log.scan import (
@@ -68,12 +69,10 @@ from magnetar.ledger.segment_log.segment import (
     segment_path,
     segment_sequences,
 )
+from magnetar.ledger.segment_log.torn_group import OnDoubt, Torn, torn_by
 from prometheus_client import Counter
 
 log = get_logger(__name__)
-
-OnDoubt = Callable[[str], None]
-"""Told why entries or marks may be lost. Blocks until that is durably noted; raises OSError."""
 
 DAMAGED_RECORDS = Counter(
     "magnetar_log_damaged_records",
@@ -115,6 +114,8 @@ class _Tail:
     damaged: int = 0
     doubts: list[str] = field(default_factory=list)
     """Why something may be lost of which nobody knows what it was."""
+    torn: Torn | None = None
+    """The last group, which is here, is torn."""
 
 
 @dataclass(slots=True)
@@ -226,8 +227,12 @@ def _set_aside(disk: Disk, unreadable: list[int], tails: list[_Tail], on_doubt: 
     quarantined = [sequence for sequence in unreadable if sequence in names]
     doubts = [f"segment {sequence} can't be read" for sequence in quarantined]
     doubts += [doubt for tail in tails for doubt in tail.doubts]
+    torn = [(tail.segment.sequence, tail.torn) for tail in tails if tail.torn is not None]
+    reason = "; ".join([*doubts, *(f"the last group, in segment {n}, is torn or damaged" for n, _ in torn)])
     if doubts:
-        on_doubt("; ".join(doubts))
+        on_doubt(reason)
+    elif torn:
+        on_doubt(reason, reduce(Torn.joined, (each for _, each in torn)))
     for sequence in quarantined:
         disk.rename(segment_path(sequence), f"{segment_path(sequence)}.unreadable")
     if quarantined:
@@ -316,7 +321,7 @@ def _enter(segment: Segment, record: RecordAt) -> None:
     else:
         index.fenced |= header.kind == KIND_FENCE
         if header.kind == KIND_LIMBO:
-            index.doubt = max(index.doubt, header.first_index or 1)
+            index.doubt = max(index.doubt, pack_doubt(header.first_index or 1, header.run_flags))
 
 
 def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[EncodedRecord]:
@@ -350,7 +355,8 @@ def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[En
         torn = len(kept) > named or (not named and window.read(start + 8, 16) == segment.header.uuid)
     if cut or torn:
         TAIL_CUTS.inc()
-        tail.doubts.append(f"the last group, in segment {segment.sequence}, is torn or damaged")
+        groups = [group for group in tail.scan.groups if group.offset >= start]
+        tail.torn = Torn(None) if torn else torn_by(groups, partial(read_directory, segment, window), kept)
         context: dict[str, Any] = {"segment": segment.sequence, "offset": start}
         log.warning("the log's last group was torn or damaged: cut", kept=len(kept), cut=cut, **context)
     return kept
