@@ -128,7 +128,7 @@ class Chaos:
             await asyncio.sleep(20)
 
 
-@pytest.mark.seeds(12, full=60)
+@pytest.mark.seeds(12, full=28)
 def test_after_healing_everything_is_whole_again(seed: int) -> None:
     loop = SimLoop(seed, time_max_s=1_000_000)
 

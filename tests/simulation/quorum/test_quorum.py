@@ -32,7 +32,7 @@ def run_duel(seed: int) -> Outcome:
     return run_cluster(seed, lambda cluster: Duel(cluster).run())
 
 
-@pytest.mark.seeds(40, full=1250)
+@pytest.mark.seeds(32, full=480)
 def test_every_promise_holds_in_short_fights(seed: int) -> None:
     run_duel(seed)
 
@@ -42,13 +42,13 @@ def run_staged(kind: type[Staged]) -> Callable[[int], Outcome]:
     return lambda seed: run_cluster(seed, lambda cluster: staged(cluster, kind).run(), shape=THREE)
 
 
-@pytest.mark.seeds(8, full=100)
+@pytest.mark.seeds(8, full=40)
 def test_after_healing_everything_is_replicated_again(seed: int) -> None:
     run_cluster(seed, lambda cluster: ReplicatedDuel(cluster).run())
 
 
 @pytest.mark.parametrize("kind", [LateAppend, EmptiedDisk, KillThenPowerLoss, Garbage])
-@pytest.mark.seeds(6, full=40)
+@pytest.mark.seeds(6, full=16)
 def test_every_promise_holds_under_staged_trouble(seed: int, kind: type[Staged]) -> None:
     run_staged(kind)(seed)
 
@@ -59,12 +59,12 @@ def test_a_bookie_that_was_away_is_filled_up_beside_a_writer_that_goes_on(seed: 
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.unreachable_max])
-@pytest.mark.seeds(4, full=20)
+@pytest.mark.seeds(4, full=8)
 def test_writes_go_on_without_as_many_bookies_as_the_quorums_spare(seed: int, shape: Shape) -> None:
     run_cluster(seed, lambda cluster: staged(cluster, WritesGoOn).run(), shape=shape)
 
 
-@pytest.mark.seeds(16, full=300)
+@pytest.mark.seeds(10, full=110)
 def test_every_promise_of_ledgers_on_bookies_holds(seed: int) -> None:
     run_ledgers(seed)
 
