@@ -198,8 +198,8 @@ def main() -> None:
                 steps.begin(f"seeds {seeds.start} to {seeds.stop - 1} were done before")
             done.append(json.loads(path.read_text()))
     record = added_up(done)
-    arguments = [f"--seeds {options.seeds}", *([f"-k {options.tests}"] if options.tests else [])]
-    command = f"make sim-record ARGS={shlex.quote(' '.join(arguments))}"
+    arguments = [f"--seeds {options.seeds}", *([f"-k {shlex.quote(options.tests)}"] if options.tests else [])]
+    command = f'make sim-record ARGS="{" ".join(arguments)}"'
     text = page_text(record, machine(), command, commit)
     print(text)
     if not options.no_page:
