@@ -10,7 +10,7 @@ SOURCES := $(wildcard libs services spark bench proto/generate.py docs/generate.
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-over-bookies spark-proof lint fmt helm-lint proto docs lock bench bench-storage sim clients soak chaos kubernetes check clean distclean
+.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-over-bookies spark-proof lint fmt helm-lint proto docs lock bench bench-storage sim sim-record clients soak chaos kubernetes check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -100,6 +100,9 @@ spark-proof: setup-spark ## real text, offloaded and asked by Spark, DuckDB and 
 
 sim: setup-tests ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17
 	MAGNETAR_SIM_SEEDS="$(SEEDS)" MAGNETAR_SIM_SEED="$(SEED)" $(PYTEST) -m seeds --timeout 0 tests $(ARGS)
+
+sim-record: setup-tests ## many seeds of all of it, in pieces that resume, written into docs/faults.md: make sim-record ARGS="--seeds 10000"
+	@$(BIN)/python -m tests.simulation.record $(ARGS)
 
 clients: setup-tests ## real client libraries of 5 languages, 4 minutes: make clients ANCHOR=1 for Apache Pulsar, ARGS="--help"
 	@$(BIN)/python -m tests.clients $(if $(ANCHOR),--anchor) $(ARGS)

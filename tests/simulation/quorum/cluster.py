@@ -7,8 +7,10 @@ what their disk kept. The cluster counts the disks that lost data: never more th
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from magnetar.bookie.autorecovery.auto_recovery import AutoRecovery
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
@@ -19,6 +21,7 @@ from magnetar.common.errors import MetadataError, StorageError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, Put
 from magnetar.common.metadata.values import BookieRegistration, InstanceId, encode
+from magnetar.ledger.bookie_protocol.bookie_client import EncodedAppend
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.ledger.ledger_store import LedgerStore
 from magnetar.ledger.quorum.config import QuorumConfig
@@ -35,6 +38,7 @@ from magnetar.sim.syncer import SimSyncer
 
 from tests.simulation.quorum.bookie_service import BookieService
 from tests.simulation.quorum.checker import Checker
+from tests.simulation.quorum.happenings import COPIES_BESIDE, LATE_COMMITS, RACED_IDS
 from tests.simulation.quorum.sim_clients import SimBookieClients
 
 INSTANCE_ID = b"simulated-instan"
@@ -128,6 +132,10 @@ class BookieNode:
         self.down_s: tuple[float, float] | None = (0.05, 0.8)
         """How long it is away; None: until somebody starts it."""
         self._cluster = cluster
+        self._serving: SimProcess | None = None
+        """The life in which it answers."""
+        self._recovering: SimProcess | None = None
+        """The life in which its auto-recovery runs."""
 
     @property
     def up(self) -> bool:
@@ -176,18 +184,38 @@ class BookieNode:
         except (OSError, StorageError, MetadataError):
             process.kill()  # it starts again, as a supervisor would have it
             return
-        self.core, self.metadata = core, metadata
-        cluster.network.listen(process, BookieService(core, cluster.checker))
+        self.core, self.metadata, self._serving = core, metadata, process
+        cluster.network.listen(process, BookieService(core, cluster.checker, cluster.happened))
         describe = self._describe
         await Registration(metadata, KEYS, describe, SESSION_MS).start()
+        if cluster.auto_recovery is not None:
+            self.begin_auto_recovery()
 
     async def recover_others(self) -> None:
-        """Begin auto-recovery in its process."""
+        """Begin auto-recovery in its process; nothing when it runs there."""
         process, cluster = self.process, self._cluster
         assert process is not None, f"{self.name} is up"
         assert self.core is not None, f"{self.name} serves"
         assert self.metadata is not None, f"{self.name} serves"
-        await process.spawn(self._start_auto_recovery(process, cluster, self.core, self.metadata))
+        if self._recovering is not process:
+            self._recovering = process
+            await process.spawn(self._start_auto_recovery(process, cluster, self.core, self.metadata))
+
+    def begin_auto_recovery(self) -> None:
+        """Begin auto-recovery in its process if it serves; nothing when it runs there."""
+        process, core, metadata = self.process, self.core, self.metadata
+        if process is None or process is not self._serving or process is self._recovering:
+            return
+        assert core is not None, f"{self.name} serves"
+        assert metadata is not None, f"{self.name} serves"
+        self._recovering = process
+        process.spawn(self._start_auto_recovery(process, self._cluster, core, metadata))
+
+    def shorten_moved_grace(self, grace_s: float) -> None:
+        """From now on it gives back after so long what others keep."""
+        garbage = None if self.core is None else self.core.garbage
+        if garbage is not None and garbage._replica is not None:
+            garbage._replica = replace(garbage._replica, moved_grace_s=grace_s)
 
     async def _start_auto_recovery(
         self, process: SimProcess, cluster: Cluster, core: BookieCore, metadata: SimMetadataStore
@@ -199,10 +227,10 @@ class BookieNode:
             metadata,
             KEYS,
             registry,
-            SimBookieClients(cluster.network, process),
+            SimBookieClients(cluster.network, process, on_append=partial(cluster.copying, self.name)),
             cluster.clock,
             random.Random(cluster.rng.getrandbits(64)),
-            AUTO_RECOVERY_CONFIG,
+            cluster.auto_recovery or AUTO_RECOVERY_CONFIG,
             set_read_only=core.set_read_only,
             data_check=core.data_check,
             quorum=QUORUM_CONFIG,
@@ -224,8 +252,8 @@ async def open_core(cluster: Cluster, name: str, disk: SimDisk, metadata: SimMet
         syncer=SimSyncer(cluster.loop),
         clock=cluster.clock,
         rng=random.Random(cluster.rng.getrandbits(64)),
-        log_config=SMALL_SEGMENTS,
-        config=CORE_CONFIG,
+        log_config=cluster.log_config,
+        config=cluster.core_config,
         accept_empty_directory=True,
     )
 
@@ -258,6 +286,31 @@ class Cluster:
         self.bookies = [BookieNode(self, f"b{number}") for number in range(shape.bookies)]
         self.clients: list[ClientNode] = []
         self.lost_disks: set[str] = set()
+        self.log_config = SMALL_SEGMENTS
+        self.core_config = CORE_CONFIG
+        self.auto_recovery: AutoRecoveryConfig | None = None
+        """Begins with each bookie; None: when a workload says so."""
+        self.auto_recovery_stands_still: Callable[[str, str, EncodedAppend], None] | None = None
+        """Told of each copy that a worker (the first) sends to a bookie (the second)."""
+        self.metadata_stores: list[SimMetadataStore] = []
+        self.copied_to: dict[str, set[int]] = {}
+        """By bookie: ledgers of which auto-recovery sent it entries."""
+        self.happened: Counter[str] = Counter()
+        """How often what some trouble is about really came about."""
+
+    def copying(self, worker: str, target: str, append: EncodedAppend) -> None:
+        """Auto-recovery on a bookie sends a copy to another one, or to its own."""
+        ledger_id = append.ref.id
+        self.copied_to.setdefault(target, set()).add(ledger_id)
+        if self.checker.is_written(ledger_id):
+            self.happened[COPIES_BESIDE] += 1
+        if self.auto_recovery_stands_still is not None:
+            self.auto_recovery_stands_still(worker, target, append)
+
+    def count_metadata(self) -> None:
+        """At the end of a run: what the metadata store saw."""
+        self.happened[LATE_COMMITS] += self.server.landed_late
+        self.happened[RACED_IDS] += self.server.lost_races[KEYS.ledger_id_counter]
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call something in the world."""
@@ -274,7 +327,7 @@ class Cluster:
         metadata = self.metadata_store(process)
         registry = BookieRegistry(metadata, KEYS)
         await registry.start()
-        clients = SimBookieClients(self.network, process)
+        clients = SimBookieClients(self.network, process, happened=self.happened)
         store = QuorumLedgerStore(
             clients,
             registry,
@@ -292,4 +345,5 @@ class Cluster:
         """A process's way to metadata."""
         store = SimMetadataStore(self.server, random.Random(self.rng.getrandbits(64)))
         process.on_death(store.crash)
+        self.metadata_stores.append(store)
         return store

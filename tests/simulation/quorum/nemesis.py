@@ -14,6 +14,7 @@ from magnetar.sim.network import NetworkFaults
 from magnetar.sim.process import SimProcess
 
 from tests.simulation.quorum.cluster import BookieNode, ClientNode, Cluster
+from tests.simulation.quorum.rarer_trouble import RarerTrouble
 
 GIVE_UP_S = 0.3
 """Without a sign of life for so long, a stream is broken."""
@@ -42,6 +43,8 @@ class Nemesis:
             (self.unsure_metadata, 2),
         ]
         chosen = [kind for kind in kinds if rng.random() < 0.6]
+        self.rarer = RarerTrouble(cluster, seed, self._note)
+        chosen += self.rarer.chosen
         self._kinds = [kind for kind, _ in chosen] or [self.crash_bookie]
         self._weights = [weight for _, weight in chosen] or [1]
         self._pause_s = rng.choice((0.05, 0.15, 0.15, 0.4))
@@ -56,16 +59,25 @@ class Nemesis:
             faults.duplicate_probability = rng.choice((0.0, 0.1))
             faults.slow_probability = rng.choice((0.0, 0.02, 0.2))
 
+    def only_rarer(self) -> None:
+        """Strike with every kind of `RarerTrouble`, and with crashes and kills, which they build upon."""
+        chosen = [*self.rarer.kinds, (self.crash_bookie, 2), (self.kill_bookie, 2), (self.heal, 2)]
+        self._kinds = [kind for kind, _ in chosen]
+        self._weights = [weight for _, weight in chosen]
+
     async def run(self) -> None:
         """Strike again and again."""
         while not self._stopped:
             await asyncio.sleep(self.rng.expovariate(1 / self._pause_s))
             if not self._stopped:
-                self.rng.choices(self._kinds, self._weights)[0]()
+                kind = self.rng.choices(self._kinds, self._weights)[0]
+                self._cluster.happened[kind.__name__.replace("_", " ")] += 1
+                kind()
 
     def stop(self) -> None:
         """Strike no more and let everything come back."""
         self._stopped = True
+        self.rarer.stop()
         cluster = self._cluster
         cluster.network.faults = NetworkFaults(give_up_s=GIVE_UP_S, slow_probability=0)
         cluster.network.heal()

@@ -8,6 +8,7 @@ is retried.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -46,6 +47,8 @@ from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.sim.network import NetworkDown, SimNetwork, SimStream
 from magnetar.sim.process import SimProcess
 
+from tests.simulation.quorum.happenings import HELD_BACK
+
 Answer = TypeVar("Answer", bound=Message)
 
 TIMEOUT_S: Final = 0.3
@@ -59,7 +62,18 @@ PENDING_BYTES_MAX: Final = 1 << 20
 class SimBookieClients:
     """One process's connections."""
 
-    def __init__(self, network: SimNetwork, process: SimProcess) -> None:
+    def __init__(
+        self,
+        network: SimNetwork,
+        process: SimProcess,
+        *,
+        on_append: Callable[[str, EncodedAppend], None] | None = None,
+        happened: Counter[str] | None = None,
+    ) -> None:
+        self.pending_bytes_max: int | None = None
+        """Of each stream, if other than usual."""
+        self.on_append = on_append
+        self.happened = Counter() if happened is None else happened
         self._network = network
         self._process = process
         self._clients: dict[str, SimBookieClient] = {}
@@ -67,7 +81,8 @@ class SimBookieClients:
     def client(self, bookie_id: str) -> SimBookieClient:
         client = self._clients.get(bookie_id)
         if client is None:
-            client = self._clients[bookie_id] = SimBookieClient(self._network, self._process, bookie_id)
+            client = SimBookieClient(self._network, self._process, bookie_id, self)
+            self._clients[bookie_id] = client
         return client
 
     async def close(self) -> None:
@@ -78,10 +93,13 @@ class SimBookieClients:
 class SimBookieClient:
     """Implements `BookieClient`."""
 
-    def __init__(self, network: SimNetwork, process: SimProcess, bookie_id: str) -> None:
+    def __init__(
+        self, network: SimNetwork, process: SimProcess, bookie_id: str, clients: SimBookieClients
+    ) -> None:
         self._network = network
         self._process = process
         self._bookie_id = bookie_id
+        self._all = clients
         self._stream: _AppendStream | None = None
         self._reopen_at = 0.0
         self._closed = False
@@ -101,8 +119,12 @@ class SimBookieClient:
                 loop.call_soon(done, UNREACHABLE, f"no stream to {self._bookie_id}")
                 return
             stream = self._stream = _AppendStream(self._network, self._process, self._bookie_id, self._lost)
+        if self._all.on_append is not None:
+            self._all.on_append(self._bookie_id, append)
         pending = stream.pending.bytes
-        if pending and pending + len(append.wire) > PENDING_BYTES_MAX:
+        maximum = self._all.pending_bytes_max
+        if pending and pending + len(append.wire) > (PENDING_BYTES_MAX if maximum is None else maximum):
+            self._all.happened[HELD_BACK] += 1
             loop.call_soon(done, BACKPRESSURE, f"{pending} bytes wait for {self._bookie_id}")
             return
         stream.append(append, done)
