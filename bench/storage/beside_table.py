@@ -97,7 +97,7 @@ def conditions(results: StorageResults) -> list[str]:
     machine, beside = results.machine, results.beside
     idle = [results.figures.get(group(IDLE, side), {}).get("% of a core", []) for side in (OURS, THEIRS)]
     found = [
-        f"`{results.command}`: {beside['rounds']} rounds of {beside['seconds']} s a load and side, "
+        f"`{results.command}`: rounds: {beside['rounds']}, {beside['seconds']} s a load and side, "
         f"{results.seconds:.0f} s in all, Magnetar {results.revision}, BookKeeper {beside['version']} on "
         f"Java {beside['java']}.",
         f"{machine['cores']} cores ({machine['cpu']}) shared with the clients and every bookie, "
