@@ -67,7 +67,7 @@ def figures_of(load: AppendLoad) -> tuple[str, ...]:
 
 def rows(results: StorageResults) -> list[tuple[str, ...]]:
     """The body of the table: what was measured on both sides only."""
-    found = []
+    found: list[tuple[str, ...]] = []
     for name, load in loads(0.0).items():
         title = name
         for key in figures_of(load):
