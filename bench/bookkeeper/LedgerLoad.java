@@ -63,7 +63,8 @@ public final class LedgerLoad {
         System.out.println("formatted");
         ClientConfiguration configuration = new ClientConfiguration();
         configuration.setMetadataServiceUri(arguments[0]);
-        configuration.setUseV2WireProtocol(true); // as Pulsar's brokers do
+        configuration.setUseV2WireProtocol(true); // this and the next as Pulsar's brokers do
+        configuration.setThrottleValue(0); // otherwise 5,000 entries a second at most
         BookKeeper client = new BookKeeper(configuration);
         BookKeeperAdmin admin = new BookKeeperAdmin(client);
         while (admin.getAvailableBookies().size() < bookies) {
