@@ -109,7 +109,7 @@ class BookieGrpcServer:
     def _admit(self, context: Any) -> None:
         if not self._serving:
             raise Stopping("the bookie is starting or stopping")
-        check_metadata(context.invocation_metadata())
+        check_metadata(context.invocation_metadata(), self._core.identity)
 
     def _admit_call(self, context: Any) -> None:
         self._admit(context)

@@ -165,7 +165,7 @@ class Bookie:
         registry = BookieRegistry(metadata, keys)
         opened.push_async_callback(registry.close)
         await registry.start()
-        clients = GrpcBookieClients(registry.address, tls=client_tls(config.tls))
+        clients = GrpcBookieClients(registry.address, registry.directory, tls=client_tls(config.tls))
         opened.push_async_callback(clients.close)
         recovery = AutoRecovery(
             config.bookie_id,
@@ -256,4 +256,5 @@ class Bookie:
             protocol_version=PROTOCOL_VERSION,
             free_bytes=self._disk.free_bytes(),
             started_ms=self._started_ms,
+            directory_id=self.core.identity.directory_id,
         )
