@@ -112,7 +112,7 @@ def test_a_client_of_a_release_that_names_no_bookie_is_served(tmp_path: Path) ->
 
 
 def test_a_stream_is_given_up_once_the_bookie_has_another_disk(tmp_path: Path) -> None:
-    """Two processes may serve as one bookie for a while: of a directory that was given up, and of the next."""
+    """Two processes may serve as one bookie for a while: one of them on a disk that was given up."""
 
     async def scenario(bookie: Bookie) -> None:
         directory = bookie.core.identity.directory_id

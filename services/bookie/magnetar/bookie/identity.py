@@ -63,13 +63,13 @@ class Identity:
         """
         if expected.bookie_id and expected.bookie_id != self.bookie_id:
             raise NotThisBookie(
-                f"this is bookie {self.bookie_id!r}, and the caller expects {expected.bookie_id!r}: its address "
-                "belongs to another bookie by now"
+                f"this is bookie {self.bookie_id!r}, and the caller expects {expected.bookie_id!r}: "
+                "its address belongs to another bookie by now"
             )
         if expected.directory_id and expected.directory_id != self.directory_id:
             raise NotThisBookie(
-                f"bookie {self.bookie_id!r} has data directory {self.directory_id.hex()}, and the caller expects "
-                f"{expected.directory_id.hex()}: the bookie has another disk by now"
+                f"bookie {self.bookie_id!r} has data directory {self.directory_id.hex()}, and the caller "
+                f"expects {expected.directory_id.hex()}: the bookie has another disk by now"
             )
 
 
