@@ -12,6 +12,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 from magnetar.bookie.bookie_core import BookieCore
+from magnetar.bookie.identity import NotThisBookie
 from magnetar.common.errors import Backpressure, LogFailed, LogFull
 from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
 from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, AppendBatch, AppendResult, AppendResults
@@ -27,6 +28,7 @@ from magnetar.ledger.bookie_protocol.grpc_methods import (
 from magnetar.sim.network import NetworkDown
 
 from tests.simulation.quorum.checker import Checker
+from tests.simulation.quorum.expected import split_expected
 
 METHODS = (READ, READ_LAC, FENCE, LIST_LEDGERS, DELETE_HINT, CLEAR_LIMBO, DESCRIBE)
 REQUESTS = {method.name: method.request for method in METHODS}
@@ -51,12 +53,14 @@ class BookieService:
         return _Appends(self._core, self._checker, send)
 
     async def call(self, method: str, request: bytes) -> Sequence[bytes]:
+        expected, request = split_expected(request)
         message: Any = REQUESTS[method].FromString(request)
         try:
+            self._core.identity.require(expected)
             if method == "Read":
                 return [part.SerializeToString() async for part in self._core.read(message)]
             return [(await self._calls[method](message)).SerializeToString()]
-        except (LogFailed, LogFull, Backpressure, OSError) as error:
+        except (NotThisBookie, LogFailed, LogFull, Backpressure, OSError) as error:
             raise NetworkDown(f"the call was refused: {error}") from error
 
 
@@ -72,11 +76,21 @@ class _Appends:
         self._flush: asyncio.Handle | None = None
 
     def receive(self, message: bytes) -> None:
+        if self._first:
+            message = self._admit(message)
         batch = AppendBatch.FromString(message)
         assert batch.protocol_version == (PROTOCOL_VERSION if self._first else 0)
         self._first = False
         for append in batch.appends:
             self._core.append(append, self._done)
+
+    def _admit(self, message: bytes) -> bytes:
+        expected, message = split_expected(message)
+        try:
+            self._core.identity.require(expected)
+        except NotThisBookie as error:
+            raise NetworkDown(f"the stream was refused: {error}") from error
+        return message
 
     def broken(self) -> None:
         """What was taken is still written; nobody hears of it."""

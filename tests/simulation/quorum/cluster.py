@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from magnetar.bookie.autorecovery.auto_recovery import AutoRecovery
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
@@ -118,6 +119,8 @@ class BookieNode:
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.name = name
+        self.address = name
+        """Where it listens from its next start on."""
         self.disk = SimDisk()
         self.process: SimProcess | None = None
         self.outage = "crash"
@@ -152,6 +155,12 @@ class BookieNode:
         elif outage == "wipe":
             self._replace_disk()
 
+    def trade_addresses(self, other: BookieNode, outage: str) -> None:
+        """Both processes end now, and each comes back at the other's address."""
+        self.address, other.address = other.address, self.address
+        self.crash(outage)
+        other.crash(outage)
+
     def _died(self) -> None:
         self.process = None
         self._replace_disk()
@@ -177,8 +186,8 @@ class BookieNode:
             process.kill()  # it starts again, as a supervisor would have it
             return
         self.core, self.metadata = core, metadata
-        cluster.network.listen(process, BookieService(core, cluster.checker))
-        describe = self._describe
+        cluster.network.listen(process, BookieService(core, cluster.checker), self.address)
+        describe = partial(self._describe, core, self.address)
         await Registration(metadata, KEYS, describe, SESSION_MS).start()
 
     async def recover_others(self) -> None:
@@ -199,7 +208,7 @@ class BookieNode:
             metadata,
             KEYS,
             registry,
-            SimBookieClients(cluster.network, process),
+            SimBookieClients(cluster.network, process, registry),
             cluster.clock,
             random.Random(cluster.rng.getrandbits(64)),
             AUTO_RECOVERY_CONFIG,
@@ -208,8 +217,13 @@ class BookieNode:
             quorum=QUORUM_CONFIG,
         ).start()
 
-    def _describe(self) -> BookieRegistration:
-        return BookieRegistration(bookie_id=self.name, address=self.name, protocol_version=1)
+    def _describe(self, core: BookieCore, address: str) -> BookieRegistration:
+        return BookieRegistration(
+            bookie_id=self.name,
+            address=address,
+            protocol_version=1,
+            directory_id=core.identity.directory_id,
+        )
 
 
 async def open_core(cluster: Cluster, name: str, disk: SimDisk, metadata: SimMetadataStore) -> BookieCore:
@@ -274,7 +288,7 @@ class Cluster:
         metadata = self.metadata_store(process)
         registry = BookieRegistry(metadata, KEYS)
         await registry.start()
-        clients = SimBookieClients(self.network, process)
+        clients = SimBookieClients(self.network, process, registry)
         store = QuorumLedgerStore(
             clients,
             registry,

@@ -14,6 +14,7 @@ from tests.simulation.quorum.directed import (
     Garbage,
     KillThenPowerLoss,
     LateAppend,
+    ReusedAddress,
     Staged,
     WritesGoOn,
     staged,
@@ -47,7 +48,7 @@ def test_after_healing_everything_is_replicated_again(seed: int) -> None:
     run_cluster(seed, lambda cluster: ReplicatedDuel(cluster).run())
 
 
-@pytest.mark.parametrize("kind", [LateAppend, EmptiedDisk, KillThenPowerLoss, Garbage])
+@pytest.mark.parametrize("kind", [LateAppend, EmptiedDisk, KillThenPowerLoss, Garbage, ReusedAddress])
 @pytest.mark.seeds(6, full=40)
 def test_every_promise_holds_under_staged_trouble(seed: int, kind: type[Staged]) -> None:
     run_staged(kind)(seed)
