@@ -73,8 +73,10 @@ class BookieGrpcServer:
         return await self._server.start(host, port, "bookiePort")
 
     async def set_serving(self, *, serving: bool, writable: bool) -> None:
-        """What the health service says, and whether calls are taken."""
+        """What the health service says, and whether calls are taken; streams end in good order otherwise."""
         self._serving = serving
+        if not serving:
+            self._finish_streams()
         for name, good in (("", serving), (SERVICE, serving), (WRITABLE_SERVICE, serving and writable)):
             await self._server.set_health(name, serving=good)
 
@@ -82,11 +84,14 @@ class BookieGrpcServer:
         """Take no more calls, confirm what was taken, end what is not done within `grace_s`; idempotent."""
         self._serving = False
         await self._server.shut_down_health()
-        for session in self._sessions:
-            session.finish()
+        self._finish_streams()
         await self._server.stop(grace_s)
 
     # --- inside ---
+
+    def _finish_streams(self) -> None:
+        for session in self._sessions:
+            session.finish()
 
     def _methods(self) -> dict[str, Any]:
         core = self._core

@@ -21,7 +21,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from crc32c import crc32c
-from magnetar.common.errors import DataCorruption, MagnetarError, UnknownOutcome, VersionMismatch
+from magnetar.common.errors import (
+    DataCorruption,
+    MagnetarError,
+    MetadataError,
+    UnknownOutcome,
+    VersionMismatch,
+)
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.restoration import holds_deletion, read_restoration
 from magnetar.common.metadata.store import ABSENT, MetadataStore
@@ -45,6 +51,10 @@ _BYTES_MAX: Final = 1 << 17
 
 class NotThisBookie(MagnetarError):
     """The caller expects another bookie, or the same one on another disk."""
+
+
+class IdentityTaken(MetadataError):
+    """Another process has started as this bookie later, with another directory or a copy of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +191,21 @@ async def claim_directory(
     )
     await _put(metadata, key, encode(cookie), ABSENT if found is None else found.version)
     return identity
+
+
+async def require_latest_start(metadata: MetadataStore, keys: Keys, identity: Identity) -> None:
+    """See that no process has started as this bookie after this one did.
+
+    Raises IdentityTaken, or MetadataError while that cannot be known.
+    """
+    found = await metadata.get(keys.cookie(identity.bookie_id))
+    there = None if found is None else decode(BookieCookie, found.value)
+    if there is not None and there.generation > identity.generation:
+        raise IdentityTaken(
+            f"another process has started as bookie {identity.bookie_id} since: start {there.generation} "
+            f"with directory {there.directory_id.hex()}, this one is start {identity.generation} with "
+            f"{identity.directory_id.hex()}. Stop it, or give it another bookieId and an empty directory"
+        )
 
 
 def _look(disk: Disk) -> tuple[Identity | None, bool, bool]:
