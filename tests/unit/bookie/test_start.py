@@ -41,8 +41,11 @@ def get(url: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def bookie_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Bookie]:
-    """Bookies on one directory; their metadata is in a file beside it."""
+def bookie_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Callable[[], Bookie], list[SqliteMetadataStore]]:
+    """A bookie with its metadata in a file, and the metadata stores that it has opened."""
+    stores: list[SqliteMetadataStore] = []
     settings = {
         "clusterName": "one",
         "bookieId": "b",
@@ -56,14 +59,15 @@ def bookie_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], B
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
     async def metadata(_: str) -> SqliteMetadataStore:
-        return await SqliteMetadataStore.open(tmp_path / "metadata.sqlite")
+        stores.append(await SqliteMetadataStore.open(tmp_path / "metadata.sqlite"))
+        return stores[-1]
 
     monkeypatch.setattr(service, "open_metadata_store", metadata)
-    return lambda: Bookie(load(BookieConfig, files=[file], environ={}).value)
+    return lambda: Bookie(load(BookieConfig, files=[file], environ={}).value), stores
 
 
 def test_it_lives_and_is_not_ready_while_it_recovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new_bookie = bookie_in(tmp_path, monkeypatch)
+    new_bookie, _ = bookie_in(tmp_path, monkeypatch)
     recovering, recovered = threading.Event(), threading.Event()
 
     def recovers_for_long(*given: Any, **more: Any) -> RecoveredLog:
@@ -95,7 +99,7 @@ def test_it_lives_and_is_not_ready_while_it_recovers(tmp_path: Path, monkeypatch
 def test_it_serves_no_more_once_another_process_has_started_as_the_same_bookie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new_bookie = bookie_in(tmp_path, monkeypatch)
+    new_bookie, stores = bookie_in(tmp_path, monkeypatch)
 
     async def scenario(opened: AsyncExitStack) -> None:
         bookie = new_bookie()
@@ -106,8 +110,7 @@ def test_it_serves_no_more_once_another_process_has_started_as_the_same_bookie(
         client = clients.client("b")
         assert (await append(client, 0, [b"a"]))[0] == OK
 
-        metadata = await SqliteMetadataStore.open(tmp_path / "metadata.sqlite")
-        opened.push_async_callback(metadata.close)
+        [metadata] = stores
         key = Keys("one").cookie("b")
         found = await metadata.get(key)
         assert found is not None
@@ -124,7 +127,7 @@ def test_it_serves_no_more_once_another_process_has_started_as_the_same_bookie(
             await client.fence(LEDGER)
 
     async def main() -> None:
-        async with asyncio.timeout(15), AsyncExitStack() as opened:
+        async with asyncio.timeout(60), AsyncExitStack() as opened:
             await scenario(opened)
 
     uvloop.run(main())
