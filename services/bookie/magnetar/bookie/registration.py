@@ -139,12 +139,14 @@ class Registration:
             ended.cancel()
 
     async def _is_gone(self) -> bool:
-        """As far as metadata answers."""
+        """As far as metadata answers. What is required is looked at while it is there, too."""
         try:
+            if await self._metadata.get(self._key) is None:
+                return True
             await self._require()
-            return await self._metadata.get(self._key) is None
         except MetadataError:
-            return False
+            pass
+        return False
 
     async def _give_up_session(self) -> None:
         session, self._session = self._session, None
