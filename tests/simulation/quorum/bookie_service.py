@@ -13,6 +13,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 from magnetar.bookie.bookie_core import BookieCore
+from magnetar.bookie.identity import NotThisBookie
 from magnetar.common.errors import Backpressure, LogFailed, LogFull
 from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
 from magnetar.ledger.bookie_protocol.bookie_pb2 import (
@@ -37,6 +38,7 @@ from magnetar.ledger.bookie_protocol.grpc_methods import (
 from magnetar.sim.network import NetworkDown
 
 from tests.simulation.quorum.checker import Checker
+from tests.simulation.quorum.expected import split_expected
 from tests.simulation.quorum.happenings import HELD_BACK, REFUSED_AT_A_FENCE
 
 METHODS = (READ, READ_LAC, FENCE, LIST_LEDGERS, DELETE_HINT, CLEAR_LIMBO, DESCRIBE, LIST_ENTRIES)
@@ -66,11 +68,13 @@ class BookieService:
         return _Appends(self._core, self._checker, send, self._refused)
 
     async def call(self, method: str, request: bytes) -> Sequence[bytes]:
+        expected, request = split_expected(request)
         message: Any = REQUESTS[method].FromString(request)
         fenced = message.ledger.id if method == "Fence" or (method == "Read" and message.fence) else 0
         self._fencing[fenced] += 1
         parts: list[Any]
         try:
+            self._core.identity.require(expected)
             if method == "Read":
                 parts = [part async for part in self._core.read(message)]
             else:
@@ -78,7 +82,7 @@ class BookieService:
             if fenced and parts[-1].code == LOG_FAILED:
                 self._happened[REFUSED_AT_A_FENCE] += 1
             return [part.SerializeToString() for part in parts]
-        except (LogFailed, LogFull, Backpressure, OSError) as error:
+        except (NotThisBookie, LogFailed, LogFull, Backpressure, OSError) as error:
             raise NetworkDown(f"the call was refused: {error}") from error
         finally:
             self._fencing[fenced] -= 1
@@ -109,11 +113,21 @@ class _Appends:
         self._flush: asyncio.Handle | None = None
 
     def receive(self, message: bytes) -> None:
+        if self._first:
+            message = self._admit(message)
         batch = AppendBatch.FromString(message)
         assert batch.protocol_version == (PROTOCOL_VERSION if self._first else 0)
         self._first = False
         for append in batch.appends:
             self._core.append(append, self._done)
+
+    def _admit(self, message: bytes) -> bytes:
+        expected, message = split_expected(message)
+        try:
+            self._core.identity.require(expected)
+        except NotThisBookie as error:
+            raise NetworkDown(f"the stream was refused: {error}") from error
+        return message
 
     def broken(self) -> None:
         """What was taken is still written; nobody hears of it."""

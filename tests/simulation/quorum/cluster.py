@@ -122,6 +122,8 @@ class BookieNode:
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.name = name
+        self.address = name
+        """Where it listens from its next start on."""
         self.disk = SimDisk()
         self.process: SimProcess | None = None
         self.outage = "crash"
@@ -160,6 +162,12 @@ class BookieNode:
         elif outage == "wipe":
             self._replace_disk()
 
+    def trade_addresses(self, other: BookieNode, outage: str) -> None:
+        """Both processes end now, and each comes back at the other's address."""
+        self.address, other.address = other.address, self.address
+        self.crash(outage)
+        other.crash(outage)
+
     def _died(self) -> None:
         self.process = None
         self._replace_disk()
@@ -185,8 +193,9 @@ class BookieNode:
             process.kill()  # it starts again, as a supervisor would have it
             return
         self.core, self.metadata, self._serving = core, metadata, process
-        cluster.network.listen(process, BookieService(core, cluster.checker, cluster.happened))
-        describe = self._describe
+        service = BookieService(core, cluster.checker, cluster.happened)
+        cluster.network.listen(process, service, self.address)
+        describe = partial(self._describe, core, self.address)
         await Registration(metadata, KEYS, describe, SESSION_MS).start()
         if cluster.auto_recovery is not None:
             self.begin_auto_recovery()
@@ -227,7 +236,9 @@ class BookieNode:
             metadata,
             KEYS,
             registry,
-            SimBookieClients(cluster.network, process, on_append=partial(cluster.copying, self.name)),
+            SimBookieClients(
+                cluster.network, process, registry, on_append=partial(cluster.copying, self.name)
+            ),
             cluster.clock,
             random.Random(cluster.rng.getrandbits(64)),
             cluster.auto_recovery or AUTO_RECOVERY_CONFIG,
@@ -236,8 +247,13 @@ class BookieNode:
             quorum=QUORUM_CONFIG,
         ).start()
 
-    def _describe(self) -> BookieRegistration:
-        return BookieRegistration(bookie_id=self.name, address=self.name, protocol_version=1)
+    def _describe(self, core: BookieCore, address: str) -> BookieRegistration:
+        return BookieRegistration(
+            bookie_id=self.name,
+            address=address,
+            protocol_version=1,
+            directory_id=core.identity.directory_id,
+        )
 
 
 async def open_core(cluster: Cluster, name: str, disk: SimDisk, metadata: SimMetadataStore) -> BookieCore:
@@ -327,7 +343,7 @@ class Cluster:
         metadata = self.metadata_store(process)
         registry = BookieRegistry(metadata, KEYS)
         await registry.start()
-        clients = SimBookieClients(self.network, process, happened=self.happened)
+        clients = SimBookieClients(self.network, process, registry, happened=self.happened)
         store = QuorumLedgerStore(
             clients,
             registry,

@@ -164,6 +164,34 @@ class RottenTail(Staged):
         await asyncio.wait([recovery], timeout=1)
 
 
+class ReusedAddress(Staged):
+    """Of a writer's three bookies one is dead, one is out of reach, and the third one comes back at the dead
+    one's address, of which the writer learns late. Then the first two are back, and the third one is gone."""
+
+    async def stage(self) -> None:
+        cluster, network, rng = self._cluster, self._cluster.network, self.rng
+        writing, recovering = await cluster.client("writer"), await cluster.client("recoverer")
+        promises, writer = await self.create(writing)
+        self.append(writing, promises, writer, b"confirmed by all")
+        await asyncio.sleep(0.05)
+        dead, heir, cut = rng.sample(cluster.bookies, 3)
+        network.partition(["writer"], [cut.name])
+        writing.metadata.faults.watch_delay_max_s = 0.4
+        dead.down_s = None
+        dead.trade_addresses(heir, "kill")
+        for number in range(40):
+            self.append(writing, promises, writer, b"entry %d" % number)
+            await asyncio.sleep(rng.uniform(0.01, 0.03))
+        await asyncio.sleep(0.1)
+        writing.process.kill()
+        network.heal()
+        network.partition(["recoverer"], [heir.name])
+        dead.down_s = (0.005, 0.02)
+        dead.start()
+        await asyncio.sleep(0.1)
+        await asyncio.wait([recovering.process.spawn(self._recover(recovering, promises, rng, 3))], timeout=2)
+
+
 class KillThenPowerLoss(Staged):
     """Every bookie is killed in the middle of its writes, comes back, a ledger is recovered; then the power
     goes."""

@@ -15,6 +15,7 @@ from magnetar.sim.process import SimProcess
 
 from tests.simulation.quorum.cluster import BookieNode, ClientNode, Cluster
 from tests.simulation.quorum.rarer_trouble import RarerTrouble
+from tests.simulation.quorum.switches import ADDRESSES_ARE_REUSED
 
 GIVE_UP_S = 0.3
 """Without a sign of life for so long, a stream is broken."""
@@ -45,6 +46,8 @@ class Nemesis:
         chosen = [kind for kind in kinds if rng.random() < 0.6]
         self.rarer = RarerTrouble(cluster, seed, self._note)
         chosen += self.rarer.chosen
+        if ADDRESSES_ARE_REUSED and random.Random(f"addresses {seed}").random() < 0.2:
+            chosen.append((self.trade_addresses, 3))
         self._kinds = [kind for kind, _ in chosen] or [self.crash_bookie]
         self._weights = [weight for _, weight in chosen] or [1]
         self._pause_s = rng.choice((0.05, 0.15, 0.15, 0.4))
@@ -84,6 +87,7 @@ class Nemesis:
         for client in cluster.clients:
             client.metadata.faults.unreachable = False
             client.metadata.faults.unknown_probability = 0
+            client.metadata.faults.watch_delay_max_s = 0.01
         for bookie in cluster.bookies:
             bookie.disk.capacity = 1 << 40
             bookie.disk.faults.sync_errors.clear()
@@ -131,6 +135,18 @@ class Nemesis:
             bookie.crash("wipe")
         else:
             self._rot(bookie)
+
+    def trade_addresses(self) -> None:
+        """Two bookies die; one comes back at the address of the other, before that one is back. Clients learn
+        of it when they do."""
+        one, other = self.rng.sample(self._cluster.bookies, 2)
+        if one.process is None or other.process is None:
+            return
+        self._note(f"{one.name} gets the address of {other.name}")
+        one.down_s, other.down_s = (0.005, 0.02), self.rng.choice(((0.02, 0.05), (0.3, 0.8)))
+        for client in self._cluster.clients:
+            client.metadata.faults.watch_delay_max_s = self.rng.choice((0.01, 0.3))
+        one.trade_addresses(other, self.rng.choice(("crash", "kill")))
 
     def pause_bookie(self) -> None:
         bookie = self._some_bookie(0.05 + self.rng.random())

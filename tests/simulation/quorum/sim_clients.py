@@ -43,10 +43,12 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerRef as WireRef
 from magnetar.ledger.bookie_protocol.grpc_methods import FIRST_BATCH
 from magnetar.ledger.bookie_protocol.pending_appends import PendingAppends
 from magnetar.ledger.bookie_protocol.records import encode_lac
+from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.sim.network import NetworkDown, SimNetwork, SimStream
 from magnetar.sim.process import SimProcess
 
+from tests.simulation.quorum.expected import meant_for
 from tests.simulation.quorum.happenings import HELD_BACK
 
 Answer = TypeVar("Answer", bound=Message)
@@ -66,6 +68,7 @@ class SimBookieClients:
         self,
         network: SimNetwork,
         process: SimProcess,
+        registry: BookieRegistry,
         *,
         on_append: Callable[[str, EncodedAppend], None] | None = None,
         happened: Counter[str] | None = None,
@@ -76,12 +79,13 @@ class SimBookieClients:
         self.happened = Counter() if happened is None else happened
         self._network = network
         self._process = process
+        self._registry = registry
         self._clients: dict[str, SimBookieClient] = {}
 
     def client(self, bookie_id: str) -> SimBookieClient:
         client = self._clients.get(bookie_id)
         if client is None:
-            client = SimBookieClient(self._network, self._process, bookie_id, self)
+            client = SimBookieClient(self._network, self._process, bookie_id, self._registry, self)
             self._clients[bookie_id] = client
         return client
 
@@ -94,12 +98,18 @@ class SimBookieClient:
     """Implements `BookieClient`."""
 
     def __init__(
-        self, network: SimNetwork, process: SimProcess, bookie_id: str, clients: SimBookieClients
+        self,
+        network: SimNetwork,
+        process: SimProcess,
+        bookie_id: str,
+        registry: BookieRegistry,
+        clients: SimBookieClients,
     ) -> None:
         self._network = network
         self._process = process
         self._bookie_id = bookie_id
         self._all = clients
+        self._registry = registry
         self._stream: _AppendStream | None = None
         self._reopen_at = 0.0
         self._closed = False
@@ -115,10 +125,11 @@ class SimBookieClient:
     def append(self, append: EncodedAppend, done: AppendDone) -> None:
         loop, stream = self._network.loop, self._stream
         if stream is None:
-            if self._closed or loop.time() < self._reopen_at:
+            address = self._registry.address(self._bookie_id)
+            if self._closed or loop.time() < self._reopen_at or address is None:
                 loop.call_soon(done, UNREACHABLE, f"no stream to {self._bookie_id}")
                 return
-            stream = self._stream = _AppendStream(self._network, self._process, self._bookie_id, self._lost)
+            stream = self._stream = self._open_stream(address)
         if self._all.on_append is not None:
             self._all.on_append(self._bookie_id, append)
         pending = stream.pending.bytes
@@ -190,12 +201,26 @@ class SimBookieClient:
     async def _ask(self, method: str, request: Message, longer_s: float = 0.0) -> Sequence[bytes]:
         if self._closed:
             raise BookieUnreachable("the client is closed")
+        bookie_id, registry = self._bookie_id, self._registry
+        address = registry.address(bookie_id)
+        if address is None:
+            raise BookieUnreachable(f"the address of {bookie_id} is not known")
+        data = meant_for(bookie_id, registry.directory(bookie_id), request.SerializeToString())
         try:
-            return await self._network.call(
-                self._process, self._bookie_id, method, request.SerializeToString(), TIMEOUT_S + longer_s
-            )
+            return await self._network.call(self._process, address, method, data, TIMEOUT_S + longer_s)
         except NetworkDown as error:
             raise BookieUnreachable(str(error)) from None
+
+    def _open_stream(self, address: str) -> _AppendStream:
+        bookie_id, registry = self._bookie_id, self._registry
+        directory = registry.directory(bookie_id)
+        first = meant_for(bookie_id, directory, FIRST_BATCH)
+
+        def has_moved() -> bool:
+            known = registry.directory(bookie_id)
+            return registry.address(bookie_id) not in (None, address) or known not in (b"", directory)
+
+        return _AppendStream(self._network, self._process, address, first, self._lost, has_moved)
 
     def _lost(self) -> None:
         self._stream = None
@@ -206,16 +231,23 @@ class _AppendStream:
     """A stream from its first append to its loss."""
 
     def __init__(
-        self, network: SimNetwork, process: SimProcess, bookie_id: str, on_lost: Callable[[], None]
+        self,
+        network: SimNetwork,
+        process: SimProcess,
+        address: str,
+        first: bytes,
+        on_lost: Callable[[], None],
+        has_moved: Callable[[], bool],
     ) -> None:
         self.pending = PendingAppends()
         self._loop = network.loop
         self._on_lost = on_lost
-        self._outgoing: list[bytes] = [FIRST_BATCH]
+        self._has_moved = has_moved
+        self._outgoing: list[bytes] = [first]
         self._flush: asyncio.Handle | None = None
         self._lost = False
         self._stream: SimStream = network.connect(
-            process, bookie_id, self._answered, lambda: self.lose("the stream broke")
+            process, address, self._answered, lambda: self.lose("the stream broke")
         )
         self._timer = self._loop.call_later(TIMEOUT_S / 4, self._look_at_oldest)
 
@@ -250,6 +282,8 @@ class _AppendStream:
         oldest = self.pending.oldest()
         if oldest is not None and self._loop.time() - oldest >= TIMEOUT_S:
             self.lose(f"an append was not answered within {TIMEOUT_S:g} s")
+        elif self._has_moved():
+            self.lose("the bookie has registered at another address or with another disk")
         else:
             self._timer = self._loop.call_later(TIMEOUT_S / 4, self._look_at_oldest)
 

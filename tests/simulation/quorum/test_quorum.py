@@ -14,6 +14,7 @@ from tests.simulation.quorum.directed import (
     Garbage,
     KillThenPowerLoss,
     LateAppend,
+    ReusedAddress,
     RottenTail,
     Staged,
     WritesGoOn,
@@ -53,7 +54,9 @@ def test_a_power_loss_of_a_ledger_with_an_ack_quorum_of_one_leaves_no_doubt_with
     run_cluster(seed, lambda cluster: ReplicatedDuel(cluster).run())
 
 
-@pytest.mark.parametrize("kind", [LateAppend, EmptiedDisk, RottenTail, KillThenPowerLoss, Garbage])
+@pytest.mark.parametrize(
+    "kind", [LateAppend, EmptiedDisk, RottenTail, KillThenPowerLoss, Garbage, ReusedAddress]
+)
 @pytest.mark.seeds(6, full=20)
 def test_every_promise_holds_under_staged_trouble(seed: int, kind: type[Staged]) -> None:
     run_staged(kind)(seed)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from magnetar.bookie import append_answers, bookie_core, comparisons, reads
 from magnetar.bookie.appends import Appends
+from magnetar.bookie.identity import Identity
 from magnetar.common.metadata.store import ANY_VERSION, Listing
 from magnetar.ledger.bookie_protocol.bookie_pb2 import FENCED, NO_SUCH_ENTRY, OK
 from magnetar.ledger.garbage_collector import GarbageCollector
@@ -32,6 +33,7 @@ from tests.simulation.quorum.directed import (
     Garbage,
     KillThenPowerLoss,
     LateAppend,
+    ReusedAddress,
     RottenTail,
 )
 from tests.simulation.quorum.test_quorum import run_duel, run_ledgers, run_staged
@@ -141,6 +143,10 @@ def a_fence_is_not_looked_at(patch: Patch) -> None:
     patch.setattr(Appends, "_refusal", mutant)
 
 
+def a_bookie_answers_what_is_meant_for_another(patch: Patch) -> None:
+    patch.setattr(Identity, "require", lambda self, expected: None)
+
+
 def a_copy_counts_as_one_that_is_here_already(patch: Patch) -> None:
     async def mutant(self: Any, comparison: Any) -> list[tuple[int, int]]:
         return []
@@ -232,6 +238,7 @@ MUTATIONS = [
     noticed(no_such_entry_is_answered_in_doubt, run_staged(EmptiedDisk), 4),
     noticed(an_emptied_disk_raises_no_doubt, run_staged(EmptiedDisk), 4),
     noticed(a_fence_is_not_looked_at, run_ledgers, 20),
+    noticed(a_bookie_answers_what_is_meant_for_another, run_staged(ReusedAddress), 4),
     noticed(appended_is_answered_before_it_is_durable, run_duel, 40),
     noticed(a_copy_counts_as_one_that_is_here_already, run_staged(FilledUp), 1),
     noticed(an_unsynced_tail_is_trusted, run_staged(KillThenPowerLoss), 20),

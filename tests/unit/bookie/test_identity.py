@@ -6,7 +6,14 @@ import random
 from collections.abc import Awaitable, Callable
 
 import pytest
-from magnetar.bookie.identity import BOOKIE_COOKIE, Identity, decode_identity, encode_identity
+from magnetar.bookie.identity import (
+    BOOKIE_COOKIE,
+    Identity,
+    IdentityTaken,
+    decode_identity,
+    encode_identity,
+    require_latest_start,
+)
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.common.metadata.values import BookieCookie, Restoration, decode, encode
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LOG_FAILED, OK
@@ -225,3 +232,31 @@ def read_cookie(bench: Bench) -> bytes:
         return file.pread(1 << 16, 0)
     finally:
         file.close()
+
+
+def test_a_start_on_another_disk_takes_the_identity_from_the_process_before() -> None:
+    async def act(bench: Bench) -> None:
+        before = bench.core.identity
+        await require_latest_start(bench.metadata, KEYS, before)
+        await bench.core.close()
+        bench.disk = SimDisk()
+        after = (await bench.open(accept_empty_directory=True)).identity
+        assert after.bookie_id == before.bookie_id
+        assert after.directory_id != before.directory_id, "another disk is another directory"
+        await require_latest_start(bench.metadata, KEYS, after)
+        with pytest.raises(IdentityTaken, match="has started as bookie bookie-1 since"):
+            await require_latest_start(bench.metadata, KEYS, before)
+        await bench.metadata.delete(KEYS.cookie(bench.bookie_id))
+        await require_latest_start(bench.metadata, KEYS, before)  # decommissioned: for its operator to stop
+
+    on_a_bookie(act)
+
+
+def test_the_identity_stays_over_restarts() -> None:
+    async def act(bench: Bench) -> None:
+        before = bench.core.identity
+        after = (await bench.restart("kill")).identity
+        assert (after.directory_id, after.generation) == (before.directory_id, before.generation + 1)
+        assert after == decode_identity(read_cookie(bench))
+
+    on_a_bookie(act)

@@ -16,7 +16,7 @@ from magnetar.bookie.appends import Appends
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.data_check import DataCheck
 from magnetar.bookie.garbage import is_moved_away
-from magnetar.bookie.identity import claim_directory
+from magnetar.bookie.identity import Identity, claim_directory
 from magnetar.bookie.lac_waiters import LacWaiters
 from magnetar.bookie.ledger_storage import (
     BadRequest,
@@ -88,12 +88,11 @@ class BookieCore:
         clock: Clock,
         lock: DiskFile,
         config: BookieCoreConfig,
-        *,
-        bookie_id: str,
-        instance_id: bytes,
+        identity: Identity,
     ) -> None:
         self.log = segment_log
-        self.bookie_id = bookie_id
+        self.identity = identity
+        self.bookie_id = identity.bookie_id
         self.ledgers = LedgerStorage(segment_log)
         self.garbage = GarbageCollector(
             segment_log,
@@ -103,12 +102,16 @@ class BookieCore:
             pool,
             clock,
             self.ledgers.refs_with_appends,
-            Replica(instance_id, partial(is_moved_away, bookie_id), config.moved_grace_s, self._dead),
+            Replica(
+                identity.instance_id,
+                partial(is_moved_away, identity.bookie_id),
+                config.moved_grace_s,
+                self._dead,
+            ),
         )
         self.data_check = DataCheck(disk, pool)
         self.mode = ReadOnlyMode(disk, config, segment_log.is_full)
         self._config = config
-        self._instance_id = instance_id
         self._disk = disk
         self._pool = pool
         self._lock = lock
@@ -236,7 +239,7 @@ class BookieCore:
         """Who this is and how it is."""
         return Description(
             bookie_id=self.bookie_id,
-            instance_id=self._instance_id,
+            instance_id=self.identity.instance_id,
             protocol_version=PROTOCOL_VERSION,
             version=VERSION,
             read_only=self.mode.active,
@@ -244,6 +247,7 @@ class BookieCore:
             total_bytes=self._disk.total_bytes(),
             ledgers=len(self.ledgers),
             entry_bytes_max=self._config.entry_bytes_max,
+            directory_id=self.identity.directory_id,
         )
 
     @property
@@ -319,7 +323,7 @@ async def open_bookie_core(
     doubt = partial(note_doubt, disk)
     lock = lock_data_directory(disk)
     try:
-        await claim_directory(
+        identity = await claim_directory(
             disk,
             pool,
             metadata,
@@ -335,18 +339,7 @@ async def open_bookie_core(
     except BaseException:
         lock.close()
         raise
-    core = BookieCore(
-        log,
-        metadata,
-        keys,
-        disk,
-        pool,
-        clock,
-        lock,
-        config,
-        bookie_id=bookie_id,
-        instance_id=instance_id,
-    )
+    core = BookieCore(log, metadata, keys, disk, pool, clock, lock, config, identity)
     try:
         await mark_doubtful(disk, pool, metadata, keys, bookie_id, log, core.ledgers, core.make_ledger)
     except BaseException:

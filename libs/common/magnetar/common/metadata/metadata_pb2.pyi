@@ -2343,6 +2343,7 @@ class BookieRegistration(_message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     FREE_BYTES_FIELD_NUMBER: _builtins.int
     STARTED_MS_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     bookie_id: _builtins.str
     address: _builtins.str
     """host:port of its gRPC server"""
@@ -2354,6 +2355,8 @@ class BookieRegistration(_message.Message):
     free_bytes: _builtins.int
     """when it registered or last changed its mode"""
     started_ms: _builtins.int
+    directory_id: _builtins.bytes
+    """of its cookie; clients name it in each call. Empty: an earlier release"""
     @_builtins.property
     def format(self) -> Global___Format: ...
     def __init__(
@@ -2367,10 +2370,11 @@ class BookieRegistration(_message.Message):
         protocol_version: _builtins.int = ...,
         free_bytes: _builtins.int = ...,
         started_ms: _builtins.int = ...,
+        directory_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "bookie_id", b"bookie_id", "format", b"format", "free_bytes", b"free_bytes", "protocol_version", b"protocol_version", "rack", b"rack", "read_only", b"read_only", "started_ms", b"started_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "bookie_id", b"bookie_id", "directory_id", b"directory_id", "format", b"format", "free_bytes", b"free_bytes", "protocol_version", b"protocol_version", "rack", b"rack", "read_only", b"read_only", "started_ms", b"started_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

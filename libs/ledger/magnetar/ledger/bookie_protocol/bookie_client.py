@@ -30,6 +30,10 @@ class BookieUnreachable(StorageError):
     retriable = True
 
 
+class BookieElsewhere(BookieUnreachable):
+    """Another bookie, or another disk of the same one, has the address: who was asked is not there."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedAppend:
     """A run on its way to bookies: encoded once, sent to each of its write set.

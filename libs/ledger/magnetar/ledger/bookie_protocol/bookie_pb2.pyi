@@ -8,7 +8,7 @@ header's CRC unsalted: a bookie checks a record and writes it, rewriting only th
 
 An answer's code is about the ledger or entry that was asked for. Trouble with the call itself (garbage, a
 later protocol, an overloaded server) is a gRPC status: INVALID_ARGUMENT, FAILED_PRECONDITION,
-RESOURCE_EXHAUSTED, UNAVAILABLE.
+RESOURCE_EXHAUSTED, UNAVAILABLE. NOT_FOUND: the bookie that the caller expects is not here.
 """
 
 from collections import abc as _abc
@@ -79,6 +79,34 @@ BAD_RECORD: Code.ValueType  # 9
 UNREACHABLE: Code.ValueType  # 15
 """Never sent: what a client's transport says when it cannot know (connection lost, time-out)."""
 Global___Code: _TypeAlias = Code  # noqa: Y015
+
+@_typing.final
+class ExpectedBookie(_message.Message):
+    """The bookie that a caller means: in the metadata of each call and stream, as magnetar-expected-bookie-bin. An
+    address may belong to another bookie by now, and a bookie to another disk; either refuses with NOT_FOUND, so
+    that no answer is taken for one of the bookie that was asked. A call without it is taken as it comes.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOKIE_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    bookie_id: _builtins.str
+    directory_id: _builtins.bytes
+    """of the bookie's registration; empty: not known"""
+    def __init__(
+        self,
+        *,
+        bookie_id: _builtins.str = ...,
+        directory_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "directory_id", b"directory_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpectedBookie: _TypeAlias = ExpectedBookie  # noqa: Y015
 
 @_typing.final
 class LedgerRef(_message.Message):
@@ -642,6 +670,7 @@ class Description(_message.Message):
     TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     LEDGERS_FIELD_NUMBER: _builtins.int
     ENTRY_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     bookie_id: _builtins.str
     instance_id: _builtins.bytes
     protocol_version: _builtins.int
@@ -652,6 +681,8 @@ class Description(_message.Message):
     total_bytes: _builtins.int
     ledgers: _builtins.int
     entry_bytes_max: _builtins.int
+    directory_id: _builtins.bytes
+    """of its data directory: another one is another disk"""
     def __init__(
         self,
         *,
@@ -664,10 +695,11 @@ class Description(_message.Message):
         total_bytes: _builtins.int = ...,
         ledgers: _builtins.int = ...,
         entry_bytes_max: _builtins.int = ...,
+        directory_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "entry_bytes_max", b"entry_bytes_max", "free_bytes", b"free_bytes", "instance_id", b"instance_id", "ledgers", b"ledgers", "protocol_version", b"protocol_version", "read_only", b"read_only", "total_bytes", b"total_bytes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "directory_id", b"directory_id", "entry_bytes_max", b"entry_bytes_max", "free_bytes", b"free_bytes", "instance_id", b"instance_id", "ledgers", b"ledgers", "protocol_version", b"protocol_version", "read_only", b"read_only", "total_bytes", b"total_bytes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -76,5 +76,8 @@ VERSION_KEY: Final = "magnetar-protocol-version"
 
 VERSION_METADATA: Final = ((VERSION_KEY, str(PROTOCOL_VERSION)),)
 
+EXPECTED_KEY: Final = "magnetar-expected-bookie-bin"
+"""Call metadata that says whom the client means (ExpectedBookie), of calls and of append streams."""
+
 FIRST_BATCH: Final = AppendBatch(protocol_version=PROTOCOL_VERSION).SerializeToString()
 """What a stream's first message begins with."""
