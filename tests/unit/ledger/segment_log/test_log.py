@@ -106,6 +106,7 @@ def nothing_is_taken_or_written_once_the_log_closes(seed: int) -> None:
             writer.append(Run([b"entry %d" % number]))
         if seed:
             await asyncio.sleep(0.5)
+        store.log._chain._spawn(asyncio.sleep(0.001))  # work under way that closing waits for
         closing = asyncio.ensure_future(store.log.close())
         if seed:
             store.log.group_commit._idle()  # the second without an append is over at this moment
