@@ -356,7 +356,7 @@ class GarbageCollector:
     async def _load(self) -> set[LedgerRef]:
         try:
             saved = await self._pool.run(lambda: load_condemned(self._disk))
-        except DataCorruption as error:
+        except (DataCorruption, OSError) as error:
             log.warning("starting without the list of condemned ledgers", error=str(error))
             return set()
         self.saw_revision(saved.revision)
