@@ -15,7 +15,7 @@ from magnetar.bookie.append_answers import Answer
 from magnetar.bookie.appends import Appends
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.data_check import DataCheck
-from magnetar.bookie.garbage import is_moved_away
+from magnetar.bookie.garbage import disown_copies, is_moved_away
 from magnetar.bookie.identity import claim_directory
 from magnetar.bookie.lac_waiters import LacWaiters
 from magnetar.bookie.ledger_storage import (
@@ -95,7 +95,13 @@ class BookieCore:
             pool,
             clock,
             self.ledgers.refs_with_appends,
-            Replica(instance_id, partial(is_moved_away, bookie_id), config.moved_grace_s, self._dead),
+            Replica(
+                instance_id,
+                partial(is_moved_away, bookie_id),
+                config.moved_grace_s,
+                partial(disown_copies, metadata, keys, bookie_id),
+                self._dead,
+            ),
         )
         self.data_check = DataCheck(disk, pool)
         self.mode = ReadOnlyMode(disk, config, segment_log.is_full)
