@@ -57,7 +57,9 @@ def test_copies_that_were_collected_before_they_were_named_are_made_again(
         await cluster.ledger(1, [(0, ABC)], 50)
         core = cluster.nodes["b4"].core
         assert core is not None
-        core.garbage._replica = replace(core.garbage._replica, moved_grace_s=10)
+        replica = core.garbage._replica
+        assert replica is not None
+        core.garbage._replica = replace(replica, moved_grace_s=10)
         write = ReplicationWorker._write
         held: list[bool] = []
         """Whether b4 had the copies each time that it was about to be named."""
