@@ -32,15 +32,8 @@ STAGED = {
 COUNTED = {"MovedLate": range(1, 3), "RefusedAtAFence": range(8)}
 """Seeds over which staged trouble has to come about, if other than the first two."""
 
-MAY_FAIL = pytest.mark.xfail(
-    raises=AssertionError,
-    strict=False,
-    reason="a copied share may be collected before metadata names it",
-)
-KINDS = [pytest.param(kind, marks=MAY_FAIL if kind == "MovedLate" else ()) for kind in STAGED]
 
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STAGED)
 @pytest.mark.seeds(2, full=5)
 def test_every_promise_holds_under_rarer_trouble(seed: int, kind: str) -> None:
     SUITES[kind](seed)

@@ -80,6 +80,15 @@ def test_data_without_its_cookie_is_refused() -> None:
     refused(prepare, "not copied as a whole", accept_empty_directory=True)
 
 
+def test_a_cookie_that_the_disk_cannot_read_stops_the_start_and_says_what_to_do() -> None:
+    async def act(bench: Bench) -> None:
+        bench.disk.spoil(BOOKIE_COOKIE, 0)
+        with pytest.raises(DataCorruption, match=f"cannot read {BOOKIE_COOKIE} .*AcceptEmptyDirectory=true"):
+            await bench.restart("close")
+
+    on_a_bookie(act)
+
+
 def test_data_of_a_decommissioned_bookie_is_refused() -> None:
     async def prepare(bench: Bench) -> None:
         await bench.metadata.delete(KEYS.cookie(bench.bookie_id))

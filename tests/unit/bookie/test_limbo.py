@@ -51,6 +51,26 @@ def test_a_damaged_last_group_puts_ledgers_that_are_not_closed_in_limbo() -> Non
     on_a_bookie(act)
 
 
+@pytest.mark.parametrize("group", [2, 1])
+def test_a_group_that_the_disk_cannot_read_puts_ledgers_that_are_not_closed_in_limbo(group: int) -> None:
+    """The last one, and one that is known to be durable and says no more what was in it."""
+
+    async def act(bench: Bench) -> None:
+        await bench.put_metadata(A)
+        for number in range(3):
+            await bench.appended(A, number, [b"entry %d" % number])
+        await bench.core.log._chain._settle()
+        bench.disk.spoil(bench.core.log.segments[-1].path, 4096 * (1 + group))
+        await bench.restart("kill")
+        assert (await bench.state(A)).limbo
+        entries, part = await bench.read(A, 0, 2)
+        assert entries == [b"entry %d" % number for number in range(group)]
+        assert (part.code, part.stopped_at) == (ENTRY_UNKNOWN, group)
+        assert (await bench.appended(A, 3, [b"an old writer's"])).code == LOG_FAILED
+
+    on_a_bookie(act)
+
+
 def test_a_ledger_whose_every_record_was_lost_is_in_limbo_too() -> None:
     async def act(bench: Bench) -> None:
         await bench.put_metadata(A)

@@ -15,7 +15,7 @@ from magnetar.bookie.append_answers import Answer
 from magnetar.bookie.appends import Appends
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.data_check import DataCheck
-from magnetar.bookie.garbage import is_moved_away
+from magnetar.bookie.garbage import disown_copies, is_moved_away
 from magnetar.bookie.identity import Identity, claim_directory
 from magnetar.bookie.lac_waiters import LacWaiters
 from magnetar.bookie.ledger_storage import (
@@ -106,6 +106,7 @@ class BookieCore:
                 identity.instance_id,
                 partial(is_moved_away, identity.bookie_id),
                 config.moved_grace_s,
+                partial(disown_copies, metadata, keys, identity.bookie_id),
                 self._dead,
             ),
         )

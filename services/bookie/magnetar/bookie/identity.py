@@ -36,7 +36,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.disk import Disk
 from magnetar.ledger.bookie_protocol.bookie_pb2 import ExpectedBookie
-from magnetar.ledger.data_directory import COOKIE, WrongDataDirectory, replace_file
+from magnetar.ledger.data_directory import COOKIE, WrongDataDirectory, read_identity, replace_file
 from magnetar.ledger.segment_log.codec_v1 import FORMAT_VERSION, check_format
 from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY
 
@@ -46,7 +46,11 @@ BOOKIE_COOKIE: Final = "bookie-cookie"
 _MAGIC: Final = b"MGNTRBKE"
 _HEADER = struct.Struct("<8sHHIQ16sHH")
 _CRC = struct.Struct("<I")
-_BYTES_MAX: Final = 1 << 17
+_COOKIE_LOST: Final = (
+    "put the file back from a copy of this directory, which may be an older one: the bookie then doubts what "
+    "it has. Or empty the directory and start once with magnetarBookieAcceptEmptyDirectory=true: what it "
+    "held is copied back from other bookies"
+)
 
 
 class NotThisBookie(MagnetarError):
@@ -213,11 +217,7 @@ def _look(disk: Disk) -> tuple[Identity | None, bool, bool]:
     has_data = bool(disk.listdir(SEGMENTS_DIRECTORY))
     if BOOKIE_COOKIE not in names:
         return None, has_data, COOKIE in names
-    file = disk.open(BOOKIE_COOKIE, writable=False)
-    try:
-        return decode_identity(file.pread(_BYTES_MAX, 0)), has_data, False
-    finally:
-        file.close()
+    return read_identity(disk, BOOKIE_COOKIE, decode_identity, _COOKIE_LOST), has_data, False
 
 
 def _check_is_ours(here: Identity, bookie_id: str, instance_id: bytes) -> None:

@@ -83,6 +83,19 @@ def test_bytes_that_rot_are_found_and_mended() -> None:
     on_a_cluster(act)
 
 
+def test_a_sector_that_cannot_be_read_is_found_and_mended() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ABC)], 60)
+        disk = cluster.nodes["b2"].disk
+        for path in [each for each in disk.paths() if b"1/17/" in disk.content(each)]:
+            disk.spoil(path, disk.content(path).index(b"1/17/"))
+        assert await cluster.entries_at("b2", 1, 17, 17) == []
+        assert await scrub(cluster, "b2")
+        await cluster.fully_replicated(1)
+
+    on_a_cluster(act)
+
+
 def test_what_no_peer_gives_is_reported_and_mended_later() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.ledger(1, [(0, ABC)], 40, gaps=[("b2", 8, 15)])

@@ -20,7 +20,7 @@ from magnetar.ledger.segment_log.codec_v1 import (
     encode_group,
     encode_record_header,
 )
-from magnetar.ledger.segment_log.compaction import DuplicateMismatch, Rewrite
+from magnetar.ledger.segment_log.compaction import DuplicateMismatch, IncompleteIndex, Rewrite
 from magnetar.ledger.segment_log.file_codec_v1 import FLAG_SORTED, MARK_FENCED, doubt_marks, pack_doubt
 from magnetar.ledger.segment_log.recovery import rebuild_indexes
 from magnetar.ledger.segment_log.scan import RecordAt, Window, salvage_records, scan_groups
@@ -220,6 +220,16 @@ def test_a_damaged_index_hides_nothing_from_compaction() -> None:
     segment = sealed(disk, 1, [entries(A, 0, b"a0")], [entries(A, 1, b"a1")])
     disk.flip_bit(segment.path, 8 * (segment.footer_offset + segment.lines[A].arrays_offset))
     assert len(told(finished(rewrite(disk, segment)))) == 2
+
+
+def test_a_segment_whose_lost_records_have_no_name_left_is_not_rewritten() -> None:
+    """Its footer and a group's directory are damaged: an output would look whole without those entries."""
+    disk = new_disk()
+    source = sealed(disk, 1, [entries(A, 0, b"first")], [entries(A, 1, b"second")])
+    disk.flip_bit(source.path, 8 * (source.footer_offset + source.summaries[A].arrays_offset))
+    disk.spoil(source.path, 2 * BLOCK)
+    with pytest.raises(IncompleteIndex):
+        finished(rewrite(disk, source))
 
 
 def test_every_group_of_the_output_survives_the_loss_of_its_footer() -> None:

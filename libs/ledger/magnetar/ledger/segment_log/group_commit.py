@@ -82,6 +82,7 @@ class GroupCommit:
         self.unavailable: LogFailed | None = None
         self.failure: LogFailed | None = None
         """Why the last group was lost; None when it is durable."""
+        self._closing: LogFailed | None = None
         self.on_settled: OnSettled | None = None
         self._config = config
         self._syncer = syncer
@@ -138,14 +139,20 @@ class GroupCommit:
             await waiter
 
     def stop(self) -> None:
-        """No more idle groups."""
+        """No idle group until the next group was written."""
+        self._idle_group_due = False
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
 
+    def close(self) -> None:
+        """Refuse more for good: a record that is taken while the last segment is sealed would be confirmed
+        and lie behind the footer."""
+        self.unavailable = self._closing = LogFailed("the log is closing: it takes nothing more")
+
     def resumed(self) -> None:
         """There is a segment to write to (again)."""
-        self.unavailable = None
+        self.unavailable = self._closing
         self.flush_soon()
 
     def fail_all(self, error: LogFailed) -> None:
@@ -180,7 +187,6 @@ class GroupCommit:
         self._in_flight = Group(self._next_sequence, segment, start, segment.end, records, offsets)
         self._next_sequence += 1
         self._submitted_s = self._loop.time()
-        self._idle_group_due = False
         self.stop()
         self._submit(segment.file, buffers, start, busy=count > 1)
 

@@ -339,10 +339,12 @@ class SegmentLog:
         return nearest
 
     async def close(self) -> None:
-        """Wait for pending groups, seal, stop; idempotent. A clean start has nothing to repair."""
+        """Refuse appends, wait for pending groups, seal, stop; idempotent. A clean start has nothing to
+        repair."""
         if self._closed:
             return
         self._closed = True
+        self.group_commit.close()
         await self.group_commit.drain()
         self.group_commit.stop()
         await self._chain.close()

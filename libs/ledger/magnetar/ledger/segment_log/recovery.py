@@ -17,9 +17,10 @@ anything: its owner must be in doubt from then on (storage contract, section 3).
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Any
+from typing import Any, Final
 
 from magnetar.common.errors import DataCorruption
 from magnetar.common.obs.logs import get_logger
@@ -70,9 +71,13 @@ from magnetar.ledger.segment_log.segment import (
     segment_sequences,
 )
 from magnetar.ledger.segment_log.torn_group import OnDoubt, Torn, torn_by
+from magnetar.ledger.segment_log.unreadable import read_around
 from prometheus_client import Counter
 
 log = get_logger(__name__)
+
+LOST_TOLD_MAX: Final = 50
+"""So many of a segment's lost records are named in the log."""
 
 DAMAGED_RECORDS = Counter(
     "magnetar_log_damaged_records",
@@ -190,12 +195,13 @@ def recover_log(
 
 def _open_segment(disk: Disk, sequence: int) -> Segment | None:
     """A segment by its name; None when it holds nothing (removed) or can't be read at all (kept)."""
-    file = disk.open(segment_path(sequence))
+    path = segment_path(sequence)
+    file = disk.open(path)
     try:
-        header = decode_segment_header(file.pread(BLOCK, 0))
+        header = decode_segment_header(read_around(file, path, BLOCK, 0))
     except DataCorruption:
         size = file.size()
-        trailer = decode_trailer(file.pread(TRAILER_SIZE, max(0, size - TRAILER_SIZE)))
+        trailer = decode_trailer(read_around(file, path, TRAILER_SIZE, max(0, size - TRAILER_SIZE)))
         if trailer is None or trailer.header.sequence != sequence:  # the latter: of a recycled file's past
             _abandon(sequence, Segment(disk, SegmentHeader(bytes(16), sequence, 0, 0), file))
             return None
@@ -203,9 +209,7 @@ def _open_segment(disk: Disk, sequence: int) -> Segment | None:
         log.error("segment header damaged, read by its trailer", segment=sequence)
     if header.sequence != sequence:
         file.close()
-        raise DataCorruption(
-            f"{segment_path(sequence)} says it is segment {header.sequence}: a misplaced file"
-        )
+        raise DataCorruption(f"{path} says it is segment {header.sequence}: a misplaced file")
     return Segment(disk, header, file)
 
 
@@ -268,6 +272,7 @@ def _note_durable(ends: dict[int, int], group: GroupAt) -> None:
 def _index_durable(tail: _Tail) -> None:
     """Enter the records of all groups that are known durable, the damaged ones as holes."""
     segment, window = tail.segment, tail.window
+    lost: list[str] = []
     for group in tail.scan.groups:
         if group.offset >= tail.durable_end:
             break
@@ -293,17 +298,35 @@ def _index_durable(tail: _Tail) -> None:
                 offset = group.offset + line.offset
                 index.add_run(line.first_entry_id, line.entry_count, offset, 0, -1)
                 segment.entries += line.entry_count
-    for start, end in tail.scan.damaged:
-        if start < tail.durable_end:
-            tail.damaged += 1
-            tail.doubts.append(f"nothing tells what is at {start} of segment {segment.sequence}")
-            for record in salvage_records(segment, window, start, min(end, tail.durable_end)):
-                _enter(segment, record)
+                last = line.first_entry_id + line.entry_count - 1
+                lost.append(f"{line.ledger_id}:{line.first_entry_id} to {last}")
+    for start, end in _gaps(tail):
+        tail.damaged += 1
+        tail.doubts.append(f"nothing tells what is at {start} of segment {segment.sequence}")
+        for record in salvage_records(segment, window, start, end):
+            _enter(segment, record)
     if tail.damaged:
         DAMAGED_RECORDS.inc(tail.damaged)
         log.error(
-            "damaged records in a segment, kept as holes", segment=segment.sequence, places=tail.damaged
+            "damaged records in a segment, kept as holes",
+            segment=segment.sequence,
+            places=tail.damaged,
+            entries=lost[:LOST_TOLD_MAX],
         )
+
+
+def _gaps(tail: _Tail) -> Iterator[tuple[int, int]]:
+    """The regions of the durable part in which no group is found, be it for zeros: a group begins where the
+    one before it ends."""
+    at = BLOCK
+    for group in tail.scan.groups:
+        if group.offset >= tail.durable_end:
+            break
+        if group.offset > at:
+            yield at, group.offset
+        at = group.end
+    if at < tail.durable_end:
+        yield at, tail.durable_end
 
 
 def _enter(segment: Segment, record: RecordAt) -> None:
@@ -353,6 +376,7 @@ def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[En
     if recycled:
         # What is no group of this life is no damage, unless it is one: it has this life's uuid, or records.
         torn = len(kept) > named or (not named and window.read(start + 8, 16) == segment.header.uuid)
+        torn = torn or any(start <= block < start + 2 * config.group_bytes_max for block in window.lost)
     if cut or torn:
         TAIL_CUTS.inc()
         groups = [group for group in tail.scan.groups if group.offset >= start]

@@ -20,7 +20,13 @@ from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.disk import Disk
 from magnetar.ledger.ledger_store import LedgerRef
-from magnetar.ledger.segment_log.compaction import SLICE_BYTES, DuplicateMismatch, Rewrite, output_bytes_max
+from magnetar.ledger.segment_log.compaction import (
+    SLICE_BYTES,
+    DuplicateMismatch,
+    IncompleteIndex,
+    Rewrite,
+    output_bytes_max,
+)
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.file_codec_v1 import FLAG_SORTED, LedgerSummary
 from magnetar.ledger.segment_log.index import NO_RUN
@@ -246,6 +252,10 @@ class SpaceKeeper:
             COMPACTIONS.labels(outcome="conflict").inc()
             self._conflicting.update(segment.sequence for segment in inputs)
             log.error("copies of an entry differ, their segments are left as they are", error=str(error))
+            return True
+        except IncompleteIndex as error:
+            self._conflicting.add(error.segment.sequence)
+            log.error("a damaged segment is left as it is", error=str(error))
             return True
         finally:
             if not finished:
