@@ -6,7 +6,8 @@
                    then 4 CRC32-C of everything before it
 
 The generation goes up with each start, here first and then in metadata: a directory whose generation is lower
-than metadata's was restored from an older copy, and what it lost is unknown.
+than metadata's was restored from an older copy, and what it lost is unknown. A copy of the same start is told
+by the log's end (`high_water`).
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ async def claim_directory(
     now_ms: int,
     accept_empty_directory: bool,
     note_doubt: Callable[[str], None],
-) -> None:
+) -> Identity:
     """See that the directory and metadata's cookie belong together, and begin a new generation of both.
 
     `note_doubt(reason)` is called, in the pool, before anything is changed when data may be missing: the
@@ -155,6 +156,7 @@ async def claim_directory(
         generation=generation,
     )
     await _put(metadata, key, encode(cookie), ABSENT if found is None else found.version)
+    return identity
 
 
 def _look(disk: Disk) -> tuple[Identity | None, bool, bool]:

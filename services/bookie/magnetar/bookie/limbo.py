@@ -4,19 +4,23 @@ The order is what makes it safe. A file `doubt` is written before the log cuts o
 follow; the file goes when all marks are durable. A crash anywhere between finds the file and begins again.
 
 A ledger in doubt is fenced too: this bookie may have promised a fence and lost it, and an old writer must not
-get its acknowledgement here (storage contract, section 3).
+get its acknowledgement here (storage contract, section 3). That holds for ledgers that are closed by now as
+well, and for those that metadata does not name here any more: of every ledger that existed at that moment.
+Ids come from one counter, so one bound says it. It stands in metadata, where no image of a disk takes it
+back.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from magnetar.bookie.data_check import note_unchecked
 from magnetar.bookie.ledger_storage import LedgerStorage, WrongKey
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import Listing, MetadataStore
+from magnetar.common.metadata.values import Counter as IdCounter
 from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
@@ -31,6 +35,7 @@ log = get_logger(__name__)
 
 DOUBT: Final = "doubt"
 MARKED_AT_ONCE: Final = 500
+REASON_BYTES_MAX: Final = 4096
 
 DOUBTS = Counter(
     "magnetar_bookie_doubts",
@@ -55,11 +60,13 @@ async def mark_doubtful(
     segment_log: SegmentLog,
     ledgers: LedgerStorage,
     make_ledger: Callable[[LedgerRef], object],
+    record: Callable[[str, int], Awaitable[None]],
 ) -> None:
     """Make the marks that a noted doubt asks for; nothing without one.
 
-    Marked is every ledger that metadata does not call closed and that this bookie holds, or should. Raises
-    MetadataError, LogFailed or OSError: then the next start begins again.
+    Marked is every ledger that metadata does not call closed and that this bookie holds, or should.
+    `record(reason, fenced below this ledger id)` tells metadata. Raises MetadataError, LogFailed or OSError:
+    then the next start begins again.
     """
     if DOUBT not in await pool.run(lambda: disk.listdir("")):
         return
@@ -68,6 +75,8 @@ async def mark_doubtful(
     doubtful = sorted({*named, *ledgers.refs()} - closed, key=lambda ref: (ref.id, ref.key))
     for start in range(0, len(doubtful), MARKED_AT_ONCE):
         await _mark(segment_log, ledgers, doubtful[start : start + MARKED_AT_ONCE], make_ledger)
+    ledgers.fenced_below = await _fenced_below(metadata, keys, listing, ledgers)
+    await record(await pool.run(lambda: _reason(disk)), ledgers.fenced_below)
     await pool.run(lambda: _forget(disk))
     log.warning(
         "ledgers marked limbo until they are compared with their other replicas", ledgers=len(doubtful)
@@ -105,6 +114,23 @@ def _sort_out(listing: Listing, keys: Keys, bookie_id: str) -> tuple[set[LedgerR
         elif any(bookie_id in fragment.bookie_ids for fragment in value.fragments):
             named.add(ref)
     return named, closed
+
+
+async def _fenced_below(metadata: MetadataStore, keys: Keys, listing: Listing, ledgers: LedgerStorage) -> int:
+    """An id that is above those of all ledgers there ever were."""
+    found = await metadata.get(keys.ledger_id_counter)
+    following = 0 if found is None else decode(IdCounter, found.value).next
+    known = [ref.id for ref in ledgers.refs()]
+    listed = [keys.ledger_id_of(item.key) for item in listing.items]
+    return max(ledgers.fenced_below, following, *(ledger_id + 1 for ledger_id in (*known, *listed)))
+
+
+def _reason(disk: Disk) -> str:
+    file = disk.open(DOUBT, writable=False)
+    try:
+        return file.pread(REASON_BYTES_MAX, 0).decode(errors="replace")
+    finally:
+        file.close()
 
 
 def _forget(disk: Disk) -> None:

@@ -13,6 +13,7 @@ from magnetar.common.metadata.values import (
     LEFT_BOOKIES,
     TERMINATED,
     BookieCookie,
+    BookieMark,
     BookieRack,
     BookieRegistration,
     BrokerRegistration,
@@ -295,6 +296,16 @@ VALUES: dict[str, Value] = {
         migration=Cluster.Migration(service_url="http://new:8080"),
     ),
     "dynamic-configuration": DynamicConfiguration(values={"maxTopicsPerNamespace": "7"}),
+    "bookie-mark": BookieMark(
+        bookie_id="b1:3181",
+        directory_id=bytes(range(16)),
+        generation=7,
+        group_sequence=1 << 40,
+        raised_ms=1_600_000_000_033,
+        fenced_below_ledger_id=4711,
+        doubt="segment 5 is missing",
+        doubt_ms=1_600_000_000_034,
+    ),
     "bookie-rack": BookieRack(bookie_id="b1:3181", group="default", rack="/r1", hostname="b1"),
     "resource-quota": ResourceQuota(
         message_rate_in=40, message_rate_out=120, bandwidth_in=1e5, bandwidth_out=3e5, memory=80, dynamic=True

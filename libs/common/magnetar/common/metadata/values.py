@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.common.metadata.metadata_pb2 import (
     BOOKIE_COOKIE,
+    BOOKIE_MARK,
     BOOKIE_RACK,
     BOOKIE_REGISTRATION,
     BROKER_REGISTRATION,
@@ -36,6 +37,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     TOPIC_POLICIES,
     UNDER_REPLICATED,
     BookieCookie,
+    BookieMark,
     BookieRack,
     BookieRegistration,
     BrokerRegistration,
@@ -71,6 +73,7 @@ __all__ = [
     "LEFT_BOOKIES",
     "TERMINATED",
     "BookieCookie",
+    "BookieMark",
     "BookieRack",
     "BookieRegistration",
     "BrokerRegistration",
@@ -127,6 +130,7 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     SchemaRecord: SCHEMA_RECORD,
     Intent: INTENT,
     BookieCookie: BOOKIE_COOKIE,
+    BookieMark: BOOKIE_MARK,
     BookieRegistration: BOOKIE_REGISTRATION,
     UnderReplicated: UNDER_REPLICATED,
     Leader: LEADER,
@@ -154,6 +158,7 @@ Value: TypeAlias = (
     | SchemaRecord
     | Intent
     | BookieCookie
+    | BookieMark
     | BookieRegistration
     | BrokerRegistration
     | BundleOwner
@@ -182,6 +187,7 @@ V = TypeVar(
     SchemaRecord,
     Intent,
     BookieCookie,
+    BookieMark,
     BookieRegistration,
     BrokerRegistration,
     BundleOwner,
