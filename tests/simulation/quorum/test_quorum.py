@@ -11,9 +11,13 @@ from tests.simulation.quorum.directed import (
     THREE,
     EmptiedDisk,
     FilledUp,
+    ForgottenFence,
+    ForgottenFenceOfAnEmptiedDisk,
     Garbage,
     KillThenPowerLoss,
     LateAppend,
+    LostFiles,
+    Returned,
     Staged,
     WritesGoOn,
     staged,
@@ -50,6 +54,12 @@ def test_after_healing_everything_is_replicated_again(seed: int) -> None:
 @pytest.mark.parametrize("kind", [LateAppend, EmptiedDisk, KillThenPowerLoss, Garbage])
 @pytest.mark.seeds(6, full=40)
 def test_every_promise_holds_under_staged_trouble(seed: int, kind: type[Staged]) -> None:
+    run_staged(kind)(seed)
+
+
+@pytest.mark.parametrize("kind", [Returned, LostFiles, ForgottenFence, ForgottenFenceOfAnEmptiedDisk])
+@pytest.mark.seeds(3, full=20)
+def test_no_promise_is_forgotten_with_a_disk(seed: int, kind: type[Staged]) -> None:
     run_staged(kind)(seed)
 
 
