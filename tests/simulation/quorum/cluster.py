@@ -16,11 +16,19 @@ from magnetar.bookie.autorecovery.auto_recovery import AutoRecovery
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
 from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
 from magnetar.bookie.core_config import BookieCoreConfig
+from magnetar.bookie.identity import BOOKIE_COOKIE
 from magnetar.bookie.registration import Registration
 from magnetar.common.errors import MetadataError, StorageError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, Put
-from magnetar.common.metadata.values import BookieRegistration, InstanceId, encode
+from magnetar.common.metadata.values import (
+    BookieCookie,
+    BookieMark,
+    BookieRegistration,
+    InstanceId,
+    decode,
+    encode,
+)
 from magnetar.ledger.bookie_protocol.bookie_client import EncodedAppend
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.ledger.ledger_store import LedgerStore
@@ -58,7 +66,7 @@ SMALL_SEGMENTS = SegmentLogConfig(
 
 
 CORE_CONFIG = BookieCoreConfig(
-    disk_usage_threshold=1.0, disk_usage_low_water_mark=1.0, disk_check_interval_ms=200
+    disk_usage_threshold=1.0, disk_usage_low_water_mark=1.0, disk_check_interval_ms=200, mark_interval_ms=5
 )
 
 AUTO_RECOVERY_CONFIG = AutoRecoveryConfig(
@@ -117,6 +125,15 @@ SHAPES = (
 """The last one acknowledges a single copy: no disk may be lost, only processes."""
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A copy of a bookie's disk, and how far the log can have got on it."""
+
+    disk: SimDisk
+    generation: int
+    group_sequence: int
+
+
 class BookieNode:
     """A bookie's machine: its disk stays, its process comes and goes."""
 
@@ -127,7 +144,10 @@ class BookieNode:
         self.disk = SimDisk()
         self.process: SimProcess | None = None
         self.outage = "crash"
-        """What its process's next death is: 'crash' (power loss), 'kill', or 'wipe': with another disk."""
+        """What its process's next death is: 'crash' (power loss), 'kill', or one with another disk: 'wipe' an
+        empty one, 'roll back' to its image, 'lose files' without some segments, 'swap' another bookie's for
+        one start."""
+        self.image: Image | None = None
         self.starts = 0
         self.core: BookieCore | None = None
         self.metadata: SimMetadataStore | None = None
@@ -138,6 +158,8 @@ class BookieNode:
         """The life in which it answers."""
         self._recovering: SimProcess | None = None
         """The life in which its auto-recovery runs."""
+        self._own: SimDisk | None = None
+        """Its disk, while it has another bookie's."""
 
     @property
     def up(self) -> bool:
@@ -159,7 +181,7 @@ class BookieNode:
         self.outage = outage
         if self.process is not None:
             self.process.kill()
-        elif outage == "wipe":
+        elif outage not in ("crash", "kill"):
             self._replace_disk()
 
     def trade_addresses(self, other: BookieNode, outage: str) -> None:
@@ -168,8 +190,24 @@ class BookieNode:
         self.crash(outage)
         other.crash(outage)
 
+    def take_image(self) -> None:
+        """Copy its disk while it runs."""
+        if self.process is not None and self.core is not None and self._own is None:
+            commit = self.core.log.group_commit
+            generation = self.core.high_water.mark.generation
+            self.image = Image(self.disk.kill(), generation, commit._next_sequence - 1)
+
+    def may_roll_back(self) -> bool:
+        """Whether the image is older than the window in which it may go unseen."""
+        image, server = self.image, self._cluster.server
+        cookie, mark = server.get(KEYS.cookie(self.name)), server.get(KEYS.bookie_mark(self.name))
+        if image is None or cookie is None or mark is None:
+            return False
+        started_since = decode(BookieCookie, cookie.value).generation > image.generation
+        return started_since or decode(BookieMark, mark.value).group_sequence > image.group_sequence
+
     def _died(self) -> None:
-        self.process = None
+        self.process = self.core = None
         self._replace_disk()
         if self.down_s is not None:
             self._cluster.later(self._cluster.rng.uniform(*self.down_s), self.start)
@@ -177,11 +215,32 @@ class BookieNode:
     def _replace_disk(self) -> None:
         outage, self.outage = self.outage, "crash"
         dead = self.disk
-        if outage == "wipe":
+        if self._own is not None:
+            self.disk, self._own = self._own, None
+        elif outage == "wipe":
             self.disk = SimDisk(dead.capacity)
+        elif outage == "roll back" and self.image is not None and self.may_roll_back():
+            self.disk = self.image.disk.crash(self._cluster.rng)
         else:
-            self.disk = dead.kill() if outage == "kill" else dead.crash(self._cluster.rng)
+            self.disk = dead.kill() if outage != "crash" else dead.crash(self._cluster.rng)
+            if outage == "lose files":
+                self._lose_files()
+            elif outage == "swap":
+                self._swap()
         dead.crashed = True
+
+    def _lose_files(self) -> None:
+        files = [path for path in self.disk.paths() if path.endswith(".seg")]
+        rng = self._cluster.rng
+        for path in files if rng.random() < 0.3 else rng.sample(files, min(1, len(files))):
+            self.disk.unlink(path)
+        self.disk.sync_dir("segments")
+
+    def _swap(self) -> None:
+        others = [each.disk for each in self._cluster.bookies if each is not self]
+        others = [disk for disk in others if BOOKIE_COOKIE in disk.paths()]
+        if others:
+            self._own, self.disk = self.disk, self._cluster.rng.choice(others).kill()
 
     async def _run(self, process: SimProcess, disk: SimDisk) -> None:
         """The bookie's main program."""
@@ -192,6 +251,8 @@ class BookieNode:
         except (OSError, StorageError, MetadataError):
             process.kill()  # it starts again, as a supervisor would have it
             return
+        if self._own is not None:
+            cluster.checker.broken.append(f"{self.name} serves the directory of another bookie")
         self.core, self.metadata, self._serving = core, metadata, process
         service = BookieService(core, cluster.checker, cluster.happened)
         cluster.network.listen(process, service, self.address)

@@ -1,7 +1,8 @@
 """What goes wrong in a run: one thing after the other, by the seed, until it is told to stop.
 
 A seed has its own climate: which kinds of trouble there are, how often, how many bookies at a time. Disks are
-lost (emptied, or bits in them flipped) on as many bookies as the quorums promise to survive, and no more.
+lost (emptied, put back to an image, without some files, or bits in them flipped) on as many bookies as the
+quorums promise to survive, and no more.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Nemesis:
         self._disturbed_max = rng.choice((1, 1, cluster.shape.unreachable_max or 1, cluster.shape.bookies))
         self._disturbed: dict[str, float] = {}
         self.struck: list[str] = []
+        self._disks = random.Random(f"disks {seed}")
+        """Chances of their own, so that what came before them stays as it is."""
         faults = cluster.network.faults
         faults.give_up_s = GIVE_UP_S
         if rng.random() < 0.6:
@@ -76,6 +79,7 @@ class Nemesis:
                 kind = self.rng.choices(self._kinds, self._weights)[0]
                 self._cluster.happened[kind.__name__.replace("_", " ")] += 1
                 kind()
+                self.take_images()
 
     def stop(self) -> None:
         """Strike no more and let everything come back."""
@@ -130,9 +134,10 @@ class Nemesis:
         lost.add(name)
         bookie = next(bookie for bookie in cluster.bookies if bookie.name == name)
         if rng.random() < 0.5:
-            self._note(f"{name} loses its disk")
+            outage = self._disks.choice(("wipe", "wipe", "roll back", "roll back", "lose files"))
+            self._note(f"{name} loses its disk: {outage}")
             bookie.down_s = self.rng.choice(((0.005, 0.02), (0.05, 0.8)))
-            bookie.crash("wipe")
+            bookie.crash(outage)
         else:
             self._rot(bookie)
 
@@ -147,6 +152,18 @@ class Nemesis:
         for client in self._cluster.clients:
             client.metadata.faults.watch_delay_max_s = self.rng.choice((0.01, 0.3))
         one.trade_addresses(other, self.rng.choice(("crash", "kill")))
+
+    def take_images(self) -> None:
+        """Copies of some disks, to come back one day; and now and then a bookie that finds another's disk."""
+        for bookie in self._cluster.bookies:
+            if self._disks.random() < 0.2:
+                bookie.take_image()
+        if self._disks.random() < 0.05:
+            bookie = self._disks.choice(self._cluster.bookies)
+            if bookie.up:
+                self._note(f"{bookie.name} finds the directory of another bookie")
+                bookie.down_s = (0.02, 0.05)
+                bookie.crash("swap")
 
     def pause_bookie(self) -> None:
         bookie = self._some_bookie(0.05 + self.rng.random())

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from magnetar.bookie import append_answers, bookie_core, comparisons, reads
+from magnetar.bookie import append_answers, bookie_core, comparisons, limbo, reads
 from magnetar.bookie.appends import Appends
-from magnetar.bookie.identity import Identity
+from magnetar.bookie.high_water import HighWater
+from magnetar.bookie.identity import Identity, claim_directory
 from magnetar.common.metadata.store import ANY_VERSION, Listing
 from magnetar.ledger.bookie_protocol.bookie_pb2 import FENCED, NO_SUCH_ENTRY, OK
+from magnetar.ledger.data_directory import WrongDataDirectory
 from magnetar.ledger.garbage_collector import GarbageCollector
 from magnetar.ledger.ledger_catalog import LedgerCatalog
 from magnetar.ledger.quorum import checked_read
@@ -30,9 +32,13 @@ from tests.simulation.mutants import Mutation, Patch, Suite, assert_noticed, not
 from tests.simulation.quorum.directed import (
     EmptiedDisk,
     FilledUp,
+    ForgottenFence,
+    ForgottenFenceOfAnEmptiedDisk,
     Garbage,
     KillThenPowerLoss,
     LateAppend,
+    LostFiles,
+    Returned,
     ReusedAddress,
     RottenTail,
 )
@@ -131,6 +137,59 @@ def no_such_entry_is_answered_in_doubt(patch: Patch) -> None:
 
 def an_emptied_disk_raises_no_doubt(patch: Patch) -> None:
     patch.setattr(bookie_core, "note_doubt", lambda disk, reason, torn=None: None)
+
+
+def an_older_disk_raises_no_doubt(patch: Patch) -> None:
+    async def mutant(self: HighWater, directory_id: bytes, generation: int) -> int | None:
+        await read(self, directory_id, generation)
+        return 0
+
+    read = HighWater.read
+    patch.setattr(HighWater, "read", mutant)
+
+
+def the_mark_is_raised_at_starts_alone(patch: Patch) -> None:
+    async def mutant(self: HighWater) -> None:
+        return
+
+    patch.setattr(HighWater, "_run", mutant)
+
+
+def a_missing_file_raises_no_doubt(patch: Patch) -> None:
+    compare = recovery._compare
+
+    def mutant(*args: Any) -> Any:
+        inventory, lost = compare(*args)
+        return inventory, [doubt for doubt in lost if "missing" not in doubt]
+
+    patch.setattr(recovery, "_compare", mutant)
+    an_older_disk_raises_no_doubt(patch)  # the log ends sooner without its last file
+
+
+def a_segment_is_used_before_it_is_listed(patch: Patch) -> None:
+    patch.setattr("magnetar.ledger.segment_log.inventory.SegmentInventory.add", lambda self, sequence: None)
+    patch.setattr(
+        "magnetar.ledger.segment_log.inventory.SegmentInventory.replace",
+        lambda self, sequences, floor: self._write(),
+    )
+    an_older_disk_raises_no_doubt(patch)
+
+
+def a_doubt_fences_only_ledgers_that_are_open(patch: Patch) -> None:
+    async def mutant(*args: Any) -> int:
+        return 0
+
+    patch.setattr(limbo, "_fenced_below", mutant)
+
+
+def the_directory_of_another_bookie_is_taken(patch: Patch) -> None:
+    async def mutant(*args: Any, bookie_id: str, instance_id: bytes, **kwargs: Any) -> Identity:
+        try:
+            return await claim_directory(*args, bookie_id=bookie_id, instance_id=instance_id, **kwargs)
+        except WrongDataDirectory:
+            return Identity(bookie_id, instance_id, bytes(16), 1)
+
+    patch.setattr(bookie_core, "claim_directory", mutant)
 
 
 def a_fence_is_not_looked_at(patch: Patch) -> None:
@@ -237,6 +296,13 @@ MUTATIONS = [
     noticed(a_torn_group_raises_no_doubt, run_staged(RottenTail), 6),
     noticed(no_such_entry_is_answered_in_doubt, run_staged(EmptiedDisk), 4),
     noticed(an_emptied_disk_raises_no_doubt, run_staged(EmptiedDisk), 4),
+    noticed(an_older_disk_raises_no_doubt, run_staged(Returned), 4),
+    noticed(the_mark_is_raised_at_starts_alone, run_staged(Returned), 4),
+    noticed(a_missing_file_raises_no_doubt, run_staged(LostFiles), 4),
+    noticed(a_segment_is_used_before_it_is_listed, run_staged(LostFiles), 4),
+    noticed(a_doubt_fences_only_ledgers_that_are_open, run_staged(ForgottenFence), 4, 4),
+    noticed(a_doubt_fences_only_ledgers_that_are_open, run_staged(ForgottenFenceOfAnEmptiedDisk), 4, 7),
+    noticed(the_directory_of_another_bookie_is_taken, run_ledgers, 8),
     noticed(a_fence_is_not_looked_at, run_ledgers, 20),
     noticed(a_bookie_answers_what_is_meant_for_another, run_staged(ReusedAddress), 4),
     noticed(appended_is_answered_before_it_is_durable, run_duel, 40),

@@ -107,7 +107,7 @@ MUTATIONS = [
     noticed(an_id_is_taken_without_compare_and_set, SUITES["RacedIds"], 2),
     noticed(a_ledger_is_found_by_its_id_alone, SUITES["RacedIds"], 8),
     noticed(a_fence_in_memory_counts_as_durable, SUITES["RefusedAtAFence"], 20),
-    noticed(a_segment_whose_range_overlaps_counts_as_one_with_the_copy, SUITES["RepairsCompacted"], 3),
+    noticed(a_segment_whose_range_overlaps_counts_as_one_with_the_copy, SUITES["RepairsCompacted"], 12),
 ]
 
 

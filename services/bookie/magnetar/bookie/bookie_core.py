@@ -16,6 +16,7 @@ from magnetar.bookie.appends import Appends
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.data_check import DataCheck
 from magnetar.bookie.garbage import disown_copies, is_moved_away
+from magnetar.bookie.high_water import HighWater
 from magnetar.bookie.identity import Identity, claim_directory
 from magnetar.bookie.lac_waiters import LacWaiters
 from magnetar.bookie.ledger_storage import (
@@ -89,11 +90,15 @@ class BookieCore:
         lock: DiskFile,
         config: BookieCoreConfig,
         identity: Identity,
+        high_water: HighWater,
     ) -> None:
         self.log = segment_log
         self.identity = identity
         self.bookie_id = identity.bookie_id
-        self.ledgers = LedgerStorage(segment_log)
+        self.high_water = high_water
+        self._uncovered: set[LedgerRef] = set()
+        """Fenced, and the mark in metadata is not above it yet."""
+        self.ledgers = LedgerStorage(segment_log, high_water.mark.fenced_below_ledger_id)
         self.garbage = GarbageCollector(
             segment_log,
             metadata,
@@ -179,7 +184,7 @@ class BookieCore:
 
     async def fence(self, request: FenceRequest) -> LedgerState:
         """Refuse ordinary appends to the ledger from now on, in memory at once; answers when that, and all
-        that was appended before, is durable."""
+        that was appended before, is durable, and metadata knows that the log got so far."""
         try:
             return state_of(await self._fence(request.ledger))
         except WrongKey as error:
@@ -271,6 +276,7 @@ class BookieCore:
         await self._appends.close()
         await self.garbage.close()
         await self.log.close()
+        await self.high_water.close()
         self._lock.close()
 
     # --- inside ---
@@ -287,11 +293,21 @@ class BookieCore:
         self.garbage.touched(ledger.ref)
         ledger.fenced = True
         self._lac_waiters.wake(ref.id)
-        return await self.log.fence(ledger.ref)
+        if not ledger.fence_durable:
+            self._uncovered.add(ledger.ref)
+        await self.log.fence(ledger.ref)
+        if ledger.ref in self._uncovered:
+            await self.high_water.covered()
+            self._uncovered.discard(ledger.ref)
+        return ledger
+
+    async def _in_doubt(self) -> bool:
+        return self.ledgers.any_in_limbo() or await self.data_check.is_needed()
 
     def _dead(self, refs: Collection[LedgerRef]) -> None:
         for ref in refs:
             self.ledgers.forget(ref)
+            self._uncovered.discard(ref)
 
     def _settled(self, records: Sequence[PendingRecord], error: LogFailed | None) -> None:
         self._appends.settled(records, error)
@@ -336,16 +352,24 @@ async def open_bookie_core(
             accept_empty_directory=accept_empty_directory or config.accept_empty_directory,
             note_doubt=doubt,
         )
-        log = await SegmentLog.open(disk, pool, syncer, clock, rng, log_config, replica=True, on_doubt=doubt)
+        high_water = HighWater(metadata, keys, clock, bookie_id, config.mark_interval_ms / 1000)
+        known = await high_water.read(identity.directory_id, identity.generation)
+        log = await SegmentLog.open(
+            disk, pool, syncer, clock, rng, log_config, replica=True, on_doubt=doubt, high_water=known
+        )
     except BaseException:
         lock.close()
         raise
-    core = BookieCore(log, metadata, keys, disk, pool, clock, lock, config, identity)
+    core = BookieCore(log, metadata, keys, disk, pool, clock, lock, config, identity, high_water)
     try:
-        await mark_doubtful(disk, pool, metadata, keys, bookie_id, log, core.ledgers, core.make_ledger)
+        await mark_doubtful(
+            disk, pool, metadata, keys, bookie_id, log, core.ledgers, core.make_ledger, high_water.doubted
+        )
+        await high_water.begin(log.group_commit)
     except BaseException:
         await core.close()
         raise
     core.mode.start()
     core.garbage.start()
+    high_water.start(core._in_doubt)
     return core

@@ -6,7 +6,8 @@
                    then 4 CRC32-C of everything before it
 
 The generation goes up with each start, here first and then in metadata: a directory whose generation is lower
-than metadata's was restored from an older copy, and what it lost is unknown.
+than metadata's was restored from an older copy, and what it lost is unknown. A copy of the same start is told
+by the log's end (`high_water`).
 
 Callers name the bookie and the directory that they expect, since an address may belong to another bookie by
 now: one disk never answers for two.

@@ -4,13 +4,16 @@ The order is what makes it safe. A file `doubt` is written before the log cuts o
 follow; the file goes when all marks are durable. A crash anywhere between finds the file and begins again.
 
 A ledger in doubt is fenced too: this bookie may have promised a fence and lost it, and an old writer must not
-get its acknowledgement here (storage contract, section 3).
+get its acknowledgement here (storage contract, section 3). That holds for ledgers that are closed by now as
+well, and for those that metadata does not name here any more: of every ledger that existed at that moment.
+Ids come from one counter, so one bound says it. It stands in metadata, where no image of a disk takes it
+back.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from magnetar.bookie.data_check import note_unchecked
@@ -18,6 +21,7 @@ from magnetar.bookie.doubt_note import DOUBT, Note, joined_note, read_note
 from magnetar.bookie.ledger_storage import LedgerStorage, WrongKey
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import Listing, MetadataStore
+from magnetar.common.metadata.values import Counter as IdCounter
 from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
@@ -32,6 +36,7 @@ from prometheus_client import Counter
 log = get_logger(__name__)
 
 MARKED_AT_ONCE: Final = 500
+REASON_LENGTH_MAX: Final = 4096
 
 DOUBTS = Counter(
     "magnetar_bookie_doubts",
@@ -62,12 +67,13 @@ async def mark_doubtful(
     segment_log: SegmentLog,
     ledgers: LedgerStorage,
     make_ledger: Callable[[LedgerRef], object],
+    record: Callable[[str, int], Awaitable[None]],
 ) -> None:
     """Make the marks that a noted doubt asks for; nothing without one.
 
     Marked is every ledger that metadata does not call closed and that this bookie holds, or should; where a
-    torn group is all there was, those that it named and lost something of. Raises
-    MetadataError, LogFailed or OSError: then the next start begins again.
+    torn group is all there was, those that it named and lost something of. `record(reason, fenced below this
+    ledger id)` tells metadata. Raises MetadataError, LogFailed or OSError: then the next start begins again.
     """
     note = await pool.run(lambda: read_note(disk))
     if note is None:
@@ -80,6 +86,10 @@ async def mark_doubtful(
     for start in range(0, len(doubtful), MARKED_AT_ONCE):
         some = doubtful[start : start + MARKED_AT_ONCE]
         await _mark(segment_log, ledgers, some, make_ledger, torn=torn is not None)
+    if torn is None:
+        # A fence in a torn group was never answered, so none is lost with it.
+        ledgers.fenced_below = await _fenced_below(metadata, keys, listing, ledgers)
+    await record(note.reason[:REASON_LENGTH_MAX], ledgers.fenced_below)
     await pool.run(lambda: _forget(disk))
     log.warning(
         "ledgers marked limbo until they are compared with their other replicas", ledgers=len(doubtful)
@@ -119,6 +129,15 @@ def _sort_out(listing: Listing, keys: Keys, bookie_id: str) -> tuple[set[LedgerR
         elif any(bookie_id in fragment.bookie_ids for fragment in value.fragments):
             named.add(ref)
     return named, closed
+
+
+async def _fenced_below(metadata: MetadataStore, keys: Keys, listing: Listing, ledgers: LedgerStorage) -> int:
+    """An id that is above those of all ledgers there ever were."""
+    found = await metadata.get(keys.ledger_id_counter)
+    following = 0 if found is None else decode(IdCounter, found.value).next
+    known = [ref.id for ref in ledgers.refs()]
+    listed = [keys.ledger_id_of(item.key) for item in listing.items]
+    return max(ledgers.fenced_below, following, *(ledger_id + 1 for ledger_id in (*known, *listed)))
 
 
 def _forget(disk: Disk) -> None:

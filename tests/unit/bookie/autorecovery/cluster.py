@@ -323,6 +323,7 @@ class Cluster:
         assert node.registration is not None
         node.metadata.crash()
         node.core.mode.stop()
+        node.core.high_water.stop()
         node.core = None
         node.disk = node.disk.kill()  # what the dead core still does happens to nobody's disk
         self.background(node.recovery.close())

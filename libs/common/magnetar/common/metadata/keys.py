@@ -36,6 +36,7 @@ class Keys:
 
     __slots__ = (
         "auditor",
+        "bookie_marks_prefix",
         "bookie_racks_prefix",
         "bookies_prefix",
         "broker_leader",
@@ -77,6 +78,7 @@ class Keys:
         self.offload_locations_prefix: Final = f"{self.root}offload-locations/"
         self.bookies_prefix: Final = f"{self.root}bookies/available/"
         self.cookies_prefix: Final = f"{self.root}bookies/cookies/"
+        self.bookie_marks_prefix: Final = f"{self.root}bookies/marks/"
         self.bookie_racks_prefix: Final = f"{self.root}bookies/racks/"
         self.auditor: Final = f"{self.root}bookies/auditor"
         self.under_replicated_prefix: Final = f"{self.root}bookies/under-replicated/"
@@ -226,6 +228,14 @@ class Keys:
     def cookie_of(self, key: str) -> str:
         """The bookie of a cookie's key."""
         return unquote(key.removeprefix(self.cookies_prefix))
+
+    def bookie_mark(self, bookie_id: str) -> str:
+        """How far a bookie's log certainly got."""
+        return f"{self.bookie_marks_prefix}{encode_name(bookie_id)}"
+
+    def bookie_of_mark(self, key: str) -> str:
+        """The bookie of a mark's key."""
+        return unquote(key.removeprefix(self.bookie_marks_prefix))
 
     def bookie_rack(self, bookie_id: str) -> str:
         """Where an operator says that a bookie stands."""

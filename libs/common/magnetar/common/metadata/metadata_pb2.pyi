@@ -58,6 +58,7 @@ class _ValueTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueType.V
     BUNDLE_OWNER: _ValueType.ValueType  # 25
     OFFLOAD_LOCATION: _ValueType.ValueType  # 26
     RESTORATION: _ValueType.ValueType  # 27
+    BOOKIE_MARK: _ValueType.ValueType  # 28
     LEDGER_DECISION: _ValueType.ValueType  # 29
 
 class ValueType(_ValueType, metaclass=_ValueTypeEnumTypeWrapper): ...
@@ -87,6 +88,7 @@ BROKER_REGISTRATION: ValueType.ValueType  # 24
 BUNDLE_OWNER: ValueType.ValueType  # 25
 OFFLOAD_LOCATION: ValueType.ValueType  # 26
 RESTORATION: ValueType.ValueType  # 27
+BOOKIE_MARK: ValueType.ValueType  # 28
 LEDGER_DECISION: ValueType.ValueType  # 29
 Global___ValueType: _TypeAlias = ValueType  # noqa: Y015
 
@@ -2328,6 +2330,60 @@ class BookieCookie(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BookieCookie: _TypeAlias = BookieCookie  # noqa: Y015
+
+@_typing.final
+class BookieMark(_message.Message):
+    """How far a bookie's log certainly got. Kept apart from its disk: a disk that came back from an image, or with
+    files missing, shows less than this. Written at each start, and while the log goes on.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    BOOKIE_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    GROUP_SEQUENCE_FIELD_NUMBER: _builtins.int
+    RAISED_MS_FIELD_NUMBER: _builtins.int
+    FENCED_BELOW_LEDGER_ID_FIELD_NUMBER: _builtins.int
+    DOUBT_FIELD_NUMBER: _builtins.int
+    DOUBT_MS_FIELD_NUMBER: _builtins.int
+    bookie_id: _builtins.str
+    directory_id: _builtins.bytes
+    """of the data directory that it is about"""
+    generation: _builtins.int
+    """start of the bookie that wrote it"""
+    group_sequence: _builtins.int
+    """groups of the log up to this one were durable"""
+    raised_ms: _builtins.int
+    fenced_below_ledger_id: _builtins.int
+    """Ledgers below this id take no appends of writers here: fences of them may have been lost. 0: none."""
+    doubt: _builtins.str
+    """why data may be missing; empty: nothing is in doubt"""
+    doubt_ms: _builtins.int
+    """when that was noticed"""
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        bookie_id: _builtins.str = ...,
+        directory_id: _builtins.bytes = ...,
+        generation: _builtins.int = ...,
+        group_sequence: _builtins.int = ...,
+        raised_ms: _builtins.int = ...,
+        fenced_below_ledger_id: _builtins.int = ...,
+        doubt: _builtins.str = ...,
+        doubt_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "directory_id", b"directory_id", "doubt", b"doubt", "doubt_ms", b"doubt_ms", "fenced_below_ledger_id", b"fenced_below_ledger_id", "format", b"format", "generation", b"generation", "group_sequence", b"group_sequence", "raised_ms", b"raised_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BookieMark: _TypeAlias = BookieMark  # noqa: Y015
 
 @_typing.final
 class BookieRegistration(_message.Message):

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.common.metadata.metadata_pb2 import (
     BOOKIE_COOKIE,
+    BOOKIE_MARK,
     BOOKIE_RACK,
     BOOKIE_REGISTRATION,
     BROKER_REGISTRATION,
@@ -37,6 +38,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     TOPIC_POLICIES,
     UNDER_REPLICATED,
     BookieCookie,
+    BookieMark,
     BookieRack,
     BookieRegistration,
     BrokerRegistration,
@@ -73,6 +75,7 @@ __all__ = [
     "LEFT_BOOKIES",
     "TERMINATED",
     "BookieCookie",
+    "BookieMark",
     "BookieRack",
     "BookieRegistration",
     "BrokerRegistration",
@@ -130,6 +133,7 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     SchemaRecord: SCHEMA_RECORD,
     Intent: INTENT,
     BookieCookie: BOOKIE_COOKIE,
+    BookieMark: BOOKIE_MARK,
     BookieRegistration: BOOKIE_REGISTRATION,
     UnderReplicated: UNDER_REPLICATED,
     Leader: LEADER,
@@ -158,6 +162,7 @@ Value: TypeAlias = (
     | SchemaRecord
     | Intent
     | BookieCookie
+    | BookieMark
     | BookieRegistration
     | BrokerRegistration
     | BundleOwner
@@ -187,6 +192,7 @@ V = TypeVar(
     SchemaRecord,
     Intent,
     BookieCookie,
+    BookieMark,
     BookieRegistration,
     BrokerRegistration,
     BundleOwner,

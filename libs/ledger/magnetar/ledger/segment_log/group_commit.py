@@ -84,10 +84,13 @@ class GroupCommit:
         """Why the last group was lost; None when it is durable."""
         self._closing: LogFailed | None = None
         self.on_settled: OnSettled | None = None
+        self.on_roll: Callable[[], None] | None = None
+        """Called when the first group of another segment is durable."""
         self._config = config
         self._syncer = syncer
         self._next_sequence = next_sequence
         self._durable = durable
+        self._floor = next_sequence - 1
         self._on_durable = on_durable
         self._chain: SegmentChain | None = None
         self._loop = asyncio.get_running_loop()
@@ -102,6 +105,11 @@ class GroupCommit:
     def attach(self, chain: SegmentChain) -> None:
         """Set where segments come from (chain and group commit know each other)."""
         self._chain = chain
+
+    @property
+    def durable_sequence(self) -> int:
+        """Of the last group that is durable, or of any that the log ever had before it was opened."""
+        return max(self._floor, self._durable.group_sequence)
 
     @property
     def waiting(self) -> int:
@@ -226,8 +234,11 @@ class GroupCommit:
         self.failure = None
         segment.durable_end = group.end
         segment.last_group_sequence = group.sequence
+        rolled = segment.sequence != self._durable.segment_sequence
         self._durable = segment.durable(group.sequence)
         self._on_durable(group)
+        if rolled and self.on_roll is not None:
+            self._call(self.on_roll)
         # The disk first, then the callbacks: it works while they do.
         self._flush()
         if self._in_flight is None and group.records:

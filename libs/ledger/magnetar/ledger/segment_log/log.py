@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from magnetar.common.errors import (
@@ -73,6 +74,7 @@ class SegmentLog:
         self._syncer = syncer
         self._segments = {segment.sequence: segment for segment in (*recovered.sealed, recovered.open)}
         self._ledgers: dict[LedgerRef, LogLedger] = {}
+        self.inventory = recovered.inventory
         self.indexes = IndexCache(pool, config.index_cache_bytes)
         for segment in sorted(self._segments.values(), key=lambda segment: segment.sequence):
             segment.sealed_at = clock.monotonic()
@@ -95,6 +97,7 @@ class SegmentLog:
             self._sealed,
             self._removed,
             recovered.spares,
+            recovered.inventory,
         )
         self.group_commit.attach(self._chain)
         self._closed = False
@@ -111,21 +114,21 @@ class SegmentLog:
         *,
         replica: bool = False,
         on_doubt: OnDoubt | None = None,
+        high_water: int | None = None,
     ) -> SegmentLog:
         """Recover what the files hold and start. The log owns the syncer from here on, not the pool.
 
         `replica` says that it keeps one of several replicas, as a bookie does: entries of a ledger may have
-        gaps and come in any order. `on_doubt`: see `recover_log`. Raises OSError, or UnsupportedFormat for
-        files of a later release.
+        gaps and come in any order. `on_doubt` and `high_water`: see `recover_log`. Raises OSError, or
+        UnsupportedFormat for files of a later release.
         """
         if not config.sync_data:
             log.warning("journalSyncData=false: acknowledged messages are lost in a power loss")
         disk.makedirs(SEGMENTS_DIRECTORY)
         disk.sync_dir("")
         now_ms = clock.wall_ms()
-        recovered = await pool.run(
-            lambda: recover_log(disk, config, rng, now_ms, replica=replica, on_doubt=on_doubt)
-        )
+        recover = partial(recover_log, replica=replica, on_doubt=on_doubt, high_water=high_water)
+        recovered = await pool.run(lambda: recover(disk, config, rng, now_ms))
         syncer.start()
         return cls(disk, pool, syncer, clock, rng, config, recovered, replica)
 

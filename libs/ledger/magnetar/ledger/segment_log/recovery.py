@@ -10,8 +10,9 @@
 
 A log that keeps one replica of several (a bookie's) differs in two ways. Gaps are normal there, so every
 sound record is kept. And where records may be lost without a name (a torn or damaged last group, a group in
-the middle whose directory is gone, a mark or a whole file that can't be read), it says so before it cuts
-anything: its owner must be in doubt from then on (storage contract, section 3).
+the middle whose directory is gone, a mark or a whole file that can't be read, a file that is missing, groups
+that its owner knows of and that are not there), it says so before it cuts anything: its owner must be in
+doubt from then on (storage contract, section 3).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from magnetar.ledger.segment_log.codec_v1 import (
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.file_codec_v1 import (
     FLAG_RECYCLED,
+    FLAG_SORTED,
     TRAILER_SIZE,
     SegmentHeader,
     decode_segment_header,
@@ -50,6 +52,7 @@ from magnetar.ledger.segment_log.file_codec_v1 import (
     pack_doubt,
 )
 from magnetar.ledger.segment_log.index import LedgerIndex
+from magnetar.ledger.segment_log.inventory import SegmentInventory, read_inventory
 from magnetar.ledger.segment_log.scan import (
     GroupAt,
     GroupScan,
@@ -106,6 +109,8 @@ class RecoveredLog:
     durable: Durable
     spares: list[str] = field(default_factory=list)
     """Files of removed segments, kept for recycling."""
+    inventory: SegmentInventory | None = None
+    """Of a log that keeps one replica of several."""
 
 
 @dataclass(slots=True)
@@ -145,11 +150,14 @@ def recover_log(
     *,
     replica: bool = False,
     on_doubt: OnDoubt | None = None,
+    high_water: int | None = None,
 ) -> RecoveredLog:
     """Open every segment, make the tail durable in a fresh one. Blocks.
 
-    `replica` and `on_doubt`: see the module. Raises UnsupportedFormat for files of a later release, OSError
-    when the disk fails: then nothing was lost and the next start tries again.
+    `replica` and `on_doubt`: see the module. `high_water` is the sequence of a group that was durable in this
+    directory, as its owner knows from elsewhere; None when it never heard of the directory. Raises
+    UnsupportedFormat for files of a later release, OSError when the disk fails: then nothing was lost and the
+    next start tries again.
     """
     sealed: list[Segment] = []
     tails: list[_Tail] = []
@@ -177,10 +185,17 @@ def recover_log(
         for segment in (*sealed, *(tail.segment for tail in tails)):
             known.learn(segment)
     kept = [record for tail in tails for record in _judge_tail(tail, known, config)]
+    inventory, floor = None, 0
+    if replica:
+        inventory, lost = _compare(disk, unreadable, sealed, tails, high_water)
+        floor = max(inventory.group_floor, high_water or 0)
+    else:
+        lost = []
     if on_doubt is not None:
-        _set_aside(disk, unreadable, tails, on_doubt)
+        _set_aside(disk, unreadable, tails, lost, on_doubt)
 
-    group_sequence = _last_group_sequence(sealed, tails) + 1
+    # Numbers are given once: what an older image goes on with must not pass for what it lost.
+    group_sequence = max(_last_group_sequence(sealed, tails), floor) + 1
     segments = sorted([*sealed, *(tail.segment for tail in tails)], key=lambda segment: segment.sequence)
     durable = segments[-1].durable(group_sequence - 1) if segments else Durable(0, 0, BLOCK)
     header = new_header(rng, (sequences[-1] if sequences else 0) + 1, now_ms)
@@ -188,9 +203,13 @@ def recover_log(
     for batch in _batches(kept, config.group_bytes_max):
         durable = _rewrite(fresh, batch, group_sequence, durable)
         group_sequence += 1
+    if inventory is not None:
+        staying = [*sealed, *(tail.segment for tail in tails if _stays(tail)), fresh]
+        inventory.replace((segment.sequence for segment in staying), group_sequence - 1)
     sealed += [tail.segment for tail in tails if _retire(tail)]
     sealed.sort(key=lambda segment: segment.sequence)
-    return RecoveredLog(sealed, fresh, group_sequence, durable, spares[: config.recycled_segments_max])
+    spares = spares[: config.recycled_segments_max]
+    return RecoveredLog(sealed, fresh, group_sequence, durable, spares, inventory)
 
 
 def _open_segment(disk: Disk, sequence: int) -> Segment | None:
@@ -225,11 +244,43 @@ def _abandon(sequence: int, segment: Segment) -> None:
     log.error("segment unreadable: both copies of its header are damaged; kept, not read", segment=sequence)
 
 
-def _set_aside(disk: Disk, unreadable: list[int], tails: list[_Tail], on_doubt: OnDoubt) -> None:
+def _compare(
+    disk: Disk, unreadable: list[int], sealed: list[Segment], tails: list[_Tail], high_water: int | None
+) -> tuple[SegmentInventory, list[str]]:
+    """The list of segments, and what it and the owner know of that is not there."""
+    lost = []
+    inventory = None
+    try:
+        inventory = read_inventory(disk)
+        if inventory is None and high_water is not None:
+            lost.append("the list of segments is missing")
+    except DataCorruption as error:
+        lost.append(str(error))
+    inventory = inventory or SegmentInventory(disk)
+    # A file of zeros that was on the list was a segment once.
+    quarantined = set(unreadable) & set(segment_sequences(disk))
+    there = {segment.sequence for segment in (*sealed, *(tail.segment for tail in tails))}
+    lost += [
+        f"segment {sequence} is missing" for sequence in sorted(inventory.sequences - there - quarantined)
+    ]
+    # Compaction numbers the groups of its files by itself.
+    grown = [segment for segment in sealed if not segment.header.flags & FLAG_SORTED]
+    last = max(inventory.group_floor, _last_group_sequence(grown, tails))
+    if high_water is not None and last < high_water:
+        lost.append(
+            f"the log ends with group {last} and had group {high_water}: an older copy, or a lost end"
+        )
+    return inventory, lost
+
+
+def _set_aside(
+    disk: Disk, unreadable: list[int], tails: list[_Tail], lost: list[str], on_doubt: OnDoubt
+) -> None:
     """Tell of every doubt, then take unreadable files out of the log's sight: each is told of once."""
     names = set(segment_sequences(disk))
     quarantined = [sequence for sequence in unreadable if sequence in names]
     doubts = [f"segment {sequence} can't be read" for sequence in quarantined]
+    doubts += lost
     doubts += [doubt for tail in tails for doubt in tail.doubts]
     torn = [(tail.segment.sequence, tail.torn) for tail in tails if tail.torn is not None]
     reason = "; ".join([*doubts, *(f"the last group, in segment {n}, is torn or damaged" for n, _ in torn)])
@@ -435,10 +486,15 @@ def _last_group_sequence(sealed: list[Segment], tails: list[_Tail]) -> int:
     return max(sequences, default=0)
 
 
+def _stays(tail: _Tail) -> bool:
+    """Whether something is in an old open segment."""
+    return bool(tail.segment.indexes or tail.damaged)
+
+
 def _retire(tail: _Tail) -> bool:
     """Seal an old open segment at its durable end, or remove it when nothing is in it; whether it stays."""
     segment = tail.segment
-    if not segment.indexes and not tail.damaged:
+    if not _stays(tail):
         segment.unlink()
         return False
     try:

@@ -11,6 +11,7 @@ import contextlib
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from magnetar.common.errors import DataCorruption
@@ -314,6 +315,9 @@ class SpaceKeeper:
 
     async def _replace(self, inputs: Sequence[Segment], output: Segment | None) -> None:
         """The output, durable by now, stands for its inputs; these go when nobody reads them any more."""
+        inventory = self._log.inventory
+        if output is not None and inventory is not None:
+            await self._pool.run(partial(inventory.add, output.sequence))
         self._log.replace(inputs, output)
         for segment in inputs:
             size = segment.file.size()
