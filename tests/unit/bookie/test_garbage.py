@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.garbage import is_moved_away
+from magnetar.common.metadata.store import Versioned
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_pb2 import FENCED, NO_SUCH_ENTRY, OK, DeleteHintRequest
 from magnetar.ledger.garbage_collector import PAUSED, SMALL_NUMBER
@@ -129,6 +130,28 @@ def test_copies_that_arrive_begin_the_grace_period_anew() -> None:
             await asyncio.sleep(30)
             assert (await bench.appended(A, first, [ENTRY], recovery=True)).code == OK
         assert len((await bench.read(A, 0, 31))[0]) == 32
+
+    on_a_bookie(act, log_config=LOG, config=CONFIG)
+
+
+def test_copies_that_arrive_while_metadata_is_asked_once_more_keep_the_ledger() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.put_metadata(A, CLOSED, "other-1")
+        await filled(bench, A)
+        await in_sealed_segments(bench)
+        await bench.core.garbage.collect()
+        await asyncio.sleep(101)
+        get = bench.metadata.get
+
+        async def get_while_a_copy_arrives(key: str) -> Versioned | None:
+            found = await get(key)
+            if key == KEYS.ledger(A.id):
+                assert (await bench.appended(A, 12, [ENTRY], recovery=True)).code == OK
+            return found
+
+        bench.metadata.get = get_while_a_copy_arrives  # type: ignore[method-assign]
+        await bench.core.garbage.collect()
+        assert len((await bench.read(A, 0, 12))[0]) == 13
 
     on_a_bookie(act, log_config=LOG, config=CONFIG)
 

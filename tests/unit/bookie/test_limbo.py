@@ -17,6 +17,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     OK,
 )
 from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.segment_log.codec_v1 import GROUP_HEADER_SIZE
 
 from tests.unit.bookie.core_harness import A, B, Bench, on_a_bookie
 
@@ -47,6 +48,27 @@ def test_a_damaged_last_group_puts_ledgers_that_are_not_closed_in_limbo() -> Non
         assert (entries, part.code, part.stopped_at) == ([b"early"], ENTRY_UNKNOWN, 1)
         assert (await bench.read(B, 1, 1))[1].code == NO_SUCH_ENTRY
         assert (await bench.read(C, 0, 0))[1].code == NO_SUCH_ENTRY
+
+    on_a_bookie(act)
+
+
+def test_a_durable_group_whose_directory_and_records_are_damaged_is_a_doubt_too() -> None:
+    """What it held was acknowledged, and nothing left of it says so."""
+
+    async def act(bench: Bench) -> None:
+        await bench.put_metadata(A)
+        await bench.put_metadata(B)
+        await bench.appended(A, 0, [b"a"])
+        await bench.appended(B, 0, [b"b"])
+        await bench.core.log._chain._settle()
+        segment = bench.core.log.segments[-1]
+        record = segment.indexes[A].offset(0)
+        directory = record // 4096 * 4096 + GROUP_HEADER_SIZE
+        assert directory < record
+        bench.disk.overwrite(segment.path, b"\xff" * (record + 8 - directory), directory)
+        await bench.restart("kill")
+        assert (await bench.read(A, 0, 0))[1].code == ENTRY_UNKNOWN
+        assert (await bench.state(A)).limbo
 
     on_a_bookie(act)
 

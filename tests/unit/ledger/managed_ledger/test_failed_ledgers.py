@@ -203,6 +203,31 @@ def test_what_a_failed_cursor_ledger_lost_is_confirmed_only_with_the_next_one() 
     scripted(scenario)
 
 
+def test_what_an_abandoned_cursor_ledger_confirms_late_is_no_confirmation_of_the_next_one() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        creating = asyncio.ensure_future(topic.ledger.create_cursor("sub", EARLIEST, {}))
+        await until(lambda: 1 in ledgers.ledgers and ledgers.ledgers[1].runs)
+        abandoned = ledgers.ledgers[1]
+        abandoned.fail()
+        await until(lambda: 2 in ledgers.ledgers and ledgers.ledgers[2].runs)
+        ledgers.ledgers[2].confirm()
+        cursor = await creating
+        topic.publish(1)
+        await until(lambda: 3 in ledgers.ledgers and ledgers.ledgers[3].runs)
+        ledgers.ledgers[3].confirm()
+        told: list[StorageError | None] = []
+        cursor.ack(3, 0)
+        topic.ledger.flush_cursors(told.append)
+        await asyncio.sleep(0.1)
+        abandoned.confirm(ledgers.ledgers[2].appended)
+        await asyncio.sleep(0.1)
+        assert not told, "the acknowledgement is on no disk"
+        ledgers.ledgers[2].confirm()
+        await until(lambda: told == [None])
+
+    scripted(scenario)
+
+
 def test_who_waits_for_a_topic_that_cannot_be_closed_in_order_hears_that_it_is_closed() -> None:
     async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
         creating = asyncio.create_task(topic.ledger.create_cursor("s", EARLIEST, {}))
