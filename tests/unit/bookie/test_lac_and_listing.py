@@ -54,6 +54,19 @@ def test_waiting_ends_with_a_fence_or_with_the_time() -> None:
     on_a_bookie(act)
 
 
+def test_compaction_of_an_older_segment_does_not_set_the_lac_back() -> None:
+    async def act(bench: Bench) -> None:
+        for entry in range(3):
+            await bench.appended(A, entry, [b"x"], lac=entry - 1)
+            await bench.restart("close")
+        log = bench.core.log
+        await log.space._rewrite(log.finished_segments()[:1], set())
+        await bench.restart("kill")
+        assert (await lac(bench)).lac == 1
+
+    on_a_bookie(act)
+
+
 def test_over_the_bound_nobody_waits() -> None:
     async def act(bench: Bench) -> None:
         first = asyncio.ensure_future(lac(bench, wait_ms=60_000))

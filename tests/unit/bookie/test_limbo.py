@@ -132,6 +132,22 @@ def test_limbo_again_after_it_was_cleared_holds_whatever_compaction_does() -> No
     on_a_bookie(act)
 
 
+def test_a_doubt_that_was_cleared_does_not_come_back_by_compaction() -> None:
+    """The mark and what clears it are in two segments, and only the later one is rewritten."""
+
+    async def act(bench: Bench) -> None:
+        await bench.core.log.set_limbo(A)
+        await bench.restart("close")
+        await bench.core.log.clear_limbo(A)
+        await bench.restart("close")
+        log = bench.core.log
+        await log.space._rewrite(log.finished_segments()[-1:], set())
+        await bench.restart("kill")
+        assert not (await bench.state(A)).limbo
+
+    on_a_bookie(act)
+
+
 def test_doubt_survives_a_start_that_could_not_make_the_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(bench: Bench) -> None:
         await bench.put_metadata(A)
