@@ -11,6 +11,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     NO_SUCH_ENTRY,
     OK,
     DescribeRequest,
+    LacUpdate,
     LedgerState,
     ListLedgersRequest,
     ReadLacRequest,
@@ -50,6 +51,16 @@ def test_waiting_ends_with_a_fence_or_with_the_time() -> None:
         await bench.fence(A)
         assert (await waiting).fenced
         assert bench.loop.time() - started < 10
+
+    on_a_bookie(act)
+
+
+def test_a_hint_that_comes_late_does_not_lower_the_lac() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.appended(A, 0, [b"x"])
+        for heard in (7, 3):
+            bench.core.write_lacs([LacUpdate(ledger=wire(A), lac=heard)])
+        assert (await lac(bench)).lac == 7
 
     on_a_bookie(act)
 
