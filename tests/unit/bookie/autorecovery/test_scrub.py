@@ -241,6 +241,20 @@ def test_a_doubt_about_a_silent_ledger_ends_with_its_recovery() -> None:
     on_a_cluster(act)
 
 
+def test_a_doubt_that_is_looked_at_often_fences_no_writer_within_the_grace_period() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ABC)], 30, state=LedgerMetadata.OPEN)
+        await wipe(cluster, "b2")
+        recovery = cluster.nodes["b2"].recovery
+        assert recovery is not None
+        for _ in range(3):
+            assert await recovery.limbo_repair.repair() == 1
+        assert (await cluster.metadata_of(1)).state == LedgerMetadata.OPEN
+        assert not (await cluster.client("b1").read_lac(ref_of(1))).fenced
+
+    on_a_cluster(act)
+
+
 def test_over_restored_metadata_a_doubt_closes_no_ledger_before_it_was_compared() -> None:
     """The copy may name other bookies than those that the ledger went on with."""
 
