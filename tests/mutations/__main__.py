@@ -23,10 +23,9 @@ from tests.mutations.mistake import Bad, Mistake, check
 from tests.mutations.mistakes import MISTAKES
 from tests.mutations.page import PAGE, page
 from tests.mutations.patched import FILES, Patched, patched
-from tests.mutations.running import Outcome, TreeCopy, module_of, try_mistake, try_suite
+from tests.mutations.running import SUITE_SECONDS_MAX, Outcome, TreeCopy, module_of, try_mistake, try_suite
 
 ROOT = Path(__file__).resolve().parents[2]
-BASELINE_SECONDS_MAX = 1800.0
 Work = Callable[[TreeCopy], list[Outcome]]
 
 
@@ -60,7 +59,9 @@ def show_bad(console: Console, bad: Iterable[Bad]) -> None:
 
 def show(console: Console, outcomes: Sequence[Outcome]) -> None:
     """The table at the end."""
-    table = Table("mistake", "verdict", "by, or why", "s", box=None)
+    table = Table(box=None)
+    for heading in ("mistake", "verdict", "by, or why", "s"):
+        table.add_column(heading, overflow="fold")
     for each in outcomes:
         style = "" if each.good else "red"
         table.add_row(each.name, each.verdict, each.detail, f"{each.seconds:.1f}", style=style)
@@ -73,7 +74,7 @@ def check_baseline(copy: TreeCopy, mistakes: Sequence[Mistake]) -> str:
     tests = sorted({test for each in mistakes for test in each.tests})
     if not tests:
         return ""
-    run = copy.run(tests, BASELINE_SECONDS_MAX, first=False)
+    run = copy.run(tests, SUITE_SECONDS_MAX, first=False)
     if run.failed:
         return f"without any mistake {run.failed[0]} fails"
     return "" if run.code == 0 else f"without any mistake the tests do not run: {run.said}"
@@ -133,6 +134,7 @@ def main(argv: Sequence[str]) -> int:
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="magnetar-mutations-") as directory:
         copies = [TreeCopy(ROOT, Path(directory, str(number))) for number in range(options.jobs)]
+        console.print("the tests, without any mistake")
         if why := check_baseline(copies[0], mistakes):
             console.print(why, style="red", highlight=False)
             return 1

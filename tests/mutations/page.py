@@ -15,7 +15,8 @@ PAGE: Final = "docs/mutations.md"
 
 _HEAD: Final = """# Planted mistakes
 
-{caught} of {all} planted mistakes are caught by a test, {equivalent} equivalent to the code as it is, {others}.
+{caught} of {all} planted mistakes are caught by a test, {equivalent} equivalent to the code as it is,
+{others}.
 
 A mistake is planted in a copy of the tree, one at a time, and the tests that it names have to fail. One that
 survives means that a rule of storage is not tested, or not needed. This page is written by the run:

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 from tests.mutations.mistake import Mistake, applied
 from tests.mutations.patched import Patched
-from tools import bounded
 from tools.setup import members
 
 COPIED: Final = ("libs", "services", "spark", "tests", "tools", "pyproject.toml")
@@ -30,7 +29,8 @@ EQUIVALENT: Final = "equivalent"
 BROKEN: Final = "BROKEN"
 """The run says nothing: a mistake that does not apply, tests that cannot be collected."""
 
-_FAILED: Final = 1
+NO_END: Final = -1
+"""In the place of pytest's exit code."""
 _PYTEST: Final = (
     "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--no-header", "--tb=no", "-W", "ignore"
 )  # fmt: skip
@@ -52,15 +52,16 @@ class Outcome(NamedTuple):
         return self.verdict in (CAUGHT, EQUIVALENT)
 
 
-class Tests(NamedTuple):
+class Ran(NamedTuple):
     """One run of pytest."""
 
     code: int
+    """pytest's exit code, or NO_END."""
     failed: list[str]
     """Names of tests, in the order in which they failed."""
     passed: list[str]
     said: str
-    """The last line of its output, or that it took too long."""
+    """What could not be collected or set up, or else the last line of the output."""
 
 
 class TreeCopy:
@@ -77,24 +78,23 @@ class TreeCopy:
                 shutil.copy2(source / name, root / name)
         self._packages = [str(root / room.relative_to(source)) for room in members()]
 
-    def run(self, tests: Sequence[str], seconds_max: float, *, first: bool, bytecode: bool = True) -> Tests:
+    def run(self, tests: Sequence[str], seconds_max: float, *, first: bool, bytecode: bool = True) -> Ran:
         """Run pytest on these tests; `first` stops at the first failure."""
         report = self.root / "results.xml"
         report.unlink(missing_ok=True)
         stop = ("--maxfail=1",) if first else ()
-        ended = bounded.run(
-            [sys.executable, *_PYTEST, *stop, f"--junitxml={report}", *tests],
-            seconds_max,
-            environment=self._environment(bytecode),
-            directory=self.root,
-        )
-        if not report.exists():
-            return Tests(-1, [], [], ended.why_failed or "pytest wrote no results")
-        failed, passed, errors = _results(report)
-        if errors:
-            return Tests(-1, failed, passed, errors[0])
-        lines = ended.printed.strip().splitlines()
-        return Tests(0 if ended.why_failed is None else _FAILED, failed, passed, lines[-1] if lines else "")
+        try:
+            # In this session: whoever interrupts the run interrupts the tests.
+            ended = subprocess.run(
+                [sys.executable, *_PYTEST, *stop, f"--junitxml={report}", *tests],
+                env=self._environment(bytecode), cwd=self.root, timeout=seconds_max,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return Ran(NO_END, [], [], f"the tests did not end within {seconds_max:g} s")
+        last = (ended.stdout.strip().splitlines() or ["pytest said nothing"])[-1]
+        failed, passed, errors = _results(report) if report.exists() else ([], [], [])
+        return Ran(ended.returncode, failed, passed, errors[0] if errors else last)
 
     @contextmanager
     def planted(self, mistake: Mistake) -> Iterator[None]:
@@ -167,8 +167,8 @@ def try_mistake(copy: TreeCopy, mistake: Mistake) -> Outcome:
             detail = tests.failed[0]
         elif tests.code == 0:
             verdict, detail = SURVIVED, f"{len(tests.passed)} tests passed"
-        elif "took longer" in tests.said:
-            detail = f"the tests did not end within {MISTAKE_SECONDS_MAX:g} s"
+        elif tests.code == NO_END:
+            detail = tests.said
         else:
             verdict, detail = BROKEN, tests.said
     return Outcome(mistake.name, mistake.what, mistake.path, verdict, detail, time.monotonic() - start)
@@ -177,7 +177,8 @@ def try_mistake(copy: TreeCopy, mistake: Mistake) -> Outcome:
 def try_suite(copy: TreeCopy, path: str, mutations: Sequence[Patched]) -> list[Outcome]:
     """Run a file of mutations; each of its tests passes when its mutation was noticed."""
     start = time.monotonic()
-    tests = copy.run([path], SUITE_SECONDS_MAX, first=False)
+    chosen = " or ".join(each.name for each in mutations)
+    tests = copy.run([path, "-k", chosen], SUITE_SECONDS_MAX, first=False)
     seconds = (time.monotonic() - start) / max(1, len(mutations))
     outcomes = []
     for each in mutations:
