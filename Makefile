@@ -110,7 +110,7 @@ soak: setup ## 200 topics of all subscription types under churn, 10 minutes: mak
 chaos: setup ## a cluster whose processes are killed, paused and cut off, 10 minutes: make chaos ARGS="--minutes 1 --seed 7"
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-mutations: setup-tests ## mistakes planted in storage one at a time, which tests must notice, 10 minutes: make mutations ARGS="--only fence", ARGS=--check
+mutations: setup-tests ## mistakes planted in storage one at a time, which tests must notice, 5 minutes: make mutations ARGS="--only fence", ARGS=--check
 	@$(BIN)/python -m tests.mutations $(ARGS)
 
 kubernetes: setup-spark ## the chart on a real one-node Kubernetes, built by the first call: make kubernetes RECORD=PAGE, ARGS="--up"

@@ -23,7 +23,15 @@ from tests.mutations.mistake import Bad, Mistake, check
 from tests.mutations.mistakes import MISTAKES
 from tests.mutations.page import PAGE, page
 from tests.mutations.patched import FILES, Patched, patched
-from tests.mutations.running import SUITE_SECONDS_MAX, Outcome, TreeCopy, module_of, try_mistake, try_suite
+from tests.mutations.running import (
+    CAUGHT,
+    SUITE_SECONDS_MAX,
+    Outcome,
+    TreeCopy,
+    module_of,
+    try_mistake,
+    try_suite,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 Work = Callable[[TreeCopy], list[Outcome]]
@@ -58,13 +66,19 @@ def show_bad(console: Console, bad: Iterable[Bad]) -> None:
 
 
 def show(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """The table at the end."""
-    table = Table(box=None)
-    for heading in ("mistake", "verdict", "by, or why", "s"):
-        table.add_column(heading, overflow="fold")
+    """The table at the end: each planted mistake, each suite, and what a suite did not notice."""
+    table = Table("mistake", "verdict", "by, or why", "s", box=None)
+    suites: dict[str, list[Outcome]] = {}
     for each in outcomes:
-        style = "" if each.good else "red"
-        table.add_row(each.name, each.verdict, each.detail, f"{each.seconds:.1f}", style=style)
+        if each.path in FILES:
+            suites.setdefault(each.path, []).append(each)
+        if each.path not in FILES or not each.good:
+            style = "" if each.good else "red"
+            table.add_row(each.name, each.verdict, each.detail, f"{each.seconds:.1f}", style=style)
+    for path, found in suites.items():
+        caught = sum(each.verdict == CAUGHT for each in found)
+        seconds = sum(each.seconds for each in found)
+        table.add_row(path, f"{caught} of {len(found)}", "", f"{seconds:.1f}")
     console.print(table)
 
 
@@ -122,6 +136,8 @@ def works_of(mistakes: Sequence[Mistake], suites: dict[str, list[Patched]]) -> l
 def main(argv: Sequence[str]) -> int:
     options = arguments().parse_args(argv)
     console = Console()
+    if not console.is_terminal:
+        console.width = 200  # a log: names stay whole
     mistakes, suites = chosen(options.only)
     bad = check(ROOT, mistakes)
     if options.check or bad:

@@ -141,7 +141,9 @@ AUTO_RECOVERY: Final = (
         f"{_BOOKIE}autorecovery/replication_worker.py",
         "            if ledger.state == LedgerMetadata.IN_RECOVERY:",
         "            if False:",
-        (f"{_AUTO}test_replication_worker.py::test_a_ledger_is_left_alone_while_somebody_recovers_it",),
+        (
+            f"{_AUTO}test_replication_worker.py::test_a_ledger_is_left_alone_while_a_recovery_of_it_is_under_way",
+        ),
     ),
     Mistake(
         "a_doubt_ends_without_the_entries",
@@ -153,7 +155,7 @@ AUTO_RECOVERY: Final = (
     ),
     Mistake(
         "a_doubt_about_an_open_ledger_ends",
-        "a ledger is certain again before anybody knows where it ends",
+        "a ledger is certain again before its end is known",
         f"{_BOOKIE}autorecovery/limbo_repair.py",
         "            await self._recover(ref)\n            return False\n",
         "            pass\n",

@@ -214,7 +214,7 @@ RECOVERY: Final = (
 READING: Final = (
     Mistake(
         "the_first_entry_of_a_fragment_is_shown_unheard",
-        "a reader sees an entry of which nobody said that it is confirmed",
+        "a reader sees an entry that was not said to be confirmed",
         f"{_QUORUM}reader.py",
         "        self._heard = layout.last_fragment.first_entry_id - 1\n        self._entry_bytes",
         "        self._heard = layout.last_fragment.first_entry_id\n        self._entry_bytes",

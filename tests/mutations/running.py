@@ -84,7 +84,7 @@ class TreeCopy:
         report.unlink(missing_ok=True)
         stop = ("--maxfail=1",) if first else ()
         try:
-            # In this session: whoever interrupts the run interrupts the tests.
+            # In this session, so that an interrupt of the run reaches the tests.
             ended = subprocess.run(
                 [sys.executable, *_PYTEST, *stop, f"--junitxml={report}", *tests],
                 env=self._environment(bytecode), cwd=self.root, timeout=seconds_max,

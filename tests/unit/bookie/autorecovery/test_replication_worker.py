@@ -234,7 +234,7 @@ def test_nobody_is_fenced_while_no_bookie_could_take_the_lost_one_s_place() -> N
     on_a_cluster(act)
 
 
-def test_a_ledger_is_left_alone_while_somebody_recovers_it() -> None:
+def test_a_ledger_is_left_alone_while_a_recovery_of_it_is_under_way() -> None:
     """Its recovery ends with a compare-and-set, which a change of any fragment would spoil."""
 
     async def act(cluster: Cluster) -> None:
