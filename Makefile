@@ -10,7 +10,7 @@ SOURCES := $(wildcard libs services spark bench proto/generate.py docs/generate.
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-over-bookies spark-proof lint fmt helm-lint proto docs lock bench bench-storage sim sim-record clients soak chaos kubernetes check clean distclean
+.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-over-bookies spark-proof lint fmt helm-lint proto docs lock bench bench-storage sim sim-record clients soak chaos mutations kubernetes check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -112,6 +112,9 @@ soak: setup ## 200 topics of all subscription types under churn, 10 minutes: mak
 
 chaos: setup ## a cluster whose processes are killed, paused and cut off, 10 minutes: make chaos ARGS="--minutes 1 --seed 7"
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+mutations: setup-tests ## mistakes planted in storage one at a time, which tests must notice, 5 minutes: make mutations ARGS="--only fence", ARGS=--check
+	@$(BIN)/python -m tests.mutations $(ARGS)
 
 kubernetes: setup-spark ## the chart on a real one-node Kubernetes, built by the first call: make kubernetes RECORD=PAGE, ARGS="--up"
 	@$(BIN)/python -m tests.kubernetes $(if $(RECORD),--record $(RECORD)) $(ARGS)

@@ -271,6 +271,22 @@ def test_nobody_is_fenced_while_no_bookie_could_take_the_lost_one_s_place() -> N
     on_a_cluster(act)
 
 
+def test_a_ledger_is_left_alone_while_a_recovery_of_it_is_under_way() -> None:
+    """Its recovery ends with a compare-and-set, which a change of any fragment would spoil."""
+
+    async def act(cluster: Cluster) -> None:
+        fragments = [(0, ABC), (10, ABC)]
+        before = await cluster.ledger(1, fragments, 20, state=LedgerMetadata.IN_RECOVERY)
+        await cluster.nodes["b2"].stop()
+        await cluster.mark(1, "b2")
+        await asyncio.sleep(4)
+        assert await cluster.metadata_of(1) == before, "within the grace period"
+        await cluster.until(lambda: not cluster.marks())
+        await cluster.fully_replicated(1)
+
+    on_a_cluster(act, 4)
+
+
 def test_a_recovery_that_nobody_finished_is_finished() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.ledger(1, [(0, ABC)], 20, state=LedgerMetadata.IN_RECOVERY)

@@ -167,6 +167,14 @@ def test_what_another_segment_holds_sound_is_not_written_again() -> None:
     assert told(finished(work)) == [(KIND_ENTRIES, 1, 1, b"a1")]
 
 
+def test_a_shorter_copy_in_another_segment_does_not_stand_for_the_whole_record() -> None:
+    disk = new_disk()
+    old = sealed(disk, 1, [entries(A, 0, b"a0", b"a1", b"a2")])
+    repair = sealed(disk, 2, [entries(A, 0, b"a0")])
+    work = Rewrite(disk, new_header(random.Random(9), 9, 0), [old], [A], {A: [repair]})
+    assert told(finished(work)) == [(KIND_ENTRIES, 1, 0, b"a0a1a2")]
+
+
 def test_nothing_left_is_no_segment() -> None:
     disk = new_disk()
     old, copy = (sealed(disk, number, [entries(A, 0, b"a0")]) for number in (1, 2))

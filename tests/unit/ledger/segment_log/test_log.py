@@ -131,6 +131,26 @@ def nothing_is_taken_or_written_once_the_log_closes(seed: int) -> None:
     on_a_store(seed, act, SMALL_SEGMENTS)
 
 
+def zeros_that_are_being_written_do_not_lengthen_a_sealed_segment(seed: int) -> None:
+    """Nothing follows the trailer, by which the next start finds the footer."""
+
+    async def act(process: Process, store: LocalLedgerStore) -> None:
+        writer = await store.create(Heard().listener(), properties={})
+        writer.append(Run([b"entry"]))
+        await asyncio.sleep(0.02)
+        chain = store.log._chain
+        active = chain.active
+        assert active is not None
+        active.filled_end = active.end  # as if the writer were faster than the zeros
+        chain._start_fill(active)
+        chain.abandon_active()
+        await chain._settle()
+        disk = process.world.disk
+        assert segment.Segment(disk, active.header, disk.open(active.path)).read_footer()
+
+    on_a_store(seed, act, SMALL_SEGMENTS)
+
+
 def an_earlier_group_further_on_is_not_believed(seed: int) -> None:
     """A copy of one of the segment's own groups (a misdirected write) is older than what stands before it."""
     disk = new_disk()
@@ -197,6 +217,7 @@ PROMISES = [
     a_segment_holds_so_many_entries,
     a_clean_stop_leaves_nothing_to_repair,
     nothing_is_taken_or_written_once_the_log_closes,
+    zeros_that_are_being_written_do_not_lengthen_a_sealed_segment,
     an_earlier_group_further_on_is_not_believed,
 ]
 
