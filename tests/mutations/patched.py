@@ -14,6 +14,7 @@ FILES: Final = (
     "tests/simulation/test_mutations.py",
     "tests/simulation/test_garbage_mutations.py",
     "tests/simulation/quorum/test_quorum_mutations.py",
+    "tests/simulation/quorum/test_rarer_mutations.py",
     "tests/simulation/test_managed_ledger_mutations.py",
     "tests/simulation/test_cold_mutations.py",
     "tests/property/broker/test_dispatcher_mutations.py",
@@ -40,7 +41,8 @@ def _of(root: Path, path: str) -> list[Patched]:
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
     }
-    names = [_mutation(item) for node in tree.body for item in _listed(node)]
+    # One mutation may be looked for under several kinds of trouble.
+    names = dict.fromkeys(_mutation(item) for node in tree.body for item in _listed(node))
     return [Patched(path, name, docs.get(name) or name.replace("_", " ")) for name in names]
 
 

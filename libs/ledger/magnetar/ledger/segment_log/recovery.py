@@ -31,15 +31,9 @@ from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.codec_v1 import (
     BLOCK,
     GROUP_HEADER_SIZE,
-    KIND_ENTRIES,
-    KIND_FENCE,
-    KIND_HOLE,
-    KIND_LIMBO,
     Durable,
     EncodedRecord,
-    RecordHeader,
     body_intact,
-    encode_group,
 )
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.file_codec_v1 import (
@@ -49,14 +43,18 @@ from magnetar.ledger.segment_log.file_codec_v1 import (
     SegmentHeader,
     decode_segment_header,
     decode_trailer,
-    pack_doubt,
 )
 from magnetar.ledger.segment_log.index import LedgerIndex
 from magnetar.ledger.segment_log.inventory import SegmentInventory, read_inventory
+from magnetar.ledger.segment_log.kept_records import (
+    batch_records,
+    copy_record,
+    enter_record,
+    write_group,
+)
 from magnetar.ledger.segment_log.scan import (
     GroupAt,
     GroupScan,
-    RecordAt,
     Window,
     first_group,
     read_directory,
@@ -200,8 +198,8 @@ def recover_log(
     durable = segments[-1].durable(group_sequence - 1) if segments else Durable(0, 0, BLOCK)
     header = new_header(rng, (sequences[-1] if sequences else 0) + 1, now_ms)
     fresh = create_segment(disk, header, config.first_fill_bytes)
-    for batch in _batches(kept, config.group_bytes_max):
-        durable = _rewrite(fresh, batch, group_sequence, durable)
+    for batch in batch_records(kept, config.group_bytes_max):
+        durable = write_group(fresh, batch, group_sequence, durable)
         group_sequence += 1
     if inventory is not None:
         staying = [*sealed, *(tail.segment for tail in tails if _stays(tail)), fresh]
@@ -333,12 +331,12 @@ def _index_durable(tail: _Tail) -> None:
             tail.damaged += 1
             tail.doubts.append(f"group {group.header.sequence} does not say what it holds")
             for record in salvage_records(segment, window, group.offset + GROUP_HEADER_SIZE, group.end):
-                _enter(segment, record)
+                enter_record(segment, record)
             continue
         for line in directory:
             record_at = read_record(segment, window, group.offset + line.offset)
             if record_at is not None:
-                _enter(segment, record_at)
+                enter_record(segment, record_at)
                 continue
             tail.damaged += 1
             index = segment.index_of(LedgerRef(line.ledger_id, line.ledger_key))
@@ -354,8 +352,8 @@ def _index_durable(tail: _Tail) -> None:
     for start, end in _gaps(tail):
         tail.damaged += 1
         tail.doubts.append(f"nothing tells what is at {start} of segment {segment.sequence}")
-        for record in salvage_records(segment, window, start, end):
-            _enter(segment, record)
+        for record in salvage_records(segment, window, start, min(end, window.size)):
+            enter_record(segment, record)
     if tail.damaged:
         DAMAGED_RECORDS.inc(tail.damaged)
         log.error(
@@ -378,24 +376,6 @@ def _gaps(tail: _Tail) -> Iterator[tuple[int, int]]:
         at = group.end
     if at < tail.durable_end:
         yield at, tail.durable_end
-
-
-def _enter(segment: Segment, record: RecordAt) -> None:
-    header = record.header
-    index = segment.index_of(LedgerRef(header.ledger_id, header.ledger_key))
-    index.lac = max(index.lac, header.lac)
-    if header.kind == KIND_ENTRIES:
-        index.add_run(
-            header.first_entry_id, header.entry_count, record.offset, header.body_length, header.lac
-        )
-        segment.entries += header.entry_count
-    elif header.kind == KIND_HOLE:
-        index.add_run(header.first_entry_id, header.entry_count, record.offset, 0, header.lac)
-        segment.entries += header.entry_count
-    else:
-        index.fenced |= header.kind == KIND_FENCE
-        if header.kind == KIND_LIMBO:
-            index.doubt = max(index.doubt, pack_doubt(header.first_index or 1, header.run_flags))
 
 
 def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[EncodedRecord]:
@@ -421,7 +401,7 @@ def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[En
             cut += 1
             continue
         known.last_entry[ref] = max(last, header.last_entry_id)
-        kept.append(_encoded(window, record, header, body))
+        kept.append(copy_record(window, record, header, body))
     cut = max(cut, named - len(kept))
     torn = any(end > start for _, end in tail.scan.damaged)
     if recycled:
@@ -435,49 +415,6 @@ def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[En
         context: dict[str, Any] = {"segment": segment.sequence, "offset": start}
         log.warning("the log's last group was torn or damaged: cut", kept=len(kept), cut=cut, **context)
     return kept
-
-
-def _encoded(window: Window, record: RecordAt, header: RecordHeader, body: bytes) -> EncodedRecord:
-    raw = bytearray(window.read(record.offset, header.header_length))
-    return EncodedRecord(
-        header.ledger_id,
-        header.ledger_key,
-        header.first_entry_id,
-        header.entry_count,
-        raw,
-        [body],
-        header.body_length,
-    )
-
-
-def _batches(records: list[EncodedRecord], bytes_max: int) -> list[list[EncodedRecord]]:
-    batches: list[list[EncodedRecord]] = []
-    size = 0
-    for record in records:
-        if not batches or size + record.record_length > bytes_max:
-            batches.append([])
-            size = 0
-        batches[-1].append(record)
-        size += record.record_length
-    return batches
-
-
-def _rewrite(segment: Segment, records: list[EncodedRecord], sequence: int, durable: Durable) -> Durable:
-    """Write records as one group of a fresh segment, sync, enter them."""
-    header = segment.header
-    buffers, offsets = encode_group(records, header.uuid, header.salt, sequence, durable)
-    start = segment.end
-    segment.file.pwritev(buffers, start)
-    segment.file.fdatasync()
-    window = Window(segment)
-    for offset in offsets:
-        record = read_record(segment, window, start + offset)
-        assert record is not None, "a record that was just written is sound"
-        _enter(segment, record)
-    segment.end = segment.durable_end = start + sum(map(len, buffers))
-    segment.filled_end = max(segment.filled_end, segment.end)
-    segment.last_group_sequence = sequence
-    return segment.durable(sequence)
 
 
 def _last_group_sequence(sealed: list[Segment], tails: list[_Tail]) -> int:
