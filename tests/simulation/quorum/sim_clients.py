@@ -74,7 +74,7 @@ class SimBookieClients:
         happened: Counter[str] | None = None,
     ) -> None:
         self.pending_bytes_max: int | None = None
-        """Of each stream, if other than usual."""
+        """The bound of each stream, if other than usual."""
         self.on_append = on_append
         self.happened = Counter() if happened is None else happened
         self._network = network
