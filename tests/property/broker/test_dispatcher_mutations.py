@@ -47,7 +47,7 @@ ORDERED: tuple[Machine, ...] = (OrderedMachine, FailoverMachine)
 KEYS: tuple[Machine, ...] = (KeySharedMachine, OutOfOrderMachine, StickyMachine)
 INDIVIDUAL: tuple[Machine, ...] = (SharedMachine, *KEYS)
 EVERY: tuple[Machine, ...] = (*ORDERED, *INDIVIDUAL)
-RUNS_MAX = 1_000
+RUNS_MAX = 10_000
 """Random runs within which a model has to see what is wrong."""
 
 
