@@ -237,8 +237,10 @@ class SharedMachine(RuleBasedStateMachine):
         """A client acknowledges what it had before it lost its connection, or gave back."""
         taker = data.draw(st.sampled_from(list(self.takers.values())))
         waiting = sorted(self.again)
-        numbers = waiting if everything else [data.draw(st.sampled_from(waiting))]
+        self.acknowledge_waiting(taker, waiting if everything else [data.draw(st.sampled_from(waiting))])
+        self.nothing_is_stuck()
 
+    def acknowledge_waiting(self, taker: Taker, numbers: list[int]) -> None:
         def acknowledge() -> None:
             self.acked.update(numbers)
             self.again.difference_update(numbers)
@@ -246,7 +248,6 @@ class SharedMachine(RuleBasedStateMachine):
                 self.serving.subscription.ack(*self.serving.topic.position_of(number), taker.consumer)
 
         self.serving.do(acknowledge)
-        self.nothing_is_stuck()
 
     @precondition(lambda self: self.takers)
     @rule(data=st.data(), everything=st.booleans())
@@ -254,8 +255,27 @@ class SharedMachine(RuleBasedStateMachine):
         """Asked for by ids, of which only those count that this consumer holds, or for all it holds."""
         taker = data.draw(st.sampled_from(list(self.takers.values())))
         ids = st.lists(st.integers(0, max(0, len(self.counts) - 1)), max_size=5, unique=True)
-        numbers = sorted(taker.held) if everything else data.draw(ids)
-        positions = None if everything else list(map(self.serving.topic.position_of, numbers))
+        self.redeliver(taker, None if everything else data.draw(ids))
+        self.nothing_is_stuck()
+
+    @precondition(lambda self: self.takers)
+    @rule(data=st.data(), permits=st.integers(1, 30))
+    def ack_what_is_read_again(self, data: st.DataObject, permits: int) -> None:
+        """All that is given back is acknowledged while it is read for the next one who has permits."""
+        taker = data.draw(st.sampled_from(list(self.takers.values())))
+        quiet_s, self.serving.quiet_s = self.serving.quiet_s, READ_S / 2
+        self.redeliver(taker, None)
+        taker.permits += permits
+        self.serving.flow(taker.consumer, permits)
+        self.acknowledge_waiting(taker, sorted(self.again))
+        self.serving.quiet_s = quiet_s
+        self.serving.do()
+        self.nothing_is_stuck()
+
+    def redeliver(self, taker: Taker, asked: list[int] | None) -> None:
+        """Ask again for these messages, or for all that the consumer holds."""
+        numbers = sorted(taker.held) if asked is None else asked
+        positions = None if asked is None else list(map(self.serving.topic.position_of, asked))
 
         def ask() -> None:
             back = taker.held & set(numbers)
@@ -269,7 +289,6 @@ class SharedMachine(RuleBasedStateMachine):
             self.serving.subscription.redeliver(taker.consumer, positions, None)
 
         self.serving.do(ask)
-        self.nothing_is_stuck()
 
     @precondition(lambda self: self.takers)
     @rule(data=st.data())
