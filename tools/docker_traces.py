@@ -85,7 +85,9 @@ def put_policy_back(before: Machine) -> None:
     """What is forwarded is let through, or not, as before the daemon was started."""
     now = Machine.now()
     for family, rules in before.rules.items():
-        if (was := policy(rules)) and was != policy(now.rules.get(family, ())):
+        # A table that was not there lets everything through: Linux makes it so when it is first asked for.
+        was, is_now = policy(rules) or "ACCEPT", policy(now.rules.get(family, ()))
+        if is_now and was != is_now:
             _run(family, "--wait", "--policy", "FORWARD", was)
 
 

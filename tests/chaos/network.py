@@ -45,7 +45,8 @@ class Network:
         try:
             _ip("addr", "add", f"{network._subnet}.1/24", "dev", network._bridge)
             _ip("link", "set", network._bridge, "up")
-            yield network
+            with _let_through(network._bridge):
+                yield network
         finally:
             for name in network._places:
                 _ip("netns", "del", network._namespace(name))
@@ -87,6 +88,21 @@ class Network:
 
     def _namespace(self, name: str) -> str:
         return f"magnetar-{self._number}-{name}"
+
+
+@contextlib.contextmanager
+def _let_through(bridge: str) -> Iterator[None]:
+    """Let a bridge through where bridges ask iptables, whose policy a Docker daemon sets to drop."""
+    iptables = shutil.which("iptables")
+    if iptables is None:
+        yield
+        return
+    rule = ("FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT")
+    subprocess.run([iptables, "--wait", "--insert", *rule], check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run([iptables, "--wait", "--delete", *rule], check=True, capture_output=True)
 
 
 def _ip(*arguments: str) -> None:
