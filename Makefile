@@ -10,7 +10,7 @@ SOURCES := $(wildcard libs services spark bench proto/generate.py docs/generate.
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-over-bookies spark-proof lint fmt helm-lint proto docs lock bench bench-storage sim clients soak chaos kubernetes check clean distclean
+.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-over-bookies spark-proof lint fmt helm-lint proto docs lock bench bench-storage sim sim-record clients soak chaos mutations kubernetes check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -101,6 +101,9 @@ spark-proof: setup-spark ## real text, offloaded and asked by Spark, DuckDB and 
 sim: setup-tests ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17
 	MAGNETAR_SIM_SEEDS="$(SEEDS)" MAGNETAR_SIM_SEED="$(SEED)" $(PYTEST) -m seeds --timeout 0 tests $(ARGS)
 
+sim-record: setup-tests ## many seeds of all of it, in pieces that resume, written into docs/faults.md: make sim-record ARGS="--seeds 10000"
+	@$(BIN)/python -m tests.simulation.record $(ARGS)
+
 clients: setup-tests ## real client libraries of 5 languages, 4 minutes: make clients ANCHOR=1 for Apache Pulsar, ARGS="--help"
 	@$(BIN)/python -m tests.clients $(if $(ANCHOR),--anchor) $(ARGS)
 
@@ -109,6 +112,9 @@ soak: setup ## 200 topics of all subscription types under churn, 10 minutes: mak
 
 chaos: setup ## a cluster whose processes are killed, paused and cut off, 10 minutes: make chaos ARGS="--minutes 1 --seed 7"
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+mutations: setup-tests ## mistakes planted in storage one at a time, which tests must notice, 5 minutes: make mutations ARGS="--only fence", ARGS=--check
+	@$(BIN)/python -m tests.mutations $(ARGS)
 
 kubernetes: setup-spark ## the chart on a real one-node Kubernetes, built by the first call: make kubernetes RECORD=PAGE, ARGS="--up"
 	@$(BIN)/python -m tests.kubernetes $(if $(RECORD),--record $(RECORD)) $(ARGS)

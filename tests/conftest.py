@@ -17,7 +17,7 @@ import pytest
 import structlog
 
 from tests.integration.harness import launched
-from tests.spent import SPENT
+from tests.spent import HAPPENED, SPENT
 from tests.time_left import why_no_full_tier
 from tools.run_tests import IN_PROCESS, OUTCOMES, RESULTS_VARIABLE, Results
 
@@ -58,7 +58,7 @@ def logging_restored() -> Iterator[None]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests marked `seeds(count)` run once per seed, with `full=more` more often in the full tier; `make sim`
-    chooses others through the environment."""
+    chooses others through the environment: so many from 0 on, or `100-200`, which is 100 to 199."""
     marker = metafunc.definition.get_closest_marker("seeds")
     if marker is None or "seed" not in metafunc.fixturenames:
         return
@@ -67,7 +67,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if one:
         metafunc.parametrize("seed", [int(one)])
     elif chosen:
-        metafunc.parametrize("seed", range(int(chosen)))
+        first, _, end = chosen.rpartition("-")
+        metafunc.parametrize("seed", range(int(first or 0), int(end)))
     else:
         count, full = marker.args[0], marker.kwargs.get("full", 0)
         more = [pytest.param(seed, marks=pytest.mark.full) for seed in range(count, full)]
@@ -100,12 +101,14 @@ def pytest_runtest_logstart() -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):  # one of several processes, by pytest-xdist
         session.config.workeroutput["spent"] = SPENT
+        session.config.workeroutput["happened"] = dict(HAPPENED)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     for name, value in getattr(node, "workeroutput", {}).get("spent", {}).items():
         SPENT[name] += value
+    HAPPENED.update(getattr(node, "workeroutput", {}).get("happened", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -118,6 +121,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             f"replicated storage: {seeds:.0f} simulated runs in {cpu_s:.0f} s of CPU, {rate:.1f} a second"
         )
+        counts = ", ".join(f"{name} {count}" for name, count in sorted(HAPPENED.items()))
+        terminalreporter.write_line(f"trouble of these runs: {counts}")
 
 
 def results_of(stats: dict[str, list[Any]]) -> Results:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.results import machine, now, revision
-from bench.storage import parts
-from bench.storage.results import StorageResults, load_results, show, write_page
+from bench.storage import beside, beside_table, parts
+from bench.storage.results import StorageResults, load_results, markdown, rows, show, write_page
 from tests.integration.harness import ROOT
 
 PAGE = ROOT / "docs" / "storage-benchmarks.md"
@@ -25,7 +25,10 @@ PARTS: dict[str, Callable[[parts.Run], None]] = {
     "reads": parts.reads,
     "restart": parts.restart,
     "memory": parts.memory,
+    "bookkeeper": beside.bookkeeper,
 }
+BY_DEFAULT = [name for name in PARTS if name != "bookkeeper"]
+"""BookKeeper needs Java, Maven and more memory than the others."""
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -33,7 +36,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=2, help="rounds of each load (default 2)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each load runs (default 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="of segments, ledgers and backlogs")
-    parser.add_argument("--only", nargs="+", metavar="PART", choices=PARTS, default=[*PARTS])
+    parser.add_argument("--only", nargs="+", metavar="PART", choices=PARTS, default=BY_DEFAULT)
     parser.add_argument("--onto", type=Path, metavar="JSON", help="keep an earlier run's other figures")
     parser.add_argument("--directory", type=Path, help="where data goes (default: the temporary directory)")
     parser.add_argument("--docs", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
@@ -58,14 +61,21 @@ def main(argv: Sequence[str]) -> None:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     results.seconds = time.monotonic() - began
+    pairs = results
     if options.onto:
         earlier = load_results(options.onto)
         earlier.take(results)
         results = earlier
     print(f"bench: results in {results.save().relative_to(ROOT)}")
-    show(results)
+    if rows(results):
+        show(results)
+    if beside_table.rows(pairs):
+        beside_table.show(pairs)
     if options.docs:
-        write_page(PAGE, results)
+        if rows(results):
+            write_page(PAGE, markdown(results))
+        if beside_table.rows(pairs):
+            write_page(PAGE, beside_table.markdown(pairs), beside_table.BEGIN, beside_table.END)
         print(f"bench: wrote {PAGE.relative_to(ROOT)}")
 
 

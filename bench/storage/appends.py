@@ -105,6 +105,7 @@ async def measure(
         "entries/s": entries / took,
         "MB/s": entries * load.size / took / 1e6,
         "p50 ms": 1e3 * percentile(appending.latencies, 0.5),
+        "p95 ms": 1e3 * percentile(appending.latencies, 0.95),
         "p99 ms": 1e3 * percentile(appending.latencies, 0.99),
         "process us/entry": 1e6 * cpu / entries,
     }

@@ -61,7 +61,7 @@ async def _load_indexes(etcd_url: str, bookie_id: str, shape: Shape, reads: int)
     metadata = await open_metadata_store(etcd_url)
     registry = BookieRegistry(metadata, Keys(CLUSTER_NAME))
     await registry.start()
-    clients = GrpcBookieClients(registry.address)
+    clients = GrpcBookieClients(registry.address, registry.directory)
     client, rng = clients.client(bookie_id), random.Random(2)
     turns = max(1, shape.lines // shape.ledgers)
 

@@ -1,4 +1,4 @@
-"""What the kernel counts of a process."""
+"""What the kernel counts of a process and knows of the machine."""
 
 from __future__ import annotations
 
@@ -18,3 +18,22 @@ def anonymous_bytes(pid: int) -> int:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     raise ValueError(f"no RssAnon of process {pid}")
+
+
+def available_bytes(meminfo: str) -> int:
+    """Memory that can be had without swapping, from the text of /proc/meminfo."""
+    for line in meminfo.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError("no MemAvailable in /proc/meminfo")
+
+
+def file_system(mounts: str, directory: Path) -> str:
+    """The type of the file system that holds `directory`, from the text of /proc/self/mounts."""
+    found, longest = "unknown", -1
+    for line in mounts.splitlines():
+        _, point, kind, *_ = line.split()
+        parts = len(Path(point).parts)
+        if directory.is_relative_to(point) and parts >= longest:  # of two mounts at a place the later is seen
+            found, longest = kind, parts
+    return found

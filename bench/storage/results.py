@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -31,6 +32,8 @@ class StorageResults:
     load_averages: list[float] = field(default_factory=list)
     """Of the last minute, before each part: the benchmark's own load is in it."""
     seconds: float = 0.0
+    beside: dict[str, str] = field(default_factory=dict)
+    """What the figures beside BookKeeper depend on."""
 
     def add(self, group: str, figures: dict[str, float]) -> None:
         for key, value in figures.items():
@@ -109,26 +112,36 @@ def summary(results: StorageResults) -> list[str]:
 
 
 def markdown(results: StorageResults) -> str:
-    lines = [*summary(results), "", "| " + " | ".join(HEADINGS) + " |", "|" + " --- |" * len(HEADINGS)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows(results)]
+    return markdown_table(HEADINGS, rows(results), summary(results))
+
+
+def markdown_table(headings: Sequence[str], body: Iterable[Sequence[str]], conditions: Iterable[str]) -> str:
+    """The conditions, then the table."""
+    lines = [*conditions, "", "| " + " | ".join(headings) + " |", "|" + " --- |" * len(headings)]
+    lines += ["| " + " | ".join(row) + " |" for row in body]
     return "\n".join(lines)
 
 
-def write_page(page: Path, results: StorageResults) -> None:
+def write_page(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
     """Replace what stands between the markers."""
-    head, _, rest = page.read_text().partition(BEGIN)
-    _, _, tail = rest.partition(END)
+    head, _, rest = page.read_text().partition(begin)
+    _, _, tail = rest.partition(end)
     if not tail:
-        raise ValueError(f"{page} lacks the markers {BEGIN} and {END}")
-    page.write_text(f"{head}{BEGIN}\n{markdown(results)}\n{END}{tail}")
+        raise ValueError(f"{page} lacks the markers {begin} and {end}")
+    page.write_text(f"{head}{begin}\n{text}\n{end}{tail}")
 
 
 def show(results: StorageResults) -> None:
     """Print the table and the conditions."""
-    table = Table(*HEADINGS, box=None, pad_edge=False)
-    for row in rows(results):
+    print_table(HEADINGS, rows(results), summary(results))
+
+
+def print_table(headings: Sequence[str], body: Iterable[Sequence[str]], conditions: Iterable[str]) -> None:
+    """Print a table for a terminal, and a line for each condition under it."""
+    table = Table(*headings, box=None, pad_edge=False)
+    for row in body:
         table.add_row(*(cell.replace("**", "") for cell in row))
     console = Console()
     (console if console.is_terminal else Console(width=200)).print(table)
-    for line in summary(results):
+    for line in conditions:
         print(line)

@@ -70,7 +70,7 @@ async def quorum_store(etcd_url: str) -> AsyncIterator[QuorumLedgerStore]:
         registry = BookieRegistry(metadata, keys)
         opened.push_async_callback(registry.close)
         await registry.start()
-        clients = GrpcBookieClients(registry.address)
+        clients = GrpcBookieClients(registry.address, registry.directory)
         opened.push_async_callback(clients.close)
         store = QuorumLedgerStore(clients, registry, metadata, keys, SystemClock(), random.Random())
         opened.push_async_callback(store.close)

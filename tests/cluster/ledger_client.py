@@ -63,7 +63,7 @@ class LedgerClient:
         registry = BookieRegistry(metadata, KEYS)
         await registry.start()
         options = ClientOptions(reopen_after_s=0.05, reopen_after_max_s=0.5)
-        clients = GrpcBookieClients(registry.address, options=options)
+        clients = GrpcBookieClients(registry.address, registry.directory, options=options)
         rng = random.Random(random.SystemRandom().randrange(1 << 32))
         store = QuorumLedgerStore(clients, registry, metadata, KEYS, SystemClock(), rng, config)
         try:

@@ -142,7 +142,7 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
     metadata = await open_metadata_store(cluster.etcd.url)
     registry = BookieRegistry(metadata, KEYS)
     await registry.start()
-    clients = GrpcBookieClients(registry.address)
+    clients = GrpcBookieClients(registry.address, registry.directory)
     store = QuorumLedgerStore(clients, registry, metadata, KEYS, SystemClock(), random.Random(1))
     try:
         yield Client(metadata, registry, clients, store)

@@ -44,7 +44,7 @@ def with_clients(
             registry = BookieRegistry(metadata, Keys(CLUSTER_NAME))
             await registry.start()
             options = ClientOptions(reopen_after_s=0.01, reopen_after_max_s=0.1)
-            clients = GrpcBookieClients(registry.address, tls=tls, options=options)
+            clients = GrpcBookieClients(registry.address, registry.directory, tls=tls, options=options)
             await scenario(registry, clients)
             await clients.close()
             await registry.close()

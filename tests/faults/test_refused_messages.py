@@ -69,10 +69,16 @@ def test_on_a_full_disk_callers_hear_of_it_clients_do_not_spin_and_publishing_re
     with full_disk() as (server, disk):
         case = Case(server.endpoint.service_url, new_topic())
         fill(disk)
+        stored = 0
 
         def refused() -> bool:
+            nonlocal stored
             case.send("refused", b"no space")
-            return case.wait_for("refused", seconds_max=60.0) and case.seen.outcomes["refused"].result != "Ok"
+            if not case.wait_for("refused", seconds_max=60.0):
+                return False
+            fits = case.seen.outcomes["refused"].result == "Ok"  # the broker has not looked at its disk yet
+            stored += fits
+            return not fits
 
         eventually(refused, "a message fails because the disk is full", 60)
         outcome = case.seen.outcomes["refused"]
@@ -84,6 +90,6 @@ def test_on_a_full_disk_callers_hear_of_it_clients_do_not_spin_and_publishing_re
         disk.free_up()
         assert case.send_until_stored("later", seconds_max=60.0) is not None
         seen = case.end()
-        assert seen.copies[b"no space"] == 0
+        assert seen.copies[b"no space"] == stored
         assert seen.copies[b"later"] == 1
         assert seen.neighbors_twice == 0

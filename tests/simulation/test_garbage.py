@@ -21,7 +21,7 @@ def test_every_promise_holds_when_the_power_goes_during_garbage_collection(seed:
 
 
 @pytest.mark.full
-@pytest.mark.seeds(2)
+@pytest.mark.seeds(1)
 def test_every_promise_holds_at_every_single_moment_of_garbage_collection(seed: int) -> None:
     cut_everywhere(GarbageWorkload(seed), seed)
 

@@ -20,6 +20,7 @@ from magnetar.ledger.ledger_store import ClosedLedger
 from magnetar.ledger.segment_log import (
     codec_v1,
     file_codec_v1,
+    kept_records,
     log,
     reader,
     recovery,
@@ -110,7 +111,7 @@ def no_cookie_sync(patch: Patch) -> None:
 
 
 def no_sync_of_the_rewritten_tail(patch: Patch) -> None:
-    rewrite = recovery._rewrite
+    rewrite = kept_records.write_group
     sync = SimFile.fdatasync
 
     def mutant(*args: Any) -> Durable:
@@ -120,7 +121,7 @@ def no_sync_of_the_rewritten_tail(patch: Patch) -> None:
         assert SimFile.fdatasync is sync
         return result
 
-    patch.setattr(recovery, "_rewrite", mutant)
+    patch.setattr(recovery, "write_group", mutant)
 
 
 # --- checksums ---

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from magnetar.bookie.garbage import is_moved_away
 from magnetar.common.errors import StorageError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import WatchEvent
@@ -124,6 +125,21 @@ class Checker:
         names = write_set(self.metadata[promises.ref.id], entry_id)
         return [name for name in names if entry_id in stored.get(name, ())]
 
+    def is_written(self, ledger_id: int) -> bool:
+        """Whether a ledger is open and its writer has not failed, as far as anybody was told."""
+        promises, value = self.ledgers.get(ledger_id), self.metadata.get(ledger_id)
+        return (
+            promises is not None
+            and not promises.failed
+            and value is not None
+            and value.state == LedgerMetadata.OPEN
+        )
+
+    def may_be_collected(self, ledger_id: int, bookie_id: str) -> bool:
+        """Whether a ledger is closed and metadata does not name a bookie that may hold some of it."""
+        value = self.metadata.get(ledger_id)
+        return value is not None and is_moved_away(bookie_id, value)
+
     def _require_quorum(self, promises: Promises, value: LedgerMetadata, entries: range) -> None:
         """Confirmed is what Qa said to have of those that should have it by metadata."""
         stored = self._stored.get(promises.ref.id, {})
@@ -222,7 +238,12 @@ class Checker:
         self, promises: Promises, before: LedgerMetadata, after: LedgerMetadata
     ) -> None:
         """A writer changes where unconfirmed entries go, and those that were confirmed meanwhile without the
-        bookie that is replaced."""
+        bookie that is replaced. What it wrote stays, whoever else changes the ledger."""
+        starts = [[fragment.first_entry_id for fragment in value.fragments] for value in (before, after)]
+        self._require(
+            starts[0] == starts[1][: len(starts[0])],
+            f"{promises}: fragments started at {starts[0]}, and start at {starts[1]}",
+        )
         confirmed = range(promises.confirmed + 1)
         changed = [each for each in confirmed if ensemble_of(before, each) != ensemble_of(after, each)]
         if changed:

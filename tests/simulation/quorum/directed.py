@@ -9,6 +9,7 @@ from typing import Final
 from magnetar.common.errors import StorageError
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.ledger_store import LedgerRef, LedgerWriter, Run
+from magnetar.ledger.segment_log.codec_v1 import RECORD_HEADER_SIZE, UNIT
 from magnetar.sim.network import NetworkFaults
 
 from tests.simulation.quorum.checker import Promises
@@ -19,6 +20,9 @@ THREE = Shape(3, 3, 2, 3)
 
 CONFIRMED_WITHIN_S: Final = 2.0
 """Five times the time after which a bookie that does not answer is given up."""
+
+MARK_WITHIN_S: Final = 0.05
+"""So soon metadata knows how far a bookie's log is durable, and how long it takes to say so."""
 
 FILLED_UP_WITHIN_S: Final = 15.0
 """Copying what a bookie missed in half a second."""
@@ -134,6 +138,137 @@ class EmptiedDisk(Staged):
         await asyncio.sleep(rng.uniform(0, 0.1))
         recovery = recovering.process.spawn(self._recover(recovering, promises, rng, 3))
         await asyncio.wait([recovery], timeout=1)
+
+
+class RottenTail(Staged):
+    """Of the two bookies with the last entries one is away, and the last group of the other rots: it looks as
+    if its kill had torn it. The third one never had them."""
+
+    async def stage(self) -> None:
+        cluster, network, rng = self._cluster, self._cluster.network, self.rng
+        writing, recovering = await cluster.client("writer"), await cluster.client("recoverer")
+        promises, writer = await self.create(writing)
+        rotten, away, lacking = rng.sample(cluster.bookies, 3)
+        network.block("writer", lacking.name)
+        for number in range(rng.randint(1, 5)):
+            self.append(writing, promises, writer, b"entry %d" % number)
+            await asyncio.sleep(rng.uniform(0, 0.01))
+        await asyncio.sleep(0.02)
+        writing.process.kill()
+        network.partition(["recoverer"], [away.name])
+        cluster.lost_disks.add(rotten.name)
+        assert rotten.core is not None, f"{rotten.name} serves"
+        segment = rotten.core.log.segments[-1]
+        record = max(segment.indexes[promises.ref].offsets) * UNIT
+        rotten.disk.flip_bit(segment.path, 8 * (record + rng.randrange(RECORD_HEADER_SIZE)))
+        rotten.crash("kill")
+        await asyncio.sleep(rng.uniform(0.05, 0.1))
+        recovery = recovering.process.spawn(self._recover(recovering, promises, rng, 3))
+        await asyncio.wait([recovery], timeout=1)
+
+
+class ReusedAddress(Staged):
+    """Of a writer's three bookies one is dead, one is out of reach, and the third one comes back at the dead
+    one's address, of which the writer learns late. Then the first two are back, and the third one is gone."""
+
+    async def stage(self) -> None:
+        cluster, network, rng = self._cluster, self._cluster.network, self.rng
+        writing, recovering = await cluster.client("writer"), await cluster.client("recoverer")
+        promises, writer = await self.create(writing)
+        self.append(writing, promises, writer, b"confirmed by all")
+        await asyncio.sleep(0.05)
+        dead, heir, cut = rng.sample(cluster.bookies, 3)
+        network.partition(["writer"], [cut.name])
+        writing.metadata.faults.watch_delay_max_s = 0.4
+        dead.down_s = None
+        dead.trade_addresses(heir, "kill")
+        for number in range(40):
+            self.append(writing, promises, writer, b"entry %d" % number)
+            await asyncio.sleep(rng.uniform(0.01, 0.03))
+        await asyncio.sleep(0.1)
+        writing.process.kill()
+        network.heal()
+        network.partition(["recoverer"], [heir.name])
+        dead.down_s = (0.005, 0.02)
+        dead.start()
+        await asyncio.sleep(0.1)
+        await asyncio.wait([recovering.process.spawn(self._recover(recovering, promises, rng, 3))], timeout=2)
+
+
+class Returned(Staged):
+    """Of two bookies with the last entries one comes back with an older disk, or without some of its files;
+    the other is out of reach, the third one never had them."""
+
+    outage = "roll back"
+
+    async def stage(self) -> None:
+        cluster, network, rng = self._cluster, self._cluster.network, self.rng
+        writing, recovering = await cluster.client("writer"), await cluster.client("recoverer")
+        promises, writer = await self.create(writing)
+        back, away, lacking = rng.sample(cluster.bookies, 3)
+        for number in range(rng.randint(1, 3)):
+            self.append(writing, promises, writer, b"entry %d" % number)
+        await asyncio.sleep(0.05)
+        back.take_image()
+        network.block("writer", lacking.name)
+        for number in range(3):
+            self.append(writing, promises, writer, b"late entry %d" % number)
+            await asyncio.sleep(rng.uniform(0, 0.01))
+        await asyncio.sleep(MARK_WITHIN_S)
+        writing.process.kill()
+        network.partition(["recoverer"], [away.name])
+        cluster.lost_disks.add(back.name)
+        assert back.may_roll_back(), "metadata knows of later groups than the image has"
+        back.crash(self.outage)
+        await asyncio.sleep(rng.uniform(0, 0.1))
+        recovery = recovering.process.spawn(self._recover(recovering, promises, rng, 3))
+        await asyncio.wait([recovery], timeout=1)
+
+
+class LostFiles(Returned):
+    """As Returned: all segments are gone, or one."""
+
+    outage = "lose files"
+
+
+class ForgottenFence(Staged):
+    """A ledger was recovered while its writer stood still; of the two bookies that were fenced one comes back
+    with an older disk. The writer wakes up, and reaches it and the third: another of its ledgers has found
+    out before that the bookie was away."""
+
+    outage = "roll back"
+
+    async def stage(self) -> None:
+        cluster, network, rng = self._cluster, self._cluster.network, self.rng
+        writing, recovering = await cluster.client("writer"), await cluster.client("recoverer")
+        promises, writer = await self.create(writing)
+        other, other_writer = await self.create(writing)
+        for number in range(rng.randint(1, 3)):
+            self.append(writing, promises, writer, b"entry %d" % number)
+        await asyncio.sleep(0.05)
+        back, fenced, missed = rng.sample(cluster.bookies, 3)
+        back.take_image()
+        network.partition(["writer"], [bookie.name for bookie in cluster.bookies])
+        network.partition(["recoverer"], [missed.name])
+        recovery = recovering.process.spawn(self._recover(recovering, promises, rng, 5))
+        await asyncio.wait([recovery], timeout=1)
+        cluster.lost_disks.add(back.name)
+        back.crash(self.outage)
+        await asyncio.sleep(rng.uniform(0.05, 0.1))
+        network.heal()
+        network.partition(["writer"], [fenced.name])
+        self.append(writing, other, other_writer, b"the other ledger's")
+        await asyncio.sleep(0.1)
+        for number in range(3):
+            self.append(writing, promises, writer, b"too late %d" % number)
+            await asyncio.sleep(rng.uniform(0, 0.05))
+        await asyncio.sleep(0.3)
+
+
+class ForgottenFenceOfAnEmptiedDisk(ForgottenFence):
+    """As ForgottenFence."""
+
+    outage = "wipe"
 
 
 class KillThenPowerLoss(Staged):

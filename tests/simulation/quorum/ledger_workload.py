@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import Final
 
 from magnetar.common.errors import MetadataError, NoSuchLedger, StorageError
@@ -34,6 +35,8 @@ class LedgerWorkload:
 
     fights: int = 9
     """How often somebody takes a ledger from its writer."""
+    fight_pauses_s: tuple[float, ...] = (0.01, 0.05, 0.15)
+    """Before each."""
     writers: int = 2
     runs: tuple[int, ...] = (1, 4, 12, 30)
     """Of a ledger, each followed by one of these pauses."""
@@ -53,6 +56,8 @@ class LedgerWorkload:
         self._ending = False
         self._cluster = cluster
         self._checker = cluster.checker
+        self.nemesis.rarer.recover_some_ledger = self._recover_some
+        self.nemesis.rarer.create_at_once = self._create_at_once
 
     async def run(self) -> None:
         """Everything, from the first bookie's start to the last check."""
@@ -65,7 +70,7 @@ class LedgerWorkload:
         reader.process.spawn(self._follow(reader))
         self._writers = [await self._new_writer() for _ in range(self.writers)]
         for _ in range(self.fights):
-            await asyncio.sleep(rng.choice((0.01, 0.05, 0.15)))
+            await asyncio.sleep(rng.choice(self.fight_pauses_s))
             await self._fight(reader)
             self._checker.raise_broken()
         self._ending = True
@@ -112,6 +117,27 @@ class LedgerWorkload:
             if rng.random() < 0.7:
                 former.process.kill_after(rng.randint(1, 200))
             self._writers[place] = await self._new_writer()
+
+    def _recover_some(self) -> None:
+        """Somebody recovers a ledger that is written."""
+        rng = self.nemesis.rarer.rng
+        open_ones = [each for each in self._checker.ledgers.values() if self._checker.is_written(each.ref.id)]
+        alive = [client for client in self._cluster.clients if client.process.alive]
+        if open_ones and alive and not self._ending:
+            client, seed = rng.choice(alive), random.Random(rng.getrandbits(64))
+            client.process.spawn(self._recover(client, rng.choice(open_ones), seed, 2))
+
+    def _create_at_once(self) -> None:
+        """Every client writes one more ledger."""
+        for client in self._cluster.clients:
+            if client.process.alive and not self._ending:
+                client.process.spawn(
+                    self._write_one(client, random.Random(self.nemesis.rarer.rng.getrandbits(64)))
+                )
+
+    async def _write_one(self, client: ClientNode, rng: random.Random) -> None:
+        with suppress(StorageError, MetadataError):
+            await self._write_ledger(client, rng)
 
     async def _new_writer(self) -> ClientNode:
         self._clients += 1

@@ -1,7 +1,8 @@
 """What goes wrong in a run: one thing after the other, by the seed, until it is told to stop.
 
 A seed has its own climate: which kinds of trouble there are, how often, how many bookies at a time. Disks are
-lost (emptied, or bits in them flipped) on as many bookies as the quorums promise to survive, and no more.
+lost (emptied, put back to an image, without some files, or bits in them flipped) on as many bookies as the
+quorums promise to survive, and no more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from magnetar.sim.network import NetworkFaults
 from magnetar.sim.process import SimProcess
 
 from tests.simulation.quorum.cluster import BookieNode, ClientNode, Cluster
+from tests.simulation.quorum.rarer_trouble import RarerTrouble
+from tests.simulation.quorum.switches import ADDRESSES_ARE_REUSED
 
 GIVE_UP_S = 0.3
 """Without a sign of life for so long, a stream is broken."""
@@ -42,12 +45,18 @@ class Nemesis:
             (self.unsure_metadata, 2),
         ]
         chosen = [kind for kind in kinds if rng.random() < 0.6]
+        self.rarer = RarerTrouble(cluster, seed, self._note)
+        chosen += self.rarer.chosen
+        if ADDRESSES_ARE_REUSED and random.Random(f"addresses {seed}").random() < 0.2:
+            chosen.append((self.trade_addresses, 3))
         self._kinds = [kind for kind, _ in chosen] or [self.crash_bookie]
         self._weights = [weight for _, weight in chosen] or [1]
         self._pause_s = rng.choice((0.05, 0.15, 0.15, 0.4))
         self._disturbed_max = rng.choice((1, 1, cluster.shape.unreachable_max or 1, cluster.shape.bookies))
         self._disturbed: dict[str, float] = {}
         self.struck: list[str] = []
+        self._disks = random.Random(f"disks {seed}")
+        """Chances of their own, so that what came before them stays as it is."""
         faults = cluster.network.faults
         faults.give_up_s = GIVE_UP_S
         if rng.random() < 0.6:
@@ -56,22 +65,33 @@ class Nemesis:
             faults.duplicate_probability = rng.choice((0.0, 0.1))
             faults.slow_probability = rng.choice((0.0, 0.02, 0.2))
 
+    def only_rarer(self) -> None:
+        """Strike with every kind of `RarerTrouble`, and with crashes and kills, which they build upon."""
+        chosen = [*self.rarer.kinds, (self.crash_bookie, 2), (self.kill_bookie, 2), (self.heal, 2)]
+        self._kinds = [kind for kind, _ in chosen]
+        self._weights = [weight for _, weight in chosen]
+
     async def run(self) -> None:
         """Strike again and again."""
         while not self._stopped:
             await asyncio.sleep(self.rng.expovariate(1 / self._pause_s))
             if not self._stopped:
-                self.rng.choices(self._kinds, self._weights)[0]()
+                kind = self.rng.choices(self._kinds, self._weights)[0]
+                self._cluster.happened[kind.__name__.replace("_", " ")] += 1
+                kind()
+                self.take_images()
 
     def stop(self) -> None:
         """Strike no more and let everything come back."""
         self._stopped = True
+        self.rarer.stop()
         cluster = self._cluster
         cluster.network.faults = NetworkFaults(give_up_s=GIVE_UP_S, slow_probability=0)
         cluster.network.heal()
         for client in cluster.clients:
             client.metadata.faults.unreachable = False
             client.metadata.faults.unknown_probability = 0
+            client.metadata.faults.watch_delay_max_s = 0.01
         for bookie in cluster.bookies:
             bookie.disk.capacity = 1 << 40
             bookie.disk.faults.sync_errors.clear()
@@ -114,11 +134,36 @@ class Nemesis:
         lost.add(name)
         bookie = next(bookie for bookie in cluster.bookies if bookie.name == name)
         if rng.random() < 0.5:
-            self._note(f"{name} loses its disk")
+            outage = self._disks.choice(("wipe", "wipe", "roll back", "roll back", "lose files"))
+            self._note(f"{name} loses its disk: {outage}")
             bookie.down_s = self.rng.choice(((0.005, 0.02), (0.05, 0.8)))
-            bookie.crash("wipe")
+            bookie.crash(outage)
         else:
             self._rot(bookie)
+
+    def trade_addresses(self) -> None:
+        """Two bookies die; one comes back at the address of the other, before that one is back. Clients learn
+        of it when they do."""
+        one, other = self.rng.sample(self._cluster.bookies, 2)
+        if one.process is None or other.process is None:
+            return
+        self._note(f"{one.name} gets the address of {other.name}")
+        one.down_s, other.down_s = (0.005, 0.02), self.rng.choice(((0.02, 0.05), (0.3, 0.8)))
+        for client in self._cluster.clients:
+            client.metadata.faults.watch_delay_max_s = self.rng.choice((0.01, 0.3))
+        one.trade_addresses(other, self.rng.choice(("crash", "kill")))
+
+    def take_images(self) -> None:
+        """Copies of some disks, to come back one day; and now and then a bookie that finds another's disk."""
+        for bookie in self._cluster.bookies:
+            if self._disks.random() < 0.2:
+                bookie.take_image()
+        if self._disks.random() < 0.05:
+            bookie = self._disks.choice(self._cluster.bookies)
+            if bookie.up:
+                self._note(f"{bookie.name} finds the directory of another bookie")
+                bookie.down_s = (0.02, 0.05)
+                bookie.crash("swap")
 
     def pause_bookie(self) -> None:
         bookie = self._some_bookie(0.05 + self.rng.random())

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,7 +15,7 @@ import structlog
 from magnetar.sim.process import WorldLoop, current_process, run_world
 
 from tests.simulation.quorum.cluster import SHAPES, Cluster, Shape
-from tests.spent import SPENT
+from tests.spent import HAPPENED, SPENT
 
 TIME_MAX_S: Final = 300.0
 """Virtual seconds after which a run is stuck."""
@@ -34,7 +35,7 @@ class Outcome:
     ledgers: int
     confirmations: int
     reads: int
-    struck: tuple[str, ...] = ()
+    happened: Counter[str]
 
 
 def run_cluster(
@@ -57,6 +58,8 @@ def run_cluster(
         structlog.configure(**before)
         SPENT["seeds"] += 1
         SPENT["cpu_s"] += time.process_time() - started_s
+        cluster.count_metadata()
+        HAPPENED.update(cluster.happened)
     checker = cluster.checker
     return Outcome(
         trace=loop.trace_hash(),
@@ -66,6 +69,7 @@ def run_cluster(
         ledgers=len(checker.ledgers),
         confirmations=checker.confirmations,
         reads=checker.reads,
+        happened=cluster.happened,
     )
 
 

@@ -11,9 +11,15 @@ from tests.simulation.quorum.directed import (
     THREE,
     EmptiedDisk,
     FilledUp,
+    ForgottenFence,
+    ForgottenFenceOfAnEmptiedDisk,
     Garbage,
     KillThenPowerLoss,
     LateAppend,
+    LostFiles,
+    Returned,
+    ReusedAddress,
+    RottenTail,
     Staged,
     WritesGoOn,
     staged,
@@ -47,9 +53,22 @@ def test_after_healing_everything_is_replicated_again(seed: int) -> None:
     run_cluster(seed, lambda cluster: ReplicatedDuel(cluster).run())
 
 
-@pytest.mark.parametrize("kind", [LateAppend, EmptiedDisk, KillThenPowerLoss, Garbage])
+@pytest.mark.parametrize("seed", [1385])
+def test_a_power_loss_of_a_ledger_with_an_ack_quorum_of_one_leaves_no_doubt_without_end(seed: int) -> None:
+    run_cluster(seed, lambda cluster: ReplicatedDuel(cluster).run())
+
+
+@pytest.mark.parametrize(
+    "kind", [LateAppend, EmptiedDisk, RottenTail, KillThenPowerLoss, Garbage, ReusedAddress]
+)
 @pytest.mark.seeds(6, full=20)
 def test_every_promise_holds_under_staged_trouble(seed: int, kind: type[Staged]) -> None:
+    run_staged(kind)(seed)
+
+
+@pytest.mark.parametrize("kind", [Returned, LostFiles, ForgottenFence, ForgottenFenceOfAnEmptiedDisk])
+@pytest.mark.seeds(3, full=10)
+def test_no_promise_is_forgotten_with_a_disk(seed: int, kind: type[Staged]) -> None:
     run_staged(kind)(seed)
 
 

@@ -82,11 +82,16 @@ class Bench:
         if outage == "close":
             await self.core.close()
         dead = self.disk
-        self.disk = dead.crash(rng or random.Random(1)) if outage == "crash" else dead.kill()
-        dead.crashed = True
+        return await self.put_back(dead.crash(rng or random.Random(1)) if outage == "crash" else dead.kill())
+
+    async def put_back(self, image: SimDisk) -> BookieCore:
+        """The process dies, and the next one finds this disk."""
+        self.disk.crashed = True
+        self.disk = image
         self.core.mode.stop()
         self.core.garbage._stop.set()
         self.core.garbage._wake.set()
+        self.core.high_water.stop()
         self.dead.append(self.core)
         return await self.open()
 

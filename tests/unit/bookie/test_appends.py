@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     BACKPRESSURE,
     BAD_RECORD,
     ENTRY_UNREADABLE,
+    FENCED,
     LOG_FAILED,
     NO_SUCH_ENTRY,
     OK,
@@ -19,7 +21,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
 )
 
 from tests.simulation.power_loss import SMALL_SEGMENTS
-from tests.unit.bookie.core_harness import A, Bench, append_of, on_a_bookie
+from tests.unit.bookie.core_harness import A, B, Bench, append_of, on_a_bookie
 
 
 def test_striped_entries_are_read_where_they_are_and_denied_where_they_are_not() -> None:
@@ -103,6 +105,26 @@ def test_compaction_keeps_a_damaged_record_beside_a_shorter_repair_of_its_first_
         assert (await bench.read(A, 0, 9))[0] == entries
         await bench.restart("close")
         assert (await bench.read(A, 0, 9))[0] == entries
+
+    on_a_bookie(act)
+
+
+def test_a_fence_under_way_outlives_a_refused_append_of_its_recovery() -> None:
+    """The ledger holds nothing but the fence that is being written: refusing an append must not forget it."""
+
+    async def act(bench: Bench) -> None:
+        enough = bench.disk.capacity
+        bench.disk.capacity = enough - bench.disk.free_bytes() + SMALL_SEGMENTS.reserve_bytes // 2
+        await asyncio.sleep(1)
+        await bench.appended(B, 0, [b"the log looks at its disk with this group"])
+        fencing = asyncio.ensure_future(bench.fence(A))
+        await asyncio.sleep(0)
+        assert (await bench.appended(A, 0, [b"found elsewhere"], recovery=True)).code == READ_ONLY
+        state = await fencing
+        assert (state.code, state.fenced) == (OK, True)
+        bench.disk.capacity = enough
+        await asyncio.sleep(20)
+        assert (await bench.appended(A, 0, [b"the old writer's"])).code == FENCED
 
     on_a_bookie(act)
 

@@ -46,6 +46,18 @@ def test_a_fenced_ledger_takes_appends_of_a_recovery_alone() -> None:
     on_a_bookie(act)
 
 
+def test_a_second_fence_answers_once_what_is_on_its_way_is_durable() -> None:
+    """A second recovery has to see what the first one is writing."""
+
+    async def act(bench: Bench) -> None:
+        await bench.appended(A, 0, [b"the writer's"])
+        await bench.fence(A)
+        bench.append(A, 1, [b"the first recovery's"], recovery=True)
+        assert (await bench.fence(A)).last_entry_id == 1
+
+    on_a_bookie(act)
+
+
 def test_another_key_is_refused_whatever_is_asked() -> None:
     async def act(bench: Bench) -> None:
         await bench.appended(A, 0, [b"one"])

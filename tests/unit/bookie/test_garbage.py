@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 
+import pytest
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.garbage import is_moved_away
+from magnetar.common.metadata.store import Versioned
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_pb2 import FENCED, NO_SUCH_ENTRY, OK, DeleteHintRequest
 from magnetar.ledger.garbage_collector import PAUSED, SMALL_NUMBER
 from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.segment_log.segment import Segment
 
 from tests.simulation.power_loss import KEYS, SMALL_SEGMENTS
 from tests.unit.bookie.core_harness import A, B, Bench, on_a_bookie, wire
@@ -129,6 +133,53 @@ def test_copies_that_arrive_begin_the_grace_period_anew() -> None:
             await asyncio.sleep(30)
             assert (await bench.appended(A, first, [ENTRY], recovery=True)).code == OK
         assert len((await bench.read(A, 0, 31))[0]) == 32
+
+    on_a_bookie(act, log_config=LOG, config=CONFIG)
+
+
+def test_copies_that_arrive_while_metadata_is_asked_once_more_keep_the_ledger() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.put_metadata(A, CLOSED, "other-1")
+        await filled(bench, A)
+        await in_sealed_segments(bench)
+        await bench.core.garbage.collect()
+        await asyncio.sleep(101)
+        get = bench.metadata.get
+
+        async def get_while_a_copy_arrives(key: str) -> Versioned | None:
+            found = await get(key)
+            if key == KEYS.ledger(A.id):
+                assert (await bench.appended(A, 12, [ENTRY], recovery=True)).code == OK
+            return found
+
+        bench.metadata.get = get_while_a_copy_arrives  # type: ignore[method-assign]
+        await bench.core.garbage.collect()
+        assert len((await bench.read(A, 0, 12))[0]) == 13
+
+    on_a_bookie(act, log_config=LOG, config=CONFIG)
+
+
+def test_a_segment_stays_while_an_unsealed_one_before_it_needs_its_first_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That group alone says where the unsealed one ends: without it, damage would pass for a torn end."""
+    seal = Segment.seal
+
+    def seal_fails_once(self: Segment, footer_offset: int) -> None:
+        monkeypatch.setattr(Segment, "seal", seal)
+        raise OSError(errno.EIO, "as the test wants it")
+
+    async def act(bench: Bench) -> None:
+        log = bench.core.log
+        monkeypatch.setattr(Segment, "seal", seal_fails_once)
+        assert (await bench.appended(A, 0, [ENTRY])).code == OK
+        await filled(bench, B, 40)
+        await log._chain._settle()
+        unsealed, following, *_ = log.finished_segments()
+        assert not unsealed.sealed
+        assert following.sealed
+        await log.space._remove_dead({B})
+        assert following.path in bench.disk.paths()
 
     on_a_bookie(act, log_config=LOG, config=CONFIG)
 

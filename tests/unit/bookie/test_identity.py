@@ -6,7 +6,14 @@ import random
 from collections.abc import Awaitable, Callable
 
 import pytest
-from magnetar.bookie.identity import BOOKIE_COOKIE, Identity, decode_identity, encode_identity
+from magnetar.bookie.identity import (
+    BOOKIE_COOKIE,
+    Identity,
+    IdentityTaken,
+    decode_identity,
+    encode_identity,
+    require_latest_start,
+)
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.common.metadata.values import BookieCookie, Restoration, decode, encode
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LOG_FAILED, OK
@@ -71,6 +78,15 @@ def test_data_without_its_cookie_is_refused() -> None:
         bench.disk.unlink(BOOKIE_COOKIE)
 
     refused(prepare, "not copied as a whole", accept_empty_directory=True)
+
+
+def test_a_cookie_that_the_disk_cannot_read_stops_the_start_and_says_what_to_do() -> None:
+    async def act(bench: Bench) -> None:
+        bench.disk.spoil(BOOKIE_COOKIE, 0)
+        with pytest.raises(DataCorruption, match=f"cannot read {BOOKIE_COOKIE} .*AcceptEmptyDirectory=true"):
+            await bench.restart("close")
+
+    on_a_bookie(act)
 
 
 def test_data_of_a_decommissioned_bookie_is_refused() -> None:
@@ -225,3 +241,31 @@ def read_cookie(bench: Bench) -> bytes:
         return file.pread(1 << 16, 0)
     finally:
         file.close()
+
+
+def test_a_start_on_another_disk_takes_the_identity_from_the_process_before() -> None:
+    async def act(bench: Bench) -> None:
+        before = bench.core.identity
+        await require_latest_start(bench.metadata, KEYS, before)
+        await bench.core.close()
+        bench.disk = SimDisk()
+        after = (await bench.open(accept_empty_directory=True)).identity
+        assert after.bookie_id == before.bookie_id
+        assert after.directory_id != before.directory_id, "another disk is another directory"
+        await require_latest_start(bench.metadata, KEYS, after)
+        with pytest.raises(IdentityTaken, match="has started as bookie bookie-1 since"):
+            await require_latest_start(bench.metadata, KEYS, before)
+        await bench.metadata.delete(KEYS.cookie(bench.bookie_id))
+        await require_latest_start(bench.metadata, KEYS, before)  # decommissioned: for its operator to stop
+
+    on_a_bookie(act)
+
+
+def test_the_identity_stays_over_restarts() -> None:
+    async def act(bench: Bench) -> None:
+        before = bench.core.identity
+        after = (await bench.restart("kill")).identity
+        assert (after.directory_id, after.generation) == (before.directory_id, before.generation + 1)
+        assert after == decode_identity(read_cookie(bench))
+
+    on_a_bookie(act)

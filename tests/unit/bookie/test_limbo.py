@@ -6,7 +6,7 @@ import random
 
 import pytest
 from magnetar.bookie import bookie_core
-from magnetar.bookie.limbo import DOUBT
+from magnetar.bookie.doubt_note import DOUBT
 from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_pb2 import (
@@ -17,6 +17,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     OK,
 )
 from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.segment_log.codec_v1 import GROUP_HEADER_SIZE
 
 from tests.unit.bookie.core_harness import A, B, Bench, on_a_bookie
 
@@ -47,6 +48,47 @@ def test_a_damaged_last_group_puts_ledgers_that_are_not_closed_in_limbo() -> Non
         assert (entries, part.code, part.stopped_at) == ([b"early"], ENTRY_UNKNOWN, 1)
         assert (await bench.read(B, 1, 1))[1].code == NO_SUCH_ENTRY
         assert (await bench.read(C, 0, 0))[1].code == NO_SUCH_ENTRY
+
+    on_a_bookie(act)
+
+
+@pytest.mark.parametrize("group", [2, 1])
+def test_a_group_that_the_disk_cannot_read_puts_ledgers_that_are_not_closed_in_limbo(group: int) -> None:
+    """The last one, and one that is known to be durable and says no more what was in it."""
+
+    async def act(bench: Bench) -> None:
+        await bench.put_metadata(A)
+        for number in range(3):
+            await bench.appended(A, number, [b"entry %d" % number])
+        await bench.core.log._chain._settle()
+        bench.disk.spoil(bench.core.log.segments[-1].path, 4096 * (1 + group))
+        await bench.restart("kill")
+        assert (await bench.state(A)).limbo
+        entries, part = await bench.read(A, 0, 2)
+        assert entries == [b"entry %d" % number for number in range(group)]
+        assert (part.code, part.stopped_at) == (ENTRY_UNKNOWN, group)
+        assert (await bench.appended(A, 3, [b"an old writer's"])).code == LOG_FAILED
+
+    on_a_bookie(act)
+
+
+def test_a_durable_group_whose_directory_and_records_are_damaged_is_a_doubt_too() -> None:
+    """What it held was acknowledged, and nothing left of it says so."""
+
+    async def act(bench: Bench) -> None:
+        await bench.put_metadata(A)
+        await bench.put_metadata(B)
+        await bench.appended(A, 0, [b"a"])
+        await bench.appended(B, 0, [b"b"])
+        await bench.core.log._chain._settle()
+        segment = bench.core.log.segments[-1]
+        record = segment.indexes[A].offset(0)
+        directory = record // 4096 * 4096 + GROUP_HEADER_SIZE
+        assert directory < record
+        bench.disk.overwrite(segment.path, b"\xff" * (record + 8 - directory), directory)
+        await bench.restart("kill")
+        assert (await bench.read(A, 0, 0))[1].code == ENTRY_UNKNOWN
+        assert (await bench.state(A)).limbo
 
     on_a_bookie(act)
 
@@ -106,6 +148,22 @@ def test_limbo_again_after_it_was_cleared_holds_whatever_compaction_does() -> No
         assert (await bench.state(A)).limbo
         await bench.restart("kill")
         assert (await bench.state(A)).limbo
+
+    on_a_bookie(act)
+
+
+def test_a_doubt_that_was_cleared_does_not_come_back_by_compaction() -> None:
+    """The mark and what clears it are in two segments, and only the later one is rewritten."""
+
+    async def act(bench: Bench) -> None:
+        await bench.core.log.set_limbo(A)
+        await bench.restart("close")
+        await bench.core.log.clear_limbo(A)
+        await bench.restart("close")
+        log = bench.core.log
+        await log.space._rewrite(log.finished_segments()[-1:], set())
+        await bench.restart("kill")
+        assert not (await bench.state(A)).limbo
 
     on_a_bookie(act)
 

@@ -320,6 +320,21 @@ def test_ledgers_deleted_by_somebody_else_go_while_they_are_few() -> None:
     simulate(act)
 
 
+def test_a_ledger_that_is_written_here_is_kept_although_a_listing_lacks_it() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.ledgers(12)
+        writer = await bench.store.create(Heard().listener(), properties={})
+        for number in range(12):
+            writer.append(Run([payload(writer.ref, number).ljust(6000, b".")]))
+            await asyncio.sleep(0.02)
+        await bench.process.metadata.commit([Delete(KEYS.ledger(writer.ref.id))])
+        await bench.collect()
+        assert not bench.store.garbage.is_gone(writer.ref)
+        assert len(await bench.store.log.read(writer.ref, 0, 0, 1)) == 1
+
+    simulate(act)
+
+
 def test_bytes_that_metadata_no_longer_names_are_counted_until_their_space_is_back() -> None:
     def counted() -> float:
         return REGISTRY.get_sample_value("magnetar_orphan_bytes", {"where": "log"}) or 0.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from magnetar.common.errors import Backpressure, LedgerFenced, LogFailed, LogFull
+from magnetar.common.errors import Backpressure, DataCorruption, LedgerFenced, LogFailed, LogFull
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.common.runtime.posix_disk import PosixDisk
@@ -138,6 +138,16 @@ def test_a_data_directory_of_another_instance_stops_the_start() -> None:
             patch.setattr("tests.simulation.power_loss.INSTANCE_ID", b"somebody else's!")
             with pytest.raises(WrongDataDirectory, match="belongs to instance"):
                 await fixture.process.open_store()
+
+    simulate(act)
+
+
+def test_a_cookie_that_the_disk_cannot_read_stops_the_start_and_says_what_to_do() -> None:
+    async def act(fixture: SimulatedFixture) -> None:
+        await fixture.store.close()
+        fixture.world.disk.spoil("cookie", 0)
+        with pytest.raises(DataCorruption, match=r"cannot read cookie .*: put the file back"):
+            await fixture.process.open_store()
 
     simulate(act)
 

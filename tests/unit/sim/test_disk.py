@@ -127,3 +127,16 @@ def test_a_lock_is_held_until_it_is_closed_and_dies_with_the_process() -> None:
     disk.kill().lock("LOCK")
     held.close()
     disk.lock("LOCK")
+
+
+def test_a_spoiled_page_is_unreadable_until_it_is_written() -> None:
+    disk = disk_with("a", b"x" * (3 * PAGE))
+    disk.spoil("a", PAGE + 5)
+    for each in (disk, disk.kill(), disk.crash(random.Random(1))):
+        file = each.open("a")
+        assert file.pread(PAGE, 0) == file.pread(PAGE, 2 * PAGE) == b"x" * PAGE
+        for length, offset in ((1, PAGE), (PAGE + 1, 0), (3 * PAGE, 0)):
+            with pytest.raises(OSError, match="Input/output error"):
+                file.pread(length, offset)
+        file.pwritev([b"y" * PAGE], PAGE)
+        assert file.pread(2 * PAGE, PAGE) == b"y" * PAGE + b"x" * PAGE

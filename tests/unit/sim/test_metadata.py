@@ -53,6 +53,21 @@ def test_unknown_outcomes_come_in_both_kinds_and_reads_are_spared() -> None:
     simulate(scenario, faults=MetadataFaults(unknown_probability=0.3))
 
 
+def test_a_write_may_land_after_its_outcome_was_given_as_unknown_and_its_guards_still_count() -> None:
+    async def scenario(server: SimMetadataServer, store: SimMetadataStore) -> None:
+        for number in range(2):
+            with pytest.raises(UnknownOutcome):
+                await store.put(f"/{number}", b"late", ABSENT)
+            assert await store.get(f"/{number}") is None
+        server.commit([Put("/1", b"other", ABSENT)])
+        await asyncio.sleep(0.6)
+        assert server.dump() == {"/0": b"late", "/1": b"other"}
+        assert server.landed_late == 1
+        assert server.lost_races == {"/1": 1}
+
+    simulate(scenario, faults=MetadataFaults(late_probability=1.0, late_max_s=0.5))
+
+
 def test_the_same_seed_gives_the_same_run() -> None:
     async def scenario(server: SimMetadataServer, store: SimMetadataStore) -> None:
         async def write(writer: int) -> None:

@@ -277,3 +277,45 @@ def test_the_same_seed_gives_the_same_trace() -> None:
     faults = NetworkFaults(break_probability=0.01, slow_probability=0.3)
     assert in_world(main, seed=3, faults=faults) == in_world(main, seed=3, faults=faults)
     assert in_world(main, seed=3, faults=faults) != in_world(main, seed=4, faults=faults)
+
+
+def test_an_address_may_be_another_processes_by_now_and_its_paths_are_that_ones() -> None:
+    async def main(world: World) -> None:
+        network, heir = world.network, Echo()
+        assert network.host("server") == "server"
+        world.server.kill()
+        await asyncio.sleep(0)
+        network.listen(SimProcess(world.loop, "heir"), heir, "server")
+        network.block("client", "server")
+        assert await world.call(b"a") == [b"Echo", b"a"]
+        stream = world.connect()
+        stream.send(b"b")
+        await asyncio.sleep(0.2)
+        assert (heir.calls, heir.streams, world.heard) == ([b"a"], [[b"b"]], [b"b"])
+        network.block("heir", "client")
+        with pytest.raises(NetworkDown):
+            await world.call(b"c")
+        assert network.host("server") == "heir"
+
+    in_world(main)
+
+
+def test_a_service_may_end_a_stream_that_it_does_not_want() -> None:
+    class Refusing(EchoEnd):
+        def receive(self, message: bytes) -> None:
+            raise NetworkDown("not here")
+
+    class Service(Echo):
+        def open_stream(self, send: Callable[[bytes], None]) -> EchoEnd:
+            return Refusing(self, [], send)
+
+    async def main(world: World) -> None:
+        world.network.listen(SimProcess(world.loop, "server"), Service())
+        stream = world.connect()
+        stream.send(b"a")
+        stream.send(b"b")
+        await asyncio.sleep(0.2)
+        assert len(world.broken) == 1
+        assert not world.heard
+
+    in_world(main)

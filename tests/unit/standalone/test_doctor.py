@@ -36,9 +36,13 @@ class MadeUp(Probes):
     files: int = 1 << 20
     available: tuple[int, int] | None = (8 << 30, 16 << 30)
     texts: dict[str, str] = field(default_factory=dict)
+    in_doubt: dict[str, str] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
     protobuf: str = "upb"
     answers_in_s: float = 0.01
+
+    def doubts(self, metadata_url: str, cluster: str) -> dict[str, str]:
+        return self.in_doubt
 
     def http_get(self, url: str, timeout_s: float = 5.0) -> HttpAnswer:
         if url not in self.pages:
@@ -89,7 +93,15 @@ class MadeUp(Probes):
 def look(probes: Probes, *, metadata: str = "", host: bool = True, required: bool = False) -> list[Finding]:
     return list(
         examine(
-            probes, Path("data"), (6650,), ADMIN, "pulsar://b1:6650", metadata, host=host, required=required
+            probes,
+            Path("data"),
+            (6650,),
+            ADMIN,
+            "pulsar://b1:6650",
+            metadata,
+            cluster="one",
+            host=host,
+            required=required,
         )
     )
 
@@ -200,6 +212,7 @@ def test_a_cluster_where_all_is_well() -> None:
         ),
         ({"open_ports": {("b1", 6650)}}, "bookie k1:3181", "failure"),
         ({"open_ports": {("k1", 3181)}}, "service b1:6650", "failure"),
+        ({"in_doubt": {"k1:3181": "segment 5 is missing"}}, "data of bookie k1:3181", "warning"),
         ({"pages": {"http://e1:2379/health": None}}, "etcd e1:2379", "failure"),
         ({"pages": {"http://e1:2379/health": (503, {"health": "false"})}}, "etcd e1:2379", "failure"),
         (

@@ -10,19 +10,25 @@ identity is never an address or a path.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from crc32c import crc32c
 from magnetar.common.errors import DataCorruption, StorageError
 from magnetar.common.runtime.disk import Disk, DiskFile
 from magnetar.ledger.segment_log.codec_v1 import FORMAT_VERSION, check_format
+from magnetar.ledger.segment_log.unreadable import is_unreadable
 
 LOCK: Final = "LOCK"
 COOKIE: Final = "cookie"
 _MAGIC: Final = b"MGNTRCOK"
 _HEADER = struct.Struct("<8sHHIH")
 _CRC = struct.Struct("<I")
-_COOKIE_BYTES_MAX: Final = 4096
+_COOKIE_LOST: Final = (
+    "put the file back from a copy of this directory of any age, since it never changes, and start again"
+)
+
+T = TypeVar("T")
 
 
 class WrongDataDirectory(StorageError):
@@ -40,11 +46,11 @@ def lock_data_directory(disk: Disk) -> DiskFile:
 def check_cookie(disk: Disk, instance_id: bytes, *, has_data: bool) -> None:
     """Write the cookie into a fresh directory, or see that it names this instance.
 
-    Raises WrongDataDirectory on a mismatch, or when there is data and no cookie.
+    Raises WrongDataDirectory on a mismatch, or when there is data and no cookie; DataCorruption.
     """
     names = disk.listdir("")
     if COOKIE in names:
-        found = _decode(_read(disk, COOKIE))
+        found = read_identity(disk, COOKIE, _decode, _COOKIE_LOST)
         if found != instance_id:
             raise WrongDataDirectory(
                 f"the data directory belongs to instance {found.hex()}, the metadata is of instance "
@@ -56,6 +62,25 @@ def check_cookie(disk: Disk, instance_id: bytes, *, has_data: bool) -> None:
             "the data directory holds segments but no cookie: it was not copied as a whole"
         )
     replace_file(disk, COOKIE, _encode(instance_id))
+
+
+def read_identity(disk: Disk, name: str, decode_file: Callable[[bytes], T], advice: str) -> T:
+    """What the file says whose directory this is.
+
+    Raises DataCorruption with `advice` when the file is damaged or the disk cannot read it,
+    UnsupportedFormat, OSError.
+    """
+    file = disk.open(name, writable=False)
+    try:
+        return decode_file(file.pread(file.size(), 0))
+    except DataCorruption as error:
+        raise DataCorruption(f"{error}: {advice}") from error
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+        raise DataCorruption(f"the disk cannot read {name} in the data directory: {advice}") from error
+    finally:
+        file.close()
 
 
 def replace_file(disk: Disk, name: str, data: bytes) -> None:
@@ -87,11 +112,3 @@ def _decode(data: bytes) -> bytes:
     if len(data) != end + _CRC.size or _CRC.unpack_from(data, end)[0] != crc32c(data[:end]):
         raise DataCorruption("the data directory's cookie is damaged")
     return data[_HEADER.size : end]
-
-
-def _read(disk: Disk, path: str) -> bytes:
-    file = disk.open(path, writable=False)
-    try:
-        return file.pread(_COOKIE_BYTES_MAX, 0)
-    finally:
-        file.close()

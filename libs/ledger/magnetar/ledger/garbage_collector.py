@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -85,6 +85,9 @@ class Replica:
     moved_away: Callable[[LedgerMetadata], bool]
     """Whether a ledger that exists is kept by others alone, for good."""
     moved_grace_s: float
+    disown_copies: Callable[[], Awaitable[None]]
+    """Called before ledgers that moved away become dead: once it returns, metadata takes no change any more
+    that names this store for copies made before, by a process that stood still, say. Raises MetadataError."""
     on_dead: Callable[[Collection[LedgerRef]], None]
     """Called when ledgers become dead: from then on the store holds nothing of them."""
 
@@ -274,8 +277,11 @@ class GarbageCollector:
         if self._replica is not None:
             moved = (moved & stored) - in_use
             self._moved_since = {ref: self._moved_since.get(ref, now) for ref in moved}
-            dead |= _over(self._moved_since, now, self._replica.moved_grace_s)
+            moved = _over(self._moved_since, now, self._replica.moved_grace_s)
+            dead |= moved
             try:
+                if moved - self._dead:
+                    await self._replica.disown_copies()
                 dead = await self._confirmed(self._replica, dead)
             except (MetadataError, StorageError) as error:
                 return self._refuse("unreachable", "a ledger could not be looked up", error=str(error))
@@ -356,7 +362,7 @@ class GarbageCollector:
     async def _load(self) -> set[LedgerRef]:
         try:
             saved = await self._pool.run(lambda: load_condemned(self._disk))
-        except DataCorruption as error:
+        except (DataCorruption, OSError) as error:
             log.warning("starting without the list of condemned ledgers", error=str(error))
             return set()
         self.saw_revision(saved.revision)

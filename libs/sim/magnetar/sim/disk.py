@@ -3,8 +3,8 @@
 Every file has what is durable and what the page cache shows; between the two lie the page versions written
 since the last sync. Directory changes are pending until their directory is synced. `crash` decides by a seed
 what of all that survives and gives the disk that the next process finds. Errors (no space, EIO on a sync, bit
-flips) are injected on demand. Every call that changes something counts as one operation, so that a workload
-can be cut before any of them.
+flips, pages that cannot be read) are injected on demand. Every call that changes something counts as one
+operation, so that a workload can be cut before any of them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ SECTOR: Final = 512
 class Inode:
     """A file's bytes: durable, and as the page cache shows them."""
 
-    __slots__ = ("cached", "durable", "error_sequence", "versions")
+    __slots__ = ("cached", "durable", "error_sequence", "unreadable", "versions")
 
     def __init__(self, content: bytes = b"") -> None:
         self.durable = bytearray(content)
         self.cached = bytearray(content)
         self.versions: dict[int, list[bytes]] = {}
         self.error_sequence = 0
+        self.unreadable: set[int] = set()
+        """Pages that the device cannot read; it puts others in their place when they are written."""
 
     def write(self, data: bytes, offset: int) -> None:
         end = offset + len(data)
@@ -41,6 +43,7 @@ class Inode:
         self.cached[offset:end] = data
         for page in range(offset // PAGE, (end + PAGE - 1) // PAGE):
             self.versions.setdefault(page, []).append(self._page(page))
+            self.unreadable.discard(page)
 
     def _page(self, page: int) -> bytes:
         return bytes(self.cached[page * PAGE : (page + 1) * PAGE])
@@ -72,6 +75,7 @@ class Inode:
         twin.durable[:] = self.durable
         twin.cached[:] = self.cached
         twin.versions = {page: list(versions) for page, versions in self.versions.items()}
+        twin.unreadable = set(self.unreadable)
         return twin
 
     def survive(self, rng: random.Random) -> Inode:
@@ -94,7 +98,9 @@ class Inode:
             if page == torn:
                 new = _tear(bytes(content[start : start + len(new)]), new, rng)
             content[start : start + len(new)] = new
-        return Inode(bytes(content))
+        survivor = Inode(bytes(content))
+        survivor.unreadable = set(self.unreadable)
+        return survivor
 
 
 def _tear(old: bytes, new: bytes, rng: random.Random) -> bytes:
@@ -261,6 +267,10 @@ class SimDisk:
             if bit // 8 < len(content):
                 content[bit // 8] ^= 1 << (bit % 8)
 
+    def spoil(self, path: str, offset: int) -> None:
+        """From now on the page at an offset cannot be read (EIO), until it is written."""
+        self._files[path].unreadable.add(offset // PAGE)
+
     def overwrite(self, path: str, data: bytes, offset: int) -> None:
         """Put bytes into a file behind everybody's back, durably (stale blocks, a bad controller)."""
         inode = self._files[path]
@@ -336,6 +346,10 @@ class SimFile:
 
     def pread(self, length: int, offset: int) -> bytes:
         self._check_open()
+        if self._inode.unreadable and length:
+            pages = range(offset // PAGE, (offset + length - 1) // PAGE + 1)
+            if not self._inode.unreadable.isdisjoint(pages):
+                raise OSError(errno.EIO, "Input/output error", self._path)
         return bytes(self._inode.cached[offset : offset + length])
 
     def pread_nowait(self, length: int, offset: int) -> bytes | None:

@@ -17,7 +17,7 @@ import asyncio
 import contextvars
 import math
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -49,6 +49,12 @@ class MetadataFaults:
     unknown_probability: float = 0.0
     """How often the outcome of a write is lost: half of those have happened."""
 
+    late_probability: float = 0.0
+    """How often the outcome of a write is lost before the write arrives: it is tried after that."""
+
+    late_max_s: float = 1.0
+    """Longest time between the loss and the write's arrival."""
+
     watch_delay_max_s: float = 0.01
     """Longest time of an event to a watcher; events stay in order."""
 
@@ -75,6 +81,10 @@ class SimMetadataServer:
         self._leases = 0
         self._expiry: dict[int, Callable[[], None]] = {}
         self._listeners: list[Callable[[list[WatchEvent]], None]] = []
+        self.landed_late = 0
+        """Writes that happened after their outcome was given as unknown."""
+        self.lost_races: Counter[str] = Counter()
+        """By key: writes that were refused since the key had another version."""
 
     def dump(self) -> dict[str, bytes]:
         """Every key and its value, for checkers."""
@@ -105,6 +115,7 @@ class SimMetadataServer:
             stored = self._keys.get(op.key)
             actual = 0 if stored is None else stored.version
             if op.expected_version not in (ANY_VERSION, actual):
+                self.lost_races[op.key] += 1
                 raise VersionMismatch(op.key, op.expected_version, actual)
         if all(isinstance(op, Check) for op in ops):
             return self.revision
@@ -256,6 +267,11 @@ class SimMetadataStore:
             applied, lost = self._lose_outcomes.popleft(), True
         elif writes and self._rng.random() < self.faults.unknown_probability:
             applied, lost = self._rng.random() < 0.5, True
+        elif writes and self.faults.late_probability and self._rng.random() < self.faults.late_probability:
+            applied, lost = False, True
+            self._later(
+                self._rng.uniform(self.faults.delay_max_s, self.faults.late_max_s), self._land, operation
+            )
         answer: asyncio.Future[T] = self._loop.create_future()
 
         def arrive() -> None:
@@ -282,6 +298,14 @@ class SimMetadataStore:
 
         self._later(self._delay(), arrive)
         return await answer
+
+    def _land(self, operation: Callable[[], object]) -> None:
+        """A write arrives that was given up; nobody hears what becomes of it."""
+        try:
+            operation()
+        except MetadataError:
+            return
+        self._server.landed_late += 1
 
     def _later(self, delay_s: float, call: Callable[..., None], *args: object) -> None:
         self._loop.call_later(delay_s, call, *args, context=self._outside)

@@ -7,7 +7,8 @@ another can be blocked, in one direction or both: what is under way then waits l
 again, and arrives after healing unless somebody gave up before.
 
 Every delay and accident comes from one `random.Random`. Names outlive processes: a service that restarts
-listens under its old name.
+listens under its old name. It may listen at another address than its name, too, where another one listened
+before: streams and calls go to addresses, paths are between names.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class NetworkFaults:
 class StreamEnd(Protocol):
     """What a service makes of one stream to it."""
 
-    def receive(self, message: bytes) -> None: ...
+    def receive(self, message: bytes) -> None:
+        """Take a message. NetworkDown ends the stream from this side."""
+        ...
 
     def broken(self) -> None:
         """Nothing comes any more, and nothing that is sent arrives."""
@@ -71,6 +74,7 @@ class Listener:
 
     process: SimProcess
     service: Service
+    address: str
 
 
 class SimNetwork:
@@ -82,6 +86,7 @@ class SimNetwork:
         self.faults = NetworkFaults() if faults is None else faults
         self.messages = 0
         self._listeners: dict[str, Listener] = {}
+        self._hosts: dict[str, str] = {}
         self._streams: dict[SimStream, None] = {}
         self._blocked: set[tuple[str, str]] = set()
         self._waiting: dict[tuple[str, str], list[Callable[[], None]]] = {}
@@ -118,10 +123,11 @@ class SimNetwork:
 
     # --- talking ---
 
-    def listen(self, process: SimProcess, service: Service) -> None:
-        """Answer under the process's name until it dies."""
-        listener = Listener(process, service)
-        self._listeners[process.name] = listener
+    def listen(self, process: SimProcess, service: Service, address: str = "") -> None:
+        """Answer under the process's name, or at another address, until it dies."""
+        listener = Listener(process, service, address or process.name)
+        self._listeners[listener.address] = listener
+        self._hosts[listener.address] = process.name
         process.on_death(lambda: self._died(listener))
 
     def connect(
@@ -145,14 +151,14 @@ class SimNetwork:
     ) -> Sequence[bytes]:
         """Ask a service, from inside `process`. Raises NetworkDown."""
         answer: asyncio.Future[Sequence[bytes]] = self.loop.create_future()
-        faults, rng = self.faults, self.rng
+        faults, rng, host = self.faults, self.rng, self.host(target)
 
         def requested() -> None:
             if answer.cancelled() and rng.random() < 0.5:
                 return  # withdrawn while it was on its way
             listener = self.listener(target)
             if listener is None:
-                self._send(target, process.name, returned, None)
+                self._send(host, process.name, returned, None)
             else:
                 listener.process.post(begin, listener)
 
@@ -163,10 +169,10 @@ class SimNetwork:
             try:
                 messages = await listener.service.call(method, request)
             except NetworkDown:
-                self._send(target, process.name, returned, None)
+                self._send(host, process.name, returned, None)
                 return
             if rng.random() >= faults.loss_probability:
-                self._send(target, process.name, returned, messages)
+                self._send(host, process.name, returned, messages)
 
         def returned(messages: Sequence[bytes] | None) -> None:
             process.post(finish, messages)
@@ -181,9 +187,9 @@ class SimNetwork:
 
         serving: list[asyncio.Task[None]] = []
         if rng.random() >= faults.loss_probability:
-            self._send(process.name, target, requested)
+            self._send(process.name, host, requested)
         if rng.random() < faults.duplicate_probability:
-            self._send(process.name, target, requested)
+            self._send(process.name, host, requested)
         deadline = self.loop.call_later(timeout_s, finish, None)
         try:
             return await answer
@@ -198,9 +204,13 @@ class SimNetwork:
         most = faults.slow_max_s if rng.random() < faults.slow_probability else faults.delay_max_s
         return rng.uniform(faults.delay_min_s, most)
 
-    def listener(self, name: str) -> Listener | None:
-        """Who listens under a name now."""
-        return self._listeners.get(name)
+    def listener(self, address: str) -> Listener | None:
+        """Who listens at an address now."""
+        return self._listeners.get(address)
+
+    def host(self, address: str) -> str:
+        """The name of the process that listens at an address, or did last."""
+        return self._hosts.get(address, address)
 
     def later(self, call: Callable[[], None]) -> None:
         """After a message's time, in the world."""
@@ -219,8 +229,8 @@ class SimNetwork:
         return (
             listener is not None
             and not listener.process.paused
-            and (client, target) not in self._blocked
-            and (target, client) not in self._blocked
+            and (client, listener.process.name) not in self._blocked
+            and (listener.process.name, client) not in self._blocked
         )
 
     def forget(self, stream: SimStream) -> None:
@@ -234,8 +244,8 @@ class SimNetwork:
         self.later(lambda: self.arrive(source, target, lambda: deliver(*args)))
 
     def _died(self, listener: Listener) -> None:
-        if self._listeners.get(listener.process.name) is listener:
-            del self._listeners[listener.process.name]
+        if self._listeners.get(listener.address) is listener:
+            del self._listeners[listener.address]
         for stream in list(self._streams):
             stream.server_died(listener)
 
@@ -261,8 +271,9 @@ class SimStream:
         self._listener: Listener | None = None
         self._end: StreamEnd | None = None
         self._heard_s = network.loop.time()
-        self._to_server = _Pipe(network, process.name, target, self._at_server)
-        self._to_client = _Pipe(network, target, process.name, self._at_client)
+        host = network.host(target)
+        self._to_server = _Pipe(network, process.name, host, self._at_server)
+        self._to_client = _Pipe(network, host, process.name, self._at_client)
         self._to_server.send(b"")
         self._keepalive()
 
@@ -347,7 +358,12 @@ class SimStream:
         if self._end is None:
             return
         if message is not None:
-            self._end.receive(message)
+            try:
+                self._end.receive(message)
+            except NetworkDown:
+                self._end = None
+                self._to_client.cut()
+                self._network.forget(self)
             return
         end, self._end = self._end, None
         self._network.forget(self)

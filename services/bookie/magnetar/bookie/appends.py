@@ -75,6 +75,10 @@ class Appends:
         if refusal := self._refusal(ledger, recovery):
             refuse(header, answer, *refusal)
             return
+        if header.ledger_id < self._ledgers.fenced_below and not recovery:
+            reason = f"this bookie may have lost a fence of ledger {header.ledger_id}"
+            refuse(header, answer, LOG_FAILED, reason)
+            return
         if ledger is None:
             ref = LedgerRef(header.ledger_id, header.ledger_key)
             if self._garbage.is_gone(ref):

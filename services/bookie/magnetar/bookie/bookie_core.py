@@ -15,8 +15,9 @@ from magnetar.bookie.append_answers import Answer
 from magnetar.bookie.appends import Appends
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.bookie.data_check import DataCheck
-from magnetar.bookie.garbage import is_moved_away
-from magnetar.bookie.identity import claim_directory
+from magnetar.bookie.garbage import disown_copies, is_moved_away
+from magnetar.bookie.high_water import HighWater
+from magnetar.bookie.identity import Identity, claim_directory
 from magnetar.bookie.lac_waiters import LacWaiters
 from magnetar.bookie.ledger_storage import (
     BadRequest,
@@ -38,6 +39,8 @@ from magnetar.common.runtime.disk import Disk, DiskFile
 from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
 from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     LOG_FAILED,
+    NO_SUCH_ENTRY,
+    OK,
     WRONG_KEY,
     Append,
     ClearLimboRequest,
@@ -45,10 +48,12 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     DeleteHintResponse,
     DescribeRequest,
     Description,
+    EntryRanges,
     FenceRequest,
     LacUpdate,
     LedgerList,
     LedgerState,
+    ListEntriesRequest,
     ListLedgersRequest,
     ReadLacRequest,
     ReadPart,
@@ -60,11 +65,15 @@ from magnetar.ledger.garbage_collector import GarbageCollector, Replica
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.group_commit import PendingRecord
+from magnetar.ledger.segment_log.held_ranges import held_ranges
 from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.log_ledger import LogLedger
 from magnetar.ledger.segment_log.syncer import Syncer
 
 VERSION: Final = "0.1.0"
+
+RANGES_MAX: Final = 10_000
+"""Ranges in one answer about entries: well within a message."""
 
 
 class BookieCore:
@@ -80,13 +89,16 @@ class BookieCore:
         clock: Clock,
         lock: DiskFile,
         config: BookieCoreConfig,
-        *,
-        bookie_id: str,
-        instance_id: bytes,
+        identity: Identity,
+        high_water: HighWater,
     ) -> None:
         self.log = segment_log
-        self.bookie_id = bookie_id
-        self.ledgers = LedgerStorage(segment_log)
+        self.identity = identity
+        self.bookie_id = identity.bookie_id
+        self.high_water = high_water
+        self._uncovered: set[LedgerRef] = set()
+        """Fenced, and the mark in metadata is not above it yet."""
+        self.ledgers = LedgerStorage(segment_log, high_water.mark.fenced_below_ledger_id)
         self.garbage = GarbageCollector(
             segment_log,
             metadata,
@@ -95,13 +107,19 @@ class BookieCore:
             pool,
             clock,
             self.ledgers.refs_with_appends,
-            Replica(instance_id, partial(is_moved_away, bookie_id), config.moved_grace_s, self._dead),
+            Replica(
+                identity.instance_id,
+                partial(is_moved_away, identity.bookie_id),
+                config.moved_grace_s,
+                partial(disown_copies, metadata, keys, identity.bookie_id),
+                self._dead,
+            ),
         )
         self.data_check = DataCheck(disk, pool)
         self.mode = ReadOnlyMode(disk, config, segment_log.is_full)
         self._config = config
-        self._instance_id = instance_id
         self._disk = disk
+        self._pool = pool
         self._lock = lock
         self._appends = Appends(
             segment_log, self.ledgers, self.mode, config.entry_bytes_max, self.make_ledger, self.garbage
@@ -166,7 +184,7 @@ class BookieCore:
 
     async def fence(self, request: FenceRequest) -> LedgerState:
         """Refuse ordinary appends to the ledger from now on, in memory at once; answers when that, and all
-        that was appended before, is durable."""
+        that was appended before, is durable, and metadata knows that the log got so far."""
         try:
             return state_of(await self._fence(request.ledger))
         except WrongKey as error:
@@ -177,6 +195,27 @@ class BookieCore:
     async def list_ledgers(self, request: ListLedgersRequest) -> LedgerList:
         """One page of what is here, by ledger id."""
         return self.ledgers.page(request)
+
+    async def list_entries(self, request: ListEntriesRequest) -> EntryRanges:
+        """Which of the asked entries are here, those on their way included. Raises BadRequest."""
+        first, last = request.first_entry_id, request.last_entry_id
+        if first < 0 or last < first:
+            raise BadRequest(f"entries {first} to {last} of ledger {request.ledger.id} are no range")
+        try:
+            ledger = self.ledgers.find(request.ledger.id, request.ledger.key)
+        except WrongKey as error:
+            return EntryRanges(code=WRONG_KEY, reason=str(error), until=last)
+        if ledger is None:
+            reason = f"ledger {request.ledger.id} was never heard of here"
+            return EntryRanges(code=NO_SUCH_ENTRY, reason=reason, until=last)
+        await ledger.settled()
+        found = await held_ranges(self.log, self._pool, ledger.ref, first, last)
+        if len(found) > RANGES_MAX:
+            del found[RANGES_MAX:]
+            last = found[-1][1]
+        return EntryRanges(
+            code=OK, firsts=[each[0] for each in found], lasts=[each[1] for each in found], until=last
+        )
 
     async def delete_hint(self, request: DeleteHintRequest) -> DeleteHintResponse:
         """Look sooner whether ledgers are gone from metadata: those that are were deleted on purpose."""
@@ -206,7 +245,7 @@ class BookieCore:
         """Who this is and how it is."""
         return Description(
             bookie_id=self.bookie_id,
-            instance_id=self._instance_id,
+            instance_id=self.identity.instance_id,
             protocol_version=PROTOCOL_VERSION,
             version=VERSION,
             read_only=self.mode.active,
@@ -214,6 +253,7 @@ class BookieCore:
             total_bytes=self._disk.total_bytes(),
             ledgers=len(self.ledgers),
             entry_bytes_max=self._config.entry_bytes_max,
+            directory_id=self.identity.directory_id,
         )
 
     @property
@@ -236,6 +276,7 @@ class BookieCore:
         await self._appends.close()
         await self.garbage.close()
         await self.log.close()
+        await self.high_water.close()
         self._lock.close()
 
     # --- inside ---
@@ -252,11 +293,21 @@ class BookieCore:
         self.garbage.touched(ledger.ref)
         ledger.fenced = True
         self._lac_waiters.wake(ref.id)
-        return await self.log.fence(ledger.ref)
+        if not ledger.fence_durable:
+            self._uncovered.add(ledger.ref)
+        await self.log.fence(ledger.ref)
+        if ledger.ref in self._uncovered:
+            await self.high_water.covered()
+            self._uncovered.discard(ledger.ref)
+        return ledger
+
+    async def _in_doubt(self) -> bool:
+        return self.ledgers.any_in_limbo() or await self.data_check.is_needed()
 
     def _dead(self, refs: Collection[LedgerRef]) -> None:
         for ref in refs:
             self.ledgers.forget(ref)
+            self._uncovered.discard(ref)
 
     def _settled(self, records: Sequence[PendingRecord], error: LogFailed | None) -> None:
         self._appends.settled(records, error)
@@ -289,7 +340,7 @@ async def open_bookie_core(
     doubt = partial(note_doubt, disk)
     lock = lock_data_directory(disk)
     try:
-        await claim_directory(
+        identity = await claim_directory(
             disk,
             pool,
             metadata,
@@ -301,27 +352,24 @@ async def open_bookie_core(
             accept_empty_directory=accept_empty_directory or config.accept_empty_directory,
             note_doubt=doubt,
         )
-        log = await SegmentLog.open(disk, pool, syncer, clock, rng, log_config, replica=True, on_doubt=doubt)
+        high_water = HighWater(metadata, keys, clock, bookie_id, config.mark_interval_ms / 1000)
+        known = await high_water.read(identity.directory_id, identity.generation)
+        log = await SegmentLog.open(
+            disk, pool, syncer, clock, rng, log_config, replica=True, on_doubt=doubt, high_water=known
+        )
     except BaseException:
         lock.close()
         raise
-    core = BookieCore(
-        log,
-        metadata,
-        keys,
-        disk,
-        pool,
-        clock,
-        lock,
-        config,
-        bookie_id=bookie_id,
-        instance_id=instance_id,
-    )
+    core = BookieCore(log, metadata, keys, disk, pool, clock, lock, config, identity, high_water)
     try:
-        await mark_doubtful(disk, pool, metadata, keys, bookie_id, log, core.ledgers, core.make_ledger)
+        await mark_doubtful(
+            disk, pool, metadata, keys, bookie_id, log, core.ledgers, core.make_ledger, high_water.doubted
+        )
+        await high_water.begin(log.group_commit)
     except BaseException:
         await core.close()
         raise
     core.mode.start()
     core.garbage.start()
+    high_water.start(core._in_doubt)
     return core

@@ -51,6 +51,13 @@ class BookieCoreConfig:
         "start. What it held is copied back from other bookies.",
         key="magnetarBookieAcceptEmptyDirectory",
     )
+    mark_interval_ms: int = setting(
+        1000,
+        "How often, at most, the bookie tells metadata how far its log is durable while it grows, in "
+        "milliseconds: an image of the disk that is older than that is noticed at the next start.",
+        key="magnetarBookieMarkIntervalMs",
+        minimum=1,
+    )
     lac_waiters_max: int = setting(
         10_000,
         "How many requests may wait for a ledger's last add confirmed to advance; more are answered at once.",

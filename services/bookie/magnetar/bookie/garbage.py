@@ -1,7 +1,9 @@
-"""Which ledgers that exist a bookie need not keep; the garbage collector asks."""
+"""Which ledgers that exist a bookie need not keep, and that none is given to it unseen as it lets them go."""
 
 from __future__ import annotations
 
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import LedgerMetadata
 
 
@@ -16,3 +18,14 @@ def is_moved_away(bookie_id: str, ledger: LedgerMetadata) -> bool:
         and bool(ledger.fragments)
         and not any(bookie_id in fragment.bookie_ids for fragment in ledger.fragments)
     )
+
+
+async def disown_copies(metadata: MetadataStore, keys: Keys, bookie_id: str) -> None:
+    """Make every transaction fail that names this bookie for copies that were begun before now.
+
+    Auto-recovery copies a ledger first and names its new bookie then, on condition that the bookie's cookie
+    is what it was before the copying. So the cookie is written again, as it is. Raises MetadataError.
+    """
+    cookie = await metadata.get(keys.cookie(bookie_id))
+    if cookie is not None:  # without one, no bookie is named
+        await metadata.put(cookie.key, cookie.value, cookie.version)

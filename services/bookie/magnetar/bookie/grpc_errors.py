@@ -9,21 +9,24 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import grpc
+from magnetar.bookie.identity import Identity, NotThisBookie
 from magnetar.bookie.ledger_storage import BadRequest
 from magnetar.common.errors import Backpressure, LogFailed, LogFull, MagnetarError, UnsupportedFormat
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.rpc.refusal_log import CHARS_MAX, RefusalLog
-from magnetar.common.rpc.refusals import BadCall, CallRefused
+from magnetar.common.rpc.refusals import BadCall, CallRefused, parse
 from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
-from magnetar.ledger.bookie_protocol.grpc_methods import VERSION_KEY
+from magnetar.ledger.bookie_protocol.bookie_pb2 import ExpectedBookie
+from magnetar.ledger.bookie_protocol.grpc_methods import EXPECTED_KEY, VERSION_KEY
 from prometheus_client import Counter
 
 log = get_logger(__name__)
 
 REFUSED: Final = Counter(
     "magnetar_bookie_refused_calls",
-    "Calls refused as such, by gRPC status: garbage, unknown methods, later protocols, overload.",
+    "Calls refused as such, by gRPC status: garbage, unknown methods, later protocols, overload, calls that "
+    "are meant for another bookie.",
     ["status"],
     registry=REGISTRY,
 )
@@ -37,6 +40,7 @@ class OtherVersion(CallRefused):
 
 _STATUS: Final[dict[type[MagnetarError], grpc.StatusCode]] = {
     BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    NotThisBookie: grpc.StatusCode.NOT_FOUND,
     UnsupportedFormat: grpc.StatusCode.FAILED_PRECONDITION,
     LogFailed: grpc.StatusCode.UNAVAILABLE,
     LogFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -56,9 +60,15 @@ def check_version(version: int) -> None:
         )
 
 
-def check_metadata(metadata: Sequence[tuple[str, str | bytes]] | None) -> None:
-    """The same for a call's metadata, where the version may be absent."""
+def check_metadata(metadata: Sequence[tuple[str, str | bytes]] | None, identity: Identity) -> None:
+    """See that a call's metadata names this bookie and a version that it speaks; either may be absent.
+
+    Raises NotThisBookie, OtherVersion or BadCall.
+    """
     for key, value in metadata or ():
+        if key == EXPECTED_KEY:
+            assert isinstance(value, bytes), "gRPC gives values of keys that end with -bin as bytes"
+            identity.require(parse(ExpectedBookie, value))
         if key == VERSION_KEY:
             text = value.decode("latin-1") if isinstance(value, bytes) else value
             if not text.isdecimal():

@@ -28,6 +28,7 @@ from magnetar.ledger.bookie_protocol.grpc_methods import (
     DELETE_HINT,
     DESCRIBE,
     FENCE,
+    LIST_ENTRIES,
     LIST_LEDGERS,
     READ,
     READ_LAC,
@@ -73,8 +74,10 @@ class BookieGrpcServer:
         return await self._server.start(host, port, "bookiePort")
 
     async def set_serving(self, *, serving: bool, writable: bool) -> None:
-        """What the health service says, and whether calls are taken."""
+        """What the health service says, and whether calls are taken; streams end in good order otherwise."""
         self._serving = serving
+        if not serving:
+            self._finish_streams()
         for name, good in (("", serving), (SERVICE, serving), (WRITABLE_SERVICE, serving and writable)):
             await self._server.set_health(name, serving=good)
 
@@ -82,11 +85,14 @@ class BookieGrpcServer:
         """Take no more calls, confirm what was taken, end what is not done within `grace_s`; idempotent."""
         self._serving = False
         await self._server.shut_down_health()
-        for session in self._sessions:
-            session.finish()
+        self._finish_streams()
         await self._server.stop(grace_s)
 
     # --- inside ---
+
+    def _finish_streams(self) -> None:
+        for session in self._sessions:
+            session.finish()
 
     def _methods(self) -> dict[str, Any]:
         core = self._core
@@ -97,6 +103,7 @@ class BookieGrpcServer:
             DELETE_HINT: core.delete_hint,
             CLEAR_LIMBO: core.clear_limbo,
             DESCRIBE: core.describe,
+            LIST_ENTRIES: core.list_entries,
         }
         handlers: dict[str, Any] = {
             APPEND: grpc.stream_stream_rpc_method_handler(self._append),
@@ -109,7 +116,7 @@ class BookieGrpcServer:
     def _admit(self, context: Any) -> None:
         if not self._serving:
             raise Stopping("the bookie is starting or stopping")
-        check_metadata(context.invocation_metadata())
+        check_metadata(context.invocation_metadata(), self._core.identity)
 
     def _admit_call(self, context: Any) -> None:
         self._admit(context)

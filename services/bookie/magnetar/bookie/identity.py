@@ -6,7 +6,11 @@
                    then 4 CRC32-C of everything before it
 
 The generation goes up with each start, here first and then in metadata: a directory whose generation is lower
-than metadata's was restored from an older copy, and what it lost is unknown.
+than metadata's was restored from an older copy, and what it lost is unknown. A copy of the same start is told
+by the log's end (`high_water`).
+
+Callers name the bookie and the directory that they expect, since an address may belong to another bookie by
+now: one disk never answers for two.
 """
 
 from __future__ import annotations
@@ -18,7 +22,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from crc32c import crc32c
-from magnetar.common.errors import DataCorruption, UnknownOutcome, VersionMismatch
+from magnetar.common.errors import (
+    DataCorruption,
+    MagnetarError,
+    MetadataError,
+    UnknownOutcome,
+    VersionMismatch,
+)
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.restoration import holds_deletion, read_restoration
 from magnetar.common.metadata.store import ABSENT, MetadataStore
@@ -26,7 +36,8 @@ from magnetar.common.metadata.values import BookieCookie, decode, encode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.disk import Disk
-from magnetar.ledger.data_directory import COOKIE, WrongDataDirectory, replace_file
+from magnetar.ledger.bookie_protocol.bookie_pb2 import ExpectedBookie
+from magnetar.ledger.data_directory import COOKIE, WrongDataDirectory, read_identity, replace_file
 from magnetar.ledger.segment_log.codec_v1 import FORMAT_VERSION, check_format
 from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY
 
@@ -36,7 +47,19 @@ BOOKIE_COOKIE: Final = "bookie-cookie"
 _MAGIC: Final = b"MGNTRBKE"
 _HEADER = struct.Struct("<8sHHIQ16sHH")
 _CRC = struct.Struct("<I")
-_BYTES_MAX: Final = 1 << 17
+_COOKIE_LOST: Final = (
+    "put the file back from a copy of this directory, which may be an older one: the bookie then doubts what "
+    "it has. Or empty the directory and start once with magnetarBookieAcceptEmptyDirectory=true: what it "
+    "held is copied back from other bookies"
+)
+
+
+class NotThisBookie(MagnetarError):
+    """The caller expects another bookie, or the same one on another disk."""
+
+
+class IdentityTaken(MetadataError):
+    """Another process has started as this bookie later, with another directory or a copy of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +70,22 @@ class Identity:
     instance_id: bytes
     directory_id: bytes
     generation: int
+
+    def require(self, expected: ExpectedBookie) -> None:
+        """See that a caller means this bookie and this directory; what it does not name, it does not mind.
+
+        Raises NotThisBookie.
+        """
+        if expected.bookie_id and expected.bookie_id != self.bookie_id:
+            raise NotThisBookie(
+                f"this is bookie {self.bookie_id!r}, and the caller expects {expected.bookie_id!r}: "
+                "its address belongs to another bookie by now"
+            )
+        if expected.directory_id and expected.directory_id != self.directory_id:
+            raise NotThisBookie(
+                f"bookie {self.bookie_id!r} has data directory {self.directory_id.hex()}, and the caller "
+                f"expects {expected.directory_id.hex()}: the bookie has another disk by now"
+            )
 
 
 def encode_identity(identity: Identity) -> bytes:
@@ -85,8 +124,9 @@ async def claim_directory(
     now_ms: int,
     accept_empty_directory: bool,
     note_doubt: Callable[[str], None],
-) -> None:
-    """See that the directory and metadata's cookie belong together, and begin a new generation of both.
+) -> Identity:
+    """See that the directory and metadata's cookie belong together, and begin a new generation of both, which
+    is returned.
 
     `note_doubt(reason)` is called, in the pool, before anything is changed when data may be missing: the
     directory was restored from a copy, or is empty and was accepted so. Raises WrongDataDirectory with what
@@ -155,6 +195,22 @@ async def claim_directory(
         generation=generation,
     )
     await _put(metadata, key, encode(cookie), ABSENT if found is None else found.version)
+    return identity
+
+
+async def require_latest_start(metadata: MetadataStore, keys: Keys, identity: Identity) -> None:
+    """See that no process has started as this bookie after this one did.
+
+    Raises IdentityTaken, or MetadataError while that cannot be known.
+    """
+    found = await metadata.get(keys.cookie(identity.bookie_id))
+    there = None if found is None else decode(BookieCookie, found.value)
+    if there is not None and there.generation > identity.generation:
+        raise IdentityTaken(
+            f"another process has started as bookie {identity.bookie_id} since: start {there.generation} "
+            f"with directory {there.directory_id.hex()}, this one is start {identity.generation} with "
+            f"{identity.directory_id.hex()}. Stop it, or give it another bookieId and an empty directory"
+        )
 
 
 def _look(disk: Disk) -> tuple[Identity | None, bool, bool]:
@@ -162,11 +218,7 @@ def _look(disk: Disk) -> tuple[Identity | None, bool, bool]:
     has_data = bool(disk.listdir(SEGMENTS_DIRECTORY))
     if BOOKIE_COOKIE not in names:
         return None, has_data, COOKIE in names
-    file = disk.open(BOOKIE_COOKIE, writable=False)
-    try:
-        return decode_identity(file.pread(_BYTES_MAX, 0)), has_data, False
-    finally:
-        file.close()
+    return read_identity(disk, BOOKIE_COOKIE, decode_identity, _COOKIE_LOST), has_data, False
 
 
 def _check_is_ours(here: Identity, bookie_id: str, instance_id: bytes) -> None:

@@ -35,7 +35,9 @@ class BadRequest(StorageError):
 class LedgerStorage:
     """Every ledger that the log holds something of, by id. All calls on the loop."""
 
-    def __init__(self, segment_log: SegmentLog) -> None:
+    def __init__(self, segment_log: SegmentLog, fenced_below: int = 0) -> None:
+        self.fenced_below = fenced_below
+        """Fences of ledgers with a lower id may have been lost: they take no appends of writers."""
         self._log = segment_log
         self._by_id: dict[int, LogLedger] = {}
         for ledger in segment_log.ledgers():
@@ -54,6 +56,10 @@ class LedgerStorage:
     def refs(self) -> list[LedgerRef]:
         """Every ledger."""
         return [ledger.ref for ledger in self._by_id.values()]
+
+    def any_in_limbo(self) -> bool:
+        """Whether the bookie is in doubt about any ledger."""
+        return any(ledger.limbo for ledger in self._by_id.values())
 
     def refs_with_appends(self) -> list[LedgerRef]:
         """Those with records that are not settled."""
@@ -112,6 +118,9 @@ def state_of(ledger: LogLedger) -> LedgerState:
         fenced=ledger.fenced,
         limbo=ledger.limbo,
         byte_length=ledger.byte_length,
+        row_first_entry_id=ledger.row_first,
+        row_end=ledger.row_end,
+        torn=ledger.torn,
     )
 
 

@@ -4,19 +4,24 @@ The order is what makes it safe. A file `doubt` is written before the log cuts o
 follow; the file goes when all marks are durable. A crash anywhere between finds the file and begins again.
 
 A ledger in doubt is fenced too: this bookie may have promised a fence and lost it, and an old writer must not
-get its acknowledgement here (storage contract, section 3).
+get its acknowledgement here (storage contract, section 3). That holds for ledgers that are closed by now as
+well, and for those that metadata does not name here any more: of every ledger that existed at that moment.
+Ids come from one counter, so one bound says it. It stands in metadata, where no image of a disk takes it
+back.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from magnetar.bookie.data_check import note_unchecked
+from magnetar.bookie.doubt_note import DOUBT, Note, joined_note, read_note
 from magnetar.bookie.ledger_storage import LedgerStorage, WrongKey
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import Listing, MetadataStore
+from magnetar.common.metadata.values import Counter as IdCounter
 from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
@@ -25,12 +30,13 @@ from magnetar.common.runtime.disk import Disk
 from magnetar.ledger.data_directory import replace_file
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.log import SegmentLog
+from magnetar.ledger.segment_log.torn_group import Torn
 from prometheus_client import Counter
 
 log = get_logger(__name__)
 
-DOUBT: Final = "doubt"
 MARKED_AT_ONCE: Final = 500
+REASON_LENGTH_MAX: Final = 4096
 
 DOUBTS = Counter(
     "magnetar_bookie_doubts",
@@ -39,11 +45,17 @@ DOUBTS = Counter(
 )
 
 
-def note_doubt(disk: Disk, reason: str) -> None:
-    """Remember durably that marks have to be made. Blocks; raises OSError."""
+def note_doubt(disk: Disk, reason: str, torn: Torn | None = None) -> None:
+    """Remember durably that marks have to be made: on every ledger that is not closed, unless `torn` names
+    those of a torn group, beside what an earlier start had noted. Blocks; raises OSError."""
     DOUBTS.inc()
-    log.error("data may be missing: ledgers that are not closed will be marked limbo", reason=reason)
-    replace_file(disk, DOUBT, reason.encode())
+    named = None if torn is None or torn.ledgers is None else len(torn.ledgers)
+    log.error(
+        "data may be missing: ledgers that are not closed will be marked limbo",
+        reason=reason,
+        ledgers="every one" if named is None else named,
+    )
+    replace_file(disk, DOUBT, joined_note(read_note(disk), Note(reason, torn)).encode())
 
 
 async def mark_doubtful(
@@ -55,19 +67,29 @@ async def mark_doubtful(
     segment_log: SegmentLog,
     ledgers: LedgerStorage,
     make_ledger: Callable[[LedgerRef], object],
+    record: Callable[[str, int], Awaitable[None]],
 ) -> None:
     """Make the marks that a noted doubt asks for; nothing without one.
 
-    Marked is every ledger that metadata does not call closed and that this bookie holds, or should. Raises
-    MetadataError, LogFailed or OSError: then the next start begins again.
+    Marked is every ledger that metadata does not call closed and that this bookie holds, or should; where a
+    torn group is all there was, those that it named and lost something of. `record(reason, fenced below this
+    ledger id)` tells metadata. Raises MetadataError, LogFailed or OSError: then the next start begins again.
     """
-    if DOUBT not in await pool.run(lambda: disk.listdir("")):
+    note = await pool.run(lambda: read_note(disk))
+    if note is None:
         return
     listing = await metadata.children(keys.ledgers_prefix)
     named, closed = await pool.run(lambda: _sort_out(listing, keys, bookie_id))
-    doubtful = sorted({*named, *ledgers.refs()} - closed, key=lambda ref: (ref.id, ref.key))
+    torn = note.torn
+    touched = {*named, *ledgers.refs()} if torn is None or torn.ledgers is None else torn.ledgers
+    doubtful = sorted(touched - closed, key=lambda ref: (ref.id, ref.key))
     for start in range(0, len(doubtful), MARKED_AT_ONCE):
-        await _mark(segment_log, ledgers, doubtful[start : start + MARKED_AT_ONCE], make_ledger)
+        some = doubtful[start : start + MARKED_AT_ONCE]
+        await _mark(segment_log, ledgers, some, make_ledger, torn=torn is not None)
+    if torn is None:
+        # A fence in a torn group was never answered, so none is lost with it.
+        ledgers.fenced_below = await _fenced_below(metadata, keys, listing, ledgers)
+    await record(note.reason[:REASON_LENGTH_MAX], ledgers.fenced_below)
     await pool.run(lambda: _forget(disk))
     log.warning(
         "ledgers marked limbo until they are compared with their other replicas", ledgers=len(doubtful)
@@ -79,6 +101,8 @@ async def _mark(
     ledgers: LedgerStorage,
     refs: Sequence[LedgerRef],
     make_ledger: Callable[[LedgerRef], object],
+    *,
+    torn: bool,
 ) -> None:
     waiting = []
     for ref in refs:
@@ -89,7 +113,7 @@ async def _mark(
             continue
         if known is None:
             make_ledger(ref)
-        waiting += [segment_log.fence(ref), segment_log.set_limbo(ref)]
+        waiting += [segment_log.fence(ref), segment_log.set_limbo(ref, torn=torn)]
     await asyncio.gather(*waiting)
 
 
@@ -105,6 +129,15 @@ def _sort_out(listing: Listing, keys: Keys, bookie_id: str) -> tuple[set[LedgerR
         elif any(bookie_id in fragment.bookie_ids for fragment in value.fragments):
             named.add(ref)
     return named, closed
+
+
+async def _fenced_below(metadata: MetadataStore, keys: Keys, listing: Listing, ledgers: LedgerStorage) -> int:
+    """An id that is above those of all ledgers there ever were."""
+    found = await metadata.get(keys.ledger_id_counter)
+    following = 0 if found is None else decode(IdCounter, found.value).next
+    known = [ref.id for ref in ledgers.refs()]
+    listed = [keys.ledger_id_of(item.key) for item in listing.items]
+    return max(ledgers.fenced_below, following, *(ledger_id + 1 for ledger_id in (*known, *listed)))
 
 
 def _forget(disk: Disk) -> None:

@@ -47,7 +47,7 @@ async def read_parts(
                 continue
             if ledger.limbo:
                 reason = f"this bookie is in doubt about ledger {ledger.ref.id}: it may have held entry {at}"
-                yield ReadPart(code=ENTRY_UNKNOWN, stopped_at=at, reason=reason)
+                yield ReadPart(code=ENTRY_UNKNOWN, stopped_at=at, reason=reason, torn=ledger.torn)
             else:
                 yield ReadPart(code=NO_SUCH_ENTRY, stopped_at=at, reason=str(error))
             return

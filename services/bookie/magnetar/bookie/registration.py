@@ -40,7 +40,8 @@ async def _nothing_required() -> None:
 class Registration:
     """Keeps one registration up. `describe()` gives what it says; `changed` tells that this is other now.
 
-    `require()` is asked before each session, and raises MetadataError while nobody may register.
+    `require()` is asked before each session and each write, and once in the time of a session; it raises
+    MetadataError while the bookie may not register.
     """
 
     def __init__(
@@ -132,16 +133,20 @@ class Registration:
                 finally:
                     news.cancel()
                 if not ended.done() and (self._news.is_set() or (not done and await self._is_gone())):
+                    await self._require()
                     await self._put(session)
         finally:
             ended.cancel()
 
     async def _is_gone(self) -> bool:
-        """As far as metadata answers."""
+        """As far as metadata answers. What is required is looked at while it is there, too."""
         try:
-            return await self._metadata.get(self._key) is None
+            if await self._metadata.get(self._key) is None:
+                return True
+            await self._require()
         except MetadataError:
-            return False
+            pass
+        return False
 
     async def _give_up_session(self) -> None:
         session, self._session = self._session, None

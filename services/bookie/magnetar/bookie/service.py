@@ -17,6 +17,7 @@ from magnetar.bookie.autorecovery.auto_recovery import AutoRecovery
 from magnetar.bookie.bookie_core import BookieCore, open_bookie_core
 from magnetar.bookie.config import BookieConfig
 from magnetar.bookie.grpc_server import BookieGrpcServer
+from magnetar.bookie.identity import IdentityTaken, require_latest_start
 from magnetar.bookie.metrics import BookieStats, Figures, MetricsPage
 from magnetar.bookie.registration import Registration
 from magnetar.bookie.timed_syncer import TimedSyncer
@@ -69,6 +70,8 @@ class Bookie:
         self._phase = "starting"
         self._recovered = False
         """`core` is there, and what HTTP shows of it."""
+        self._taken_by = ""
+        """Which other process is this bookie by now; empty: none is."""
         self._health_news = asyncio.Event()
 
     async def start(self) -> None:
@@ -125,7 +128,7 @@ class Bookie:
             keys,
             self._describe,
             config.identity.session_timeout_ms,
-            partial(require_instance, metadata, keys, instance_id),
+            partial(self._require, metadata, keys, instance_id),
         )
         self.core.on_mode_change(self._mode_changed)
         tasks = TaskOwner("bookie")
@@ -165,7 +168,7 @@ class Bookie:
         registry = BookieRegistry(metadata, keys)
         opened.push_async_callback(registry.close)
         await registry.start()
-        clients = GrpcBookieClients(registry.address, tls=client_tls(config.tls))
+        clients = GrpcBookieClients(registry.address, registry.directory, tls=client_tls(config.tls))
         opened.push_async_callback(clients.close)
         recovery = AutoRecovery(
             config.bookie_id,
@@ -213,6 +216,8 @@ class Bookie:
         """Why no entries are to be sent here; None while they may. A read-only bookie is ready for reads."""
         if self._phase != "serving":
             return f"the bookie is {self._phase}"
+        if self._taken_by:
+            return self._taken_by
         if self._registration is None or not self._registration.registered:
             return "the bookie is not registered in metadata"
         return None
@@ -244,7 +249,19 @@ class Bookie:
         while True:
             await self._health_news.wait()
             self._health_news.clear()
-            await self._server.set_serving(serving=True, writable=not self.core.read_only)
+            await self._server.set_serving(serving=not self._taken_by, writable=not self.core.read_only)
+
+    async def _require(self, metadata: MetadataStore, keys: Keys, instance_id: bytes) -> None:
+        """What has to be so for a registration; a bookie whose identity was taken serves no more."""
+        await require_instance(metadata, keys, instance_id)
+        try:
+            await require_latest_start(metadata, keys, self.core.identity)
+        except IdentityTaken as error:
+            if not self._taken_by:
+                log.error("the bookie serves no more: its identity was taken", reason=str(error))
+                self._taken_by = str(error)
+                self._health_news.set()
+            raise
 
     def _describe(self) -> BookieRegistration:
         config = self.config
@@ -256,4 +273,5 @@ class Bookie:
             protocol_version=PROTOCOL_VERSION,
             free_bytes=self._disk.free_bytes(),
             started_ms=self._started_ms,
+            directory_id=self.core.identity.directory_id,
         )

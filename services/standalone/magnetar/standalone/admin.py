@@ -239,6 +239,16 @@ def _metadata() -> click.Group:
     return metadata
 
 
+def _ledgers() -> click.Group:
+    load_structlog_without_rich()
+    from magnetar.standalone.admin_ledgers import ledgers
+
+    return ledgers
+
+
+admin.add_command(
+    LazyGroup("ledgers", _ledgers, "Ledgers that nothing can decide, and what was decided of them.")
+)
 admin.add_command(LazyGroup("metadata", _metadata, "Copies of metadata, and what follows a restoration."))
 admin.add_command(LazyGroup("orphans", _orphans, "What nothing in metadata names any more."))
 admin.add_command(LazyGroup("resource-quotas", _quotas, "How much load bundles are expected to be."))

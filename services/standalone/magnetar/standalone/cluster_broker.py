@@ -246,6 +246,7 @@ class ClusterBroker:
         config = self.config
         clients = GrpcBookieClients(
             registry.address,
+            registry.directory,
             tls=_tls(config.bookies),
             options=_client_options(config),
         )

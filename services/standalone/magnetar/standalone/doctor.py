@@ -65,6 +65,15 @@ _MARKS: Final = {"ok": "✓", "warning": "!", "failure": "✗", "skipped": "-"}
     metavar="URL",
     help="The cluster's etcd: etcd:HOST:PORT,...; also from MAGNETAR_METADATA_STORE_URL.",
 )
+@click.option(
+    "--cluster",
+    envvar="MAGNETAR_CLUSTER_NAME",
+    default="standalone",
+    show_default=True,
+    metavar="NAME",
+    help="The cluster's name (clusterName), for what metadata says of bookies; also from "
+    "MAGNETAR_CLUSTER_NAME.",
+)
 @click.option("--cluster-only", is_flag=True, help="Leave this host out.")
 @click.option("--json", "as_json", is_flag=True, help="What was found, as JSON.")
 @click.pass_context
@@ -75,6 +84,7 @@ def doctor(
     admin_url: str,
     service_url: str,
     metadata_url: str,
+    cluster: str,
     cluster_only: bool,
     as_json: bool,
 ) -> None:
@@ -97,6 +107,7 @@ def doctor(
         admin_url,
         service_url,
         metadata_url,
+        cluster=cluster,
         host=not cluster_only,
         required=bool(named) or cluster_only,
     )
@@ -112,11 +123,12 @@ def examine(
     service_url: str,
     metadata_url: str,
     *,
+    cluster: str = "standalone",
     host: bool,
     required: bool,
 ) -> Iterator[Finding]:
     """Everything that is to be looked at, as it is found. `required`: a broker has to be there."""
-    from magnetar.standalone.doctor_cluster import broker_findings, etcd_findings
+    from magnetar.standalone.doctor_cluster import broker_findings, doubt_findings, etcd_findings
     from magnetar.standalone.doctor_host import host_findings
 
     if host:
@@ -124,6 +136,7 @@ def examine(
     yield from broker_findings(probes, admin_url, service_url, required=required)
     if metadata_url and not metadata_url.startswith("sqlite:"):
         yield from etcd_findings(probes, metadata_url)
+        yield from doubt_findings(probes, metadata_url, cluster)
 
 
 def _show(findings: Iterator[Finding], *, as_json: bool) -> list[Finding]:

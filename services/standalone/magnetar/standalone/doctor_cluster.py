@@ -195,6 +195,20 @@ def etcd_findings(probes: Probes, metadata_url: str) -> Iterator[Finding]:
         yield Finding("etcd quorum", "failure", f"{down} of {len(members)} members do not answer", what_next)
 
 
+def doubt_findings(probes: Probes, metadata_url: str, cluster: str) -> Iterator[Finding]:
+    """Of bookies whose disk came back older, or with files missing, until their entries are compared."""
+    try:
+        doubts = probes.doubts(metadata_url, cluster)
+    except Unreachable:
+        return  # the members' own findings say so
+    for bookie_id, reason in sorted(doubts.items()):
+        what_next = (
+            "leave it running: it fetches what it lacks from other bookies. Look why the disk changed; see "
+            "'Snapshots of bookie disks' in docs/operations.md"
+        )
+        yield Finding(f"data of bookie {bookie_id}", "warning", f"may be missing: {reason}", what_next)
+
+
 def _etcd_disk(probes: Probes, member: str) -> Iterator[Finding]:
     """How long its log takes to sync, by its own metrics since it started."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import shutil
@@ -17,6 +18,11 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
+
+from magnetar.common.errors import MagnetarError
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.open_store import open_metadata_store
+from magnetar.common.metadata.values import BookieMark, decode
 
 TIMEOUT_S: Final = 5.0
 HEALTH_TIMEOUT_S: Final = 15.0
@@ -75,6 +81,24 @@ class Probes:
         except (OSError, UnicodeError) as error:  # The last: a host that can have no address.
             raise Unreachable(_reason(error)) from error
         return time.monotonic() - began
+
+    def doubts(self, metadata_url: str, cluster: str) -> dict[str, str]:
+        """Why bookies may lack data, by bookie, as metadata says. Raises Unreachable."""
+
+        async def ask() -> dict[str, str]:
+            keys = Keys(cluster)
+            metadata = await open_metadata_store(metadata_url)
+            try:
+                found = await metadata.children(keys.bookie_marks_prefix)
+            finally:
+                await metadata.close()
+            marks = {keys.bookie_of_mark(item.key): decode(BookieMark, item.value) for item in found.items}
+            return {bookie_id: mark.doubt for bookie_id, mark in marks.items() if mark.doubt}
+
+        try:
+            return asyncio.run(asyncio.wait_for(ask(), TIMEOUT_S))
+        except (MagnetarError, OSError, TimeoutError) as error:
+            raise Unreachable(str(error) or "no answer in time") from error
 
     def port_is_free(self, port: int) -> bool:
         """Whether a server could listen there."""

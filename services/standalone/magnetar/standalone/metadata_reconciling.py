@@ -242,6 +242,6 @@ async def _reached(
         registry = BookieRegistry(metadata, keys)
         opened.push_async_callback(registry.close)
         await registry.start()
-        clients = GrpcBookieClients(registry.address, tls=tls)
+        clients = GrpcBookieClients(registry.address, registry.directory, tls=tls)
         opened.push_async_callback(clients.close)
         yield registry, clients

@@ -43,9 +43,11 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     Code,
     DescribeRequest,
     Description,
+    EntryRanges,
     FenceRequest,
     LedgerList,
     LedgerState,
+    ListEntriesRequest,
     ListLedgersRequest,
     ReadLacRequest,
     ReadPart,
@@ -161,7 +163,7 @@ class DirectClient:
             part = ReadPart()
             async for part in core.read(request):
                 records += part.records
-            return ReadAnswer(records, part.code, part.stopped_at, part.reason)
+            return ReadAnswer(records, part.code, part.stopped_at, part.reason, part.torn)
 
         return await self._ask(ask)
 
@@ -186,6 +188,10 @@ class DirectClient:
 
     async def describe(self) -> Description:
         return await self._ask(lambda core: core.describe(DescribeRequest()))
+
+    async def list_entries(self, ref: LedgerRef, first: int, last: int) -> EntryRanges:
+        request = ListEntriesRequest(ledger=wire(ref), first_entry_id=first, last_entry_id=last)
+        return await self._ask(lambda core: core.list_entries(request))
 
 
 @dataclass(slots=True)
@@ -317,6 +323,7 @@ class Cluster:
         assert node.registration is not None
         node.metadata.crash()
         node.core.mode.stop()
+        node.core.high_water.stop()
         node.core = None
         node.disk = node.disk.kill()  # what the dead core still does happens to nobody's disk
         self.background(node.recovery.close())

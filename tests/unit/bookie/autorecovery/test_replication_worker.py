@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from magnetar.bookie.autorecovery.replication_worker import ReplicationWorker
 from magnetar.common.metadata.store import Op, WatchEvent
 from magnetar.common.metadata.values import Leader, LedgerMetadata, Restoration, decode, encode
 from magnetar.sim.disk import SimDisk
@@ -44,6 +46,41 @@ def test_only_the_share_of_the_lost_bookie_is_copied_of_a_striped_ledger() -> No
         assert len(await cluster.entries_at("b6", 1, 0, 39)) == 24
 
     on_a_cluster(act, 6)
+
+
+def test_copies_that_were_collected_before_they_were_named_are_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worker stands still with its copies made, for longer than their bookie keeps what nothing names."""
+
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ABC)], 50)
+        core = cluster.nodes["b4"].core
+        assert core is not None
+        replica = core.garbage._replica
+        assert replica is not None
+        core.garbage._replica = replace(replica, moved_grace_s=10)
+        write = ReplicationWorker._write
+        held: list[bool] = []
+        """Whether b4 had the copies each time that it was about to be named."""
+
+        async def late(self: ReplicationWorker, *args: Any) -> bool:
+            if not held:
+                await cluster.ledger(2, [(0, ("b1", "b4", "b3"))], 600)  # seals the segment of the copies
+                for _ in range(2):
+                    await core.garbage.collect()
+                    await asyncio.sleep(11)
+            held.append(core.ledgers.find(1, ref_of(1).key) is not None)
+            return await write(self, *args)
+
+        monkeypatch.setattr(ReplicationWorker, "_write", late)
+        await cluster.nodes["b2"].stop()
+        await cluster.mark(1, "b2")
+        await cluster.until(lambda: not cluster.marks())
+        await cluster.fully_replicated(1)
+        assert held == [False, True], "it was named once the copies were there again"
+
+    on_a_cluster(act, 4)
 
 
 def test_a_gap_is_filled_on_its_own_bookie_and_struck_out() -> None:
@@ -232,6 +269,22 @@ def test_nobody_is_fenced_while_no_bookie_could_take_the_lost_one_s_place() -> N
         await cluster.fully_replicated(1)
 
     on_a_cluster(act)
+
+
+def test_a_ledger_is_left_alone_while_a_recovery_of_it_is_under_way() -> None:
+    """Its recovery ends with a compare-and-set, which a change of any fragment would spoil."""
+
+    async def act(cluster: Cluster) -> None:
+        fragments = [(0, ABC), (10, ABC)]
+        before = await cluster.ledger(1, fragments, 20, state=LedgerMetadata.IN_RECOVERY)
+        await cluster.nodes["b2"].stop()
+        await cluster.mark(1, "b2")
+        await asyncio.sleep(4)
+        assert await cluster.metadata_of(1) == before, "within the grace period"
+        await cluster.until(lambda: not cluster.marks())
+        await cluster.fully_replicated(1)
+
+    on_a_cluster(act, 4)
 
 
 def test_a_recovery_that_nobody_finished_is_finished() -> None:

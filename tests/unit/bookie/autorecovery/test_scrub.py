@@ -83,6 +83,19 @@ def test_bytes_that_rot_are_found_and_mended() -> None:
     on_a_cluster(act)
 
 
+def test_a_sector_that_cannot_be_read_is_found_and_mended() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ABC)], 60)
+        disk = cluster.nodes["b2"].disk
+        for path in [each for each in disk.paths() if b"1/17/" in disk.content(each)]:
+            disk.spoil(path, disk.content(path).index(b"1/17/"))
+        assert await cluster.entries_at("b2", 1, 17, 17) == []
+        assert await scrub(cluster, "b2")
+        await cluster.fully_replicated(1)
+
+    on_a_cluster(act)
+
+
 def test_what_no_peer_gives_is_reported_and_mended_later() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.ledger(1, [(0, ABC)], 40, gaps=[("b2", 8, 15)])
@@ -184,6 +197,31 @@ def test_a_doubt_about_a_ledger_that_is_closed_meanwhile_ends_when_all_is_there(
     on_a_cluster(act)
 
 
+def test_a_doubt_stays_while_entries_that_belong_here_can_be_had_from_no_peer() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ABC)], 20, state=LedgerMetadata.OPEN)
+        await wipe(cluster, "b2")
+        for peer in ("b1", "b3"):
+            cluster.nodes[peer].unreachable = True
+        value = await cluster.metadata_of(1)
+        value.state, value.last_entry_id = LedgerMetadata.CLOSED, 19
+        await cluster.metadata.put(KEYS.ledger(1), encode(value))
+        recovery = cluster.nodes["b2"].recovery
+        assert recovery is not None
+        assert await recovery.limbo_repair.repair() == 1
+        assert await in_doubt(cluster, "b2") == [1]
+        for peer in ("b1", "b3"):
+            cluster.nodes[peer].unreachable = False
+
+        async def resolved() -> bool:
+            return await in_doubt(cluster, "b2") == []
+
+        await until(resolved)
+        await cluster.fully_replicated(1)
+
+    on_a_cluster(act)
+
+
 def test_a_doubt_about_an_open_ledger_stays_while_somebody_writes() -> None:
     async def act(cluster: Cluster) -> None:
         fragments = [(0, ABC), (20, ABC)]
@@ -212,6 +250,20 @@ def test_a_doubt_about_a_silent_ledger_ends_with_its_recovery() -> None:
         await until(resolved)
         assert (await cluster.metadata_of(1)).last_entry_id == 29
         await until(lambda: _is_whole(cluster))
+
+    on_a_cluster(act)
+
+
+def test_a_doubt_that_is_looked_at_often_fences_no_writer_within_the_grace_period() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.ledger(1, [(0, ABC)], 30, state=LedgerMetadata.OPEN)
+        await wipe(cluster, "b2")
+        recovery = cluster.nodes["b2"].recovery
+        assert recovery is not None
+        for _ in range(3):
+            assert await recovery.limbo_repair.repair() == 1
+        assert (await cluster.metadata_of(1)).state == LedgerMetadata.OPEN
+        assert not (await cluster.client("b1").read_lac(ref_of(1))).fenced
 
     on_a_cluster(act)
 

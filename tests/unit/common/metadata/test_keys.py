@@ -61,8 +61,10 @@ def test_bookie_and_under_replication_keys_are_read_back(bookie_id: str, ledger_
     assert keys.cookie_of(keys.cookie(bookie_id)) == bookie_id
     assert keys.decommission_of(keys.decommission(bookie_id)) == bookie_id
     assert keys.bookie_of_rack(keys.bookie_rack(bookie_id)) == bookie_id
+    assert keys.bookie_of_mark(keys.bookie_mark(bookie_id)) == bookie_id
     assert keys.cluster_of(keys.cluster(bookie_id)) == bookie_id
     assert keys.under_replicated_of(keys.under_replicated(ledger_id)) == ledger_id
+    assert keys.ledger_decision_of(keys.ledger_decision(ledger_id)) == ledger_id
 
 
 @given(ids, ids)
@@ -128,6 +130,7 @@ def test_every_key_is_documented() -> None:
         keys.cluster("us"),
         keys.dynamic_configuration,
         keys.default_resource_quota,
+        keys.bookie_mark("bookie-1"),
         keys.bookie_rack("bookie-1"),
         keys.tenant("a"),
         keys.namespace(NamespaceName("a", "b")),
@@ -146,6 +149,7 @@ def test_every_key_is_documented() -> None:
         keys.under_replicated(1),
         keys.replication_lock(1),
         keys.decommission("bookie-1"),
+        keys.ledger_decision(1),
         keys.broker("10.0.0.5:8080"),
         keys.broker_leader,
         keys.bundle_owner(NamespaceName("a", "b"), BundleRange(0, 0x4000_0000)),

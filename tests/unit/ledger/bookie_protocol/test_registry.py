@@ -148,3 +148,67 @@ def test_a_registration_that_cannot_be_read_is_a_bookie_that_is_not_up() -> None
         assert list(registry.bookies) == ["b"]
 
     simulate(scenario)
+
+
+def test_an_address_is_the_bookies_that_registered_it_last() -> None:
+    """A machine died and its address was given to another one: the dead bookie is not looked for there."""
+
+    async def scenario(store: SimMetadataStore, registry: BookieRegistry, _faults: MetadataFaults) -> None:
+        session = await store.session(10_000)
+        await session.put_ephemeral(KEYS.bookie("a"), registration("a", 1))
+        await registry.start()
+        assert registry.address("a") == "host:1"
+        await store.delete(KEYS.bookie("a"))
+        await eventually(lambda: not registry.bookies)
+        assert registry.address("a") == "host:1"
+        await session.put_ephemeral(KEYS.bookie("d"), registration("d", 1))
+        await eventually(lambda: "d" in registry.bookies)
+        assert (registry.address("d"), registry.address("a")) == ("host:1", None)
+        await session.put_ephemeral(KEYS.bookie("a"), registration("a", 2))
+        await eventually(lambda: "a" in registry.bookies)
+        assert (registry.address("d"), registry.address("a")) == ("host:1", "host:2")
+        await session.close()
+
+    simulate(scenario)
+
+
+def test_a_bookie_whose_address_another_one_took_gets_no_new_ledgers_before_its_session_ends() -> None:
+    async def scenario(store: SimMetadataStore, registry: BookieRegistry, _faults: MetadataFaults) -> None:
+        def seen() -> list[object]:
+            return [registry.address("a"), registry.address("d"), [b.bookie_id for b in registry.writable()]]
+
+        await store.put(KEYS.bookie("d"), registration("d", 9))
+        await store.put(KEYS.bookie("a"), registration("a", 1))  # later, and first in the listing
+        await store.put(KEYS.bookie("d"), registration("d", 1))
+        await registry.start()
+        assert seen() == [None, "host:1", ["d"]]
+        assert sorted(registry.bookies) == ["a", "d"], "its session has not ended"
+        await store.delete(KEYS.bookie("d"))
+        await eventually(lambda: "d" not in registry.bookies)
+        assert seen() == ["host:1", None, ["a"]], "of two that registered it, the one that is gone has it not"
+        await store.put(KEYS.bookie("d"), registration("d", 1))
+        await eventually(lambda: "d" in registry.bookies)
+        await store.put(KEYS.bookie("d"), registration("d", 2))
+        await eventually(lambda: registry.address("d") == "host:2")
+        assert seen() == ["host:1", "host:2", ["a", "d"]]
+
+    simulate(scenario)
+
+
+def test_the_data_directory_of_a_bookie_is_known_with_its_address() -> None:
+    async def scenario(store: SimMetadataStore, registry: BookieRegistry, _faults: MetadataFaults) -> None:
+        async def register(directory_id: bytes) -> None:
+            value = BookieRegistration(bookie_id="a", address="host:1", directory_id=directory_id)
+            await store.put(KEYS.bookie("a"), encode(value))
+
+        await register(b"one")
+        await registry.start()
+        assert registry.directory("a") == b"one"
+        await register(b"two")
+        await eventually(lambda: registry.directory("a") == b"two")
+        await store.delete(KEYS.bookie("a"))
+        await eventually(lambda: not registry.bookies)
+        assert registry.directory("a") == b"two", "as long as its address is known"
+        assert registry.directory("unheard-of") == b""
+
+    simulate(scenario)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import LedgerRef
-from magnetar.ledger.managed_ledger.ack_state import AckState
+from magnetar.ledger.managed_ledger.ack_state import AckDelta, AckState
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 
 ENTRIES, LOT = 1_000, 10
@@ -58,3 +58,12 @@ def test_of_many_entries_those_that_cannot_exist_are_passed_over() -> None:
     assert state.mark_delete == Position(5, 29)
     assert state.ack_many(5, range(20, 40)) == 10
     assert (state.mark_delete, state.backlog()) == (Position(5, 39), ENTRIES - 40)
+
+
+def test_records_say_where_a_cursor_stands_in_any_order() -> None:
+    spans = LedgerSpans()
+    spans.add(LedgerSpan(LedgerRef(5, 1), entries=ENTRIES))
+    state = AckState(spans, Position(5, -1), durable=True)
+    for entry_id in (3, 8, 5):
+        state.apply(AckDelta(Position(5, entry_id)))
+    assert state.mark_delete == Position(5, 8)

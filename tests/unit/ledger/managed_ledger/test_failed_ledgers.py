@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from magnetar.common.errors import LedgerClosed, NotEnoughBookies, StorageError
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.ledger.managed_ledger import EntryCache, ManagedLedgerContext
+from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.trimming import Retention
 
 from tests.simulation.power_loss import KEYS, Process
 from tests.unit.ledger.managed_ledger.harness import (
@@ -20,7 +23,7 @@ from tests.unit.ledger.managed_ledger.harness import (
     simulated,
     until,
 )
-from tests.unit.ledger.managed_ledger.scripted_ledgers import ScriptedLedgers
+from tests.unit.ledger.managed_ledger.scripted_ledgers import ScriptedLedger, ScriptedLedgers
 
 # Ledger 1 had 12 entries, ledger 2 has 3: where 1 ends after a crash, what of it is damaged, what is left.
 ENDS: list[tuple[int, set[int], list[int]]] = [
@@ -118,6 +121,32 @@ def test_new_runs_do_not_overtake_those_that_a_failed_ledger_loses() -> None:
     scripted(scenario)
 
 
+def test_what_a_ledger_loses_while_the_next_is_made_comes_before_what_is_new() -> None:
+    """Else the next ledger would hold the new first, and would have to be given up as well."""
+
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        create = ledgers.create
+
+        async def create_while_the_first_fails(*args: Any, **options: Any) -> ScriptedLedger:
+            made = await create(*args, **options)
+            if made.ref.id == 2:
+                ledgers.ledgers[1].fail()
+                topic.publish(1)
+            return made
+
+        ledgers.create = create_while_the_first_fails  # type: ignore[method-assign]
+        topic.publish(1)
+        await until(lambda: 1 in ledgers.ledgers and ledgers.ledgers[1].runs)
+        for _ in range(10):
+            topic.publish(1)
+        await until(lambda: 2 in ledgers.ledgers and ledgers.ledgers[2].appended == 11)
+        ledgers.ledgers[2].confirm()
+        assert numbers(topic) == list(range(12))
+        assert ledgers.made == 2
+
+    scripted(scenario)
+
+
 @pytest.mark.parametrize(("first_ends", "damaged", "expected"), ENDS)
 def test_after_a_crash_the_next_ledger_counts_only_if_it_follows(
     first_ends: int, damaged: set[int], expected: list[int]
@@ -163,6 +192,77 @@ def test_over_restored_metadata_a_ledger_counts_although_the_one_before_was_dele
     scripted(scenario)
 
 
+async def cursor_and_full_ledger(ledgers: ScriptedLedgers, topic: Topic) -> Cursor:
+    """A cursor, confirmed in ledger 1; entries 0 to 10, confirmed in ledger 2, which is closed."""
+    creating = asyncio.ensure_future(topic.ledger.create_cursor("sub", EARLIEST, {}))
+    await until(lambda: 1 in ledgers.ledgers and ledgers.ledgers[1].runs)
+    ledgers.ledgers[1].confirm()
+    cursor = await creating
+    topic.publish(1)
+    await until(lambda: 2 in ledgers.ledgers and ledgers.ledgers[2].runs)
+    for _ in range(10):
+        topic.publish(1)
+    ledgers.ledgers[2].confirm()
+    await until(lambda: ledgers.ledgers[2].end == 10)
+    return cursor
+
+
+def test_a_flush_makes_durable_what_it_took_and_not_what_was_acknowledged_since() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        cursor = await cursor_and_full_ledger(ledgers, topic)
+        told: list[StorageError | None] = []
+        cursor.ack_cumulative(Position(2, 4))
+        topic.ledger.flush_cursors(told.append)
+        await asyncio.sleep(0.1)
+        cursor.ack_cumulative(Position(2, 10))
+        ledgers.ledgers[1].confirm()
+        await until(lambda: told == [None])
+        topic.ledger.trim()
+        await asyncio.sleep(0.1)
+        assert 2 in ledgers.ledgers
+        assert cursor.durable_mark == Position(2, 4)
+
+    scripted(scenario)
+
+
+def test_a_ledger_stays_until_the_deletion_of_its_last_cursor_is_confirmed() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        await cursor_and_full_ledger(ledgers, topic)
+        deleting = asyncio.ensure_future(topic.ledger.delete_cursor("sub"))
+        await asyncio.sleep(0.1)
+        topic.ledger.trim()
+        await asyncio.sleep(0.1)
+        assert not deleting.done()
+        assert 2 in ledgers.ledgers, "after a crash the cursor may be back"
+        ledgers.ledgers[1].confirm()
+        await deleting
+        await until(lambda: 2 not in ledgers.ledgers)
+
+    scripted(scenario)
+
+
+def test_a_ledger_stays_after_a_seek_back_to_it_until_its_end_is_on_disk_again() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        topic.ledger.retain(Retention(-1, -1))
+        cursor = await cursor_and_full_ledger(ledgers, topic)
+        cursor.ack_cumulative(Position(2, 10))
+        topic.ledger.flush_cursors(None)
+        await asyncio.sleep(0.1)
+        ledgers.ledgers[1].confirm()
+        seeking = asyncio.ensure_future(topic.ledger.reset_cursor(cursor, EARLIEST))
+        await asyncio.sleep(0.1)
+        cursor.ack_cumulative(Position(2, 10))
+        topic.ledger.retain(Retention(0, 0))
+        topic.ledger.trim()
+        await asyncio.sleep(0.1)
+        assert not seeking.done()
+        assert 2 in ledgers.ledgers, "after a crash the cursor may stand before it"
+        ledgers.ledgers[1].confirm()
+        await seeking
+
+    scripted(scenario)
+
+
 def test_what_a_failed_cursor_ledger_lost_is_confirmed_only_with_the_next_one() -> None:
     async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
         creating = asyncio.ensure_future(topic.ledger.create_cursor("sub", EARLIEST, {}))
@@ -199,6 +299,31 @@ def test_what_a_failed_cursor_ledger_lost_is_confirmed_only_with_the_next_one() 
             False,
             True,
         ]
+
+    scripted(scenario)
+
+
+def test_what_an_abandoned_cursor_ledger_confirms_late_is_no_confirmation_of_the_next_one() -> None:
+    async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
+        creating = asyncio.ensure_future(topic.ledger.create_cursor("sub", EARLIEST, {}))
+        await until(lambda: 1 in ledgers.ledgers and ledgers.ledgers[1].runs)
+        abandoned = ledgers.ledgers[1]
+        abandoned.fail()
+        await until(lambda: 2 in ledgers.ledgers and ledgers.ledgers[2].runs)
+        ledgers.ledgers[2].confirm()
+        cursor = await creating
+        topic.publish(1)
+        await until(lambda: 3 in ledgers.ledgers and ledgers.ledgers[3].runs)
+        ledgers.ledgers[3].confirm()
+        told: list[StorageError | None] = []
+        cursor.ack(3, 0)
+        topic.ledger.flush_cursors(told.append)
+        await asyncio.sleep(0.1)
+        abandoned.confirm(ledgers.ledgers[2].appended)
+        await asyncio.sleep(0.1)
+        assert not told, "the acknowledgement is on no disk"
+        ledgers.ledgers[2].confirm()
+        await until(lambda: told == [None])
 
     scripted(scenario)
 

@@ -27,6 +27,7 @@ from magnetar.ledger.managed_ledger import (
     list_managed_ledgers,
     managed_ledger_exists,
 )
+from magnetar.ledger.managed_ledger.trimming import Retention
 
 from tests.simulation.power_loss import KEYS, Process
 from tests.unit.ledger.managed_ledger.harness import (
@@ -91,6 +92,22 @@ def former_owner_without_an_open_ledger(seed: int) -> None:
 
 def test_a_former_owner_without_an_open_ledger_cannot_make_one() -> None:
     former_owner_without_an_open_ledger(0)
+
+
+def test_a_former_owner_that_was_not_told_its_last_revision_learns_that_it_is_one() -> None:
+    """The head's revision is read again then: only the owner epoch in it says that it is another owner's."""
+
+    async def scenario(process: Process) -> None:
+        first = await load(process)
+        first.ledger.retain(Retention(-1, -1))
+        await first.publish_confirmed(1)
+        first.ledger.roll()
+        await until(lambda: not head_of(process.world).open_ledgers)
+        await load_again(first.ctx)
+        with pytest.raises(OwnershipLost):
+            await first.ledger.create_cursor("lost", EARLIEST, {})
+
+    simulated(scenario)
 
 
 def former_owner_without_a_cursor_ledger(seed: int) -> None:

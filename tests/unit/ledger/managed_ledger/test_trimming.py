@@ -6,12 +6,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from magnetar.common.errors import UnknownOutcome
+from magnetar.common.metadata.store import Delete, Op
 from magnetar.common.naming.position import EARLIEST, LATEST, Position
 from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.managed_ledger import trimming
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.trimming import Retention, trimmable
 
-from tests.simulation.power_loss import Process
+from tests.simulation.power_loss import KEYS, Process
 from tests.unit.ledger.managed_ledger.harness import ledger_ids, load, load_again, simulated, until
 
 NOBODY = None
@@ -124,6 +127,41 @@ def test_what_is_acknowledged_is_kept_for_its_time_and_a_change_acts_at_once() -
         assert ledger_ids(topic) == ids[2:], "without the second one there is still more than a byte"
         topic.ledger.retain(Retention(0, 0))
         await until(lambda: ledger_ids(topic) == [])
+
+    simulated(scenario)
+
+
+def test_a_trim_whose_commit_was_lost_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions of one trim leave the head's value as it is: its value does not tell which of them were
+    made."""
+    monkeypatch.setattr(trimming, "LEDGERS_PER_TRANSACTION_MAX", 2)
+
+    async def scenario(process: Process) -> None:
+        topic = await load(process, ledger_entries_max=1)
+        cursor = await topic.ledger.create_cursor("sub", EARLIEST, {})
+        for _ in range(8):
+            await topic.publish_confirmed()
+        await asyncio.sleep(1)
+        trims = 0
+        commit = process.metadata._commit
+
+        async def lossy(ops: list[Op], lease: int | None) -> int:
+            nonlocal trims
+            trims += any(isinstance(op, Delete) and op.key.startswith(KEYS.topics_prefix) for op in ops)
+            if trims == 2:
+                trims += 1
+                raise UnknownOutcome("the connection broke before anything was written")
+            return await commit(ops, lease)
+
+        monkeypatch.setattr(process.metadata, "_commit", lossy)
+        cursor.ack_cumulative(LATEST)
+        await topic.flushed()
+        topic.ledger.trim()
+        topic.ledger.trim()
+        await asyncio.sleep(30)
+        assert trims >= 3, "one of them was lost"
+        listed = [item.key for item in (await process.metadata.children(KEYS.topics_prefix)).items]
+        assert len(listed) == len(ledger_ids(topic)), "metadata has what the topic has"
 
     simulated(scenario)
 

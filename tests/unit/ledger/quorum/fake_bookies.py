@@ -27,6 +27,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     AppendBatch,
     Code,
     Description,
+    EntryRanges,
     LedgerList,
     LedgerState,
 )
@@ -190,6 +191,11 @@ class FakeBookie:
     async def describe(self) -> Description:
         await self._reach()
         return Description(bookie_id=self.bookie_id)
+
+    async def list_entries(self, ref: LedgerRef, first: int, last: int) -> EntryRanges:
+        await self._reach()
+        held = [n for n in sorted(self.held(ref).entries) if first <= n <= last]
+        return EntryRanges(code=OK, until=last, firsts=held, lasts=held)
 
     def _state(self, ref: LedgerRef) -> LedgerState:
         held = self.held(ref)

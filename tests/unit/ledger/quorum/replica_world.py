@@ -32,6 +32,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     AppendBatch,
     Code,
     Description,
+    EntryRanges,
     LedgerList,
     LedgerState,
     Record,
@@ -71,6 +72,8 @@ class ReplicaBookie:
     lac: int = -1
     fenced: bool = False
     limbo: bool = False
+    torn: bool = False
+    """In limbo, for a torn last group alone."""
     down: bool = False
     silent: bool = False
     """Takes what is sent and never answers."""
@@ -89,6 +92,11 @@ class ReplicaBookie:
     """(first, last, LAC) of what came with recovery=True."""
     reads: list[tuple[int, int, bool]] = field(default_factory=list)
     lacs_told: list[int] = field(default_factory=list)
+    listings: list[tuple[int, int]] = field(default_factory=list)
+    listed_at_once: int = 1 << 30
+    lists_entries: bool = True
+    row: tuple[int, int] = (0, 0)
+    """What it saw come without a hole: from an entry to before another."""
 
     pending_bytes: int = 0
 
@@ -167,7 +175,7 @@ class ReplicaBookie:
             code = ENTRY_UNREADABLE
         elif self.limbo:
             code = ENTRY_UNKNOWN
-        return ReadAnswer(records, code, at, "")
+        return ReadAnswer(records, code, at, "", torn=self.torn and code == ENTRY_UNKNOWN)
 
     def state(self) -> LedgerState:
         return LedgerState(
@@ -178,6 +186,9 @@ class ReplicaBookie:
             fenced=self.fenced,
             limbo=self.limbo,
             byte_length=sum(map(len, self.held.values())),
+            row_first_entry_id=self.row[0],
+            row_end=self.row[1],
+            torn=self.torn,
         )
 
     async def read_lac(self, ref: LedgerRef, *, above: int = -1, wait_ms: int = 0) -> LedgerState:
@@ -205,6 +216,20 @@ class ReplicaBookie:
 
     async def describe(self) -> Description:
         raise NotImplementedError
+
+    async def list_entries(self, ref: LedgerRef, first: int, last: int) -> EntryRanges:
+        self.listings.append((first, last))
+        await self._answer()
+        if not self.lists_entries:
+            raise BookieUnreachable(f"{self.bookie_id} is of an earlier release")
+        answer = EntryRanges(code=OK, until=min(last, first + self.listed_at_once - 1))
+        for n in sorted(each for each in self.held if first <= each <= answer.until):
+            if answer.lasts and answer.lasts[-1] == n - 1:
+                answer.lasts[-1] = n
+            else:
+                answer.firsts.append(n)
+                answer.lasts.append(n)
+        return answer
 
 
 class ReplicaWorld:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
-from magnetar.common.errors import LedgerFenced
-from magnetar.common.metadata.store import Put
+from magnetar.common.errors import LedgerFenced, UnknownOutcome
+from magnetar.common.metadata.store import Op, Put
 from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, decode, encode
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LOG_FAILED, READ_ONLY
 from magnetar.ledger.ledger_store import Run
@@ -371,6 +372,56 @@ def test_a_change_of_unknown_outcome_is_read_again_and_never_made_twice(happened
         assert heard.failed == []
 
     simulate(act, "b1", "b2", "b3", "b4")
+
+
+def test_a_change_that_lands_late_is_known_again_although_another_is_due_by_then() -> None:
+    """Only the same change may be written again: the one that lands late has to be recognized as ours."""
+
+    async def act(cluster: Cluster) -> None:
+        heard = Heard()
+        writer = await cluster.create(heard)
+        writer.append(entries(0, 3))
+        await asyncio.sleep(0.1)
+        first, second = others(writer)[:2]
+        commit, on_their_way = cluster.metadata.commit, list[Sequence[Op]]()
+
+        async def commit_late(ops: Sequence[Op]) -> int:
+            if not on_their_way:
+                on_their_way.append(ops)
+                cluster.bookies[second].refusing = READ_ONLY
+                writer.append(entries(6))
+                await asyncio.sleep(0.1)
+                raise UnknownOutcome("as the test wants it")
+            if len(on_their_way) == 1:
+                on_their_way.append(())
+                await commit(on_their_way[0])
+            return await commit(ops)
+
+        cluster.metadata.commit = commit_late  # type: ignore[method-assign]
+        cluster.bookies[first].refusing = READ_ONLY
+        writer.append(entries(3, 3))
+        await until(lambda: not writer.adds, "everything answered")
+        assert heard.failed == []
+        assert not {first, second} & set(cluster.fragments(writer.ref)[-1][1])
+        assert replicated(cluster, writer, 6)
+
+    simulate(act, "b1", "b2", "b3", "b4", "b5")
+
+
+def test_no_gap_is_recorded_for_bookies_without_which_a_write_set_has_no_quorum() -> None:
+    async def act(cluster: Cluster) -> None:
+        heard = Heard()
+        writer = await cluster.create(heard)
+        writer.append(entries(0))
+        await asyncio.sleep(0.1)
+        for bookie_id in others(writer)[:2]:
+            cluster.bookies.take_down(bookie_id)
+        writer.append(entries(1))
+        await asyncio.sleep(5)
+        assert cluster.gaps(writer.ref) == []
+        assert heard.confirmed == [0]
+
+    simulate(act)
 
 
 def test_metadata_unknown_again_and_again_ends_in_one_consistent_ledger() -> None:

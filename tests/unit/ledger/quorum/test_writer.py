@@ -188,6 +188,23 @@ def test_fenced_by_any_bookie_stops_the_writer_at_once() -> None:
     simulate(act)
 
 
+def test_fenced_by_a_bookie_that_was_given_up_stops_the_writer_as_well() -> None:
+    async def act(cluster: Cluster) -> None:
+        heard = Heard()
+        writer = await cluster.create(heard)
+        lost = others(writer)[0]
+        await cluster.bookies[lost].fence(writer.ref)
+        cluster.bookies[lost].holding = True  # its answer, that is
+        writer.append(entries(0))
+        await asyncio.sleep(1.5)
+        assert lost not in others(writer), "it took too long and was replaced"
+        cluster.bookies[lost].release()
+        await asyncio.sleep(0.1)
+        assert [(type(error), last) for error, last in heard.failed] == [(LedgerFenced, 0)]
+
+    simulate(act, "b1", "b2", "b3", "b4", add_entry_timeout_s=1.0)
+
+
 def test_an_entry_that_bookies_call_damaged_fails_the_ledger_instead_of_its_bookies() -> None:
     async def act(cluster: Cluster) -> None:
         heard = Heard()

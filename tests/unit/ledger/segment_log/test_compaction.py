@@ -20,8 +20,8 @@ from magnetar.ledger.segment_log.codec_v1 import (
     encode_group,
     encode_record_header,
 )
-from magnetar.ledger.segment_log.compaction import DuplicateMismatch, Rewrite
-from magnetar.ledger.segment_log.file_codec_v1 import FLAG_SORTED, MARK_FENCED, doubt_marks
+from magnetar.ledger.segment_log.compaction import DuplicateMismatch, IncompleteIndex, Rewrite
+from magnetar.ledger.segment_log.file_codec_v1 import FLAG_SORTED, MARK_FENCED, doubt_marks, pack_doubt
 from magnetar.ledger.segment_log.recovery import rebuild_indexes
 from magnetar.ledger.segment_log.scan import RecordAt, Window, salvage_records, scan_groups
 from magnetar.ledger.segment_log.segment import (
@@ -167,6 +167,14 @@ def test_what_another_segment_holds_sound_is_not_written_again() -> None:
     assert told(finished(work)) == [(KIND_ENTRIES, 1, 1, b"a1")]
 
 
+def test_a_shorter_copy_in_another_segment_does_not_stand_for_the_whole_record() -> None:
+    disk = new_disk()
+    old = sealed(disk, 1, [entries(A, 0, b"a0", b"a1", b"a2")])
+    repair = sealed(disk, 2, [entries(A, 0, b"a0")])
+    work = Rewrite(disk, new_header(random.Random(9), 9, 0), [old], [A], {A: [repair]})
+    assert told(finished(work)) == [(KIND_ENTRIES, 1, 0, b"a0a1a2")]
+
+
 def test_nothing_left_is_no_segment() -> None:
     disk = new_disk()
     old, copy = (sealed(disk, number, [entries(A, 0, b"a0")]) for number in (1, 2))
@@ -185,7 +193,7 @@ def test_marks_are_carried_without_an_entry() -> None:
         (KIND_LIMBO, 1),
         (KIND_FENCE, 2),
     ]
-    assert (output.lines[A].marks, output.lines[A].lac) == (MARK_FENCED | doubt_marks(1), 7)
+    assert (output.lines[A].marks, output.lines[A].lac) == (MARK_FENCED | doubt_marks(pack_doubt(1, 0)), 7)
     assert rebuild_indexes(output)[A].lac == 7
 
 
@@ -220,6 +228,16 @@ def test_a_damaged_index_hides_nothing_from_compaction() -> None:
     segment = sealed(disk, 1, [entries(A, 0, b"a0")], [entries(A, 1, b"a1")])
     disk.flip_bit(segment.path, 8 * (segment.footer_offset + segment.lines[A].arrays_offset))
     assert len(told(finished(rewrite(disk, segment)))) == 2
+
+
+def test_a_segment_whose_lost_records_have_no_name_left_is_not_rewritten() -> None:
+    """Its footer and a group's directory are damaged: an output would look whole without those entries."""
+    disk = new_disk()
+    source = sealed(disk, 1, [entries(A, 0, b"first")], [entries(A, 1, b"second")])
+    disk.flip_bit(source.path, 8 * (source.footer_offset + source.summaries[A].arrays_offset))
+    disk.spoil(source.path, 2 * BLOCK)
+    with pytest.raises(IncompleteIndex):
+        finished(rewrite(disk, source))
 
 
 def test_every_group_of_the_output_survives_the_loss_of_its_footer() -> None:

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from magnetar.ledger.ledger_store import Run
+from magnetar.common.errors import LogFailed
+from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.local_store import LocalLedgerStore
 from magnetar.ledger.segment_log import segment
 from magnetar.ledger.segment_log.codec_v1 import BLOCK
@@ -95,6 +96,61 @@ def a_clean_stop_leaves_nothing_to_repair(seed: int) -> None:
     on_a_store(seed, act, SMALL_SEGMENTS)
 
 
+def nothing_is_taken_or_written_once_the_log_closes(seed: int) -> None:
+    """A record behind the footer of the last segment would be confirmed, and gone at the next start."""
+
+    async def act(process: Process, store: LocalLedgerStore) -> None:
+        writer = await store.create(Heard().listener(), properties={})
+        entries = 1 + seed % 3
+        for number in range(entries):
+            writer.append(Run([b"entry %d" % number]))
+        if seed:
+            await asyncio.sleep(0.5)
+        store.log._chain._spawn(asyncio.sleep(0.001))  # work under way that closing waits for
+        closing = asyncio.ensure_future(store.log.close())
+        if seed:
+            store.log.group_commit._idle()  # the second without an append is over at this moment
+        await asyncio.sleep(0)
+        for _ in range(20):
+            with pytest.raises(LogFailed, match="the log is closing"):
+                writer.append(Run([b"late"]))
+            with pytest.raises(LogFailed, match="the log is closing"):
+                await store.log.fence(LedgerRef(writer.ref.id + 1, 1))
+            store.log.group_commit.resumed()
+            assert not (seed and store.log.group_commit.in_flight), "a group would lie where the footer does"
+            await asyncio.sleep(0.0001)
+        await closing
+        await store.close()
+        assert writer.last_confirmed == entries - 1, "what was taken before is confirmed"
+        disk = process.world.disk
+        before = {path: disk.content(path) for path in disk.paths() if path.endswith(".seg")}
+        segments = recover_log(disk, SMALL_SEGMENTS, random.Random(1), 0).sealed
+        assert {each.path: disk.content(each.path) for each in segments} == before, "sealed anew"
+        assert segments[0].lines[writer.ref].last_entry_id == writer.last_confirmed
+
+    on_a_store(seed, act, SMALL_SEGMENTS)
+
+
+def zeros_that_are_being_written_do_not_lengthen_a_sealed_segment(seed: int) -> None:
+    """Nothing follows the trailer, by which the next start finds the footer."""
+
+    async def act(process: Process, store: LocalLedgerStore) -> None:
+        writer = await store.create(Heard().listener(), properties={})
+        writer.append(Run([b"entry"]))
+        await asyncio.sleep(0.02)
+        chain = store.log._chain
+        active = chain.active
+        assert active is not None
+        active.filled_end = active.end  # as if the writer were faster than the zeros
+        chain._start_fill(active)
+        chain.abandon_active()
+        await chain._settle()
+        disk = process.world.disk
+        assert segment.Segment(disk, active.header, disk.open(active.path)).read_footer()
+
+    on_a_store(seed, act, SMALL_SEGMENTS)
+
+
 def an_earlier_group_further_on_is_not_believed(seed: int) -> None:
     """A copy of one of the segment's own groups (a misdirected write) is older than what stands before it."""
     disk = new_disk()
@@ -160,6 +216,8 @@ PROMISES = [
     a_sealed_segment_ends_where_it_was_durable,
     a_segment_holds_so_many_entries,
     a_clean_stop_leaves_nothing_to_repair,
+    nothing_is_taken_or_written_once_the_log_closes,
+    zeros_that_are_being_written_do_not_lengthen_a_sealed_segment,
     an_earlier_group_further_on_is_not_believed,
 ]
 

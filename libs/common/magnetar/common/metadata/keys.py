@@ -36,6 +36,7 @@ class Keys:
 
     __slots__ = (
         "auditor",
+        "bookie_marks_prefix",
         "bookie_racks_prefix",
         "bookies_prefix",
         "broker_leader",
@@ -50,6 +51,7 @@ class Keys:
         "dynamic_configuration",
         "instance_id",
         "intents_prefix",
+        "ledger_decisions_prefix",
         "ledger_id_counter",
         "ledgers_prefix",
         "offload_locations_prefix",
@@ -76,10 +78,12 @@ class Keys:
         self.offload_locations_prefix: Final = f"{self.root}offload-locations/"
         self.bookies_prefix: Final = f"{self.root}bookies/available/"
         self.cookies_prefix: Final = f"{self.root}bookies/cookies/"
+        self.bookie_marks_prefix: Final = f"{self.root}bookies/marks/"
         self.bookie_racks_prefix: Final = f"{self.root}bookies/racks/"
         self.auditor: Final = f"{self.root}bookies/auditor"
         self.under_replicated_prefix: Final = f"{self.root}bookies/under-replicated/"
         self.replication_locks_prefix: Final = f"{self.root}bookies/replication-locks/"
+        self.ledger_decisions_prefix: Final = f"{self.root}bookies/ledger-decisions/"
         self.decommissions_prefix: Final = f"{self.root}bookies/decommissions/"
         self.brokers_prefix: Final = f"{self.root}brokers/available/"
         self.broker_leader: Final = f"{self.root}brokers/leader"
@@ -225,6 +229,14 @@ class Keys:
         """The bookie of a cookie's key."""
         return unquote(key.removeprefix(self.cookies_prefix))
 
+    def bookie_mark(self, bookie_id: str) -> str:
+        """How far a bookie's log certainly got."""
+        return f"{self.bookie_marks_prefix}{encode_name(bookie_id)}"
+
+    def bookie_of_mark(self, key: str) -> str:
+        """The bookie of a mark's key."""
+        return unquote(key.removeprefix(self.bookie_marks_prefix))
+
     def bookie_rack(self, bookie_id: str) -> str:
         """Where an operator says that a bookie stands."""
         return f"{self.bookie_racks_prefix}{encode_name(bookie_id)}"
@@ -244,6 +256,14 @@ class Keys:
     def replication_lock(self, ledger_id: int) -> str:
         """Which replication worker copies an under-replicated ledger; ephemeral."""
         return f"{self.replication_locks_prefix}{encode_id(ledger_id)}"
+
+    def ledger_decision(self, ledger_id: int) -> str:
+        """That an operator ended a ledger which nothing could decide."""
+        return f"{self.ledger_decisions_prefix}{encode_id(ledger_id)}"
+
+    def ledger_decision_of(self, key: str) -> int:
+        """The ledger of a decision's key."""
+        return int(key.removeprefix(self.ledger_decisions_prefix))
 
     def decommission(self, bookie_id: str) -> str:
         """An operator's wish that a bookie leaves."""

@@ -58,6 +58,8 @@ class _ValueTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueType.V
     BUNDLE_OWNER: _ValueType.ValueType  # 25
     OFFLOAD_LOCATION: _ValueType.ValueType  # 26
     RESTORATION: _ValueType.ValueType  # 27
+    BOOKIE_MARK: _ValueType.ValueType  # 28
+    LEDGER_DECISION: _ValueType.ValueType  # 29
 
 class ValueType(_ValueType, metaclass=_ValueTypeEnumTypeWrapper): ...
 
@@ -86,6 +88,8 @@ BROKER_REGISTRATION: ValueType.ValueType  # 24
 BUNDLE_OWNER: ValueType.ValueType  # 25
 OFFLOAD_LOCATION: ValueType.ValueType  # 26
 RESTORATION: ValueType.ValueType  # 27
+BOOKIE_MARK: ValueType.ValueType  # 28
+LEDGER_DECISION: ValueType.ValueType  # 29
 Global___ValueType: _TypeAlias = ValueType  # noqa: Y015
 
 @_typing.final
@@ -2328,6 +2332,60 @@ class BookieCookie(_message.Message):
 Global___BookieCookie: _TypeAlias = BookieCookie  # noqa: Y015
 
 @_typing.final
+class BookieMark(_message.Message):
+    """How far a bookie's log certainly got. Kept apart from its disk: a disk that came back from an image, or with
+    files missing, shows less than this. Written at each start, and while the log goes on.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    BOOKIE_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    GROUP_SEQUENCE_FIELD_NUMBER: _builtins.int
+    RAISED_MS_FIELD_NUMBER: _builtins.int
+    FENCED_BELOW_LEDGER_ID_FIELD_NUMBER: _builtins.int
+    DOUBT_FIELD_NUMBER: _builtins.int
+    DOUBT_MS_FIELD_NUMBER: _builtins.int
+    bookie_id: _builtins.str
+    directory_id: _builtins.bytes
+    """of the data directory that it is about"""
+    generation: _builtins.int
+    """start of the bookie that wrote it"""
+    group_sequence: _builtins.int
+    """groups of the log up to this one were durable"""
+    raised_ms: _builtins.int
+    fenced_below_ledger_id: _builtins.int
+    """Ledgers below this id take no appends of writers here: fences of them may have been lost. 0: none."""
+    doubt: _builtins.str
+    """why data may be missing; empty: nothing is in doubt"""
+    doubt_ms: _builtins.int
+    """when that was noticed"""
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        bookie_id: _builtins.str = ...,
+        directory_id: _builtins.bytes = ...,
+        generation: _builtins.int = ...,
+        group_sequence: _builtins.int = ...,
+        raised_ms: _builtins.int = ...,
+        fenced_below_ledger_id: _builtins.int = ...,
+        doubt: _builtins.str = ...,
+        doubt_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "directory_id", b"directory_id", "doubt", b"doubt", "doubt_ms", b"doubt_ms", "fenced_below_ledger_id", b"fenced_below_ledger_id", "format", b"format", "generation", b"generation", "group_sequence", b"group_sequence", "raised_ms", b"raised_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BookieMark: _TypeAlias = BookieMark  # noqa: Y015
+
+@_typing.final
 class BookieRegistration(_message.Message):
     """A bookie that is up; lives as long as its session."""
 
@@ -2341,6 +2399,7 @@ class BookieRegistration(_message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     FREE_BYTES_FIELD_NUMBER: _builtins.int
     STARTED_MS_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     bookie_id: _builtins.str
     address: _builtins.str
     """host:port of its gRPC server"""
@@ -2352,6 +2411,8 @@ class BookieRegistration(_message.Message):
     free_bytes: _builtins.int
     """when it registered or last changed its mode"""
     started_ms: _builtins.int
+    directory_id: _builtins.bytes
+    """of its cookie; clients name it in each call. Empty: an earlier release"""
     @_builtins.property
     def format(self) -> Global___Format: ...
     def __init__(
@@ -2365,10 +2426,11 @@ class BookieRegistration(_message.Message):
         protocol_version: _builtins.int = ...,
         free_bytes: _builtins.int = ...,
         started_ms: _builtins.int = ...,
+        directory_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "bookie_id", b"bookie_id", "format", b"format", "free_bytes", b"free_bytes", "protocol_version", b"protocol_version", "rack", b"rack", "read_only", b"read_only", "started_ms", b"started_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "bookie_id", b"bookie_id", "directory_id", b"directory_id", "format", b"format", "free_bytes", b"free_bytes", "protocol_version", b"protocol_version", "rack", b"rack", "read_only", b"read_only", "started_ms", b"started_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2970,3 +3032,75 @@ class Restoration(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Restoration: _TypeAlias = Restoration  # noqa: Y015
+
+@_typing.final
+class LedgerDecision(_message.Message):
+    """An operator ended a ledger of which nothing could tell where it ends: written with the closing itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SaidEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    REF_FIELD_NUMBER: _builtins.int
+    LAST_ENTRY_ID_FIELD_NUMBER: _builtins.int
+    LAST_CONFIRMED_FIELD_NUMBER: _builtins.int
+    DECIDED_BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DECIDED_MS_FIELD_NUMBER: _builtins.int
+    SAID_FIELD_NUMBER: _builtins.int
+    last_entry_id: _builtins.int
+    """where the ledger was ended, on their word"""
+    last_confirmed: _builtins.int
+    """what was certain without it"""
+    decided_by: _builtins.str
+    """user@host of the command"""
+    reason: _builtins.str
+    """theirs"""
+    decided_ms: _builtins.int
+    """since 1970 UTC"""
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    @_builtins.property
+    def ref(self) -> Global___LedgerRef: ...
+    @_builtins.property
+    def said(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """bookie id -> what it said of the first entry that is not part of the ledger"""
+
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        ref: Global___LedgerRef | None = ...,
+        last_entry_id: _builtins.int = ...,
+        last_confirmed: _builtins.int = ...,
+        decided_by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        decided_ms: _builtins.int = ...,
+        said: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "ref", b"ref"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decided_by", b"decided_by", "decided_ms", b"decided_ms", "format", b"format", "last_confirmed", b"last_confirmed", "last_entry_id", b"last_entry_id", "reason", b"reason", "ref", b"ref", "said", b"said"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LedgerDecision: _TypeAlias = LedgerDecision  # noqa: Y015

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.common.metadata.metadata_pb2 import (
     BOOKIE_COOKIE,
+    BOOKIE_MARK,
     BOOKIE_RACK,
     BOOKIE_REGISTRATION,
     BROKER_REGISTRATION,
@@ -23,6 +24,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     INSTANCE_ID,
     INTENT,
     LEADER,
+    LEDGER_DECISION,
     LEDGER_METADATA,
     NAMESPACE,
     OFFLOAD_LOCATION,
@@ -36,6 +38,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     TOPIC_POLICIES,
     UNDER_REPLICATED,
     BookieCookie,
+    BookieMark,
     BookieRack,
     BookieRegistration,
     BrokerRegistration,
@@ -49,6 +52,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     InstanceId,
     Intent,
     Leader,
+    LedgerDecision,
     LedgerMetadata,
     LedgerRef,
     Namespace,
@@ -71,6 +75,7 @@ __all__ = [
     "LEFT_BOOKIES",
     "TERMINATED",
     "BookieCookie",
+    "BookieMark",
     "BookieRack",
     "BookieRegistration",
     "BrokerRegistration",
@@ -82,6 +87,7 @@ __all__ = [
     "InstanceId",
     "Intent",
     "Leader",
+    "LedgerDecision",
     "LedgerMetadata",
     "LedgerRef",
     "Namespace",
@@ -127,6 +133,7 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     SchemaRecord: SCHEMA_RECORD,
     Intent: INTENT,
     BookieCookie: BOOKIE_COOKIE,
+    BookieMark: BOOKIE_MARK,
     BookieRegistration: BOOKIE_REGISTRATION,
     UnderReplicated: UNDER_REPLICATED,
     Leader: LEADER,
@@ -139,6 +146,7 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     BrokerRegistration: BROKER_REGISTRATION,
     BundleOwner: BUNDLE_OWNER,
     Restoration: RESTORATION,
+    LedgerDecision: LEDGER_DECISION,
 }
 
 Value: TypeAlias = (
@@ -154,6 +162,7 @@ Value: TypeAlias = (
     | SchemaRecord
     | Intent
     | BookieCookie
+    | BookieMark
     | BookieRegistration
     | BrokerRegistration
     | BundleOwner
@@ -166,6 +175,7 @@ Value: TypeAlias = (
     | BookieRack
     | ResourceQuota
     | Restoration
+    | LedgerDecision
 )
 
 V = TypeVar(
@@ -182,6 +192,7 @@ V = TypeVar(
     SchemaRecord,
     Intent,
     BookieCookie,
+    BookieMark,
     BookieRegistration,
     BrokerRegistration,
     BundleOwner,
@@ -194,6 +205,7 @@ V = TypeVar(
     BookieRack,
     ResourceQuota,
     Restoration,
+    LedgerDecision,
 )
 
 

@@ -14,6 +14,7 @@ from magnetar.common.errors import StorageError
 from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     Code,
     Description,
+    EntryRanges,
     LedgerList,
     LedgerState,
     Record,
@@ -27,6 +28,10 @@ class BookieUnreachable(StorageError):
     """No answer from a bookie, or none in time: the fate of what was asked is unknown."""
 
     retriable = True
+
+
+class BookieElsewhere(BookieUnreachable):
+    """Another bookie, or another disk of the same one, has the address: who was asked is not there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +62,8 @@ class ReadAnswer:
     stopped_at: int
     """Where the answer ends otherwise: the entry that `code` is about."""
     reason: str
+    torn: bool = False
+    """With ENTRY_UNKNOWN: confirmed there only if the disk lost what it had synced (`ReadPart.torn`)."""
 
 
 class BookieClient(Protocol):
@@ -98,6 +105,10 @@ class BookieClient(Protocol):
     async def clear_limbo(self, ref: LedgerRef) -> LedgerState: ...
 
     async def describe(self) -> Description: ...
+
+    async def list_entries(self, ref: LedgerRef, first: int, last: int) -> EntryRanges:
+        """Which of the entries `first` to `last` the bookie has, up to `until` of the answer."""
+        ...
 
 
 class BookieClients(Protocol):

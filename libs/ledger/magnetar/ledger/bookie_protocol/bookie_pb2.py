@@ -24,53 +24,59 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0c\x62ookie.proto\x12\x12magnetar.bookie.v1\"$\n\tLedgerRef\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0b\n\x03key\x18\x02 \x01(\x06\"&\n\x06Record\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\"F\n\x06\x41ppend\x12*\n\x06record\x18\x01 \x01(\x0b\x32\x1a.magnetar.bookie.v1.Record\x12\x10\n\x08recovery\x18\x02 \x01(\x08\"\x81\x01\n\x0b\x41ppendBatch\x12+\n\x07\x61ppends\x18\x01 \x03(\x0b\x32\x1a.magnetar.bookie.v1.Append\x12\x18\n\x10protocol_version\x18\x02 \x01(\r\x12+\n\x04lacs\x18\x03 \x03(\x0b\x32\x1d.magnetar.bookie.v1.LacUpdate\"G\n\tLacUpdate\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\x12\x0b\n\x03lac\x18\x02 \x01(\x03\"\xa2\x01\n\x0c\x41ppendResult\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\x12\x16\n\x0e\x66irst_entry_id\x18\x02 \x01(\x03\x12\x13\n\x0b\x65ntry_count\x18\x03 \x01(\r\x12&\n\x04\x63ode\x18\x04 \x01(\x0e\x32\x18.magnetar.bookie.v1.Code\x12\x0e\n\x06reason\x18\x05 \x01(\t\"B\n\rAppendResults\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .magnetar.bookie.v1.AppendResult\"\x8d\x01\n\x0bReadRequest\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\x12\x16\n\x0e\x66irst_entry_id\x18\x02 \x01(\x03\x12\x15\n\rlast_entry_id\x18\x03 \x01(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x04\x12\r\n\x05\x66\x65nce\x18\x05 \x01(\x08\"\x83\x01\n\x08ReadPart\x12+\n\x07records\x18\x01 \x03(\x0b\x32\x1a.magnetar.bookie.v1.Record\x12&\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x18.magnetar.bookie.v1.Code\x12\x12\n\nstopped_at\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\"_\n\x0eReadLacRequest\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\x12\r\n\x05\x61\x62ove\x18\x02 \x01(\x03\x12\x0f\n\x07wait_ms\x18\x03 \x01(\r\"=\n\x0c\x46\x65nceRequest\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\"\xcc\x01\n\x0bLedgerState\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\x12&\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x18.magnetar.bookie.v1.Code\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0b\n\x03lac\x18\x04 \x01(\x03\x12\x15\n\rlast_entry_id\x18\x05 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x06 \x01(\x08\x12\r\n\x05limbo\x18\x07 \x01(\x08\x12\x13\n\x0b\x62yte_length\x18\x08 \x01(\x04\"P\n\x12ListLedgersRequest\x12\x17\n\x0f\x61\x66ter_ledger_id\x18\x01 \x01(\x03\x12\r\n\x05limit\x18\x02 \x01(\r\x12\x12\n\nonly_limbo\x18\x03 \x01(\x08\"L\n\nLedgerList\x12\x30\n\x07ledgers\x18\x01 \x03(\x0b\x32\x1f.magnetar.bookie.v1.LedgerState\x12\x0c\n\x04more\x18\x02 \x01(\x08\"C\n\x11\x44\x65leteHintRequest\x12.\n\x07ledgers\x18\x01 \x03(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\"\x14\n\x12\x44\x65leteHintResponse\"B\n\x11\x43learLimboRequest\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\"\x11\n\x0f\x44\x65scribeRequest\"\xc6\x01\n\x0b\x44\x65scription\x12\x11\n\tbookie_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\x0c\x12\x18\n\x10protocol_version\x18\x03 \x01(\r\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x11\n\tread_only\x18\x05 \x01(\x08\x12\x12\n\nfree_bytes\x18\x06 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x07 \x01(\x04\x12\x0f\n\x07ledgers\x18\x08 \x01(\x04\x12\x17\n\x0f\x65ntry_bytes_max\x18\t \x01(\x04*\xb7\x01\n\x04\x43ode\x12\x06\n\x02OK\x10\x00\x12\n\n\x06\x46\x45NCED\x10\x01\x12\r\n\tWRONG_KEY\x10\x02\x12\x11\n\rNO_SUCH_ENTRY\x10\x03\x12\x11\n\rENTRY_UNKNOWN\x10\x04\x12\x14\n\x10\x45NTRY_UNREADABLE\x10\x05\x12\r\n\tREAD_ONLY\x10\x06\x12\x0e\n\nLOG_FAILED\x10\x07\x12\x10\n\x0c\x42\x41\x43KPRESSURE\x10\x08\x12\x0e\n\nBAD_RECORD\x10\t\x12\x0f\n\x0bUNREACHABLE\x10\x0f\x32\x9b\x05\n\x06\x42ookie\x12P\n\x06\x41ppend\x12\x1f.magnetar.bookie.v1.AppendBatch\x1a!.magnetar.bookie.v1.AppendResults(\x01\x30\x01\x12G\n\x04Read\x12\x1f.magnetar.bookie.v1.ReadRequest\x1a\x1c.magnetar.bookie.v1.ReadPart0\x01\x12N\n\x07ReadLac\x12\".magnetar.bookie.v1.ReadLacRequest\x1a\x1f.magnetar.bookie.v1.LedgerState\x12J\n\x05\x46\x65nce\x12 .magnetar.bookie.v1.FenceRequest\x1a\x1f.magnetar.bookie.v1.LedgerState\x12U\n\x0bListLedgers\x12&.magnetar.bookie.v1.ListLedgersRequest\x1a\x1e.magnetar.bookie.v1.LedgerList\x12[\n\nDeleteHint\x12%.magnetar.bookie.v1.DeleteHintRequest\x1a&.magnetar.bookie.v1.DeleteHintResponse\x12T\n\nClearLimbo\x12%.magnetar.bookie.v1.ClearLimboRequest\x1a\x1f.magnetar.bookie.v1.LedgerState\x12P\n\x08\x44\x65scribe\x12#.magnetar.bookie.v1.DescribeRequest\x1a\x1f.magnetar.bookie.v1.Descriptionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0c\x62ookie.proto\x12\x12magnetar.bookie.v1\"9\n\x0e\x45xpectedBookie\x12\x11\n\tbookie_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\"$\n\tLedgerRef\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0b\n\x03key\x18\x02 \x01(\x06\"&\n\x06Record\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\"F\n\x06\x41ppend\x12*\n\x06record\x18\x01 \x01(\x0b\x32\x1a.magnetar.bookie.v1.Record\x12\x10\n\x08recovery\x18\x02 \x01(\x08\"\x81\x01\n\x0b\x41ppendBatch\x12+\n\x07\x61ppends\x18\x01 \x03(\x0b\x32\x1a.magnetar.bookie.v1.Append\x12\x18\n\x10protocol_version\x18\x02 \x01(\r\x12+\n\x04lacs\x18\x03 \x03(\x0b\x32\x1d.magnetar.bookie.v1.LacUpdate\"G\n\tLacUpdate\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\x12\x0b\n\x03lac\x18\x02 \x01(\x03\"\xa2\x01\n\x0c\x41ppendResult\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\x12\x16\n\x0e\x66irst_entry_id\x18\x02 \x01(\x03\x12\x13\n\x0b\x65ntry_count\x18\x03 \x01(\r\x12&\n\x04\x63ode\x18\x04 \x01(\x0e\x32\x18.magnetar.bookie.v1.Code\x12\x0e\n\x06reason\x18\x05 \x01(\t\"B\n\rAppendResults\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .magnetar.bookie.v1.AppendResult\"\x8d\x01\n\x0bReadRequest\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\x12\x16\n\x0e\x66irst_entry_id\x18\x02 \x01(\x03\x12\x15\n\rlast_entry_id\x18\x03 \x01(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x04\x12\r\n\x05\x66\x65nce\x18\x05 \x01(\x08\"\x91\x01\n\x08ReadPart\x12+\n\x07records\x18\x01 \x03(\x0b\x32\x1a.magnetar.bookie.v1.Record\x12&\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x18.magnetar.bookie.v1.Code\x12\x12\n\nstopped_at\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0c\n\x04torn\x18\x05 \x01(\x08\"_\n\x0eReadLacRequest\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\x12\r\n\x05\x61\x62ove\x18\x02 \x01(\x03\x12\x0f\n\x07wait_ms\x18\x03 \x01(\r\"=\n\x0c\x46\x65nceRequest\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\"\x87\x02\n\x0bLedgerState\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\x12&\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x18.magnetar.bookie.v1.Code\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0b\n\x03lac\x18\x04 \x01(\x03\x12\x15\n\rlast_entry_id\x18\x05 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x06 \x01(\x08\x12\r\n\x05limbo\x18\x07 \x01(\x08\x12\x13\n\x0b\x62yte_length\x18\x08 \x01(\x04\x12\x1a\n\x12row_first_entry_id\x18\t \x01(\x03\x12\x0f\n\x07row_end\x18\n \x01(\x03\x12\x0c\n\x04torn\x18\x0b \x01(\x08\"P\n\x12ListLedgersRequest\x12\x17\n\x0f\x61\x66ter_ledger_id\x18\x01 \x01(\x03\x12\r\n\x05limit\x18\x02 \x01(\r\x12\x12\n\nonly_limbo\x18\x03 \x01(\x08\"L\n\nLedgerList\x12\x30\n\x07ledgers\x18\x01 \x03(\x0b\x32\x1f.magnetar.bookie.v1.LedgerState\x12\x0c\n\x04more\x18\x02 \x01(\x08\"C\n\x11\x44\x65leteHintRequest\x12.\n\x07ledgers\x18\x01 \x03(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\"\x14\n\x12\x44\x65leteHintResponse\"B\n\x11\x43learLimboRequest\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\"r\n\x12ListEntriesRequest\x12-\n\x06ledger\x18\x01 \x01(\x0b\x32\x1d.magnetar.bookie.v1.LedgerRef\x12\x16\n\x0e\x66irst_entry_id\x18\x02 \x01(\x03\x12\x15\n\rlast_entry_id\x18\x03 \x01(\x03\"s\n\x0b\x45ntryRanges\x12&\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x18.magnetar.bookie.v1.Code\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x66irsts\x18\x03 \x03(\x03\x12\r\n\x05lasts\x18\x04 \x03(\x03\x12\r\n\x05until\x18\x05 \x01(\x03\"\x11\n\x0f\x44\x65scribeRequest\"\xdc\x01\n\x0b\x44\x65scription\x12\x11\n\tbookie_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\x0c\x12\x18\n\x10protocol_version\x18\x03 \x01(\r\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x11\n\tread_only\x18\x05 \x01(\x08\x12\x12\n\nfree_bytes\x18\x06 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x07 \x01(\x04\x12\x0f\n\x07ledgers\x18\x08 \x01(\x04\x12\x17\n\x0f\x65ntry_bytes_max\x18\t \x01(\x04\x12\x14\n\x0c\x64irectory_id\x18\n \x01(\x0c*\xb7\x01\n\x04\x43ode\x12\x06\n\x02OK\x10\x00\x12\n\n\x06\x46\x45NCED\x10\x01\x12\r\n\tWRONG_KEY\x10\x02\x12\x11\n\rNO_SUCH_ENTRY\x10\x03\x12\x11\n\rENTRY_UNKNOWN\x10\x04\x12\x14\n\x10\x45NTRY_UNREADABLE\x10\x05\x12\r\n\tREAD_ONLY\x10\x06\x12\x0e\n\nLOG_FAILED\x10\x07\x12\x10\n\x0c\x42\x41\x43KPRESSURE\x10\x08\x12\x0e\n\nBAD_RECORD\x10\t\x12\x0f\n\x0bUNREACHABLE\x10\x0f\x32\xf3\x05\n\x06\x42ookie\x12P\n\x06\x41ppend\x12\x1f.magnetar.bookie.v1.AppendBatch\x1a!.magnetar.bookie.v1.AppendResults(\x01\x30\x01\x12G\n\x04Read\x12\x1f.magnetar.bookie.v1.ReadRequest\x1a\x1c.magnetar.bookie.v1.ReadPart0\x01\x12N\n\x07ReadLac\x12\".magnetar.bookie.v1.ReadLacRequest\x1a\x1f.magnetar.bookie.v1.LedgerState\x12J\n\x05\x46\x65nce\x12 .magnetar.bookie.v1.FenceRequest\x1a\x1f.magnetar.bookie.v1.LedgerState\x12U\n\x0bListLedgers\x12&.magnetar.bookie.v1.ListLedgersRequest\x1a\x1e.magnetar.bookie.v1.LedgerList\x12[\n\nDeleteHint\x12%.magnetar.bookie.v1.DeleteHintRequest\x1a&.magnetar.bookie.v1.DeleteHintResponse\x12T\n\nClearLimbo\x12%.magnetar.bookie.v1.ClearLimboRequest\x1a\x1f.magnetar.bookie.v1.LedgerState\x12P\n\x08\x44\x65scribe\x12#.magnetar.bookie.v1.DescribeRequest\x1a\x1f.magnetar.bookie.v1.Description\x12V\n\x0bListEntries\x12&.magnetar.bookie.v1.ListEntriesRequest\x1a\x1f.magnetar.bookie.v1.EntryRangesb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'bookie_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CODE']._serialized_start=1809
-  _globals['_CODE']._serialized_end=1992
-  _globals['_LEDGERREF']._serialized_start=36
-  _globals['_LEDGERREF']._serialized_end=72
-  _globals['_RECORD']._serialized_start=74
-  _globals['_RECORD']._serialized_end=112
-  _globals['_APPEND']._serialized_start=114
-  _globals['_APPEND']._serialized_end=184
-  _globals['_APPENDBATCH']._serialized_start=187
-  _globals['_APPENDBATCH']._serialized_end=316
-  _globals['_LACUPDATE']._serialized_start=318
-  _globals['_LACUPDATE']._serialized_end=389
-  _globals['_APPENDRESULT']._serialized_start=392
-  _globals['_APPENDRESULT']._serialized_end=554
-  _globals['_APPENDRESULTS']._serialized_start=556
-  _globals['_APPENDRESULTS']._serialized_end=622
-  _globals['_READREQUEST']._serialized_start=625
-  _globals['_READREQUEST']._serialized_end=766
-  _globals['_READPART']._serialized_start=769
-  _globals['_READPART']._serialized_end=900
-  _globals['_READLACREQUEST']._serialized_start=902
-  _globals['_READLACREQUEST']._serialized_end=997
-  _globals['_FENCEREQUEST']._serialized_start=999
-  _globals['_FENCEREQUEST']._serialized_end=1060
-  _globals['_LEDGERSTATE']._serialized_start=1063
-  _globals['_LEDGERSTATE']._serialized_end=1267
-  _globals['_LISTLEDGERSREQUEST']._serialized_start=1269
-  _globals['_LISTLEDGERSREQUEST']._serialized_end=1349
-  _globals['_LEDGERLIST']._serialized_start=1351
-  _globals['_LEDGERLIST']._serialized_end=1427
-  _globals['_DELETEHINTREQUEST']._serialized_start=1429
-  _globals['_DELETEHINTREQUEST']._serialized_end=1496
-  _globals['_DELETEHINTRESPONSE']._serialized_start=1498
-  _globals['_DELETEHINTRESPONSE']._serialized_end=1518
-  _globals['_CLEARLIMBOREQUEST']._serialized_start=1520
-  _globals['_CLEARLIMBOREQUEST']._serialized_end=1586
-  _globals['_DESCRIBEREQUEST']._serialized_start=1588
-  _globals['_DESCRIBEREQUEST']._serialized_end=1605
-  _globals['_DESCRIPTION']._serialized_start=1608
-  _globals['_DESCRIPTION']._serialized_end=1806
-  _globals['_BOOKIE']._serialized_start=1995
-  _globals['_BOOKIE']._serialized_end=2662
+  _globals['_CODE']._serialized_start=2196
+  _globals['_CODE']._serialized_end=2379
+  _globals['_EXPECTEDBOOKIE']._serialized_start=36
+  _globals['_EXPECTEDBOOKIE']._serialized_end=93
+  _globals['_LEDGERREF']._serialized_start=95
+  _globals['_LEDGERREF']._serialized_end=131
+  _globals['_RECORD']._serialized_start=133
+  _globals['_RECORD']._serialized_end=171
+  _globals['_APPEND']._serialized_start=173
+  _globals['_APPEND']._serialized_end=243
+  _globals['_APPENDBATCH']._serialized_start=246
+  _globals['_APPENDBATCH']._serialized_end=375
+  _globals['_LACUPDATE']._serialized_start=377
+  _globals['_LACUPDATE']._serialized_end=448
+  _globals['_APPENDRESULT']._serialized_start=451
+  _globals['_APPENDRESULT']._serialized_end=613
+  _globals['_APPENDRESULTS']._serialized_start=615
+  _globals['_APPENDRESULTS']._serialized_end=681
+  _globals['_READREQUEST']._serialized_start=684
+  _globals['_READREQUEST']._serialized_end=825
+  _globals['_READPART']._serialized_start=828
+  _globals['_READPART']._serialized_end=973
+  _globals['_READLACREQUEST']._serialized_start=975
+  _globals['_READLACREQUEST']._serialized_end=1070
+  _globals['_FENCEREQUEST']._serialized_start=1072
+  _globals['_FENCEREQUEST']._serialized_end=1133
+  _globals['_LEDGERSTATE']._serialized_start=1136
+  _globals['_LEDGERSTATE']._serialized_end=1399
+  _globals['_LISTLEDGERSREQUEST']._serialized_start=1401
+  _globals['_LISTLEDGERSREQUEST']._serialized_end=1481
+  _globals['_LEDGERLIST']._serialized_start=1483
+  _globals['_LEDGERLIST']._serialized_end=1559
+  _globals['_DELETEHINTREQUEST']._serialized_start=1561
+  _globals['_DELETEHINTREQUEST']._serialized_end=1628
+  _globals['_DELETEHINTRESPONSE']._serialized_start=1630
+  _globals['_DELETEHINTRESPONSE']._serialized_end=1650
+  _globals['_CLEARLIMBOREQUEST']._serialized_start=1652
+  _globals['_CLEARLIMBOREQUEST']._serialized_end=1718
+  _globals['_LISTENTRIESREQUEST']._serialized_start=1720
+  _globals['_LISTENTRIESREQUEST']._serialized_end=1834
+  _globals['_ENTRYRANGES']._serialized_start=1836
+  _globals['_ENTRYRANGES']._serialized_end=1951
+  _globals['_DESCRIBEREQUEST']._serialized_start=1953
+  _globals['_DESCRIBEREQUEST']._serialized_end=1970
+  _globals['_DESCRIPTION']._serialized_start=1973
+  _globals['_DESCRIPTION']._serialized_end=2193
+  _globals['_BOOKIE']._serialized_start=2382
+  _globals['_BOOKIE']._serialized_end=3137
 # @@protoc_insertion_point(module_scope)

@@ -8,7 +8,7 @@ header's CRC unsalted: a bookie checks a record and writes it, rewriting only th
 
 An answer's code is about the ledger or entry that was asked for. Trouble with the call itself (garbage, a
 later protocol, an overloaded server) is a gRPC status: INVALID_ARGUMENT, FAILED_PRECONDITION,
-RESOURCE_EXHAUSTED, UNAVAILABLE.
+RESOURCE_EXHAUSTED, UNAVAILABLE. NOT_FOUND: the bookie that the caller expects is not here.
 """
 
 from collections import abc as _abc
@@ -79,6 +79,34 @@ BAD_RECORD: Code.ValueType  # 9
 UNREACHABLE: Code.ValueType  # 15
 """Never sent: what a client's transport says when it cannot know (connection lost, time-out)."""
 Global___Code: _TypeAlias = Code  # noqa: Y015
+
+@_typing.final
+class ExpectedBookie(_message.Message):
+    """The bookie that a caller means: in the metadata of each call and stream, as magnetar-expected-bookie-bin. An
+    address may belong to another bookie by now, and a bookie to another disk; either refuses with NOT_FOUND, so
+    that no answer is taken for one of the bookie that was asked. A call without it is taken as it comes.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOKIE_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    bookie_id: _builtins.str
+    directory_id: _builtins.bytes
+    """of the bookie's registration; empty: not known"""
+    def __init__(
+        self,
+        *,
+        bookie_id: _builtins.str = ...,
+        directory_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "directory_id", b"directory_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpectedBookie: _TypeAlias = ExpectedBookie  # noqa: Y015
 
 @_typing.final
 class LedgerRef(_message.Message):
@@ -308,12 +336,17 @@ class ReadPart(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     STOPPED_AT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    TORN_FIELD_NUMBER: _builtins.int
     code: Global___Code.ValueType
     """In the last part: why the answer ends before last_entry_id, at which entry. OK: everything asked for
     came, or max_bytes did.
     """
     stopped_at: _builtins.int
     reason: _builtins.str
+    torn: _builtins.bool
+    """With ENTRY_UNKNOWN: all that may be missing was in a last group that was torn. The entry was confirmed here
+    only if the disk lost what it had synced.
+    """
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___Record]: ...
     def __init__(
@@ -323,10 +356,11 @@ class ReadPart(_message.Message):
         code: Global___Code.ValueType = ...,
         stopped_at: _builtins.int = ...,
         reason: _builtins.str = ...,
+        torn: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "reason", b"reason", "records", b"records", "stopped_at", b"stopped_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "reason", b"reason", "records", b"records", "stopped_at", b"stopped_at", "torn", b"torn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -391,6 +425,9 @@ class LedgerState(_message.Message):
     FENCED_FIELD_NUMBER: _builtins.int
     LIMBO_FIELD_NUMBER: _builtins.int
     BYTE_LENGTH_FIELD_NUMBER: _builtins.int
+    ROW_FIRST_ENTRY_ID_FIELD_NUMBER: _builtins.int
+    ROW_END_FIELD_NUMBER: _builtins.int
+    TORN_FIELD_NUMBER: _builtins.int
     code: Global___Code.ValueType
     """OK, WRONG_KEY, LOG_FAILED; NO_SUCH_ENTRY: never heard of it (not after Fence)"""
     reason: _builtins.str
@@ -403,6 +440,13 @@ class LedgerState(_message.Message):
     """in doubt: what is not here is unknown, not absent"""
     byte_length: _builtins.int
     """of the durable entries"""
+    row_first_entry_id: _builtins.int
+    """Durable entries row_first_entry_id to row_end - 1 are here without a hole, as far as this process has seen
+    them come; row_end 0: it has seen none. ListEntries tells of all.
+    """
+    row_end: _builtins.int
+    torn: _builtins.bool
+    """in limbo for a torn last group alone"""
     @_builtins.property
     def ledger(self) -> Global___LedgerRef: ...
     def __init__(
@@ -416,10 +460,13 @@ class LedgerState(_message.Message):
         fenced: _builtins.bool = ...,
         limbo: _builtins.bool = ...,
         byte_length: _builtins.int = ...,
+        row_first_entry_id: _builtins.int = ...,
+        row_end: _builtins.int = ...,
+        torn: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_length", b"byte_length", "code", b"code", "fenced", b"fenced", "lac", b"lac", "last_entry_id", b"last_entry_id", "ledger", b"ledger", "limbo", b"limbo", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_length", b"byte_length", "code", b"code", "fenced", b"fenced", "lac", b"lac", "last_entry_id", b"last_entry_id", "ledger", b"ledger", "limbo", b"limbo", "reason", b"reason", "row_end", b"row_end", "row_first_entry_id", b"row_first_entry_id", "torn", b"torn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -531,6 +578,71 @@ class ClearLimboRequest(_message.Message):
 Global___ClearLimboRequest: _TypeAlias = ClearLimboRequest  # noqa: Y015
 
 @_typing.final
+class ListEntriesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEDGER_FIELD_NUMBER: _builtins.int
+    FIRST_ENTRY_ID_FIELD_NUMBER: _builtins.int
+    LAST_ENTRY_ID_FIELD_NUMBER: _builtins.int
+    first_entry_id: _builtins.int
+    last_entry_id: _builtins.int
+    @_builtins.property
+    def ledger(self) -> Global___LedgerRef: ...
+    def __init__(
+        self,
+        *,
+        ledger: Global___LedgerRef | None = ...,
+        first_entry_id: _builtins.int = ...,
+        last_entry_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_entry_id", b"first_entry_id", "last_entry_id", b"last_entry_id", "ledger", b"ledger"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEntriesRequest: _TypeAlias = ListEntriesRequest  # noqa: Y015
+
+@_typing.final
+class EntryRanges(_message.Message):
+    """Durable entries, by their records' headers: bodies are not read, so a damaged one counts as here."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    FIRSTS_FIELD_NUMBER: _builtins.int
+    LASTS_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    code: Global___Code.ValueType
+    """OK, WRONG_KEY, NO_SUCH_ENTRY: never heard of the ledger"""
+    reason: _builtins.str
+    until: _builtins.int
+    """the answer is about entries up to this one: not the last one asked for"""
+    @_builtins.property
+    def firsts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """range i is firsts[i] to lasts[i]; in order, none touches the next"""
+
+    @_builtins.property
+    def lasts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        code: Global___Code.ValueType = ...,
+        reason: _builtins.str = ...,
+        firsts: _abc.Iterable[_builtins.int] | None = ...,
+        lasts: _abc.Iterable[_builtins.int] | None = ...,
+        until: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "firsts", b"firsts", "lasts", b"lasts", "reason", b"reason", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EntryRanges: _TypeAlias = EntryRanges  # noqa: Y015
+
+@_typing.final
 class DescribeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -558,6 +670,7 @@ class Description(_message.Message):
     TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     LEDGERS_FIELD_NUMBER: _builtins.int
     ENTRY_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     bookie_id: _builtins.str
     instance_id: _builtins.bytes
     protocol_version: _builtins.int
@@ -568,6 +681,8 @@ class Description(_message.Message):
     total_bytes: _builtins.int
     ledgers: _builtins.int
     entry_bytes_max: _builtins.int
+    directory_id: _builtins.bytes
+    """of its data directory: another one is another disk"""
     def __init__(
         self,
         *,
@@ -580,10 +695,11 @@ class Description(_message.Message):
         total_bytes: _builtins.int = ...,
         ledgers: _builtins.int = ...,
         entry_bytes_max: _builtins.int = ...,
+        directory_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "entry_bytes_max", b"entry_bytes_max", "free_bytes", b"free_bytes", "instance_id", b"instance_id", "ledgers", b"ledgers", "protocol_version", b"protocol_version", "read_only", b"read_only", "total_bytes", b"total_bytes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookie_id", b"bookie_id", "directory_id", b"directory_id", "entry_bytes_max", b"entry_bytes_max", "free_bytes", b"free_bytes", "instance_id", b"instance_id", "ledgers", b"ledgers", "protocol_version", b"protocol_version", "read_only", b"read_only", "total_bytes", b"total_bytes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

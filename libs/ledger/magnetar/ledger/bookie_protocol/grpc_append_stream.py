@@ -26,7 +26,11 @@ _parse = AppendResults.FromString
 
 
 class AppendStream:
-    """A stream from its first append to its loss. `on_answer` hears of each message of results."""
+    """A stream from its first append to its loss. `on_answer` hears of each message of results.
+
+    `has_moved()` is asked now and then: whether the bookie is elsewhere by now, so that the stream leads to
+    another process.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class AppendStream:
         timeout_s: float,
         on_answer: Callable[[], None],
         on_lost: Callable[[str], None],
+        has_moved: Callable[[], bool] = lambda: False,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.pending = PendingAppends()
@@ -43,6 +48,7 @@ class AppendStream:
         self._timeout_s = timeout_s
         self._on_answer = on_answer
         self._on_lost = on_lost
+        self._has_moved = has_moved
         self._loop = loop
         self._outgoing: deque[bytes] = deque()
         self._wake: asyncio.Future[None] | None = None
@@ -134,5 +140,8 @@ class AppendStream:
         oldest = self.pending.oldest()
         if oldest is not None and self._loop.time() - oldest >= self._timeout_s:
             self.lose(f"an append was not answered within {self._timeout_s:g} s")
+            return
+        if self._has_moved():
+            self.lose("the bookie has registered at another address or with another disk")
             return
         self._timer = self._loop.call_later(self._timeout_s / 4, self._look_at_oldest)

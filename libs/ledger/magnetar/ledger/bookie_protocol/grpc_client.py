@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -19,6 +19,7 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.rpc.options import ChannelOptions, channel_options, status_line
 from magnetar.ledger.bookie_protocol.bookie_client import (
     AppendDone,
+    BookieElsewhere,
     BookieUnreachable,
     EncodedAppend,
     ReadAnswer,
@@ -32,9 +33,12 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     DeleteHintRequest,
     DescribeRequest,
     Description,
+    EntryRanges,
+    ExpectedBookie,
     FenceRequest,
     LedgerList,
     LedgerState,
+    ListEntriesRequest,
     ListLedgersRequest,
     ReadLacRequest,
     ReadRequest,
@@ -47,7 +51,9 @@ from magnetar.ledger.bookie_protocol.grpc_methods import (
     CLEAR_LIMBO,
     DELETE_HINT,
     DESCRIBE,
+    EXPECTED_KEY,
     FENCE,
+    LIST_ENTRIES,
     LIST_LEDGERS,
     MESSAGE_BYTES_MAX,
     READ,
@@ -70,6 +76,7 @@ STREAMS_LOST: Final = Counter(
 )
 
 Answer = TypeVar("Answer", bound=Message)
+Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,19 +105,21 @@ class ClientOptions:
 class GrpcBookieClient:
     """Implements `bookie_client.BookieClient`. Made and closed by `GrpcBookieClients`.
 
-    `connect()` gives a new channel to where the bookie is now, or None while nobody knows.
+    `address()` says where the bookie is now, or None while that is not known; `directory()` by which data
+    directory it is known, b"" for any.
     """
 
     def __init__(
         self,
         bookie_id: str,
         address: Callable[[], str | None],
+        directory: Callable[[], bytes],
         connect: Callable[[str], Any],
         options: ClientOptions,
     ) -> None:
         self._bookie_id = bookie_id
         self._address = address
-        self._connect = connect
+        self._directory = directory
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._appends = _Channel(connect)
@@ -119,6 +128,9 @@ class GrpcBookieClient:
         self._reopen_at = 0.0
         self._reopen_after_s = options.reopen_after_s
         self._lost_because = ""
+        self._expected = b""
+        self._named: Metadata = VERSION_METADATA
+        self._name(directory())
         self._closed = False
 
     @property
@@ -165,7 +177,7 @@ class GrpcBookieClient:
         channel = self._reads_channel()
         try:
             call = channel.unary_stream(READ.path, ReadRequest.SerializeToString, READ.response.FromString)(
-                request, timeout=timeout_s, metadata=_said()
+                request, timeout=timeout_s, metadata=self._said()
             )
             async for part in call:
                 records.extend(part.records)
@@ -178,7 +190,7 @@ class GrpcBookieClient:
             raise
         if part is None:
             raise BookieUnreachable(f"bookie {self._bookie_id} ended a read without an answer")
-        return ReadAnswer(records, part.code, part.stopped_at, part.reason)
+        return ReadAnswer(records, part.code, part.stopped_at, part.reason, part.torn)
 
     async def read_lac(self, ref: LedgerRef, *, above: int = -1, wait_ms: int = 0) -> LedgerState:
         request = ReadLacRequest(ledger=_wire(ref), above=above, wait_ms=wait_ms)
@@ -205,6 +217,10 @@ class GrpcBookieClient:
     async def describe(self) -> Description:
         return await self._call(DESCRIBE, DescribeRequest(), Description, self._options.call_timeout_s)
 
+    async def list_entries(self, ref: LedgerRef, first: int, last: int) -> EntryRanges:
+        request = ListEntriesRequest(ledger=_wire(ref), first_entry_id=first, last_entry_id=last)
+        return await self._call(LIST_ENTRIES, request, EntryRanges, self._options.read_timeout_s)
+
     async def close(self) -> None:
         """End the stream and all calls as unreachable; idempotent."""
         self._closed = True
@@ -221,7 +237,7 @@ class GrpcBookieClient:
         try:
             answer = await channel.unary_unary(
                 method.path, method.request.SerializeToString, method.response.FromString
-            )(request, timeout=timeout_s, metadata=_said())
+            )(request, timeout=timeout_s, metadata=self._said())
         except grpc.aio.AioRpcError as error:
             raise self._unreachable(method, error) from None
         except asyncio.CancelledError:
@@ -229,6 +245,21 @@ class GrpcBookieClient:
             raise
         assert isinstance(answer, kind)
         return answer
+
+    def _said(self) -> Metadata:
+        """What is said with a call: the protocol's version, whom it is for, and for which request it is."""
+        return self._expecting() + request_ids.call_metadata()
+
+    def _expecting(self) -> Metadata:
+        directory = self._directory()
+        if directory != self._expected:
+            self._name(directory)
+        return self._named
+
+    def _name(self, directory: bytes) -> None:
+        expected = ExpectedBookie(bookie_id=self._bookie_id, directory_id=directory)
+        self._expected = directory
+        self._named = (*VERSION_METADATA, (EXPECTED_KEY, expected.SerializeToString()))
 
     def _reads_channel(self) -> Any:
         if self._closed:
@@ -240,7 +271,8 @@ class GrpcBookieClient:
 
     def _unreachable(self, method: Method, error: grpc.aio.AioRpcError) -> BookieUnreachable:
         line = status_line(error.code(), error.details())
-        return BookieUnreachable(f"{method.name} of bookie {self._bookie_id}: {line}")
+        kind = BookieElsewhere if error.code() is grpc.StatusCode.NOT_FOUND else BookieUnreachable
+        return kind(f"{method.name} of bookie {self._bookie_id}: {line}")
 
     def _check_canceled(self, method: Method) -> None:
         """Raises BookieUnreachable unless it is the caller that was canceled: then its channel was closed."""
@@ -252,15 +284,24 @@ class GrpcBookieClient:
     def _open_stream(self) -> AppendStream | None:
         if self._closed or self._loop.time() < self._reopen_at:
             return None
-        channel = self._appends.to(self._address())
+        address, directory = self._address(), self._directory()
+        channel = self._appends.to(address)
         if channel is None:
             self._lost_because = f"nobody knows the address of bookie {self._bookie_id}"
             return None
-        call = channel.stream_stream(method_path(APPEND))(metadata=VERSION_METADATA)
+        call = channel.stream_stream(method_path(APPEND))(metadata=self._expecting())
         self._stream = AppendStream(
-            call, self._bookie_id, self._options.append_timeout_s, self._answered, self._lost
+            call,
+            self._bookie_id,
+            self._options.append_timeout_s,
+            self._answered,
+            self._lost,
+            lambda: self._has_moved(address, directory),
         )
         return self._stream
+
+    def _has_moved(self, address: str | None, directory: bytes) -> bool:
+        return self._address() not in (None, address) or self._directory() not in (b"", directory)
 
     def _answered(self) -> None:
         self._reopen_after_s = self._options.reopen_after_s
@@ -307,11 +348,6 @@ class _Channel:
         self._address = None
         if self._closing:
             await asyncio.wait(self._closing)
-
-
-def _said() -> tuple[tuple[str, str], ...]:
-    """What is said with a call: the protocol's version, and for which request it is."""
-    return VERSION_METADATA + request_ids.call_metadata()
 
 
 def _wire(ref: LedgerRef) -> WireRef:

@@ -39,17 +39,21 @@ class ClientTls:
 class GrpcBookieClients:
     """Implements `bookie_client.BookieClients`. To be made on the event loop that uses it.
 
-    `resolve` gives the host:port of a bookie, or None while nobody knows it (`BookieRegistry.address`).
+    `resolve` gives the host:port of a bookie, or None while it is not known (`BookieRegistry.address`);
+    `directory` the id of its data directory, b"" while that is not known (`BookieRegistry.directory`). A
+    bookie refuses calls that name another bookie or another directory than its own.
     """
 
     def __init__(
         self,
         resolve: Callable[[str], str | None],
+        directory: Callable[[str], bytes] = lambda _: b"",
         *,
         tls: ClientTls | None = None,
         options: ClientOptions | None = None,
     ) -> None:
         self._resolve = resolve
+        self._directory = directory
         self._options = options or ClientOptions()
         self._credentials = None if tls is None else tls.credentials()
         self._channel_options = self._options.channel_options()
@@ -63,7 +67,11 @@ class GrpcBookieClients:
         client = self._clients.get(bookie_id)
         if client is None:
             client = GrpcBookieClient(
-                bookie_id, lambda: self._address(bookie_id), self._connect, self._options
+                bookie_id,
+                lambda: self._address(bookie_id),
+                lambda: self._directory(bookie_id),
+                self._connect,
+                self._options,
             )
             self._clients[bookie_id] = client
         return client

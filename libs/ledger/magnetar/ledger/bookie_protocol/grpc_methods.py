@@ -18,9 +18,11 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     DeleteHintResponse,
     DescribeRequest,
     Description,
+    EntryRanges,
     FenceRequest,
     LedgerList,
     LedgerState,
+    ListEntriesRequest,
     ListLedgersRequest,
     ReadLacRequest,
     ReadPart,
@@ -67,11 +69,15 @@ LIST_LEDGERS: Final = Method("ListLedgers", ListLedgersRequest, LedgerList)
 DELETE_HINT: Final = Method("DeleteHint", DeleteHintRequest, DeleteHintResponse)
 CLEAR_LIMBO: Final = Method("ClearLimbo", ClearLimboRequest, LedgerState)
 DESCRIBE: Final = Method("Describe", DescribeRequest, Description)
+LIST_ENTRIES: Final = Method("ListEntries", ListEntriesRequest, EntryRanges)
 
 VERSION_KEY: Final = "magnetar-protocol-version"
 """Call metadata that says which protocol version the client speaks; Append says it in its first message."""
 
 VERSION_METADATA: Final = ((VERSION_KEY, str(PROTOCOL_VERSION)),)
+
+EXPECTED_KEY: Final = "magnetar-expected-bookie-bin"
+"""Call metadata that says whom the client means (ExpectedBookie), of calls and of append streams."""
 
 FIRST_BATCH: Final = AppendBatch(protocol_version=PROTOCOL_VERSION).SerializeToString()
 """What a stream's first message begins with."""

@@ -4,6 +4,9 @@ A registration is a hint. One that is gone means that its bookie lost its sessio
 trouble: its address stays known, so that what is on it can still be read. While metadata does not answer,
 everything stays as it was.
 
+An address belongs to one bookie at a time, the one that registered it last: the address of a bookie that is
+gone may be given to another one, which must not be asked in its place.
+
 In which rack a bookie is, an operator may say in metadata, too: that comes before what the bookie says.
 """
 
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -46,6 +49,10 @@ class BookieInfo:
     free_bytes: int
     """When it registered or last changed its mode."""
     started_ms: int
+    directory_id: bytes = b""
+    """Of its data directory; empty: it is of a release that does not say."""
+    version: int = field(default=0, compare=False)
+    """Of the registration in metadata."""
 
 
 class BookieRegistry:
@@ -57,7 +64,9 @@ class BookieRegistry:
         self._registered: dict[str, BookieInfo] = {}
         self._racks: dict[str, str] = {}
         self._up: dict[str, BookieInfo] = {}
-        self._addresses: dict[str, str] = {}
+        # Where bookies are or were last, and which of them has an address.
+        self._places: dict[str, BookieInfo] = {}
+        self._owners: dict[str, str] = {}
         self._listeners: list[Callable[[], None]] = []
         self._tasks = TaskOwner("bookie registry")
         self._registrations_listed = asyncio.Event()
@@ -70,11 +79,23 @@ class BookieRegistry:
 
     def writable(self) -> list[BookieInfo]:
         """Those that take new fragments, in the order of their ids."""
-        return [info for _, info in sorted(self._up.items()) if not info.read_only]
+        owners = self._owners
+        return [
+            info
+            for bookie_id, info in sorted(self._up.items())
+            if not info.read_only and owners.get(info.address) == bookie_id
+        ]
 
     def address(self, bookie_id: str) -> str | None:
-        """Where a bookie is or was last; None for one that nobody saw."""
-        return self._addresses.get(bookie_id)
+        """Where a bookie is or was last; None for one that was never seen, or whose address is another
+        bookie's by now."""
+        found = self._places.get(bookie_id)
+        return None if found is None else found.address
+
+    def directory(self, bookie_id: str) -> bytes:
+        """The id of the data directory that a bookie has or had last there; b"" when it is not known."""
+        found = self._places.get(bookie_id)
+        return b"" if found is None else found.directory_id
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener`, a plain call on the loop, whenever `bookies` became different."""
@@ -122,7 +143,7 @@ class BookieRegistry:
             before = dict(self._up)
             what.known.clear()
             for item in listing.items:
-                what.apply(what.bookie_of(item.key), item.value)
+                what.apply(what.bookie_of(item.key), item.value, item.version)
             for bookie_id in {*before, *self._registered}:
                 self._combine(bookie_id)
             what.listed.set()
@@ -132,7 +153,7 @@ class BookieRegistry:
                 if event.version > listing.revision:
                     bookie_id = what.bookie_of(event.key)
                     before_event = self._up.get(bookie_id)
-                    what.apply(bookie_id, event.value)
+                    what.apply(bookie_id, event.value, event.version)
                     self._combine(bookie_id)
                     if self._up.get(bookie_id) != before_event:
                         self._changed()
@@ -142,15 +163,40 @@ class BookieRegistry:
     def _combine(self, bookie_id: str) -> None:
         """What is known of one bookie now: its registration, and its rack as somebody else says."""
         info = self._registered.get(bookie_id)
+        before = self._up.pop(bookie_id, None)
+        if before is not None and (info is None or info.address != before.address):
+            self._claim(before.address)
         if info is None:
-            self._up.pop(bookie_id, None)
             return
         rack = self._racks.get(bookie_id)
         self._up[bookie_id] = info if rack is None else replace(info, rack=rack)
-        self._addresses.pop(bookie_id, None)  # the newest go last
-        self._addresses[bookie_id] = info.address
-        if len(self._addresses) > ADDRESSES_MAX:
-            del self._addresses[next(iter(self._addresses))]
+        self._claim(info.address)
+
+    def _claim(self, address: str) -> None:
+        """Give an address to the bookie that registered it last; of those that are gone none gets it back."""
+        claims = [info for info in self._registered.values() if info.address == address]
+        if not claims:
+            return
+        newest = max(claims, key=lambda info: info.version)
+        owner = self._owners.get(address)
+        if owner is not None and owner != newest.bookie_id:
+            log.warning(
+                "another bookie has the address now", address=address, was=owner, now=newest.bookie_id
+            )
+            self._forget(owner, address)
+        self._forget(newest.bookie_id, None)  # the newest go last
+        self._places[newest.bookie_id] = newest
+        self._owners[address] = newest.bookie_id
+        if len(self._places) > ADDRESSES_MAX:
+            self._forget(next(iter(self._places)), None)
+
+    def _forget(self, bookie_id: str, address: str | None) -> None:
+        """A bookie is not where it was (anywhere, or at this address)."""
+        found = self._places.get(bookie_id)
+        if found is not None and address in (None, found.address):
+            del self._places[bookie_id]
+            if self._owners.get(found.address) == bookie_id:
+                del self._owners[found.address]
 
     def _changed(self) -> None:
         for listener in self._listeners:
@@ -167,20 +213,20 @@ class _Followed:
     prefix: str
     bookie_of: Callable[[str], str]
     known: dict[str, Any]
-    read: Callable[[str, bytes], Any]
-    """The value as it is kept; None when it cannot be read."""
+    read: Callable[[str, bytes, int], Any]
+    """A bookie's value, of a version, as it is kept; None when it cannot be read."""
     listed: asyncio.Event
 
-    def apply(self, bookie_id: str, value: bytes | None) -> None:
+    def apply(self, bookie_id: str, value: bytes | None, version: int) -> None:
         """Take over one key, or its end."""
-        found = None if value is None else self.read(bookie_id, value)
+        found = None if value is None else self.read(bookie_id, value, version)
         if found is None:
             self.known.pop(bookie_id, None)
         else:
             self.known[bookie_id] = found
 
 
-def _rack(bookie_id: str, value: bytes) -> str | None:
+def _rack(bookie_id: str, value: bytes, _version: int) -> str | None:
     try:
         return decode(BookieRack, value).rack
     except (DataCorruption, UnsupportedFormat) as error:
@@ -188,7 +234,7 @@ def _rack(bookie_id: str, value: bytes) -> str | None:
         return None
 
 
-def _info(bookie_id: str, value: bytes) -> BookieInfo | None:
+def _info(bookie_id: str, value: bytes, version: int) -> BookieInfo | None:
     try:
         found = decode(BookieRegistration, value)
     except (DataCorruption, UnsupportedFormat) as error:
@@ -202,4 +248,6 @@ def _info(bookie_id: str, value: bytes) -> BookieInfo | None:
         found.protocol_version,
         found.free_bytes,
         found.started_ms,
+        found.directory_id,
+        version,
     )

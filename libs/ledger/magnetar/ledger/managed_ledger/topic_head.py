@@ -137,10 +137,11 @@ class TopicHeadKey:
 
     async def _resolve(self, put: Put) -> None:
         found = await self._metadata.get(self.key)
+        # The version first: a transaction may leave the head's value as it is and change other keys.
+        if found is not None and found.version == self.version:
+            raise MetadataError(f"writing {self.key} had no effect; trying again is safe")
         if found is not None and found.value == put.value:
             self.version = found.version
-        elif found is not None and found.version == self.version:
-            raise MetadataError(f"writing {self.key} had no effect; trying again is safe")
         else:
             raise OwnershipLost(f"{self.key} was changed by another owner")
 

@@ -30,6 +30,8 @@ class CheckedRead:
     next_entry_id: int
     code: Code.ValueType
     reason: str
+    torn: bool = False
+    """With ENTRY_UNKNOWN: as `ReadAnswer.torn`, and about `next_entry_id`."""
 
 
 async def read_checked(
@@ -69,4 +71,4 @@ def check_answer(answer: ReadAnswer, ref: LedgerRef, first: int, last: int) -> C
     if code == NO_SUCH_ENTRY and answer.stopped_at != at:
         # Certain of another entry: says nothing of this one.
         return CheckedRead(runs, at, ENTRY_UNKNOWN, f"the answer is about entry {answer.stopped_at}")
-    return CheckedRead(runs, at, code, reason)
+    return CheckedRead(runs, at, code, reason, answer.torn and answer.stopped_at == at)

@@ -21,12 +21,18 @@ log = get_logger(__name__)
 
 
 async def fence_ensemble(
-    ref: LedgerRef, striping: Striping, ensemble: Sequence[BookieClient], linger_s: float
+    ref: LedgerRef,
+    striping: Striping,
+    ensemble: Sequence[BookieClient],
+    linger_s: float,
+    *,
+    enough_anyway: bool = False,
 ) -> dict[int, LedgerState]:
     """Fence at every position; returns what those said that are durably fenced, by position.
 
     Waits until they are enough, and then `linger_s` longer for the rest: whoever answers late is not needed.
-    Raises NotEnoughBookies when too few can be fenced.
+    Raises NotEnoughBookies when too few can be fenced, unless they are `enough_anyway`: an operator vouches
+    for it that the old writer is gone.
     """
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(client.fence(ref)) for client in ensemble]
@@ -62,7 +68,7 @@ async def fence_ensemble(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    if not striping.leaves_no_ack_quorum(states):
+    if not enough_anyway and not striping.leaves_no_ack_quorum(states):
         raise NotEnoughBookies(
             f"ledger {ref.id} can't be recovered now: {len(states)} of {len(ensemble)} bookies are fenced, "
             f"which leaves an ack quorum of {striping.ack_quorum} to its old writer. The others: {reasons}"

@@ -2,8 +2,12 @@
 
 Whoever of a write set has an entry is believed. 'No such entry' counts only from bookies that are certain of
 it, and (Qw - Qa) + 1 of them end the ledger: then the entry is on fewer than Qa and cannot have been
-confirmed. Every read fences, so that what a bookie lacked when it was asked it will not take from the old
-writer later. Anything in between is no answer, and the recovery stops rather than guesses.
+confirmed. A bookie whose last group was torn confirmed what that held only if its disk lost what it had
+synced, which at most Qa - 1 disks do, or nothing is promised: all but Qa - 1 of the bookies in such doubt
+count as certain. So what was written while the power went everywhere ends once enough are back.
+
+Every read fences, so that what a bookie lacked when it was asked it will not take from the old writer later.
+Anything in between is no answer, and the recovery stops rather than guesses.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import Final
 
 from magnetar.common.errors import NotEnoughBookies
 from magnetar.ledger.bookie_protocol.bookie_client import BookieClient
-from magnetar.ledger.bookie_protocol.bookie_pb2 import NO_SUCH_ENTRY, Code, LedgerState
+from magnetar.ledger.bookie_protocol.bookie_pb2 import ENTRY_UNKNOWN, NO_SUCH_ENTRY, Code, LedgerState
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.quorum.checked_read import CheckedRead, read_checked
 from magnetar.ledger.quorum.striping import Striping
@@ -33,6 +37,15 @@ class Batch:
 
     runs: list[Run]
     ended: bool
+
+    def cut(self, last: int) -> Batch:
+        """What of it is not beyond an entry, at which the ledger is to end."""
+        if not self.runs or self.runs[-1].last_entry_id < last:
+            return self
+        runs = [run for run in self.runs if run.first_entry_id <= last]
+        return Batch(
+            [*runs[:-1], runs[-1].slice(runs[-1].first_entry_id, min(last, runs[-1].last_entry_id))], True
+        )
 
 
 class ForwardRead:
@@ -127,7 +140,8 @@ class ForwardRead:
                     if verdict.runs:
                         return verdict.runs
                 absent = sum(verdict.code == NO_SUCH_ENTRY for verdict in verdicts.values())
-                if absent >= self._striping.absences_needed:
+                torn = sum(verdict.torn and verdict.code == ENTRY_UNKNOWN for verdict in verdicts.values())
+                if self._striping.is_absent(absent, torn):
                     return []
                 if len(verdicts) == len(positions):
                     raise NotEnoughBookies(self._undecided(first, verdicts))

@@ -13,7 +13,7 @@ NotEnoughBookies, leaves no trace but the state IN_RECOVERY, and may be tried ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,13 +24,13 @@ from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, enc
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.runtime.clock import Clock
-from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 from magnetar.ledger.ledger_catalog import LedgerCatalog
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerRef
 from magnetar.ledger.quorum.fencing import fence_ensemble
 from magnetar.ledger.quorum.forward_read import Batch, ForwardRead
 from magnetar.ledger.quorum.known_length import KnownLength
 from magnetar.ledger.quorum.ledger_metadata import add_gap, end_gaps
+from magnetar.ledger.quorum.missing_entries import MissingEntries
 from magnetar.ledger.quorum.reader import QuorumLedgerReader, ReadContext
 from magnetar.ledger.quorum.rewriting import Gap, Replace, Rewriter
 from magnetar.ledger.quorum.striping import LedgerLayout
@@ -65,6 +65,8 @@ class RecoveryOptions:
     """How long slower bookies are waited for once enough are fenced."""
     grace_s: float = 0.5
     """How long slower bookies are waited for once Qa have a batch; then they are replaced."""
+    listing_s: float = 2.0
+    """How long bookies may take to say which entries they have; the rest counts as missing there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +104,16 @@ class LedgerRecovery:
         self._options = RecoveryOptions() if options is None else options
 
     async def recover(
-        self, ref: LedgerRef, with_ops: WithOps | None = None
+        self, ref: LedgerRef, with_ops: WithOps | None = None, *, decided_end: int | None = None
     ) -> tuple[LedgerMetadata, ClosedLedger]:
         """Close the ledger where it ends, together with `with_ops`; returns its metadata.
 
+        With `decided_end` it ends there, on the word of an operator: bookies that are away or in doubt are
+        not waited for. Not below what is known to be confirmed, and not beyond what some bookie has.
+
         Idempotent: on a closed ledger only `with_ops` is committed. Raises NoSuchLedger, VersionMismatch (of
-        a guard of `with_ops`), NotEnoughBookies (retriable: nothing was decided), UnknownOutcome.
+        a guard of `with_ops`), NotEnoughBookies (retriable: nothing was decided), UnknownOutcome, and
+        ValueError for a `decided_end` that cannot be.
         """
         for _ in range(ATTEMPTS_MAX):
             found, value = await self._catalog.get(ref)
@@ -121,7 +127,7 @@ class LedgerRecovery:
                 await self._enter(found, value)
                 continue
             try:
-                end = await self._find_end(ref, value)
+                end = await self._find_end(ref, value, decided_end)
             except NotEnoughBookies as error:
                 RECOVERIES.labels("stopped").inc()
                 log.warning("recovery stopped", ledger=ref.id, reason=str(error))
@@ -170,13 +176,19 @@ class LedgerRecovery:
     async def _now(self, ref: LedgerRef) -> LedgerMetadata:
         return (await self._catalog.get(ref))[1]
 
-    async def _find_end(self, ref: LedgerRef, value: LedgerMetadata) -> _End:
+    async def _find_end(self, ref: LedgerRef, value: LedgerMetadata, decided_end: int | None) -> _End:
         options, layout = self._options, LedgerLayout.of(value)
         striping, fragment = layout.striping, layout.last_fragment
         ensemble = [self._clients.client(bookie_id) for bookie_id in fragment.bookie_ids]
-        states = await fence_ensemble(ref, striping, ensemble, options.linger_s)
+        states = await fence_ensemble(
+            ref, striping, ensemble, options.linger_s, enough_anyway=decided_end is not None
+        )
         # Earlier fragments are confirmed: a writer begins a new one at its LAC + 1.
-        first = max(fragment.first_entry_id, 1 + max(state.lac for state in states.values()))
+        first = max(fragment.first_entry_id, 1 + max((state.lac for state in states.values()), default=-1))
+        if decided_end is not None and decided_end < first - 1:
+            raise ValueError(
+                f"ledger {ref.id} cannot end at {decided_end}: entries up to {first - 1} are confirmed"
+            )
         length = KnownLength(ref, layout, first, states)
         confirmed = QuorumLedgerReader(ref, layout, self._reads, reload=lambda: self._now(ref), end=first - 1)
         # Reads keep to the ensemble that the old writer knew; only writes follow changes.
@@ -190,8 +202,9 @@ class LedgerRecovery:
             batch_bytes=options.batch_bytes,
             patience_s=options.patience_s,
         )
-        end = await _rewrite_all(reads, rewriter, length, first)
-        gaps = _lagging(fragment.first_entry_id, fragment.bookie_ids, states, first - 1)
+        end = await _rewrite_all(reads, rewriter, length, first, decided_end)
+        missing = MissingEntries(ref, layout, self._clients, states, options.listing_s)
+        gaps = await missing.gaps(first - 1)
         byte_length = await length.total(confirmed.read)
         return _End(end, byte_length, written, gaps + rewriter.gaps(end))
 
@@ -204,14 +217,20 @@ def _with_mark(mark: Sequence[Op], with_ops: WithOps | None) -> WithOps:
     return lambda closed: [*mark, *_ops(with_ops, closed)]
 
 
-async def _rewrite_all(reads: ForwardRead, rewriter: Rewriter, length: KnownLength, first: int) -> int:
+async def _rewrite_all(
+    reads: ForwardRead, rewriter: Rewriter, length: KnownLength, first: int, decided_end: int | None
+) -> int:
     """Read and re-write up to the end, the next batch being read while one is written; returns the last
-    entry of the ledger."""
+    entry of the ledger. Raises ValueError when it ends before `decided_end`."""
+    if decided_end is not None and first > decided_end:
+        return first - 1
     loop = asyncio.get_running_loop()
     reading: asyncio.Task[Batch] = loop.create_task(reads.batch(first))
     try:
         while True:
             batch = await reading
+            if decided_end is not None:
+                batch = batch.cut(decided_end)
             if batch.runs:
                 following = batch.runs[-1].last_entry_id + 1
                 if not batch.ended:
@@ -220,23 +239,11 @@ async def _rewrite_all(reads: ForwardRead, rewriter: Rewriter, length: KnownLeng
                 length.add(batch.runs)
                 first = following
             if batch.ended:
+                if decided_end is not None and first <= decided_end:
+                    raise ValueError(
+                        f"the ledger certainly ends at {first - 1}: it cannot be ended at {decided_end}"
+                    )
                 return first - 1
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
-
-
-def _lagging(
-    first: int, bookie_ids: Sequence[str], states: Mapping[int, LedgerState], last_confirmed: int
-) -> list[Gap]:
-    """What bookies of the last fragment lack of the confirmed entries, or may lack: the old writer waited for
-    the slowest no longer, and who does not answer may have died before. Nobody else would know. Of a bookie
-    that was not fenced it is all of the fragment, which auto-recovery compares when it is back."""
-    lasts = [
-        states[position].last_entry_id if position in states else -1 for position in range(len(bookie_ids))
-    ]
-    return [
-        Gap(bookie_id, max(first, last + 1), last_confirmed)
-        for bookie_id, last in zip(bookie_ids, lasts, strict=True)
-        if max(first, last + 1) <= last_confirmed
-    ]

@@ -40,6 +40,14 @@ class Striping:
         """So many of a write set certainly lack an entry: it cannot be confirmed on the others."""
         return self.write_quorum - self.ack_quorum + 1
 
+    def is_absent(self, absent: int, torn: int) -> bool:
+        """Whether an entry that none of its write set gives was certainly not confirmed.
+
+        `absent` of them are certain; `torn` of them had it in a torn last group, if at all. Of the latter at
+        most Qa - 1 can have confirmed it all the same, by losing what they had synced.
+        """
+        return absent + max(0, torn - (self.ack_quorum - 1)) >= self.absences_needed
+
     def write_set(self, entry_id: int) -> tuple[int, ...]:
         """The positions that hold an entry; the first one moves with each entry."""
         size = self.ensemble_size

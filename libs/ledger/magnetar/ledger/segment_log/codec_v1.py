@@ -45,6 +45,8 @@ KIND_LIMBO: Final = 3
 """This store came to be, or is no longer, in doubt about the ledger (storage contract, section 3). Stands
 under entry id -1, its number in the place of the first index: odd, in doubt; even, cleared; the highest
 holds."""
+LIMBO_TORN: Final = 1
+"""In the place of a limbo mark's run flags: all that may be missing was in a last group that was torn."""
 KIND_LAC: Final = 4
 """Carries the ledger's last add confirmed where no other record of it does. Stands under entry id -1. Written
 by compaction."""

@@ -41,7 +41,9 @@ from magnetar.ledger.segment_log.file_codec_v1 import (
     MARK_FENCED,
     SegmentHeader,
     doubt_of,
+    encode_mark,
     encode_segment_header,
+    pack_doubt,
 )
 from magnetar.ledger.segment_log.index import LedgerIndex
 from magnetar.ledger.segment_log.recovery import rebuild_indexes
@@ -51,7 +53,16 @@ SLICE_BYTES: Final = 256 << 10
 """About how much one step reads and writes."""
 
 _READ_BYTES: Final = 8192
+_FLAGS, _NUMBER = slice(6, 8), slice(48, 56)
 """The first read of a record asks for this much."""
+
+
+class IncompleteIndex(StorageError):
+    """Where a segment's footer and a group's directory are both damaged, records of it have no name left."""
+
+    def __init__(self, segment: Segment, ref: LedgerRef) -> None:
+        super().__init__(f"records of ledger {ref.id} in {segment.path} are lost without a name")
+        self.segment = segment
 
 
 class DuplicateMismatch(StorageError):
@@ -104,7 +115,7 @@ class Rewrite:
     def step(self) -> int:
         """Write the next group; returns about how many bytes were read and written, 0 at the end.
 
-        Raises OSError, or DuplicateMismatch: then abandon it.
+        Raises OSError, DuplicateMismatch or IncompleteIndex: then abandon it.
         """
         records: list[EncodedRecord] = []
         size = 0
@@ -158,7 +169,8 @@ class Rewrite:
             index.lac = max(index.lac, lac)
             index.fenced |= kind == KIND_FENCE
             if kind == KIND_LIMBO:
-                index.doubt = max(index.doubt, int.from_bytes(record.header[48:56], "little"))
+                number, flags = (int.from_bytes(record.header[at], "little") for at in (_NUMBER, _FLAGS))
+                index.doubt = max(index.doubt, pack_doubt(number, flags))
 
     # --- what is written ---
 
@@ -182,7 +194,7 @@ class Rewrite:
         if not kinds and lac > written_lac:
             kinds.append((KIND_LAC, 0))
         for kind, number in kinds:
-            header = encode_record_header(kind, ref.id, ref.key, -1, lac, first_index=number)
+            header = encode_mark(kind, ref.id, ref.key, lac, number)
             yield EncodedRecord(ref.id, ref.key, -1, 0, header, (), 0)
 
     def _entries(self, ref: LedgerRef) -> Iterator[EncodedRecord]:
@@ -258,17 +270,21 @@ class Rewrite:
                 return segment.load_index(ref)
             except DataCorruption:
                 rebuilt = self._rebuilt[segment.sequence] = rebuild_indexes(segment)
-        return rebuilt.get(ref) or LedgerIndex()
+        index = rebuilt.get(ref) or LedgerIndex()
+        if segment in self._inputs and len(index) < segment.summaries[ref].runs:
+            # What is written would look whole, and entries that are lost like entries that never were.
+            raise IncompleteIndex(segment, ref)
+        return index
 
     def _read(self, segment: Segment, ref: LedgerRef, offset: int) -> _Copy:
         lost = _Copy(None, b"", b"", False)
         limit = segment.durable_end - offset
-        data = segment.file.pread(min(_READ_BYTES, limit), offset)
+        data = segment.read(min(_READ_BYTES, limit), offset)
         length = record_header_length(data[:RECORD_HEADER_SIZE])
         if not 0 <= length <= limit:
             return lost
         if length > len(data):
-            data = segment.file.pread(length, offset)
+            data = segment.read(length, offset)
         raw = data[:length]
         header = decode_record_header(raw, segment.header.salt)
         if header is None or length + header.body_length > limit:
@@ -277,7 +293,7 @@ class Rewrite:
             return lost
         end = length + header.body_length
         if end > len(data):
-            data += segment.file.pread(end - len(data), offset + len(data))
+            data += segment.read(end - len(data), offset + len(data))
         body = data[length:end]
         sound = header.kind == KIND_ENTRIES and body_intact(body, header.body_crc)
         return _Copy(header, raw, body, sound)

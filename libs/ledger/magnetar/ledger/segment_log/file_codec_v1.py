@@ -21,8 +21,10 @@ from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.codec_v1 import (
     BLOCK,
     FORMAT_VERSION,
+    LIMBO_TORN,
     align,
     check_format,
+    encode_record_header,
     u32_array,
     u32_bytes,
 )
@@ -38,6 +40,8 @@ MARK_FENCED: Final = 1
 """Footer mark: the segment holds a fence of this ledger."""
 MARK_LIMBO: Final = 2
 """Footer mark: the last limbo mark of this ledger in the segment says that it is in limbo."""
+MARK_TORN: Final = 4
+"""Footer mark: that limbo mark says that all that may be missing was in a torn last group."""
 _SPAN_SHIFT: Final = 8
 _DOUBT_SHIFT: Final = 16
 # 16 bits are left for the number of a limbo mark: a ledger can come into limbo 32,768 times.
@@ -152,14 +156,34 @@ class LedgerSummary(NamedTuple):
     arrays_crc: int = 0
 
 
+def pack_doubt(number: int, run_flags: int) -> int:
+    """A limbo mark as it is kept in memory, the later one of two being the higher: its number (odd, in limbo;
+    even, cleared), and as the lowest bit whether all that may be missing was in a torn last group."""
+    return number << 1 | run_flags & LIMBO_TORN
+
+
+def is_limbo(doubt: int) -> bool:
+    """Whether the last mark says that the ledger is in limbo."""
+    return bool(doubt & 2)
+
+
+def encode_mark(kind: int, ledger_id: int, ledger_key: int, lac: int, doubt: int = 0) -> bytearray:
+    """The record of a mark: of a fence, of a last add confirmed, or of limbo as `doubt` says, packed."""
+    return encode_record_header(
+        kind, ledger_id, ledger_key, -1, lac, run_flags=doubt & LIMBO_TORN, first_index=doubt >> 1
+    )
+
+
 def doubt_marks(doubt: int) -> int:
-    """The number of a ledger's last limbo mark as footer marks: odd, it is in limbo; even, it was cleared."""
-    return doubt << _DOUBT_SHIFT | (MARK_LIMBO if doubt & 1 else 0)
+    """A ledger's last limbo mark as footer marks."""
+    torn = MARK_TORN if doubt & LIMBO_TORN else 0
+    return doubt >> 1 << _DOUBT_SHIFT | (MARK_LIMBO if is_limbo(doubt) else 0) | torn
 
 
 def doubt_of(marks: int) -> int:
-    """The number of a ledger's last limbo mark; 0 when there is none."""
-    return marks >> _DOUBT_SHIFT or (1 if marks & MARK_LIMBO else 0)
+    """A ledger's last limbo mark, packed; 0 when there is none."""
+    number = marks >> _DOUBT_SHIFT or (1 if marks & MARK_LIMBO else 0)
+    return pack_doubt(number, LIMBO_TORN if marks & MARK_TORN else 0)
 
 
 def span_marks(span: int) -> int:

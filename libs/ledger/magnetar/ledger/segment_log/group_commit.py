@@ -82,11 +82,15 @@ class GroupCommit:
         self.unavailable: LogFailed | None = None
         self.failure: LogFailed | None = None
         """Why the last group was lost; None when it is durable."""
+        self._closing: LogFailed | None = None
         self.on_settled: OnSettled | None = None
+        self.on_roll: Callable[[], None] | None = None
+        """Called when the first group of another segment is durable."""
         self._config = config
         self._syncer = syncer
         self._next_sequence = next_sequence
         self._durable = durable
+        self._floor = next_sequence - 1
         self._on_durable = on_durable
         self._chain: SegmentChain | None = None
         self._loop = asyncio.get_running_loop()
@@ -101,6 +105,11 @@ class GroupCommit:
     def attach(self, chain: SegmentChain) -> None:
         """Set where segments come from (chain and group commit know each other)."""
         self._chain = chain
+
+    @property
+    def durable_sequence(self) -> int:
+        """Of the last group that is durable, or of any that the log ever had before it was opened."""
+        return max(self._floor, self._durable.group_sequence)
 
     @property
     def waiting(self) -> int:
@@ -138,14 +147,20 @@ class GroupCommit:
             await waiter
 
     def stop(self) -> None:
-        """No more idle groups."""
+        """No idle group until the next group was written."""
+        self._idle_group_due = False
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
 
+    def close(self) -> None:
+        """Refuse more for good: a record that is taken while the last segment is sealed would be confirmed
+        and lie behind the footer."""
+        self.unavailable = self._closing = LogFailed("the log is closing: it takes nothing more")
+
     def resumed(self) -> None:
         """There is a segment to write to (again)."""
-        self.unavailable = None
+        self.unavailable = self._closing
         self.flush_soon()
 
     def fail_all(self, error: LogFailed) -> None:
@@ -180,7 +195,6 @@ class GroupCommit:
         self._in_flight = Group(self._next_sequence, segment, start, segment.end, records, offsets)
         self._next_sequence += 1
         self._submitted_s = self._loop.time()
-        self._idle_group_due = False
         self.stop()
         self._submit(segment.file, buffers, start, busy=count > 1)
 
@@ -220,8 +234,11 @@ class GroupCommit:
         self.failure = None
         segment.durable_end = group.end
         segment.last_group_sequence = group.sequence
+        rolled = segment.sequence != self._durable.segment_sequence
         self._durable = segment.durable(group.sequence)
         self._on_durable(group)
+        if rolled and self.on_roll is not None:
+            self._call(self.on_roll)
         # The disk first, then the callbacks: it works while they do.
         self._flush()
         if self._in_flight is None and group.records:

@@ -20,6 +20,7 @@ from magnetar.ledger.segment_log.file_codec_v1 import (
     LedgerSummary,
     doubt_marks,
     doubt_of,
+    is_limbo,
     span_marks,
     span_of,
 )
@@ -53,7 +54,7 @@ class LedgerIndex:
         self.byte_length = 0
         self.fenced = False
         self.doubt = 0
-        """Number of the last limbo mark: odd, the ledger is in limbo; even, it was cleared. 0: never was."""
+        """The last limbo mark, packed (`file_codec_v1.pack_doubt`); 0: there was none."""
         self.span = 0
         """No run holds more entries than this. 0: runs certainly do not overlap."""
         self.incomplete = False
@@ -99,7 +100,7 @@ class LedgerIndex:
     @property
     def limbo(self) -> bool:
         """Whether the last mark says that the ledger is in limbo."""
-        return bool(self.doubt & 1)
+        return is_limbo(self.doubt)
 
     def find(self, entry_id: int) -> int:
         """The place of the first run to look at for an entry, the only one unless runs overlap, or NO_RUN."""

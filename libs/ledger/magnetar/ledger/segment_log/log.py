@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from magnetar.common.errors import (
@@ -33,17 +34,18 @@ from magnetar.ledger.segment_log.codec_v1 import (
     encode_record_header,
 )
 from magnetar.ledger.segment_log.config import SegmentLogConfig
-from magnetar.ledger.segment_log.file_codec_v1 import MARK_FENCED, doubt_of
+from magnetar.ledger.segment_log.file_codec_v1 import MARK_FENCED, doubt_of, encode_mark, pack_doubt
 from magnetar.ledger.segment_log.group_commit import Group, GroupCommit, OnSettled, PendingRecord
 from magnetar.ledger.segment_log.index_cache import IndexCache
 from magnetar.ledger.segment_log.log_ledger import LogLedger
 from magnetar.ledger.segment_log.obstacles import obstacle_of
 from magnetar.ledger.segment_log.reader import Build, P, RecordSlice, build_run, build_slice, read_segment
-from magnetar.ledger.segment_log.recovery import OnDoubt, RecoveredLog, recover_log
+from magnetar.ledger.segment_log.recovery import RecoveredLog, recover_log
 from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY, Segment
 from magnetar.ledger.segment_log.segment_chain import SegmentChain
 from magnetar.ledger.segment_log.space import SpaceKeeper
 from magnetar.ledger.segment_log.syncer import Syncer
+from magnetar.ledger.segment_log.torn_group import OnDoubt
 
 log = get_logger(__name__)
 
@@ -72,6 +74,7 @@ class SegmentLog:
         self._syncer = syncer
         self._segments = {segment.sequence: segment for segment in (*recovered.sealed, recovered.open)}
         self._ledgers: dict[LedgerRef, LogLedger] = {}
+        self.inventory = recovered.inventory
         self.indexes = IndexCache(pool, config.index_cache_bytes)
         for segment in sorted(self._segments.values(), key=lambda segment: segment.sequence):
             segment.sealed_at = clock.monotonic()
@@ -94,6 +97,7 @@ class SegmentLog:
             self._sealed,
             self._removed,
             recovered.spares,
+            recovered.inventory,
         )
         self.group_commit.attach(self._chain)
         self._closed = False
@@ -110,21 +114,21 @@ class SegmentLog:
         *,
         replica: bool = False,
         on_doubt: OnDoubt | None = None,
+        high_water: int | None = None,
     ) -> SegmentLog:
         """Recover what the files hold and start. The log owns the syncer from here on, not the pool.
 
         `replica` says that it keeps one of several replicas, as a bookie does: entries of a ledger may have
-        gaps and come in any order. `on_doubt`: see `recover_log`. Raises OSError, or UnsupportedFormat for
-        files of a later release.
+        gaps and come in any order. `on_doubt` and `high_water`: see `recover_log`. Raises OSError, or
+        UnsupportedFormat for files of a later release.
         """
         if not config.sync_data:
             log.warning("journalSyncData=false: acknowledged messages are lost in a power loss")
         disk.makedirs(SEGMENTS_DIRECTORY)
         disk.sync_dir("")
         now_ms = clock.wall_ms()
-        recovered = await pool.run(
-            lambda: recover_log(disk, config, rng, now_ms, replica=replica, on_doubt=on_doubt)
-        )
+        recover = partial(recover_log, replica=replica, on_doubt=on_doubt, high_water=high_water)
+        recovered = await pool.run(lambda: recover(disk, config, rng, now_ms))
         syncer.start()
         return cls(disk, pool, syncer, clock, rng, config, recovered, replica)
 
@@ -290,17 +294,17 @@ class SegmentLog:
             ledger.byte_length = await self._bytes_stored(ledger)
         return ledger
 
-    async def set_limbo(self, ref: LedgerRef) -> LogLedger:
-        """Mark a ledger as in doubt, durably. Raises LogFailed."""
+    async def set_limbo(self, ref: LedgerRef, *, torn: bool = False) -> LogLedger:
+        """Mark a ledger as in doubt, durably; `torn`: see `LogLedger.torn`. Raises LogFailed."""
         ledger = self.ledger(ref)
-        await self._mark(ledger, KIND_LIMBO, (ledger.doubt + 1) | 1)
+        await self._mark(ledger, KIND_LIMBO, ledger.next_limbo(torn=torn))
         return ledger
 
     async def clear_limbo(self, ref: LedgerRef) -> LogLedger:
         """Mark a ledger as in doubt no more, durably. Raises LogFailed."""
         ledger = self.ledger(ref)
         if ledger.limbo:
-            await self._mark(ledger, KIND_LIMBO, ledger.doubt + 1)
+            await self._mark(ledger, KIND_LIMBO, pack_doubt((ledger.doubt >> 1) + 1, 0))
         return ledger
 
     async def read(self, ref: LedgerRef, first: int, last: int, max_bytes: int) -> list[Run]:
@@ -338,10 +342,12 @@ class SegmentLog:
         return nearest
 
     async def close(self) -> None:
-        """Wait for pending groups, seal, stop; idempotent. A clean start has nothing to repair."""
+        """Refuse appends, wait for pending groups, seal, stop; idempotent. A clean start has nothing to
+        repair."""
         if self._closed:
             return
         self._closed = True
+        self.group_commit.close()
         await self.group_commit.drain()
         self.group_commit.stop()
         await self._chain.close()
@@ -369,7 +375,7 @@ class SegmentLog:
         ref = ledger.ref
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         lac = ledger.lac
-        header = encode_record_header(kind, ref.id, ref.key, MARK_ENTRY_ID, lac, first_index=number)
+        header = encode_mark(kind, ref.id, ref.key, lac, number)
         self.group_commit.add(
             PendingRecord(
                 ref.id, ref.key, MARK_ENTRY_ID, 0, header, (), 0, kind, lac, ledger, waiter, number=number
@@ -408,7 +414,7 @@ class SegmentLog:
             if record.kind == KIND_ENTRIES:
                 first, count = record.first_entry_id, record.entry_count
                 index.add_run(first, count, group.start + offset, record.body_length, record.lac)
-                ledger.last_entry_id = max(ledger.last_entry_id, first + count - 1)
+                ledger.stored(first, count)
                 ledger.byte_length += record.body_length
                 segment.entries += count
             elif record.kind == KIND_FENCE:

@@ -6,7 +6,6 @@ the pool.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
@@ -30,6 +29,7 @@ from magnetar.ledger.segment_log.codec_v1 import (
 )
 from magnetar.ledger.segment_log.index import LedgerIndex
 from magnetar.ledger.segment_log.segment import Segment
+from magnetar.ledger.segment_log.unreadable import is_unreadable
 from prometheus_client import Counter
 
 READ_BYTES_MIN: Final = 4096
@@ -246,9 +246,10 @@ async def _fill(pool: BlockingPool, segment: Segment, ahead: _Ahead, offset: int
         if data is None:
             data = await pool.run(lambda: file.pread(length, offset))
     except OSError as error:
-        if error.errno != errno.EIO:
+        if not is_unreadable(error):
             raise
-        data = b""  # the medium lost it: damaged like any other
+        # One bad sector costs what is in it, and not all that was read ahead with it.
+        data = await pool.run(lambda: segment.read(length, offset))
     ahead.start = offset
     ahead.data = data
 

@@ -10,16 +10,18 @@
 
 A log that keeps one replica of several (a bookie's) differs in two ways. Gaps are normal there, so every
 sound record is kept. And where records may be lost without a name (a torn or damaged last group, a group in
-the middle whose directory is gone, a mark or a whole file that can't be read), it says so before it cuts
-anything: its owner must be in doubt from then on (storage contract, section 3).
+the middle whose directory is gone, a mark or a whole file that can't be read, a file that is missing, groups
+that its owner knows of and that are not there), it says so before it cuts anything: its owner must be in
+doubt from then on (storage contract, section 3).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial, reduce
+from typing import Any, Final
 
 from magnetar.common.errors import DataCorruption
 from magnetar.common.obs.logs import get_logger
@@ -29,29 +31,30 @@ from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.codec_v1 import (
     BLOCK,
     GROUP_HEADER_SIZE,
-    KIND_ENTRIES,
-    KIND_FENCE,
-    KIND_HOLE,
-    KIND_LIMBO,
     Durable,
     EncodedRecord,
-    RecordHeader,
     body_intact,
-    encode_group,
 )
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.file_codec_v1 import (
     FLAG_RECYCLED,
+    FLAG_SORTED,
     TRAILER_SIZE,
     SegmentHeader,
     decode_segment_header,
     decode_trailer,
 )
 from magnetar.ledger.segment_log.index import LedgerIndex
+from magnetar.ledger.segment_log.inventory import SegmentInventory, read_inventory
+from magnetar.ledger.segment_log.kept_records import (
+    batch_records,
+    copy_record,
+    enter_record,
+    write_group,
+)
 from magnetar.ledger.segment_log.scan import (
     GroupAt,
     GroupScan,
-    RecordAt,
     Window,
     first_group,
     read_directory,
@@ -68,12 +71,14 @@ from magnetar.ledger.segment_log.segment import (
     segment_path,
     segment_sequences,
 )
+from magnetar.ledger.segment_log.torn_group import OnDoubt, Torn, torn_by
+from magnetar.ledger.segment_log.unreadable import read_around
 from prometheus_client import Counter
 
 log = get_logger(__name__)
 
-OnDoubt = Callable[[str], None]
-"""Told why entries or marks may be lost. Blocks until that is durably noted; raises OSError."""
+LOST_TOLD_MAX: Final = 50
+"""So many of a segment's lost records are named in the log."""
 
 DAMAGED_RECORDS = Counter(
     "magnetar_log_damaged_records",
@@ -102,6 +107,8 @@ class RecoveredLog:
     durable: Durable
     spares: list[str] = field(default_factory=list)
     """Files of removed segments, kept for recycling."""
+    inventory: SegmentInventory | None = None
+    """Of a log that keeps one replica of several."""
 
 
 @dataclass(slots=True)
@@ -115,6 +122,8 @@ class _Tail:
     damaged: int = 0
     doubts: list[str] = field(default_factory=list)
     """Why something may be lost of which nobody knows what it was."""
+    torn: Torn | None = None
+    """The last group, which is here, is torn."""
 
 
 @dataclass(slots=True)
@@ -139,11 +148,14 @@ def recover_log(
     *,
     replica: bool = False,
     on_doubt: OnDoubt | None = None,
+    high_water: int | None = None,
 ) -> RecoveredLog:
     """Open every segment, make the tail durable in a fresh one. Blocks.
 
-    `replica` and `on_doubt`: see the module. Raises UnsupportedFormat for files of a later release, OSError
-    when the disk fails: then nothing was lost and the next start tries again.
+    `replica` and `on_doubt`: see the module. `high_water` is the sequence of a group that was durable in this
+    directory, as its owner knows from elsewhere; None when it never heard of the directory. Raises
+    UnsupportedFormat for files of a later release, OSError when the disk fails: then nothing was lost and the
+    next start tries again.
     """
     sealed: list[Segment] = []
     tails: list[_Tail] = []
@@ -171,30 +183,42 @@ def recover_log(
         for segment in (*sealed, *(tail.segment for tail in tails)):
             known.learn(segment)
     kept = [record for tail in tails for record in _judge_tail(tail, known, config)]
+    inventory, floor = None, 0
+    if replica:
+        inventory, lost = _compare(disk, unreadable, sealed, tails, high_water)
+        floor = max(inventory.group_floor, high_water or 0)
+    else:
+        lost = []
     if on_doubt is not None:
-        _set_aside(disk, unreadable, tails, on_doubt)
+        _set_aside(disk, unreadable, tails, lost, on_doubt)
 
-    group_sequence = _last_group_sequence(sealed, tails) + 1
+    # Numbers are given once: what an older image goes on with must not pass for what it lost.
+    group_sequence = max(_last_group_sequence(sealed, tails), floor) + 1
     segments = sorted([*sealed, *(tail.segment for tail in tails)], key=lambda segment: segment.sequence)
     durable = segments[-1].durable(group_sequence - 1) if segments else Durable(0, 0, BLOCK)
     header = new_header(rng, (sequences[-1] if sequences else 0) + 1, now_ms)
     fresh = create_segment(disk, header, config.first_fill_bytes)
-    for batch in _batches(kept, config.group_bytes_max):
-        durable = _rewrite(fresh, batch, group_sequence, durable)
+    for batch in batch_records(kept, config.group_bytes_max):
+        durable = write_group(fresh, batch, group_sequence, durable)
         group_sequence += 1
+    if inventory is not None:
+        staying = [*sealed, *(tail.segment for tail in tails if _stays(tail)), fresh]
+        inventory.replace((segment.sequence for segment in staying), group_sequence - 1)
     sealed += [tail.segment for tail in tails if _retire(tail)]
     sealed.sort(key=lambda segment: segment.sequence)
-    return RecoveredLog(sealed, fresh, group_sequence, durable, spares[: config.recycled_segments_max])
+    spares = spares[: config.recycled_segments_max]
+    return RecoveredLog(sealed, fresh, group_sequence, durable, spares, inventory)
 
 
 def _open_segment(disk: Disk, sequence: int) -> Segment | None:
     """A segment by its name; None when it holds nothing (removed) or can't be read at all (kept)."""
-    file = disk.open(segment_path(sequence))
+    path = segment_path(sequence)
+    file = disk.open(path)
     try:
-        header = decode_segment_header(file.pread(BLOCK, 0))
+        header = decode_segment_header(read_around(file, path, BLOCK, 0))
     except DataCorruption:
         size = file.size()
-        trailer = decode_trailer(file.pread(TRAILER_SIZE, max(0, size - TRAILER_SIZE)))
+        trailer = decode_trailer(read_around(file, path, TRAILER_SIZE, max(0, size - TRAILER_SIZE)))
         if trailer is None or trailer.header.sequence != sequence:  # the latter: of a recycled file's past
             _abandon(sequence, Segment(disk, SegmentHeader(bytes(16), sequence, 0, 0), file))
             return None
@@ -202,9 +226,7 @@ def _open_segment(disk: Disk, sequence: int) -> Segment | None:
         log.error("segment header damaged, read by its trailer", segment=sequence)
     if header.sequence != sequence:
         file.close()
-        raise DataCorruption(
-            f"{segment_path(sequence)} says it is segment {header.sequence}: a misplaced file"
-        )
+        raise DataCorruption(f"{path} says it is segment {header.sequence}: a misplaced file")
     return Segment(disk, header, file)
 
 
@@ -220,14 +242,50 @@ def _abandon(sequence: int, segment: Segment) -> None:
     log.error("segment unreadable: both copies of its header are damaged; kept, not read", segment=sequence)
 
 
-def _set_aside(disk: Disk, unreadable: list[int], tails: list[_Tail], on_doubt: OnDoubt) -> None:
+def _compare(
+    disk: Disk, unreadable: list[int], sealed: list[Segment], tails: list[_Tail], high_water: int | None
+) -> tuple[SegmentInventory, list[str]]:
+    """The list of segments, and what it and the owner know of that is not there."""
+    lost = []
+    inventory = None
+    try:
+        inventory = read_inventory(disk)
+        if inventory is None and high_water is not None:
+            lost.append("the list of segments is missing")
+    except DataCorruption as error:
+        lost.append(str(error))
+    inventory = inventory or SegmentInventory(disk)
+    # A file of zeros that was on the list was a segment once.
+    quarantined = set(unreadable) & set(segment_sequences(disk))
+    there = {segment.sequence for segment in (*sealed, *(tail.segment for tail in tails))}
+    lost += [
+        f"segment {sequence} is missing" for sequence in sorted(inventory.sequences - there - quarantined)
+    ]
+    # Compaction numbers the groups of its files by itself.
+    grown = [segment for segment in sealed if not segment.header.flags & FLAG_SORTED]
+    last = max(inventory.group_floor, _last_group_sequence(grown, tails))
+    if high_water is not None and last < high_water:
+        lost.append(
+            f"the log ends with group {last} and had group {high_water}: an older copy, or a lost end"
+        )
+    return inventory, lost
+
+
+def _set_aside(
+    disk: Disk, unreadable: list[int], tails: list[_Tail], lost: list[str], on_doubt: OnDoubt
+) -> None:
     """Tell of every doubt, then take unreadable files out of the log's sight: each is told of once."""
     names = set(segment_sequences(disk))
     quarantined = [sequence for sequence in unreadable if sequence in names]
     doubts = [f"segment {sequence} can't be read" for sequence in quarantined]
+    doubts += lost
     doubts += [doubt for tail in tails for doubt in tail.doubts]
+    torn = [(tail.segment.sequence, tail.torn) for tail in tails if tail.torn is not None]
+    reason = "; ".join([*doubts, *(f"the last group, in segment {n}, is torn or damaged" for n, _ in torn)])
     if doubts:
-        on_doubt("; ".join(doubts))
+        on_doubt(reason)
+    elif torn:
+        on_doubt(reason, reduce(Torn.joined, (each for _, each in torn)))
     for sequence in quarantined:
         disk.rename(segment_path(sequence), f"{segment_path(sequence)}.unreadable")
     if quarantined:
@@ -263,6 +321,7 @@ def _note_durable(ends: dict[int, int], group: GroupAt) -> None:
 def _index_durable(tail: _Tail) -> None:
     """Enter the records of all groups that are known durable, the damaged ones as holes."""
     segment, window = tail.segment, tail.window
+    lost: list[str] = []
     for group in tail.scan.groups:
         if group.offset >= tail.durable_end:
             break
@@ -272,12 +331,12 @@ def _index_durable(tail: _Tail) -> None:
             tail.damaged += 1
             tail.doubts.append(f"group {group.header.sequence} does not say what it holds")
             for record in salvage_records(segment, window, group.offset + GROUP_HEADER_SIZE, group.end):
-                _enter(segment, record)
+                enter_record(segment, record)
             continue
         for line in directory:
             record_at = read_record(segment, window, group.offset + line.offset)
             if record_at is not None:
-                _enter(segment, record_at)
+                enter_record(segment, record_at)
                 continue
             tail.damaged += 1
             index = segment.index_of(LedgerRef(line.ledger_id, line.ledger_key))
@@ -288,35 +347,35 @@ def _index_durable(tail: _Tail) -> None:
                 offset = group.offset + line.offset
                 index.add_run(line.first_entry_id, line.entry_count, offset, 0, -1)
                 segment.entries += line.entry_count
-    for start, end in tail.scan.damaged:
-        if start < tail.durable_end:
-            tail.damaged += 1
-            tail.doubts.append(f"nothing tells what is at {start} of segment {segment.sequence}")
-            for record in salvage_records(segment, window, start, min(end, tail.durable_end)):
-                _enter(segment, record)
+                last = line.first_entry_id + line.entry_count - 1
+                lost.append(f"{line.ledger_id}:{line.first_entry_id} to {last}")
+    for start, end in _gaps(tail):
+        tail.damaged += 1
+        tail.doubts.append(f"nothing tells what is at {start} of segment {segment.sequence}")
+        for record in salvage_records(segment, window, start, min(end, window.size)):
+            enter_record(segment, record)
     if tail.damaged:
         DAMAGED_RECORDS.inc(tail.damaged)
         log.error(
-            "damaged records in a segment, kept as holes", segment=segment.sequence, places=tail.damaged
+            "damaged records in a segment, kept as holes",
+            segment=segment.sequence,
+            places=tail.damaged,
+            entries=lost[:LOST_TOLD_MAX],
         )
 
 
-def _enter(segment: Segment, record: RecordAt) -> None:
-    header = record.header
-    index = segment.index_of(LedgerRef(header.ledger_id, header.ledger_key))
-    index.lac = max(index.lac, header.lac)
-    if header.kind == KIND_ENTRIES:
-        index.add_run(
-            header.first_entry_id, header.entry_count, record.offset, header.body_length, header.lac
-        )
-        segment.entries += header.entry_count
-    elif header.kind == KIND_HOLE:
-        index.add_run(header.first_entry_id, header.entry_count, record.offset, 0, header.lac)
-        segment.entries += header.entry_count
-    else:
-        index.fenced |= header.kind == KIND_FENCE
-        if header.kind == KIND_LIMBO:
-            index.doubt = max(index.doubt, header.first_index or 1)
+def _gaps(tail: _Tail) -> Iterator[tuple[int, int]]:
+    """The regions of the durable part in which no group is found, be it for zeros: a group begins where the
+    one before it ends."""
+    at = BLOCK
+    for group in tail.scan.groups:
+        if group.offset >= tail.durable_end:
+            break
+        if group.offset > at:
+            yield at, group.offset
+        at = group.end
+    if at < tail.durable_end:
+        yield at, tail.durable_end
 
 
 def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[EncodedRecord]:
@@ -342,61 +401,20 @@ def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[En
             cut += 1
             continue
         known.last_entry[ref] = max(last, header.last_entry_id)
-        kept.append(_encoded(window, record, header, body))
+        kept.append(copy_record(window, record, header, body))
     cut = max(cut, named - len(kept))
     torn = any(end > start for _, end in tail.scan.damaged)
     if recycled:
         # What is no group of this life is no damage, unless it is one: it has this life's uuid, or records.
         torn = len(kept) > named or (not named and window.read(start + 8, 16) == segment.header.uuid)
+        torn = torn or any(start <= block < start + 2 * config.group_bytes_max for block in window.lost)
     if cut or torn:
         TAIL_CUTS.inc()
-        tail.doubts.append(f"the last group, in segment {segment.sequence}, is torn or damaged")
+        groups = [group for group in tail.scan.groups if group.offset >= start]
+        tail.torn = Torn(None) if torn else torn_by(groups, partial(read_directory, segment, window), kept)
         context: dict[str, Any] = {"segment": segment.sequence, "offset": start}
         log.warning("the log's last group was torn or damaged: cut", kept=len(kept), cut=cut, **context)
     return kept
-
-
-def _encoded(window: Window, record: RecordAt, header: RecordHeader, body: bytes) -> EncodedRecord:
-    raw = bytearray(window.read(record.offset, header.header_length))
-    return EncodedRecord(
-        header.ledger_id,
-        header.ledger_key,
-        header.first_entry_id,
-        header.entry_count,
-        raw,
-        [body],
-        header.body_length,
-    )
-
-
-def _batches(records: list[EncodedRecord], bytes_max: int) -> list[list[EncodedRecord]]:
-    batches: list[list[EncodedRecord]] = []
-    size = 0
-    for record in records:
-        if not batches or size + record.record_length > bytes_max:
-            batches.append([])
-            size = 0
-        batches[-1].append(record)
-        size += record.record_length
-    return batches
-
-
-def _rewrite(segment: Segment, records: list[EncodedRecord], sequence: int, durable: Durable) -> Durable:
-    """Write records as one group of a fresh segment, sync, enter them."""
-    header = segment.header
-    buffers, offsets = encode_group(records, header.uuid, header.salt, sequence, durable)
-    start = segment.end
-    segment.file.pwritev(buffers, start)
-    segment.file.fdatasync()
-    window = Window(segment)
-    for offset in offsets:
-        record = read_record(segment, window, start + offset)
-        assert record is not None, "a record that was just written is sound"
-        _enter(segment, record)
-    segment.end = segment.durable_end = start + sum(map(len, buffers))
-    segment.filled_end = max(segment.filled_end, segment.end)
-    segment.last_group_sequence = sequence
-    return segment.durable(sequence)
 
 
 def _last_group_sequence(sealed: list[Segment], tails: list[_Tail]) -> int:
@@ -405,10 +423,15 @@ def _last_group_sequence(sealed: list[Segment], tails: list[_Tail]) -> int:
     return max(sequences, default=0)
 
 
+def _stays(tail: _Tail) -> bool:
+    """Whether something is in an old open segment."""
+    return bool(tail.segment.indexes or tail.damaged)
+
+
 def _retire(tail: _Tail) -> bool:
     """Seal an old open segment at its durable end, or remove it when nothing is in it; whether it stays."""
     segment = tail.segment
-    if not segment.indexes and not tail.damaged:
+    if not _stays(tail):
         segment.unlink()
         return False
     try:

@@ -28,6 +28,7 @@ from magnetar.ledger.segment_log.codec_v1 import (
 )
 from magnetar.ledger.segment_log.file_codec_v1 import FOOTER_HEADER_SIZE, decode_footer_header
 from magnetar.ledger.segment_log.segment import Segment
+from magnetar.ledger.segment_log.unreadable import read_around
 
 _WINDOW: Final = 1 << 20
 
@@ -37,16 +38,19 @@ class Window:
 
     def __init__(self, segment: Segment) -> None:
         self._file = segment.file
+        self._path = segment.path
         self.size = self._file.size()
         self._start = 0
         self._data = b""
+        self.lost: set[int] = set()
+        """Blocks that the disk could not read; they are damaged."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes at an offset; fewer at the end of the file."""
         start = offset - self._start
         if start < 0 or start + length > len(self._data):
             self._start = offset
-            self._data = self._file.pread(max(length, _WINDOW), offset)
+            self._data = read_around(self._file, self._path, max(length, _WINDOW), offset, self.lost.add)
             start = 0
         return self._data[start : start + length]
 

@@ -37,6 +37,7 @@ from magnetar.ledger.segment_log.file_codec_v1 import (
     padded_footer_length,
 )
 from magnetar.ledger.segment_log.index import LedgerIndex
+from magnetar.ledger.segment_log.unreadable import read_around
 
 SEGMENTS_DIRECTORY: Final = "segments"
 _SUFFIX: Final = ".seg"
@@ -160,6 +161,10 @@ class Segment:
             index = self.indexes[ref] = LedgerIndex()
         return index
 
+    def read(self, length: int, offset: int) -> bytes:
+        """Bytes of the file; what the disk cannot read of them is damaged. Raises OSError."""
+        return read_around(self.file, self.path, length, offset)
+
     def fill(self, start: int, end: int) -> None:
         """Write zeros from `start` to `end` and sync them. Raises OSError; the segment is then done for."""
         if self._fill_file is None:
@@ -192,7 +197,7 @@ class Segment:
         size = self.file.size()
         if size < 2 * BLOCK or size % BLOCK:
             return False
-        trailer = decode_trailer(self.file.pread(TRAILER_SIZE, size - TRAILER_SIZE))
+        trailer = decode_trailer(self.read(TRAILER_SIZE, size - TRAILER_SIZE))
         if trailer is None or trailer.header != self.header:
             return False
         if trailer.footer_offset + padded_footer_length(trailer.footer_length) != size:
@@ -203,10 +208,10 @@ class Segment:
     def _read_footer(self, trailer: Trailer) -> bool:
         offset = trailer.footer_offset
         uuid, salt = self.header.uuid, self.header.salt
-        header = decode_footer_header(self.file.pread(FOOTER_HEADER_SIZE, offset), uuid, salt)
+        header = decode_footer_header(self.read(FOOTER_HEADER_SIZE, offset), uuid, salt)
         if header is None or header.length != trailer.footer_length:
             return False
-        data = self.file.pread(SUMMARY_SIZE * header.ledger_count, offset + FOOTER_HEADER_SIZE)
+        data = self.read(SUMMARY_SIZE * header.ledger_count, offset + FOOTER_HEADER_SIZE)
         summaries = decode_footer_directory(data, header, salt)
         if summaries is None:
             return False
@@ -220,7 +225,7 @@ class Segment:
     def load_index(self, ref: LedgerRef) -> LedgerIndex:
         """A ledger's index from the footer of a sealed segment. Raises DataCorruption when it is damaged."""
         summary = self.summaries[ref]
-        data = self.file.pread(8 * summary.runs, self.footer_offset + summary.arrays_offset)
+        data = self.read(8 * summary.runs, self.footer_offset + summary.arrays_offset)
         arrays = decode_footer_arrays(data, summary, self.header.salt)
         if arrays is None:
             raise DataCorruption(f"the index of ledger {ref.id} in {self.path} is damaged")

@@ -19,6 +19,8 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.disk import Disk
 from magnetar.ledger.segment_log.codec_v1 import BLOCK
 from magnetar.ledger.segment_log.config import SegmentLogConfig
+from magnetar.ledger.segment_log.file_codec_v1 import SegmentHeader
+from magnetar.ledger.segment_log.inventory import SegmentInventory
 from magnetar.ledger.segment_log.segment import Segment, create_segment, new_header
 
 log = get_logger(__name__)
@@ -57,6 +59,7 @@ class SegmentChain:
         on_sealed: Callable[[Segment], None],
         on_removed: Callable[[Segment], None],
         spares: list[str],
+        inventory: SegmentInventory | None = None,
     ) -> None:
         self._disk = disk
         self._pool = pool
@@ -68,6 +71,9 @@ class SegmentChain:
         self._on_sealed = on_sealed
         self._on_removed = on_removed
         self._spares = spares
+        self._inventory = inventory
+        self._unlisted: Segment | None = None
+        """Made, and not on the list of segments yet."""
         self._loop = asyncio.get_running_loop()
         self._active: Segment | None = active
         self._next: Segment | None = None
@@ -119,10 +125,10 @@ class SegmentChain:
         """
         useful = segment.file.size() >= self._config.segment_size_bytes // 2
         if useful and not self._full and len(self._spares) < self._config.recycled_segments_max:
-            spare = await self._pool.run(segment.recycle)
+            spare = await self._pool.run(partial(self._recycle, segment))
             self._spares.append(spare)
         else:
-            await self._pool.run(segment.unlink)
+            await self._pool.run(partial(self._unlink, segment))
         self._check_space()
 
     def reserve(self, length: int) -> Segment | None:
@@ -171,8 +177,10 @@ class SegmentChain:
             self._retry.cancel()
         await self._settle()
         if self._next is not None:
-            await self._pool.run(self._next.unlink)
+            await self._pool.run(partial(self._unlink, self._next))
             self._next = None
+        if self._unlisted is not None:
+            self._unlisted.close()  # an empty file: the next start removes it
         if self._active is not None:
             active, self._active = self._active, None
             await self._seal(active)
@@ -208,11 +216,9 @@ class SegmentChain:
 
     async def _make_next(self) -> None:
         header = new_header(self._rng, self.next_sequence(), self._clock.wall_ms())
-        spare = self._spares.pop() if self._spares else None
+        spare = self._spares.pop() if self._spares and self._unlisted is None else None
         try:
-            self._next = await self._pool.run(
-                lambda: create_segment(self._disk, header, self._config.first_fill_bytes, spare)
-            )
+            self._next = await self._pool.run(lambda: self._create(header, spare))
         except OSError as error:
             log.error("no new segment could be made", segment=header.sequence, error=str(error))
             self._retry = self._loop.call_later(RETRY_S, self._try_again)
@@ -222,6 +228,28 @@ class SegmentChain:
             self._resume()
         finally:
             self._preparing = False
+
+    def _create(self, header: SegmentHeader, spare: str | None) -> Segment:
+        segment = self._unlisted
+        if segment is None:
+            segment = create_segment(self._disk, header, self._config.first_fill_bytes, spare)
+        if self._inventory is not None:
+            self._unlisted = segment
+            self._inventory.add(segment.sequence)
+            self._unlisted = None
+        return segment
+
+    def _unlink(self, segment: Segment) -> None:
+        self._unlist(segment)
+        segment.unlink()
+
+    def _recycle(self, segment: Segment) -> str:
+        self._unlist(segment)
+        return segment.recycle()
+
+    def _unlist(self, segment: Segment) -> None:
+        if self._inventory is not None:
+            self._inventory.remove(segment.sequence, segment.last_group_sequence)
 
     def _try_again(self) -> None:
         self._retry = None
@@ -267,7 +295,7 @@ class SegmentChain:
                 await self._pool.run(lambda: segment.seal(segment.durable_end))
                 self._on_sealed(segment)
             else:
-                await self._pool.run(segment.unlink)
+                await self._pool.run(partial(self._unlink, segment))
                 self._on_removed(segment)
         except OSError as error:
             segment.unsealable = True

@@ -11,6 +11,7 @@ import contextlib
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from magnetar.common.errors import DataCorruption
@@ -20,7 +21,13 @@ from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.disk import Disk
 from magnetar.ledger.ledger_store import LedgerRef
-from magnetar.ledger.segment_log.compaction import SLICE_BYTES, DuplicateMismatch, Rewrite, output_bytes_max
+from magnetar.ledger.segment_log.compaction import (
+    SLICE_BYTES,
+    DuplicateMismatch,
+    IncompleteIndex,
+    Rewrite,
+    output_bytes_max,
+)
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.file_codec_v1 import FLAG_SORTED, LedgerSummary
 from magnetar.ledger.segment_log.index import NO_RUN
@@ -247,6 +254,10 @@ class SpaceKeeper:
             self._conflicting.update(segment.sequence for segment in inputs)
             log.error("copies of an entry differ, their segments are left as they are", error=str(error))
             return True
+        except IncompleteIndex as error:
+            self._conflicting.add(error.segment.sequence)
+            log.error("a damaged segment is left as it is", error=str(error))
+            return True
         finally:
             if not finished:
                 COMPACTIONS.labels(outcome="given up").inc()
@@ -304,6 +315,9 @@ class SpaceKeeper:
 
     async def _replace(self, inputs: Sequence[Segment], output: Segment | None) -> None:
         """The output, durable by now, stands for its inputs; these go when nobody reads them any more."""
+        inventory = self._log.inventory
+        if output is not None and inventory is not None:
+            await self._pool.run(partial(inventory.add, output.sequence))
         self._log.replace(inputs, output)
         for segment in inputs:
             size = segment.file.size()

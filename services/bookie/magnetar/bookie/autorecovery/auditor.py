@@ -233,7 +233,7 @@ class Auditor:
             return
         ops: list[Op] = [self._leadership.check(), Delete(key, wish.version)]
         if cookie is not None:
-            ops.append(Delete(cookie_key, cookie.version))
+            ops += [Delete(cookie_key, cookie.version), Delete(self._keys.bookie_mark(bookie_id))]
         if await self._commit_about(bookie_id, ops):
             log.info("a bookie is decommissioned: no ledger has entries on it any more", bookie=bookie_id)
 

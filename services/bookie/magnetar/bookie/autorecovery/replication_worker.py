@@ -61,8 +61,8 @@ class _Attempt:
 
     ref: LedgerRef
     copied: dict[tuple[int, int, str], tuple[str, Check]] = field(default_factory=dict)
-    """(first entry, last entry, bookie) -> who has that bookie's share now, provided that it was not started
-    again since (with an emptied disk, perhaps): a start writes its cookie."""
+    """(first entry, last entry, bookie) -> who has that bookie's share now, provided that its cookie was not
+    written since: by a start (with an emptied disk, perhaps), or before it let go of unnamed copies."""
     stuck: dict[tuple[int, int, str], str] = field(default_factory=dict)
     """What could not be copied in this attempt, and why."""
     unfit: set[str] = field(default_factory=set)
@@ -303,7 +303,7 @@ class ReplicationWorker:
         target: str,
     ) -> Check:
         """Copy what a bookie should have of a range to `target`; returns what holds for as long as `target`
-        has not been started again. Raises CopyFailed."""
+        has the copies. Raises CopyFailed."""
         first, last, bookie = step
         cookie = await self._metadata.get(self._keys.cookie(target))
         if cookie is None:
@@ -311,8 +311,9 @@ class ReplicationWorker:
         ensemble = fragment.bookie_ids
         position = ensemble.index(bookie)
         striping = striping_of(ledger)
-        if bookie == target and not striping.striped:
-            # A recovery counts a bookie that it did not hear in time as lacking all of a fragment.
+        if not striping.striped:
+            # An earlier attempt may have copied much of it, and a recovery counts a bookie that it did not
+            # hear in time as lacking all of a fragment.
             first = await self._copier.there_until(ref, first, last, target)
         await self._copier.copy_share(ref, striping, ensemble, position, first, last, target)
         return Check(cookie.key, cookie.version)

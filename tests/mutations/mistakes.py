@@ -1,0 +1,22 @@
+"""The mistakes that are planted in storage, one place of one file each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutations.bookie_mistakes import AUTO_RECOVERY, BOOKIE
+from tests.mutations.log_mistakes import GARBAGE, LOG
+from tests.mutations.mistake import Mistake
+from tests.mutations.quorum_mistakes import READING, RECOVERY, WRITING
+from tests.mutations.topic_mistakes import TOPICS
+
+MISTAKES: Final[tuple[Mistake, ...]] = (
+    *LOG,
+    *GARBAGE,
+    *WRITING,
+    *RECOVERY,
+    *READING,
+    *BOOKIE,
+    *AUTO_RECOVERY,
+    *TOPICS,
+)

@@ -1,0 +1,87 @@
+"""docs/mutations.md: what a whole run found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from tests.mutations.mistakes import MISTAKES
+from tests.mutations.running import CAUGHT, EQUIVALENT, Outcome
+
+PAGE: Final = "docs/mutations.md"
+
+_HEAD: Final = """# Planted mistakes
+
+{caught} of {all} planted mistakes are caught by a test, {equivalent} equivalent to the code as it is,
+{others}.
+
+A mistake is planted in a copy of the tree, one at a time, and the tests that it names have to fail. One that
+survives means that a rule of storage is not tested, or not needed. This page is written by the run:
+
+```sh
+make mutations                      # all of them, in minutes
+make mutations ARGS="--only fence"  # those whose name or file contains it
+make mutations ARGS=--check         # only whether each still fits the tree; a test does this, too
+```
+
+Where `--check` says that a text is not there, the code has changed: find the rule's new place and edit the
+mistake in `tests/mutations`, or remove it with the rule.
+"""
+
+_PLANTED: Final = """
+## One-line mistakes
+
+In `tests/mutations`, each with the tests that have to fail.
+
+| mistake | what is wrong then | in | caught by |
+| --- | --- | --- | --- |
+"""
+
+_PATCHED: Final = """
+## Mutations of suites
+
+Each is a test of its own: a function is patched, and the suite must notice within a stated number of seeds.
+"""
+
+
+def page(outcomes: Sequence[Outcome]) -> str:
+    """The whole page."""
+    counts = Counter(each.verdict for each in outcomes)
+    others = len(outcomes) - counts[CAUGHT] - counts[EQUIVALENT]
+    same = counts[EQUIVALENT]
+    text = _HEAD.format(
+        caught=counts[CAUGHT],
+        all=len(outcomes),
+        equivalent=f"{same} {'is' if same == 1 else 'are'}",
+        others=f"{others} are not caught" if others else "none survives",
+    )
+    own = {mistake.name for mistake in MISTAKES}
+    planted = sorted((each for each in outcomes if each.name in own), key=lambda each: each.path)
+    text += _PLANTED
+    for each in planted:
+        text += f"| `{each.name}` | {_cell(each.what)} | `{_short(each.path)}` | {_verdict(each)} |\n"
+    text += _PATCHED
+    suites = (each for each in outcomes if each.name not in own)
+    for path, group in groupby(suites, key=lambda each: each.path):
+        text += f"\n`{path}`:\n\n| mutation | outcome |\n| --- | --- |\n"
+        for each in group:
+            text += f"| `{each.name}` | {each.verdict} |\n"
+    return text
+
+
+def _verdict(outcome: Outcome) -> str:
+    if outcome.verdict == CAUGHT:
+        name = outcome.detail.removeprefix("test_")
+        return f"`{name}`" if " " not in name.partition("[")[0] else name
+    return f"{outcome.verdict}: {_cell(outcome.detail)}"
+
+
+def _short(path: str) -> str:
+    return str(Path(path[path.index("magnetar/") :]).relative_to("magnetar"))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
