@@ -68,8 +68,7 @@ def joined_note(before: Note | None, after: Note) -> Note:
     """Two doubts, neither of which has been answered."""
     if before is None:
         return after
-    both = before.torn is not None and after.torn is not None
-    torn = before.torn.joined(after.torn) if before.torn and after.torn and both else None
+    torn = before.torn.joined(after.torn) if before.torn and after.torn else None
     return Note(before.reason if before.reason == after.reason else f"{before.reason}; {after.reason}", torn)
 
 
