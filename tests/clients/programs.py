@@ -164,7 +164,8 @@ def _node(source: Path, target: Path) -> list[str]:
         build_node_client(target)
     except NodeClientFailed as error:
         raise CannotBuild(str(error)) from error
-    return ["env", f"NODE_PATH={target / 'node_modules'}", _tool("node"), str(source / "main.js")]
+    program = (source / "main.js").relative_to(ROOT)  # run from the root of any checkout: the cache is shared
+    return ["env", f"NODE_PATH={target / 'node_modules'}", _tool("node"), str(program)]
 
 
 PROGRAMS: Final = (

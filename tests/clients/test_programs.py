@@ -8,6 +8,7 @@ from tests.clients.catalogue import BY_NAME, SCENARIOS
 from tests.clients.page import page
 from tests.clients.programs import PROGRAMS, CannotBuild, Source
 from tests.clients.verdicts import SERVICES, Outcome, recorded
+from tests.integration.harness import ROOT
 
 
 @pytest.mark.full
@@ -19,6 +20,7 @@ def test_a_program_is_built(source: Source) -> None:
     except CannotBuild as error:
         pytest.skip(f"{source.name}: {error}")
     assert program.command
+    assert not [word for word in program.command if str(ROOT) in word], "other checkouts share the cache"
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -20,8 +20,6 @@ from pathlib import Path
 from tools.setup import UV, uv_environment
 
 HERE = Path(__file__).resolve().parent
-CACHED = ("package.json", "package-lock.json", "requirements.txt", "native/libpulsar.h", "build.py")
-"""Files whose change asks for a new build; the program itself is run where it lies."""
 COMPILE = (
     "g++", "-std=gnu++17", "-O1", "-fPIC", "-fvisibility=hidden", "-DNAPI_VERSION=4",
     "-DBUILDING_NODE_EXTENSION", "-DNODE_GYP_MODULE_NAME=pulsar",
