@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from magnetar.broker.offload.config import OffloadConfig
+from magnetar.broker.offload_policy.config import OffloadConfig
 from magnetar.broker.policies.config import PolicyConfig
 from magnetar.common.cluster.bundles import ALGORITHMS, EQUAL_RANGES
 from magnetar.common.config.settings import setting

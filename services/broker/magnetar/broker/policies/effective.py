@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.offload_policy.policy import NEVER, OffloadPolicy, resolve_offload
 from magnetar.broker.policies.config import QuotaConfig, RateConfig
-from magnetar.broker.policies.offloading import NEVER, OffloadPolicy, resolve_offload
 from magnetar.common.metadata.values import Policies
 from magnetar.ledger.managed_ledger.context import Persistence
 

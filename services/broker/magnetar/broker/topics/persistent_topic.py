@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.offload.figures import offloaded_bytes
+from magnetar.broker.offload_policy.policy import rules_of
 from magnetar.broker.ownership.lease import Lease, Tenure
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.policies.offloading import rules_of
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.consumer import Consumer
@@ -46,6 +45,7 @@ from magnetar.common.wire.batch import parse_metadata
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.ledger.managed_ledger.offload_figures import offloaded_bytes
 
 log = get_logger(__name__)
 
