@@ -26,8 +26,7 @@ from magnetar.ledger.cold.objects import NoSuchObject, ObjectStore, open_store
 from magnetar.ledger.cold.part_reader import PartReader
 from magnetar.ledger.cold.rows import Rows, rows_in_pieces
 from magnetar.ledger.ledger_store import Run
-from magnetar.spark.offload.entries import Entries
-from magnetar.spark.offload.entry_readers import open_entries
+from magnetar.spark.offload.entries import Entries, open_entries
 from magnetar.spark.offload.scratch import scratch_directory
 from magnetar.spark.offload.service import find_ledger
 from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress

@@ -10,8 +10,7 @@ import pyarrow as pa
 from magnetar.common.errors import MagnetarError, TopicNotFound
 from magnetar.common.obs.logs import get_logger
 from magnetar.spark.cold_parts import read_manifest, read_part
-from magnetar.spark.offload.entries import UNIT_BYTES
-from magnetar.spark.offload.entry_readers import open_entries
+from magnetar.spark.offload.entries import UNIT_BYTES, open_entries
 from magnetar.spark.offload.tasks import LedgerSource
 from magnetar.spark.range_reading import WHOLE, ReadContext, describe_topic, rows_between, run_tables
 from magnetar.spark.reading_plan import ColdPart, EarlierEntries, cold_ledger, cold_ranges, hot_source

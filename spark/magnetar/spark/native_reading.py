@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.cold.layout import COLUMNS
+from magnetar.spark import register
 from magnetar.spark.chunk_frames import joined_chunks
 from magnetar.spark.cold_parts import read_manifest
 from magnetar.spark.describing import Describer, bounds_of
@@ -24,7 +25,6 @@ from magnetar.spark.native_values import with_value
 from magnetar.spark.options import SourceOptions, parse_options
 from magnetar.spark.planning import Wanted, load_manifests
 from magnetar.spark.reading_plan import EntryRange, TimeBounds, cold_ledger, earlier_entries, spans
-from magnetar.spark.source import MagnetarDataSource
 from magnetar.spark.source_columns import TOPIC, TYPES, VALUE, chosen
 from magnetar.spark.tasks import value_plan
 from magnetar.spark.values import ValuePlan
@@ -75,7 +75,7 @@ def read_topic(spark: SparkSession, options: Mapping[str, Any]) -> DataFrame:
     names = chosen(parsed.columns, value=values.has_column)
     times = TimeBounds(start_ms=parsed.starting_time_ms, end_ms=parsed.ending_time_ms)
     files, rest, ends = _plan(parsed, times, lru_cache(partial(_hadoop_reads, spark)))
-    spark.dataSource.register(MagnetarDataSource)
+    register(spark)
     frames = [_tail(spark, given, rest, ends)] if rest or not files else []
     if files:
         frames.insert(0, _cold(spark, files, parsed, values, times, names))

@@ -16,8 +16,7 @@ from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.ledger.cold.entry_envelope import decode_envelope
 from magnetar.ledger.cold.layout import Manifest
 from magnetar.spark.cold_parts import open_part, read_manifest
-from magnetar.spark.offload.entries import Entries
-from magnetar.spark.offload.entry_readers import open_entries
+from magnetar.spark.offload.entries import Entries, open_entries
 from magnetar.spark.reading_plan import ColdLedger, ColdPart, TopicLedgers, cold_ledger
 
 PROBES_MAX = 64

@@ -31,8 +31,7 @@ from magnetar.ledger.cold.objects import NoSuchObject
 from magnetar.ledger.cold.rows import rows_in_pieces
 from magnetar.ledger.ledger_store import Run
 from magnetar.spark.cold_parts import read_manifest, read_part
-from magnetar.spark.offload.entries import UNIT_BYTES
-from magnetar.spark.offload.entry_readers import open_entries
+from magnetar.spark.offload.entries import UNIT_BYTES, open_entries
 from magnetar.spark.offload.tasks import ServiceAddress
 from magnetar.spark.reading_plan import (
     NO_TIMES,

@@ -63,7 +63,7 @@ if TYPE_CHECKING:  # a standalone has no use for it
     from magnetar.broker.control.control_plane import ControlPlane
     from magnetar.broker.control.topics_elsewhere import TopicsElsewhere
     from magnetar.broker.ownership.cluster import Cluster
-    from magnetar.broker.ownership.lease import Lease
+    from magnetar.broker.tenure import Lease
 
 log = get_logger(__name__)
 
@@ -135,7 +135,9 @@ class Broker:
         self.partitioned = PartitionedTopics(config, ledgers, metadata, keys, self.policies, self._registry)
         self.deletions = Deletions(ledgers, self._registry, self.namespaces, self.policies)
         self.orphans = Reconciler(ledgers, self._registry, config.orphans)
-        self._housekeeping = Housekeeping(self._registry, self.partitioned, config, clock, ledgers.restored)
+        self._housekeeping = Housekeeping(
+            self._registry, self.partitioned, config.policies, clock, ledgers.restored
+        )
         self._restored = RestoredMetadata(ledgers)
         self.cold = ColdTier(lambda: self._registry.loaded, ledgers, config.offload)
         offloads = OffloadLedgers(metadata, keys, clock)

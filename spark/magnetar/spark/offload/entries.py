@@ -1,11 +1,13 @@
-"""What a task reads a ledger through, and how much at a time."""
+"""The entries of a ledger for a task: from its bookies where it has some, otherwise out of a broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from magnetar.ledger.ledger_store import Run
+from magnetar.spark.offload.tasks import LedgerSource
 
 CHUNK_BYTES: Final = 4 << 20
 """Of entries, read at a time."""
@@ -26,3 +28,18 @@ class Entries(Protocol):
         Raises StorageError when one of them is lost; a retriable one when it cannot be read now.
         """
         ...
+
+
+@contextmanager
+def open_entries(source: LedgerSource) -> Iterator[Entries]:
+    """What reads the ledger of `source`; ends its connections at the end."""
+    if source.bookies:
+        from magnetar.spark.offload.bookie_entries import BookieEntries
+
+        with BookieEntries(source) as over_bookies:
+            yield over_bookies
+    else:
+        from magnetar.spark.offload.broker_entries import BrokerEntries
+
+        with BrokerEntries(source) as over_a_broker:
+            yield over_a_broker

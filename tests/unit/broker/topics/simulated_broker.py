@@ -213,7 +213,7 @@ async def _main(
         Everything(namespaces, ServiceUrls()),
     )
     partitioned = PartitionedTopics(config, ledgers, metadata, KEYS, policies, registry)
-    housekeeping = Housekeeping(registry, partitioned, config, process.clock, ledgers.restored)
+    housekeeping = Housekeeping(registry, partitioned, config.policies, process.clock, ledgers.restored)
     broker = SimBroker(config, registry, partitioned, housekeeping, tasks, process.clock, ledgers)
     await scenario(broker)
     await registry.close()

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 from magnetar.broker.ownership.everything import Everything
-from magnetar.broker.ownership.lease import Lease
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.tenure import Lease
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 
 from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, producer_of, sends, subscribed

@@ -8,7 +8,7 @@ from typing import Final
 from magnetar.broker.control.assigning import Assigning
 from magnetar.broker.control.broker_calls import BrokerCalls
 from magnetar.broker.control.bundle_moves import BundleMoves
-from magnetar.broker.control.moving import Moving
+from magnetar.broker.control.bundle_unload import Moving
 from magnetar.broker.control.next_owners import NextOwners
 from magnetar.broker.control.own_load import OwnLoad
 from magnetar.broker.control.topics_elsewhere import TopicsElsewhere

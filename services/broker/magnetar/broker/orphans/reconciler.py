@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from magnetar.broker.config import OrphanConfig
 from magnetar.broker.orphans.clearing import Clearing
+from magnetar.broker.orphans.config import OrphanConfig
 from magnetar.broker.orphans.look import Look
 from magnetar.broker.orphans.orphan import KINDS, LEDGER, PARTITIONED_TOPIC, TOPIC, TOPIC_LEDGER, Orphan
 from magnetar.broker.topics.topic_registry import TopicRegistry

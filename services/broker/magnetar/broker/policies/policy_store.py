@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from magnetar.broker.config import BrokerConfig
+from magnetar.broker.policies.config import PolicyDefaults
 from magnetar.broker.policies.effective import (
     EffectivePolicies,
     NamespacePolicies,
@@ -33,7 +33,7 @@ Changed = Callable[[NamespaceName | None, TopicName | None], None]
 class PolicyStore:
     """What holds for namespaces and topics now."""
 
-    def __init__(self, config: BrokerConfig, metadata: MetadataStore, keys: Keys) -> None:
+    def __init__(self, config: PolicyDefaults, metadata: MetadataStore, keys: Keys) -> None:
         self._config = config
         self._metadata = metadata
         self._keys = keys

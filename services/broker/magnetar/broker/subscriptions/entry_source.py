@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.spawn import Spawn
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.delivery import EntryGate
 from magnetar.broker.subscriptions.due_entries import DueEntries, DueRead, read_due
 from magnetar.broker.subscriptions.read_ahead import ReadAhead

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import BrokerConfig
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.policies.effective import EffectivePolicies
@@ -21,6 +20,7 @@ from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import broker_unacked_limit
+from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.creation_guards import guards_of
 from magnetar.broker.topics.dispatch_rates import DispatchRates
 from magnetar.broker.topics.exclusions import Exclusions
@@ -74,7 +74,7 @@ class TopicRegistry:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        config: TopicSettings,
         budget: ByteBudget,
         ledgers: ManagedLedgerContext,
         metadata: MetadataStore,

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
+from magnetar.broker.control.bundle_handover import HandOver, NobodyElse
 from magnetar.broker.control.cuts import cuts_of
 from magnetar.broker.ownership.cluster import Cluster
-from magnetar.broker.ownership.hand_over import HandOver, NobodyElse
 from magnetar.broker.ownership.other_brokers import OtherBrokers
 from magnetar.broker.ownership.own_bundles import OwnBundle
 from magnetar.broker.topics.topic_registry import TopicRegistry

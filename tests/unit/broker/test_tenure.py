@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from magnetar.broker.ownership.lease import LOOKS_MAX, PROVEN_S, STILL_S, Lease, Tenure
+from magnetar.broker.tenure import LOOKS_MAX, PROVEN_S, STILL_S, Lease, Tenure
 from magnetar.common.errors import LedgerFenced, OwnershipLost, StorageError
 from magnetar.sim.loop import SimClock, SimLoop, run
 
