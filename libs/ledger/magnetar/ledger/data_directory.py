@@ -17,7 +17,7 @@ from crc32c import crc32c
 from magnetar.common.errors import DataCorruption, StorageError
 from magnetar.common.runtime.disk import Disk, DiskFile, replace_file
 from magnetar.ledger.segment_log.codec_v1 import FORMAT_VERSION, check_format
-from magnetar.ledger.segment_log.unreadable import is_unreadable
+from magnetar.ledger.segment_log.unreadable_blocks import is_unreadable
 
 LOCK: Final = "LOCK"
 COOKIE: Final = "cookie"

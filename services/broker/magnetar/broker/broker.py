@@ -26,8 +26,8 @@ from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.offload.hourly_sweep import HourlySweep
 from magnetar.broker.offload.policy_wants import PolicyWants
 from magnetar.broker.orphans.reconciler import Reconciler
-from magnetar.broker.ownership.everything import Everything
 from magnetar.broker.ownership.ownership import Ownership
+from magnetar.broker.ownership.sole_ownership import SoleOwnership
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.resource_quotas import ResourceQuotas
@@ -61,7 +61,7 @@ from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 if TYPE_CHECKING:  # a standalone has no use for it
     from magnetar.broker.control.bundle_moves import BundleMoves
     from magnetar.broker.control.control_plane import ControlPlane
-    from magnetar.broker.control.topics_elsewhere import TopicsElsewhere
+    from magnetar.broker.control.remote_topics import TopicsElsewhere
     from magnetar.broker.ownership.cluster import Cluster
     from magnetar.broker.tenure import Lease
 
@@ -103,7 +103,7 @@ class Broker:
         self._leads: Callable[[], bool] = lambda: True
         self.ownership: Ownership
         if cluster is None:
-            self.ownership = Everything(self.namespaces, self.urls)
+            self.ownership = SoleOwnership(self.namespaces, self.urls)
         else:
             self.ownership = cluster.ownership
             cluster.ownership.on_lost = self._bundle_lost

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from magnetar.broker.policies.config import PolicyConfig
-from magnetar.broker.spawn import Spawn
+from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.backlog_quota import enforce, has_quota
 from magnetar.broker.topics.inactive_topics import InactiveTopics
 from magnetar.broker.topics.message_expiry import MessageExpiry

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from magnetar.broker.control.bundle_handover import HandOver, NobodyElse
-from magnetar.broker.control.cuts import cuts_of
+from magnetar.broker.control.split_points import cuts_of
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.ownership.other_brokers import OtherBrokers
 from magnetar.broker.ownership.own_bundles import OwnBundle

@@ -19,10 +19,10 @@ from magnetar.broker.policies.effective import (
     resolve_namespace,
 )
 from magnetar.common.errors import NamespaceNotFound
-from magnetar.common.metadata.following import follow_for_ever
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import Namespace, TopicPolicies, decode
+from magnetar.common.metadata.watch_loop import follow_for_ever
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 

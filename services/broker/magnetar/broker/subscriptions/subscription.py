@@ -15,7 +15,6 @@ from typing import Final
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.dispatch.eligibility import explain
 from magnetar.broker.latencies import Sample
-from magnetar.broker.spawn import Spawn
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.config import DispatchConfig
@@ -27,6 +26,7 @@ from magnetar.broker.subscriptions.holders import holder_of, take_through
 from magnetar.broker.subscriptions.make_delivery import make_delivery
 from magnetar.broker.subscriptions.membership import Membership, WithMembers
 from magnetar.broker.subscriptions.outlet import Outlet
+from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.tenure import Tenure
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position

@@ -13,8 +13,8 @@ from itertools import groupby
 
 from magnetar.broker.latencies import SAMPLER
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.deduplicated_publishing import (
     DeduplicatedPublishing,

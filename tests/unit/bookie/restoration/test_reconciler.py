@@ -6,13 +6,13 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from magnetar.bookie.restored.reconciler import (
+from magnetar.bookie.restoration.reconciler import (
     Findings,
     NotReconcilable,
     Reconciler,
     release,
 )
-from magnetar.bookie.restored.unnamed import entries_of
+from magnetar.bookie.restoration.unreferenced_ledgers import entries_of
 from magnetar.common.metadata.store import Op
 from magnetar.common.metadata.values import (
     BrokerRegistration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from magnetar.broker.control.own_load import OwnLoad
+from magnetar.broker.control.local_load import OwnLoad
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.naming.namespace_name import NamespaceName
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from magnetar.broker.ownership import recut
+from magnetar.broker.ownership import split_merge
 from magnetar.common.errors import InvalidName, ServiceNotReady
 from magnetar.common.metadata.values import Namespace, encode
 from magnetar.common.naming.bundle_range import RING_END, BundleRange, split_ring
@@ -71,7 +71,7 @@ def test_only_a_bundle_of_ours_is_split_and_only_within() -> None:
         with pytest.raises(InvalidName, match="parts at most"):
             await a.ownership.split(NAMESPACE, FIRST, range(1, 1000))
         with pytest.raises(InvalidName, match="at most 128 bundles"):
-            await a.ownership.split(NAMESPACE, FIRST, range(1, recut.PARTS_MAX))
+            await a.ownership.split(NAMESPACE, FIRST, range(1, split_merge.PARTS_MAX))
         assert (a.owns, world.owned()) == ([FIRST], [FIRST])
 
     in_a_cluster(body)

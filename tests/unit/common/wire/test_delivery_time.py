@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from magnetar.common.wire import pulsar_pb2 as pb
-from magnetar.common.wire.deliver_at import delivered_later
+from magnetar.common.wire.delivery_time import delivered_later
 
 NOW = 1_795_000_000_000
 

@@ -19,7 +19,7 @@ from magnetar.common.control.control_errors import (
 )
 from magnetar.common.control.control_pb2 import AssignRequest, AssignResponse
 from magnetar.common.control.methods import ASSIGN
-from magnetar.common.control.silent_brokers import SilentBrokers
+from magnetar.common.control.unresponsive_brokers import SilentBrokers
 from magnetar.common.errors import NotSupportedYet
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.naming.bundle_range import BundleRange

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.ownership.everything import Everything
+from magnetar.broker.ownership.sole_ownership import SoleOwnership
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.common.errors import NamespaceNotFound, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
@@ -23,7 +23,7 @@ def test_every_topic_is_served_here() -> None:
         namespaces = Namespaces(store, KEYS)
         await namespaces.ensure_defaults("test")
         urls = ServiceUrls("pulsar://h:6650", listeners={"outside": ServiceUrls("pulsar://gate:1")})
-        everything = Everything(namespaces, urls)
+        everything = SoleOwnership(namespaces, urls)
         everything.check(TOPIC)
         await everything.claim(TOPIC)
         assert await everything.where(TOPIC) is urls

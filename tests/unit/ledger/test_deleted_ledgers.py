@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from magnetar.ledger.condemned import CONDEMNED, Remembered, decode_condemned, encode_condemned
+from magnetar.ledger.deleted_ledgers import CONDEMNED, Remembered, decode_condemned, encode_condemned
 from magnetar.ledger.ledger_store import LedgerRef
 
 from tests.simulation.garbage_workload import stored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from magnetar.common.control.silent_brokers import SILENT_S, SilentBrokers
+from magnetar.common.control.unresponsive_brokers import SILENT_S, SilentBrokers
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.sim.loop import SimLoop, run
 

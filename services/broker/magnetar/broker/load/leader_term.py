@@ -18,7 +18,7 @@ from magnetar.broker.load.config import LoadConfig
 from magnetar.broker.load.metrics import ASSIGNED, FAILED_MOVES, GIVING_BROKERS, MOVED_BUNDLES
 from magnetar.broker.load.owner_counts import OwnerCounts, Run
 from magnetar.broker.load.placement import Candidate, choose
-from magnetar.broker.load.rules import PlacementRules
+from magnetar.broker.load.placement_rules import PlacementRules
 from magnetar.broker.load.shedding import Move, Shedder
 from magnetar.common.cluster.broker_directory import BrokerDirectory
 from magnetar.common.cluster.bundle_owners import Bundle, BundleOwners, Owned
@@ -30,7 +30,7 @@ from magnetar.common.control.control_pb2 import (
     UnloadRequest,
     UnloadResponse,
 )
-from magnetar.common.control.silent_brokers import SilentBrokers
+from magnetar.common.control.unresponsive_brokers import SilentBrokers
 from magnetar.common.errors import (
     MagnetarError,
     MetadataError,

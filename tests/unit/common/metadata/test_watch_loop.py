@@ -6,7 +6,7 @@ import asyncio
 import itertools
 
 from magnetar.common.errors import MetadataError, WatchLost
-from magnetar.common.metadata.following import FAILURES, RETRY_MAX_S, RETRY_MIN_S, follow_for_ever
+from magnetar.common.metadata.watch_loop import FAILURES, RETRY_MAX_S, RETRY_MIN_S, follow_for_ever
 from magnetar.sim.loop import SimLoop
 from magnetar.sim.loop import run as run_loop
 from structlog.testing import capture_logs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from magnetar.broker.handlers.names import (
+from magnetar.broker.handlers.name_limits import (
     NAME_BYTES_MAX,
     PROPERTIES_BYTES_MAX,
     checked_name,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from magnetar.broker.control.assigning import Assigning
+from magnetar.broker.control.bundle_assignment import Assigning
 from magnetar.common.control.control_errors import AnotherRun, BrokerUnreachable, NobodyLeads
 from magnetar.common.control.control_pb2 import AssignRequest, AssignResponse
-from magnetar.common.control.silent_brokers import SILENT_S
+from magnetar.common.control.unresponsive_brokers import SILENT_S
 from magnetar.common.errors import InvalidName, ServiceNotReady
 from magnetar.common.metadata.values import BrokerRegistration, Leader, encode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from magnetar.common.errors import NotEnoughBookies
 from magnetar.ledger.bookie_protocol.bookie_pb2 import BACKPRESSURE, UNREACHABLE, Code
-from magnetar.ledger.quorum.rewriting import Gap, Rewriter
+from magnetar.ledger.quorum.entry_rewrite import Gap, Rewriter
 from magnetar.ledger.quorum.striping import Fragment
 
 from tests.unit.ledger.quorum.replica_world import REF, ReplicaWorld, a_run, entry, in_world

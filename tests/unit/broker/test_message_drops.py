@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.broker.drops import NonPersistentSubscriptionStats, NonPersistentTopicStats
+from magnetar.broker.message_drops import NonPersistentSubscriptionStats, NonPersistentTopicStats
 
 
 def test_drops_of_a_topic_are_counted_by_producer_and_in_all() -> None:

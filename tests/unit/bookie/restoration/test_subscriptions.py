@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from magnetar.bookie.restored.inventory import Inventory, take_inventory
-from magnetar.bookie.restored.reconciler import NotReconcilable
-from magnetar.bookie.restored.subscriptions import forget_subscriptions
+from magnetar.bookie.restoration.inventory import Inventory, take_inventory
+from magnetar.bookie.restoration.reconciler import NotReconcilable
+from magnetar.bookie.restoration.subscriptions import forget_subscriptions
 from magnetar.common.metadata.values import Restoration, TopicHead, decode, encode
 from magnetar.common.naming.topic_name import TopicName
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from magnetar.bookie.restored.judging import judge
+from magnetar.bookie.restoration.ledger_verdict import judge
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 

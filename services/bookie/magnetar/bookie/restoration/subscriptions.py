@@ -7,8 +7,8 @@ nothing is trimmed, so that subscriptions can be made anew, wherever an operator
 
 from __future__ import annotations
 
-from magnetar.bookie.restored.inventory import Inventory
-from magnetar.bookie.restored.reconciler import NotReconcilable
+from magnetar.bookie.restoration.inventory import Inventory
+from magnetar.bookie.restoration.reconciler import NotReconcilable
 from magnetar.common.errors import VersionMismatch
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.restoration import holds_deletion, read_restoration

@@ -1,4 +1,4 @@
-"""Standalone: there is no other broker, so every topic is ours."""
+"""Ownership in a standalone: there is no other broker, so this one serves every topic."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from magnetar.common.errors import NamespaceNotFound
 from magnetar.common.naming.topic_name import TopicName
 
 
-class Everything:
-    """An `Ownership` of whatever there is."""
+class SoleOwnership:
+    """An `Ownership` of all topics."""
 
     lease: Final = None
 
@@ -29,7 +29,7 @@ class Everything:
         """Every topic is served here."""
 
     async def where(self, name: TopicName, listener: str = "") -> ServiceUrls:
-        """Here. Raises NamespaceNotFound, ServiceNotReady when there is no such listener, MetadataError."""
+        """Answer with this broker. Raises NamespaceNotFound, ServiceNotReady when there is no such listener, MetadataError."""
         if not await self._namespaces.exists(name.namespace):
             raise NamespaceNotFound(f"namespace {name.namespace} does not exist; create it first")
         return self._urls.of_listener(listener)

@@ -13,7 +13,7 @@ from magnetar.ledger.segment_log.file_codec_v1 import FLAG_RECYCLED, encode_segm
 from magnetar.ledger.segment_log.recovery import DAMAGED_RECORDS, QUARANTINED, RecoveredLog, recover_log
 from magnetar.ledger.segment_log.segment import segment_path
 from magnetar.ledger.segment_log.torn_group import Torn
-from magnetar.ledger.segment_log.unreadable import READ_ERRORS, read_around
+from magnetar.ledger.segment_log.unreadable_blocks import READ_ERRORS, read_around
 from magnetar.sim.disk import SimDisk
 
 from tests.simulation.power_loss import SMALL_SEGMENTS

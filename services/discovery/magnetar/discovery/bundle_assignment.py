@@ -10,7 +10,7 @@ from magnetar.common.control.control_client import ControlClient
 from magnetar.common.control.control_errors import AnotherRun, BrokerUnreachable, NotInteroperable
 from magnetar.common.control.control_pb2 import AssignRequest
 from magnetar.common.control.methods import ASSIGN
-from magnetar.common.control.silent_brokers import SilentBrokers
+from magnetar.common.control.unresponsive_brokers import SilentBrokers
 from magnetar.common.errors import MagnetarError, ServiceNotReady
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.naming.bundle_range import BundleRange

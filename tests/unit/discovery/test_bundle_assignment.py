@@ -13,7 +13,7 @@ from magnetar.common.errors import NamespaceNotFound, ServiceNotReady
 from magnetar.common.metadata.values import BrokerRegistration, Leader
 from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
-from magnetar.discovery.assigning import AskingBrokers
+from magnetar.discovery.bundle_assignment import AskingBrokers
 from magnetar.discovery.live_brokers import LiveBrokers
 
 NAMESPACE = NamespaceName.parse("public/default")

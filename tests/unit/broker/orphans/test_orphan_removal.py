@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from magnetar.broker.orphans import orphan as orphans
-from magnetar.broker.orphans.clearing import Clearing
 from magnetar.broker.orphans.orphan import Orphan
+from magnetar.broker.orphans.orphan_removal import Clearing
 from magnetar.common.metadata.keys import delete_topic_intent_id
 from magnetar.common.metadata.store import Op
 from magnetar.common.metadata.values import (
@@ -25,7 +25,7 @@ from magnetar.ledger.managed_ledger.topic_head import ref_value
 
 from tests.simulation.power_loss import KEYS
 from tests.unit.broker.orphans.litter import GONE, LITTER, ledger, litter
-from tests.unit.broker.orphans.test_look import found_in
+from tests.unit.broker.orphans.test_orphan_scan import found_in
 from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, subscribed
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from magnetar.broker.orphans import orphan as orphans
-from magnetar.broker.orphans.look import BLOCK, Look
 from magnetar.broker.orphans.orphan import Orphan
+from magnetar.broker.orphans.orphan_scan import BLOCK, Look
 from magnetar.common.metadata.keys import delete_ledger_intent_id, delete_topic_intent_id
 from magnetar.common.metadata.store import Listing
 from magnetar.common.metadata.values import (

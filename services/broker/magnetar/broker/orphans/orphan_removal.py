@@ -7,8 +7,8 @@ being made, however old the look is that suspected it.
 from __future__ import annotations
 
 from magnetar.broker.orphans import orphan as orphans
-from magnetar.broker.orphans.look import ledger_orphan, namespace_intent, topic_of_ledger
 from magnetar.broker.orphans.orphan import Orphan
+from magnetar.broker.orphans.orphan_scan import ledger_orphan, namespace_intent, topic_of_ledger
 from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import VersionMismatch
