@@ -6,7 +6,7 @@ import pytest
 from magnetar.broker.offload_policy.config import OffloadConfig
 from magnetar.broker.offload_policy.policy import EXACT, NEVER, resolve_offload, rules_of
 from magnetar.common.metadata.values import Policies
-from magnetar.ledger.managed_ledger.offloaded import OffloadRules
+from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
 
 NOTHING = Policies()
 
