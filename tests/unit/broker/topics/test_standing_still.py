@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from magnetar.broker.ownership.everything import Everything
 from magnetar.broker.ownership.lease import Lease
-from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 

@@ -20,7 +20,7 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.spawn import Spawn
-from magnetar.broker.subscriptions.broker_unacked_limit import broker_unacked_limit
+from magnetar.broker.subscriptions.limits.broker_unacked_limit import broker_unacked_limit
 from magnetar.broker.topics.creation_guards import guards_of
 from magnetar.broker.topics.dispatch_rates import DispatchRates
 from magnetar.broker.topics.exclusions import Exclusions
