@@ -12,7 +12,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from magnetar.broker.config import DispatchConfig
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.types.subscription_type import SubType

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from magnetar.broker.config import DispatchConfig
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.membership import Membership
 from magnetar.broker.subscriptions.types.subscription_type import SubType

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from magnetar.broker.admin.view import SubscriptionView, TopicView
-from magnetar.broker.drops import NonPersistentSubscriptionStats
+from magnetar.broker.message_drops import NonPersistentSubscriptionStats
 from magnetar.broker.stats import Histogram
 from magnetar.broker.subscriptions.limits.dispatch_rate import (
     BYTES,

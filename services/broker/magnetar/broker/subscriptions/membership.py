@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.types.subscription_type import Dispatcher, SubscriptionType, SubType
 from magnetar.broker.subscriptions.types.table import TYPES

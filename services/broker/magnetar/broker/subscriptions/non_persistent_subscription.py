@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from magnetar.broker.config import DispatchConfig
-from magnetar.broker.drops import DROPPED_AT_SUBSCRIPTION, NonPersistentSubscriptionStats
+from magnetar.broker.message_drops import DROPPED_AT_SUBSCRIPTION, NonPersistentSubscriptionStats
 from magnetar.broker.stats import TopicStats
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.membership import Membership, WithMembers
 from magnetar.broker.subscriptions.types.failover import tell_active

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
-from magnetar.broker.config import DispatchConfig
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.entries import due_entries, entry_source
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.subscriptions.types.subscription_type import SubType

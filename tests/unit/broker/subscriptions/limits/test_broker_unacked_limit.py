@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from magnetar.broker.config import DispatchConfig
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit, broker_unacked_limit
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.exclusive import ExclusiveDispatcher
 from magnetar.broker.dispatch.key_shared.sticky_ranges import check_ranges
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.filters.hash_range_gate import HashRangeGate
 from magnetar.broker.subscriptions.types.ordered_delivery import OrderedDelivery

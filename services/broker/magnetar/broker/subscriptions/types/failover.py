@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.failover import FailoverDispatcher
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.types.ordered_delivery import OrderedDelivery
 from magnetar.broker.subscriptions.types.subscription_type import DeliveryParts, SubscriptionType, SubType

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.chunk_affinity import ChunkAffinity
 from magnetar.broker.dispatch.shared import SharedDispatcher
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.types.individual_delivery import IndividualDelivery
 from magnetar.broker.subscriptions.types.subscription_type import DeliveryParts, SubscriptionType, SubType

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.stats import SubscriptionStats
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.delivery.delivery import Delivery
 from magnetar.broker.subscriptions.delivery.outlet import Outlet

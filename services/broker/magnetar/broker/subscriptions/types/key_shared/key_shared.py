@@ -20,10 +20,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.dispatch.key_shared.draining import DrainingSlots
 from magnetar.broker.dispatch.key_shared.sticky_key import slots_of
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer, fitting
 from magnetar.broker.subscriptions.types.individual_delivery import IndividualDelivery
 from magnetar.broker.subscriptions.types.key_shared.slot_pending_acks import SlotPendingAcks, slot_pending
