@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import click
-from magnetar.broker.offload.config import DRIVERS, READ_PRIORITIES
+from magnetar.common.admin_types.offload import DRIVERS, READ_PRIORITIES
 from magnetar.standalone.admin_policy_options import Choice
 from magnetar.standalone.admin_units import SECONDS, SIZE
 

@@ -1,4 +1,4 @@
-"""`set-...`, `get-...` and `remove-...` for every policy, made from the broker's table of policies."""
+"""`set-...`, `get-...` and `remove-...` for every policy, made from the admin API's table of policies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from magnetar.broker.admin.policy_fields import FIELDS, PolicyField
+from magnetar.common.admin_types.policies import POLICIES, PolicyApi
 from magnetar.standalone.admin_http import NOTHING, ask, path_of, show
 from magnetar.standalone.admin_offload_options import OFFLOAD
 from magnetar.standalone.admin_policy_options import OPTIONS, Choice, number_choice
@@ -20,22 +20,22 @@ _TARGET_HELP: Final = {"namespace": "tenant/namespace", "topic": "persistent://t
 
 def add_policies(group: click.Group, level: str) -> None:
     """Give a group the commands of every policy of `level`, which is 'namespace' or 'topic'."""
-    for field in FIELDS:
-        if getattr(field, level):
-            _add_field(group, field, level)
+    for policy in POLICIES.values():
+        if getattr(policy, level):
+            _add_policy(group, policy, level)
     _add_quotas(group, level)
 
 
-def _add_field(group: click.Group, field: PolicyField, level: str) -> None:
-    rest_name = getattr(field, level)
-    verb = (field.topic_verb if level == "topic" else "") or field.verb
-    choice = OFFLOAD if field.proto == "offload" else OPTIONS.get(field.proto) or number_choice(field.verb)
-    method = field.set_with if level == "namespace" else field.topic_set_with
+def _add_policy(group: click.Group, policy: PolicyApi, level: str) -> None:
+    rest_name = getattr(policy, level)
+    verb = (policy.topic_verb if level == "topic" else "") or policy.verb
+    choice = OFFLOAD if policy.proto == "offload" else OPTIONS.get(policy.proto) or number_choice(policy.verb)
+    method = policy.set_with if level == "namespace" else policy.topic_set_with
 
     def set_it(target: Target, name: str, **given: Any) -> None:
         value = choice.body(given)
         path = f"{path_of(level, name)}/{rest_name}"
-        if level == "topic" and field.value_in_query:
+        if level == "topic" and policy.value_in_query:
             ask(target, method, path, query={rest_name: value})
         else:
             ask(target, method, path, value)
@@ -47,11 +47,11 @@ def _add_field(group: click.Group, field: PolicyField, level: str) -> None:
 
     def remove_it(target: Target, name: str) -> None:
         path = path_of(level, name)
-        if level == "namespace" and field.never_removed:
+        if level == "namespace" and policy.never_removed:
             # What is shown while it is not set: for some of these null means false, and not the default.
-            ask(target, method, f"{path}/{rest_name}", field.unset)
+            ask(target, method, f"{path}/{rest_name}", policy.unset)
         else:
-            removed_at = (field.removed_at if level == "namespace" else "") or rest_name
+            removed_at = (policy.removed_at if level == "namespace" else "") or rest_name
             ask(target, "DELETE", f"{path}/{removed_at}")
 
     _command(group, level, f"set-{verb}", set_it, f"Set {verb}.", choice)

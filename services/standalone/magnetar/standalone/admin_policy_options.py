@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
-from magnetar.broker.admin.policy_fields import AUTO_UPDATE_COMPATIBILITIES, SCHEMA_COMPATIBILITIES
+from magnetar.common.admin_types.policies import AUTO_UPDATE_COMPATIBILITIES, SCHEMA_COMPATIBILITIES
 from magnetar.standalone.admin_units import SECONDS, SIZE
 
 SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
