@@ -1,9 +1,8 @@
 """Every policy that a namespace or a topic may have: its names, its shape, and the value that applies.
 
 The REST routes and the dump of a namespace's policies are made from it. Names are those of
-`magnetar.common.admin_types`, which the command line shares. Backlog quotas, which
-are two policies under one name, and the dispatch rates of single subscriptions, which are many, have routes of
-their own.
+`magnetar.common.admin_types`, which the command line shares. Backlog quotas, two policies under one name,
+and the dispatch rates of single subscriptions have routes of their own.
 """
 
 from __future__ import annotations
