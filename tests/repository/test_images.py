@@ -25,9 +25,9 @@ WEB = {"aiohttp", "yarl"}
 def test_each_image_holds_what_it_runs_and_no_more() -> None:
     held = {name: contents(target) for name, target in TARGETS.items()}
     rooms = {name: {room.name for room in each.rooms} for name, each in held.items()}
-    assert rooms["bookie"] == {"bookie", "common", "ledger", "standalone"}
-    assert rooms["broker"] == {"broker", "common", "ledger", "standalone"}
-    assert rooms["discovery"] == {"common", "discovery", "standalone"}
+    assert rooms["bookie"] == {"bookie", "cli", "common", "ledger", "standalone"}
+    assert rooms["broker"] == {"broker", "cli", "common", "ledger", "standalone"}
+    assert rooms["discovery"] == {"cli", "common", "discovery", "standalone"}
     assert rooms["tools"] == rooms["bookie"] | rooms["broker"] | rooms["discovery"] | {"client"}
     assert rooms["spark"] == rooms["tools"] | {"spark"}
     assert held["bookie"].pins.keys() & (WEB | {"rich", "pyarrow"}) == set()
