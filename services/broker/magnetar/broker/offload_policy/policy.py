@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from magnetar.broker.offload_policy.config import OBJECTS_FIRST, OffloadConfig
+from magnetar.broker.offload_policy.config import OffloadConfig
 from magnetar.broker.offload_policy.location import configured_target, policy_target
+from magnetar.common.admin_types.offload import OBJECTS_FIRST
 from magnetar.common.metadata.values import Policies
 from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
 
