@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from magnetar.broker.drops import NonPersistentSubscriptionStats
+from magnetar.broker.message_drops import NonPersistentSubscriptionStats
 from magnetar.broker.metrics.views import SubscriptionView, TopicView
 from magnetar.broker.stats import Histogram
 from magnetar.broker.subscriptions.dispatch_rate import BYTES, MESSAGES, OF_BROKER, OF_SUBSCRIPTION, OF_TOPIC

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from magnetar.broker.offload.config import OBJECTS_FIRST, OffloadConfig
+from magnetar.broker.offload.config import OffloadConfig
 from magnetar.broker.offload.locations import place_in_configuration, place_in_policy
+from magnetar.common.admin_types.offload import OBJECTS_FIRST
 from magnetar.common.metadata.values import Policies
-from magnetar.ledger.managed_ledger.offloaded import OffloadRules
+from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
 
 EXACT: Final = "magnetarOffloadExact"
 """Among the extra configurations of a policy: "true" or "false"."""

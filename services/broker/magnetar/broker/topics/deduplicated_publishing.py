@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from magnetar.broker.config import DeduplicationConfig
 from magnetar.broker.stats import TopicStats
+from magnetar.broker.topics.config import DeduplicationConfig
 from magnetar.broker.topics.deduplication import (
     UNCOUNTED,
     DeduplicationState,

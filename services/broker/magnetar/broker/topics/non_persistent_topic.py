@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from magnetar.broker.config import BrokerConfig
-from magnetar.broker.drops import NonPersistentTopicStats
+from magnetar.broker.message_drops import NonPersistentTopicStats
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.membership import check_allowed
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.limits import check_one_more_consumer, check_one_more_subscription
 from magnetar.broker.topics.liveness import holders_are_gone
@@ -46,7 +46,7 @@ class NonPersistentTopic(Topic):
         self,
         name: TopicName,
         policies: EffectivePolicies,
-        config: BrokerConfig,
+        config: TopicSettings,
         clock: Clock,
         in_process: InProcess,
         *,

@@ -11,11 +11,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from itertools import groupby
 
-from magnetar.broker.config import BrokerConfig
 from magnetar.broker.latencies import SAMPLER
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.task_spawner import Spawn
+from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.deduplicated_publishing import (
     DeduplicatedPublishing,
     load_deduplication,
@@ -51,7 +51,7 @@ class PersistentPublishing(Topic):
         self,
         name: TopicName,
         policies: EffectivePolicies,
-        config: BrokerConfig,
+        config: TopicSettings,
         clock: Clock,
         spawn: Spawn,
         publish_limits: PublishLimits | None,

@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import BrokerConfig
 from magnetar.broker.offload.figures import offloaded_bytes
-from magnetar.broker.ownership.lease import Lease, Tenure
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.offloading import rules_of
-from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.delay_gate import delay_tick_ms
 from magnetar.broker.subscriptions.dispatch_rate import DispatchLimit
 from magnetar.broker.subscriptions.membership import SubType, check_allowed
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.task_spawner import Spawn
+from magnetar.broker.tenure import Lease, Tenure
 from magnetar.broker.topics import backlog_quota, topic_backlog
+from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.dispatch_rates import DispatchRates
 from magnetar.broker.topics.limits import check_one_more_consumer, check_one_more_subscription
 from magnetar.broker.topics.liveness import holders_are_gone
@@ -71,7 +71,7 @@ class PersistentTopic(PersistentPublishing):
         self,
         name: TopicName,
         policies: EffectivePolicies,
-        config: BrokerConfig,
+        config: TopicSettings,
         budget: ByteBudget,
         clock: Clock,
         spawn: Spawn,
