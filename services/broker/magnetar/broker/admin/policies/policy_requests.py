@@ -24,7 +24,7 @@ def setting(field: PolicyField, value: Any, name: str, config: BrokerConfig) -> 
 
     def edit(policies: Policies) -> None:
         field.write(policies, value, name)
-        check_within_broker(field.proto, policies, config)
+        check_within_broker(field.api.proto, policies, config)
 
     return edit
 
