@@ -9,7 +9,7 @@ import pytest
 from magnetar.broker.config import MetricsConfig
 from magnetar.broker.metrics.page import MetricsPage
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.subscriptions.dispatch_rate import MESSAGES, OF_BROKER, OF_TOPIC
+from magnetar.broker.subscriptions.limits.dispatch_rate import MESSAGES, OF_BROKER, OF_TOPIC
 from magnetar.common.runtime.work_slices import SLICE_S
 from prometheus_client.parser import text_string_to_metric_families
 

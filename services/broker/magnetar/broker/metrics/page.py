@@ -24,7 +24,7 @@ from magnetar.broker.metrics.lines import AT_ONCE, Piece, Rows, lines_of
 from magnetar.broker.metrics.managed_ledger_metrics import MANAGED_LEDGER_METRICS
 from magnetar.broker.metrics.topic_metrics import BROKER_SUMS, SUBSCRIPTION_METRICS, TOPIC_METRICS, Number
 from magnetar.broker.metrics.views import MetricsSource, SubscriptionView, TopicView
-from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.topics import topic_loads
 from magnetar.broker.topics.producer import Producer
 from magnetar.common.obs.latency import summary_lines

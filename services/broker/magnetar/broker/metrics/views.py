@@ -8,7 +8,7 @@ from typing import Protocol
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.health.readiness import ReadinessSource
 from magnetar.broker.stats import SubscriptionStats, TopicStats
-from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.topics.producer import Producer
 from magnetar.common.naming.topic_name import TopicName
 
