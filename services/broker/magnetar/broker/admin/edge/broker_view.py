@@ -10,7 +10,7 @@ from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
 from magnetar.broker.metrics.views import MetricsSource
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.offload.hourly_sweep import HourlySweep
+from magnetar.broker.offload.sweep_schedule import SweepSchedule
 from magnetar.broker.orphans.reconciler import Reconciler
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import PolicyWriter
@@ -62,7 +62,7 @@ class BrokerView(MetricsSource, Protocol):
     def orphans(self) -> Reconciler: ...
 
     @property
-    def sweep(self) -> HourlySweep: ...
+    def sweep(self) -> SweepSchedule: ...
 
     @property
     def clusters(self) -> Clusters: ...

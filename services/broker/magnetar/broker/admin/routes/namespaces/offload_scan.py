@@ -16,7 +16,7 @@ from magnetar.broker.admin.edge.json_stream import stream_json
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE_PATH
 from magnetar.broker.admin.objects.topics import require_namespace
-from magnetar.broker.offload.scanning import MISSING, UNKNOWN, Scan, ScannedAttempt
+from magnetar.broker.offload.object_scan import MISSING, UNKNOWN, Scan, ScannedAttempt
 
 
 async def _scan(call: Call) -> web.StreamResponse:

@@ -17,12 +17,12 @@ from magnetar.broker.admin.stats.internal_stats import internal_stats
 from magnetar.broker.admin.stats.partitioned_stats import add_part, nothing_yet, summed
 from magnetar.broker.admin.stats.subscription_stats import Wanted
 from magnetar.broker.admin.stats.topic_stats import topic_stats
-from magnetar.broker.offload.figures import figures_of
 from magnetar.broker.topics import topic_backlog
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import TopicNotFound
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.ledger.managed_ledger.offload_figures import figures_of
 
 
 async def _figures(call: Call, topic: Topic) -> dict[str, Any]:
