@@ -19,7 +19,7 @@ INTERRUPTED: Final = 130
 
 
 class CommandLine(WholeSentences):
-    """Its own commands, and others that are imported when somebody uses them."""
+    """A group with commands of its own and commands that are imported when they are used."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -46,7 +46,7 @@ class CommandLine(WholeSentences):
             return MissingCommand(cmd_name, why)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Ctrl-C while a shell waits for completions leaves no traceback on its line."""
+        """Run the command; Ctrl-C during completion in a shell leaves no traceback."""
         _heed_sigterm()
         try:
             return super().main(*args, **kwargs)

@@ -11,7 +11,7 @@ _SENTENCE_MAX: Final = 1_000
 
 
 class WholeSentences(click.Group):
-    """Its help has the whole sentence of each command: click leaves what fits beside the longest name."""
+    """A group whose help shows the whole sentence of each command; click cuts it to one line."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
@@ -26,7 +26,7 @@ class WholeSentences(click.Group):
 
 
 class LazyGroup(WholeSentences):
-    """Stands for the group that `load` gives.
+    """A group that is loaded by `load` when it is used.
 
     `first` gives a part of it that is imported quickly; its commands do without the rest.
     """

@@ -1,4 +1,4 @@
-"""What of Magnetar is installed: an image has one service and not what the others stand on."""
+"""Errors for commands whose packages are not installed: an image holds one service only."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _EXTRAS: Final = {
 
 
 class NotInstalled(click.ClickException):
-    """A command needs what is not installed here."""
+    """A command needs a package that is not installed."""
 
 
 def not_installed(error: ModuleNotFoundError) -> NotInstalled | None:
-    """What to tell of a module that is not there; None when it is one that always has to be."""
+    """Return the error for a missing module; None for one that every installation has."""
     parts = (error.name or "").split(".")
     for name in (parts[0], ".".join(parts[:2])):
         if name in _EXTRAS:
@@ -35,7 +35,7 @@ def not_installed(error: ModuleNotFoundError) -> NotInstalled | None:
 
 
 class MissingCommand(click.Command):
-    """Stands for a command whose modules are not there: not in the help, and an error when it is called."""
+    """A placeholder for a command whose packages are missing: hidden in help, an error when called."""
 
     def __init__(self, name: str, why: NotInstalled) -> None:
         super().__init__(name, hidden=True, add_help_option=False)

@@ -1,4 +1,4 @@
-"""A progress bar for what takes a while: on a terminal, and only once it does take a while."""
+"""A progress bar for long operations, drawn on a terminal only."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import click
 from magnetar.cli.lazy_group import WholeSentences
 
 AS_JSON: Final = "magnetar.as_json"
-"""In the context's meta: somebody wrote --json."""
+"""The key in the context's meta that is set when --json is given."""
 
 NOT_HERE: Final = {
     "functions": "functions are not part of Magnetar: run them with a stream processor",

@@ -16,7 +16,7 @@ def bookies() -> None:
 @bookies.command(name="list")
 @click.pass_obj
 def list_bookies(target: Target) -> None:
-    """Every bookie, up or not."""
+    """List all bookies, available or not."""
     load_structlog_without_rich()
     from magnetar.cli.admin.bookies.listing import list_bookies as run
 
@@ -60,7 +60,7 @@ def recover_status(target: Target) -> None:
 @click.option("--no-wait", is_flag=True, help="Say so and return; the cluster does the rest.")
 @click.pass_obj
 def decommission(target: Target, bookie_id: str, no_wait: bool) -> None:
-    """Have a bookie leave for good: it takes no new ledgers, others copy what it holds, its identity goes.
+    """Remove a bookie for good: it takes no new ledgers, others copy its ledgers, its identity is deleted.
 
     Waits and shows how far it is; ending the command does not stop it. `recommission` does.
     """
@@ -74,7 +74,7 @@ def decommission(target: Target, bookie_id: str, no_wait: bool) -> None:
 @click.argument("bookie_id", metavar="ID")
 @click.pass_obj
 def recommission(target: Target, bookie_id: str) -> None:
-    """Think better of a decommissioning that is not done yet. What was moved stays where it is now."""
+    """Cancel a decommission in progress. Ledgers that were already moved stay where they are."""
     load_structlog_without_rich()
     from magnetar.cli.admin.bookies.decommission import recommission as run
 
@@ -96,7 +96,7 @@ def list_known(target: Target) -> None:
 @bookies.command(name="racks-placement")
 @click.pass_obj
 def racks_placement(target: Target) -> None:
-    """In which racks bookies are, as far as somebody said it with `set-bookie-rack`."""
+    """The racks that were set with `set-bookie-rack`."""
     from magnetar.cli.admin.bookies.racks import racks_placement as run
 
     run(target)
@@ -106,7 +106,7 @@ def racks_placement(target: Target) -> None:
 @_BOOKIE
 @click.pass_obj
 def get_bookie_rack(target: Target, bookie: str) -> None:
-    """In which rack somebody said that a bookie is."""
+    """The rack that was set for a bookie."""
     from magnetar.cli.admin.bookies.racks import get_rack
 
     get_rack(target, bookie)
@@ -119,7 +119,7 @@ def get_bookie_rack(target: Target, bookie: str) -> None:
 @click.option("--group", "-g", default="default", show_default=True, help="The group of bookies it is in.")
 @click.pass_obj
 def set_bookie_rack(target: Target, bookie: str, rack: str, hostname: str, group: str) -> None:
-    """Say in which rack a bookie is: it comes before what the bookie says itself."""
+    """Set the rack of a bookie; it takes precedence over the one that the bookie reports."""
     from magnetar.cli.admin.bookies.racks import set_rack
 
     set_rack(target, bookie, rack, hostname, group)
@@ -129,7 +129,7 @@ def set_bookie_rack(target: Target, bookie: str, rack: str, hostname: str, group
 @_BOOKIE
 @click.pass_obj
 def delete_bookie_rack(target: Target, bookie: str) -> None:
-    """Let a bookie itself say in which rack it is."""
+    """Remove the rack that was set for a bookie; the one that it reports applies again."""
     from magnetar.cli.admin.bookies.racks import delete_rack
 
     delete_rack(target, bookie)
