@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Simulated runs are equal for equal seeds only if sets and dicts of strings are too.
 export PYTHONHASHSEED := 0
 
-SOURCES := $(wildcard libs services spark bench proto/generate.py docs/conf.py docs/generate.py tools tests)
+SOURCES := $(wildcard cli libs services spark bench proto/generate.py docs/conf.py docs/generate.py tools tests)
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from magnetar.broker.subscriptions.consumer import ConsumerOptions
+from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
 from magnetar.broker.topics.topic import SubscribeRequest, Topic
 from magnetar.common.errors import ConsumerAssignFailed, ConsumerBusy
 from magnetar.common.wire import pulsar_pb2 as pb

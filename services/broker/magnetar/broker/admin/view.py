@@ -11,7 +11,7 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.offload.hourly_sweep import HourlySweep
+from magnetar.broker.offload.sweep_schedule import SweepSchedule
 from magnetar.broker.orphans.reconciler import Reconciler
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.policies.policy_store import PolicyStore
@@ -20,7 +20,7 @@ from magnetar.broker.resource_quotas import ResourceQuotas
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
-from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.producer import Producer
@@ -171,7 +171,7 @@ class BrokerView(Protocol):
     def orphans(self) -> Reconciler: ...
 
     @property
-    def sweep(self) -> HourlySweep: ...
+    def sweep(self) -> SweepSchedule: ...
 
     @property
     def clusters(self) -> Clusters: ...

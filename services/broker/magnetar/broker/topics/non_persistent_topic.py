@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 
 from magnetar.broker.message_drops import NonPersistentTopicStats
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.membership import check_allowed
-from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.non_persistent_subscription import NonPersistentSubscription
+from magnetar.broker.subscriptions.types.table import check_allowed
 from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.limits import check_one_more_consumer, check_one_more_subscription

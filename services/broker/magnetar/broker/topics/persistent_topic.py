@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.offload.figures import offloaded_bytes
+from magnetar.broker.offload_policy.policy import rules_of
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.policies.offloading import rules_of
-from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
-from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.delay_gate import delay_tick_ms
-from magnetar.broker.subscriptions.dispatch_rate import DispatchLimit
-from magnetar.broker.subscriptions.membership import SubType, check_allowed
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.filters.delay_gate import delay_tick_ms
+from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
+from magnetar.broker.subscriptions.limits.dispatch_rate import DispatchLimit
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.subscriptions.types.table import TYPES, check_allowed
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.tenure import Lease, Tenure
 from magnetar.broker.topics import backlog_quota, topic_backlog
@@ -46,6 +45,7 @@ from magnetar.common.wire.batch import parse_metadata
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.ledger.managed_ledger.offload_figures import offloaded_bytes
 
 log = get_logger(__name__)
 
@@ -248,7 +248,7 @@ class PersistentTopic(PersistentPublishing):
                 clock=self._clock,
                 sends_entry_metadata=request.sends_entry_metadata,
             )
-            if request.type not in (SubType.Exclusive, SubType.Failover):
+            if TYPES[request.type].individual:
                 consumer.epoch = None
             try:
                 subscription.add_consumer(consumer, request.type)

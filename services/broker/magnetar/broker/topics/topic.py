@@ -11,8 +11,8 @@ from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.peer import Peer
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.stats import SubscriptionStats, TopicStats
-from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.consumers.consumer import Consumer, ConsumerOptions
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.broker.topics.departed import Departed
 from magnetar.broker.topics.producer import Producer
 from magnetar.broker.topics.publish_gate import FirstRefused, PublishLimits
@@ -38,6 +38,8 @@ class AnySubscription(Protocol):
     def properties(self) -> dict[str, str]: ...
     @property
     def type(self) -> SubType.ValueType | None: ...
+    @property
+    def individual(self) -> bool: ...
     @property
     def consumers(self) -> list[Consumer]: ...
     @property
