@@ -17,12 +17,7 @@ SOURCES = ("libs", "services", "cli", "spark")
 
 Graph = Mapping[str, set[str]]
 
-KNOWN = {
-    "magnetar.broker",
-    "magnetar.broker.topics",
-    "magnetar.spark",
-    "magnetar.spark.offload",
-}
+KNOWN = {"magnetar.broker.topics"}
 """Packages whose cycles are being taken apart; none may be added."""
 
 
