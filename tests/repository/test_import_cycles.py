@@ -17,10 +17,7 @@ SOURCES = ("libs", "services", "cli", "spark")
 
 Graph = Mapping[str, set[str]]
 
-KNOWN = {
-    "magnetar.broker",
-    "magnetar.broker.topics",
-}
+KNOWN = {"magnetar.broker.topics"}
 """Packages whose cycles are being taken apart; none may be added."""
 
 
