@@ -418,7 +418,7 @@ def test_what_is_wrong_with_a_write_is_said_by_its_own_name(
     spark: SparkSession, sink: dict[str, str], rest: Rest
 ) -> None:
     frame = spark.range(1)
-    with pytest.raises(Exception, match="id is no column of messages"):
+    with pytest.raises(Exception, match="id is not a column of messages"):
         frame.write.format("magnetar").options(**sink).mode("append").save()
     writer = numbered(spark, 1, 1).write.format("magnetar")
     with pytest.raises(Exception, match="did you mean hashing"):

@@ -232,7 +232,7 @@ def _pattern(options: Mapping[str, str]) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise BadOption(f'"topics.pattern" is no regular expression: {error}') from None
+        raise BadOption(f'"topics.pattern" is not a valid regular expression: {error}') from None
     return pattern
 
 
@@ -252,7 +252,7 @@ def _bounds(
     try:
         by_topic = dict(json.loads(text))
     except (ValueError, TypeError):
-        raise BadOption(f'"{name}" is no JSON such as {{"my-topic": "12:34"}}') from None
+        raise BadOption(f'"{name}" is not JSON such as {{"my-topic": "12:34"}}') from None
     return None, {_full_name(topic, name): _bound(name, str(value)) for topic, value in by_topic.items()}
 
 
@@ -275,7 +275,7 @@ def _ledgers(options: Mapping[str, str]) -> dict[str, frozenset[int]] | None:
             _full_name(topic, "ledgers"): frozenset(map(int, ids)) for topic, ids in json.loads(text).items()
         }
     except (ValueError, TypeError, AttributeError):
-        raise BadOption('"ledgers" is no JSON such as {"my-topic": [12, 15]}') from None
+        raise BadOption('"ledgers" is not JSON such as {"my-topic": [12, 15]}') from None
 
 
 def _time(options: Mapping[str, str], name: str) -> int | None:

@@ -110,8 +110,7 @@ def check_location(location: str, *, overwrite: bool) -> list[str]:
     others = [path for path in found if not _is_ours(path)]
     if others:
         raise LocationInUse(
-            f"{location} has files that are no result of this job, such as {others[0]}: choose another "
-            "location"
+            f"{location} has files that this job did not write, such as {others[0]}: choose another location"
         )
     if found and not overwrite:
         raise LocationInUse(

@@ -149,7 +149,7 @@ def _with_earlier(
         try:
             manifest = read_manifest(each.cold)
         except MagnetarError as error:
-            log.warning("chunks not looked for", ledger=each.ledger_id, error=str(error))
+            log.warning("cannot look for earlier chunks", ledger=each.ledger_id, error=str(error))
             break
         low = MessageAt(each.ledger_id, each.first_entry_id)
         attempts.append(manifest.attempt.hex())

@@ -74,7 +74,7 @@ def _run(given: argparse.Namespace, session: SparkSession | None = None) -> int:
         OffloadChannel(given.service, deadline_s=STEP_DEADLINE_S) as steps,
         OffloadChannel(given.service, deadline_s=ASK_DEADLINE_S) as asking,
     ):
-        asking.deletions("none")  # is somebody there? A small question, before anything that takes long
+        asking.deletions("none")  # a cheap call first, to fail soon when no broker answers
         topics = _topics(channel, given)
         if given.want:
             location = as_uri(given.location)
@@ -256,7 +256,7 @@ def message_id(text: str) -> tuple[int, int]:
         return 0, 0
     ledger, _, entry = text.partition(":")
     if not (ledger.isdecimal() and (entry.isdecimal() or not entry)):
-        raise ConfigError(f"--before {text!r} is no message id: write LEDGER:ENTRY")
+        raise ConfigError(f"--before {text!r} is not a message id: write LEDGER:ENTRY")
     return int(ledger), int(entry or 0)
 
 

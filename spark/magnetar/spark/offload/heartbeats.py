@@ -83,7 +83,7 @@ class Heartbeats:
                 self._service.begin(ledger.topic, ledger.creation_id, ledger.ledger_id, each.attempt)
             except MagnetarError as error:
                 if may_pass(error):
-                    log.info("nobody hears that an attempt lives", ledger=ledger.ledger_id, reason=str(error))
+                    log.info("no broker accepted a heartbeat", ledger=ledger.ledger_id, reason=str(error))
                     continue
                 each.lost = str(error)
 
@@ -92,4 +92,4 @@ class Heartbeats:
             try:
                 self.beat()
             except Exception:
-                log.exception("a sign of life could not be given")
+                log.exception("heartbeat failed")

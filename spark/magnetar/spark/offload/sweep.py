@@ -126,7 +126,7 @@ def _carry_out(
             if deletion.location != location:
                 continue
             if parse_attempt_path(deletion.path) is None:
-                swept.failed.append(f"{deletion.path!r} is no directory of an attempt: it is left alone")
+                swept.failed.append(f"{deletion.path!r} is not the directory of an attempt: it is left alone")
                 continue
             report(f"deleted ledger: {deletion.path}")
             if not dry_run:
@@ -152,7 +152,7 @@ def _delete_doomed(
     store: Store, found: Sweep, swept: Swept, *, dry_run: bool, report: Callable[[str], None]
 ) -> None:
     for directory in found.doomed:
-        report(f"nobody's objects: {directory.path}")
+        report(f"unreferenced objects: {directory.path}")
         if not dry_run:
             try:
                 for path in directory.objects:

@@ -55,7 +55,7 @@ def parse_avro(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise BadOption(f"the Avro schema of the values is no JSON: {error}") from None
+        raise BadOption(f"the Avro schema of the values is not JSON: {error}") from None
 
 
 def type_of_avro(schema: Any) -> DataType:
@@ -63,7 +63,7 @@ def type_of_avro(schema: Any) -> DataType:
     try:
         return _Types().of(schema, 0)[0]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise BadOption(f"the schema of the values is no Avro schema: {error!r}") from None
+        raise BadOption(f"the schema of the values is not a valid Avro schema: {error!r}") from None
 
 
 class _Types:

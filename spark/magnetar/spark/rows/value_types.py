@@ -54,7 +54,7 @@ def fitting(kind: DataType, *, strict: bool) -> Fit:
             return inner(value)
         except (ValueError, TypeError, OverflowError, InvalidOperation) as error:
             if strict:
-                raise Unfit(f"{_shown(value)} is no {kind.simpleString()}: {error}") from None
+                raise Unfit(f"{_shown(value)} is not a {kind.simpleString()}: {error}") from None
             return None
 
     return fit

@@ -141,7 +141,7 @@ def _type_of_json(text: str) -> DataType:
         try:
             return StructType.fromJson(parsed)
         except (KeyError, TypeError, ValueError) as error:
-            raise BadOption(f'"value.schema" is no schema of Spark: {error!r}') from None
+            raise BadOption(f'"value.schema" is not a Spark schema: {error!r}') from None
     return type_of_avro(parsed)
 
 

@@ -99,7 +99,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
             if option.lower() not in _OF_SPARK | _OF_SOURCE:
                 near = difflib.get_close_matches(option.lower(), _NAMES, 1)
                 wrong.append(
-                    f"{option} is no option of writes" + (f", did you mean {near[0]}?" if near else "")
+                    f"{option} is not an option of writes" + (f", did you mean {near[0]}?" if near else "")
                 )
             continue
         try:

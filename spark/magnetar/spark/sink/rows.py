@@ -71,13 +71,11 @@ def check_columns(schema: StructType, default_topic: str) -> None:
     for name, kind in found.items():
         allowed = _TYPES.get(name)
         if allowed is None:
-            wrong.append(f"{name} is no column of messages")
+            wrong.append(f"{name} is not a column of messages")
         elif kind not in allowed:
             wrong.append(f"{name} is {kind}, and has to be {' or '.join(allowed)}")
     if "value" not in found and "payload" not in found:
-        wrong.append(
-            "there is no column value, which has the payload: for example to_json(struct('*')) AS value"
-        )
+        wrong.append("the column value, the payload, is missing: for example to_json(struct('*')) AS value")
     for one, other in (("value", "payload"), ("key", "key_bytes")):
         if one in found and other in found:
             wrong.append(f"both {one} and {other} are there: select one of them")

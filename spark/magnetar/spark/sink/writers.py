@@ -149,7 +149,7 @@ def _log_written(write: str, messages: list[WriterCommitMessage | None]) -> None
     found = sum(message.found for message in told)
     if found:
         log.info(
-            "rows were published by an earlier try",
+            "rows were published by an earlier attempt",
             write=write,
             rows=found,
             published=sum(message.published for message in told),
@@ -159,7 +159,7 @@ def _log_written(write: str, messages: list[WriterCommitMessage | None]) -> None
 def _log_aborted(write: str, messages: list[WriterCommitMessage | None]) -> None:
     done = sum(isinstance(message, TaskWritten) for message in messages)
     log.warning(
-        "write failed: what was published stays; with the same query.id it is not published again",
+        "write failed; published rows stay, and a retry with the same query.id does not publish them again",
         write=write,
         tasks_done=done,
         tasks=len(messages),

@@ -50,7 +50,7 @@ def _moved(
 ) -> EarlierEntries | None:
     """Return the current address of earlier entries; None when they were trimmed."""
     ledger_id, last = earlier.ledger_id, earlier.last_entry_id
-    log.warning("ledger looked for anew", topic=topic, ledger=ledger_id, entry=last, error=str(error))
+    log.warning("looking up the ledger again", topic=topic, ledger=ledger_id, entry=last, error=str(error))
     try:
         found = describe_topic(context.service, topic)
     except TopicNotFound:

@@ -169,7 +169,7 @@ def _skip(context: ReadContext, topic: str, each: EntryRange, at: int, error: Ma
         raise MessagesLost(
             f"{topic}, entry {each.ledger_id}:{at}: {error}; set failOnDataLoss to false to read on behind it"
         ) from error
-    log.warning("entry left out", topic=topic, ledger=each.ledger_id, entry=at, error=str(error))
+    log.warning("entry skipped", topic=topic, ledger=each.ledger_id, entry=at, error=str(error))
     return at + 1
 
 
@@ -181,7 +181,7 @@ def _lost(context: ReadContext, topic: str, each: EntryRange, at: int, reasons: 
             "set failOnDataLoss to false to go on without them"
         )
     last = each.last_entry_id
-    log.warning("entries left out", topic=topic, ledger=each.ledger_id, first=at, last=last, reason=why)
+    log.warning("entries skipped", topic=topic, ledger=each.ledger_id, first=at, last=last, reason=why)
 
 
 class _Search:
@@ -214,7 +214,9 @@ class _Search:
         else:
             self._failed(_HOT if place.part is None else place.part.path.rpartition("/")[0], error)
         ledger_id = self._each.ledger_id
-        log.warning("ledger looked for anew", topic=self._topic, ledger=ledger_id, entry=at, error=str(error))
+        log.warning(
+            "looking up the ledger again", topic=self._topic, ledger=ledger_id, entry=at, error=str(error)
+        )
         ledger = self._described()
         if ledger is None:
             return None

@@ -63,7 +63,7 @@ def begin_of(described: TopicLedgers, at: MessageAt) -> TopicOffset:
 def checked_start(described: TopicLedgers, start: TopicOffset, *, fail_on_data_loss: bool) -> TopicOffset:
     """`start`, or where to go on when messages behind it are gone. Raises MessagesLost if that matters."""
     if start.creation_id != described.creation_id:
-        lost = f"{described.topic} was deleted and made anew since it was read up to {start.at}"
+        lost = f"{described.topic} was deleted and recreated since it was read up to {start.at}"
         resumed = TopicOffset(described.creation_id, BEGINNING, UNKNOWN)
     else:
         following = next((each for each in described.ledgers if each.ledger_id >= start.at.ledger_id), None)

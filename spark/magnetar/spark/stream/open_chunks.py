@@ -76,7 +76,7 @@ def first_needed_before(topic: TopicLedgers, at: MessageAt) -> MessageAt:
     try:
         return first_needed(_seen(read_back(context, topic.topic, topic.partition, before)), looked_at) or at
     except MagnetarError as error:
-        log.warning("chunks not looked for", topic=topic.topic, at=str(at), error=str(error))
+        log.warning("cannot look for earlier chunks", topic=topic.topic, at=str(at), error=str(error))
         return at
 
 

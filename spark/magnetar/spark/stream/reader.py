@@ -122,7 +122,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = before.get(described.topic, TopicOffset(described.creation_id, BEGINNING, UNKNOWN))
             finish = after[described.topic]
             if described.creation_id != finish.creation_id:
-                self._lost(f"{described.topic} was deleted and made anew while a batch of it was to be read")
+                self._lost(f"{described.topic} was deleted and recreated while a batch of it was to be read")
                 continue
             if begin.creation_id != finish.creation_id:
                 begin = TopicOffset(finish.creation_id, BEGINNING, UNKNOWN)

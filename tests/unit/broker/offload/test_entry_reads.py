@@ -77,7 +77,7 @@ def test_what_is_not_there_is_said_to_be_so() -> None:
             with pytest.raises(NoSuchEntry):
                 await read(jobs.work, ledger, 0, 5)
             for first, last in ((-1, 0), (3, 2)):
-                with pytest.raises(NotAllowed, match="no range"):
+                with pytest.raises(NotAllowed, match="invalid entry range"):
                     await read(jobs.work, ledger, first, last)
             other = Ledger()
             other.CopyFrom(ledger)

@@ -224,7 +224,7 @@ def test_a_topic_that_was_made_anew_has_nothing_for_the_job_of_the_old_one() -> 
             await jobs.complete(ledger)
         await jobs.publish("orders", 2, 2)
         for step in (jobs.begin, jobs.complete):
-            with pytest.raises(NoLedgerToOffload, match="made anew"):
+            with pytest.raises(NoLedgerToOffload, match="recreated"):
                 await step(ledger)
 
     with_jobs(scenario)

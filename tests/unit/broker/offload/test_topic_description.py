@@ -184,7 +184,7 @@ def test_a_topic_that_is_made_anew_meanwhile_has_no_ledgers_of_the_old_one() -> 
             await jobs.publish("orders", 1)
 
         between(jobs, make_anew)
-        with pytest.raises(BeingChanged, match="made anew"):
+        with pytest.raises(BeingChanged, match="recreated"):
             await describe(jobs)
 
     with_jobs(scenario)

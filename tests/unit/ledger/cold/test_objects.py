@@ -223,7 +223,7 @@ def test_refused_credentials_say_where_they_come_from(
 @pytest.mark.parametrize(
     ("location", "what"),
     [
-        ("", "is no URI"),
+        ("", "is not a URI"),
         ("/var/lib/cold", "file:///var/lib/cold"),
         ("nosuchstore://bucket", "use file:// or s3://"),
         ("s3://key:secret@bucket/prefix", "give them in the environment"),

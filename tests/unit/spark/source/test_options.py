@@ -31,9 +31,9 @@ def test_names_of_options_are_not_case_sensitive_and_short_topics_are_whole_name
         ({"topic": "a", "startin": "1:2"}, 'did you mean "starting"'),
         ({"topic": "a/b"}, "topic"),
         ({"topic": "non-persistent://public/default/a"}, "not persistent"),
-        ({"topics.pattern": "("}, "no regular expression"),
+        ({"topics.pattern": "("}, "not a valid regular expression"),
         ({"topic": "a", "starting": "12"}, "no message id"),
-        ({"topic": "a", "starting": "{12"}, "no JSON"),
+        ({"topic": "a", "starting": "{12"}, "not JSON"),
         ({"topic": "a", "starting": "[1]"}, "no message id"),
         ({"topics": "a,b", "starting": "1:2"}, "give JSON"),
         ({"topic": "a", "ending": "earliest"}, "read nothing"),
@@ -46,7 +46,7 @@ def test_names_of_options_are_not_case_sensitive_and_short_topics_are_whole_name
         ({"topic": "a", "offload.address": "nowhere"}, "host:port"),
         ({"topic": "a", "offload.address": "h:99999"}, "host:port"),
         ({"topic": "a", "subscription": "s"}, "service.url"),
-        ({"topic": "a", "ledgers": "5"}, "no JSON such as"),
+        ({"topic": "a", "ledgers": "5"}, "not JSON such as"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_hint(given: dict[str, str], said: str) -> None:
@@ -146,8 +146,8 @@ def test_types_of_values_come_from_the_option_or_the_topic(
     [
         ({"value.format": "json"}, "give value.schema"),
         ({"value.format": "avro"}, "give an Avro schema"),
-        ({"value.format": "avro", "value.schema": '{"type": '}, "no JSON"),
-        ({"value.format": "avro", "value.schema": '{"type": "record"}'}, "no Avro schema"),
+        ({"value.format": "avro", "value.schema": '{"type": '}, "not JSON"),
+        ({"value.format": "avro", "value.schema": '{"type": "record"}'}, "not a valid Avro schema"),
         ({"value.format": "json", "value.schema": '["int", "string"]'}, "no type for the Avro union"),
         (
             {

@@ -94,7 +94,7 @@ def test_messages_that_were_trimmed_are_counted_and_not_passed_over(monkeypatch:
     with pytest.raises(MessagesLost, match="5 messages"):
         checked_start(kept, unread, fail_on_data_loss=True)
     assert checked_start(kept, unread, fail_on_data_loss=False) == TopicOffset(7, MessageAt(5, 0), 10)
-    with pytest.raises(MessagesLost, match="made anew"):
+    with pytest.raises(MessagesLost, match="recreated"):
         checked_start(described, TopicOffset(8, MessageAt(3, 0), 0), fail_on_data_loss=True)
 
 

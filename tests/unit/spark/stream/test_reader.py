@@ -189,7 +189,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning_where_that_is_to_be_borne(
     brokers.have(A, {3: [2, 2]})
     offset = reader().latestOffset(reader().initialOffset(), ReadAllAvailable())
     brokers.have(A, {9: [1]}, creation_id=8)
-    with pytest.raises(MessagesLost, match="made anew"):
+    with pytest.raises(MessagesLost, match="recreated"):
         reader().latestOffset(offset, ReadAllAvailable())
     bearing = reader(failOnDataLoss="false")
     end = bearing.latestOffset(offset, ReadAllAvailable())

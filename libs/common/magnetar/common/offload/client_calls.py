@@ -67,7 +67,7 @@ def target_of(address: str) -> str:
         "/" in text
     ):
         raise ValueError(
-            f"{address!r} is no address of the offload service: write HOST:PORT, for example 127.0.0.1:6750 "
+            f"{address!r} is not an offload service address: write HOST:PORT, for example 127.0.0.1:6750 "
             "(magnetarControlPort of a broker or a standalone; not the port of Pulsar clients)"
         )
     return text

@@ -171,7 +171,7 @@ class OffloadChannel:
         Raises TopicNotFound, ServiceNotReady when its owner cannot be found.
         """
         deadline = time.monotonic() + self._limit_s(DESCRIBE)
-        why: MagnetarError = ServiceNotReady(f"topic {topic} keeps going from broker to broker; try again")
+        why: MagnetarError = ServiceNotReady(f"topic {topic} keeps moving between brokers; try again")
         moves = attempt = 0
         while moves < OWNERS_MAX:
             try:
@@ -256,7 +256,7 @@ class OffloadChannel:
             page = self._call(DESCRIBE, DescribeRequest(topic=topic, after_ledger_id=after))
             if page.creation_id != whole.creation_id or page.owner != whole.owner:
                 raise ServiceNotReady(
-                    f"topic {topic} was made anew, or moved, while it was described; try again"
+                    f"topic {topic} was recreated or moved while it was described; try again"
                 )
             whole.ledgers.extend(page.ledgers)
         return whole

@@ -153,7 +153,7 @@ class Manifest:
         try:
             value = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise ManifestInvalid(f"a manifest that is no JSON: {error}") from error
+            raise ManifestInvalid(f"a manifest that is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise ManifestInvalid(f"a manifest that is a JSON {type(value).__name__}, not an object")
         version = _number(value, "format_version", _UINT32_MAX)

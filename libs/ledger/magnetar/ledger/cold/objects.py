@@ -274,7 +274,7 @@ def open_store(location: str) -> ObjectStore:
     scheme = urlsplit(location).scheme
     if not scheme:
         raise ConfigError(
-            f"the location {location!r} is no URI; it is to be like file:///var/lib/cold or s3://bucket/prefix"
+            f"the location {location!r} is not a URI such as file:///var/lib/cold or s3://bucket/prefix"
         )
     if "@" in urlsplit(location).netloc:
         raise ConfigError(

@@ -165,7 +165,7 @@ def read_footer(source: Any, part: Part | None = None) -> Footer:
     """The footer of a part, to be kept: see PartReader. Raises DataCorruption, UnsupportedFormat."""
     if part is not None and part.footer_bytes:
         source = io.BytesIO(_checked_footer(source, part))
-    with _arrow_errors("a part that is no Parquet"):
+    with _arrow_errors("a part that is not Parquet"):
         footer = _footer(pq.read_metadata(source))
     if part is not None:
         for name in ("first_entry_id", "last_entry_id", "rows", "entries", "raw_entries"):
@@ -201,7 +201,7 @@ def _arrow_errors(what: str) -> Iterator[None]:
 def _footer(metadata: Any) -> Footer:
     told = {key.decode(): value.decode() for key, value in (metadata.metadata or {}).items()}
     if layout.FILE_FORMAT not in told:
-        raise DataCorruption("a Parquet object that is no part of a ledger: it does not say its format")
+        raise DataCorruption("a Parquet object that is not a part of a ledger: it has no format version")
     if told[layout.FILE_FORMAT] != str(FORMAT_VERSION):
         raise UnsupportedFormat(
             f"a part of format version {told[layout.FILE_FORMAT]}; this release reads version "

@@ -57,7 +57,7 @@ class _Pools:
                 for pool in self._pools:
                     await pool.ended()
         except TimeoutError:
-            log.warning("an object store still keeps a thread waiting")
+            log.warning("an object store is still blocking a thread at close")
 
 
 class ColdTier:

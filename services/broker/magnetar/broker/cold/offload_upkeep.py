@@ -96,7 +96,7 @@ class OffloadUpkeep:
             try:
                 await ledger.refresh_offload()
             except MagnetarError as error:
-                log.warning("offload state not known", topic=ledger.name, error=str(error))
+                log.warning("cannot read a topic's offload state", topic=ledger.name, error=str(error))
             await asyncio.sleep(1 / TOPICS_A_SECOND)
 
     async def let_go(self) -> None:
@@ -121,7 +121,7 @@ class OffloadUpkeep:
             try:
                 await one_pass()
             except Exception:
-                log.exception("a look at offloaded ledgers broke")
+                log.exception("upkeep of offloaded ledgers failed")
 
     async def _managed_ledgers(self) -> AsyncIterator[ManagedLedger]:
         """Yield the managed ledgers of loaded topics with closed ledgers; most topics have none."""
@@ -139,7 +139,7 @@ class OffloadUpkeep:
             await self._damaged(ledger, cold, error)
         except MagnetarError as error:
             log.warning(
-                "offloaded ledger stays with bookies: it could not be verified, trying again",
+                "cannot verify an offloaded ledger, retrying; bookies keep it",
                 topic=cold.topic,
                 ledger=cold.ref.id,
                 error=str(error),
@@ -148,7 +148,7 @@ class OffloadUpkeep:
             return False
         except Exception:
             # Whatever it is, the ledgers behind this one are to have their turn.
-            log.exception("verifying an offloaded ledger broke", topic=cold.topic, ledger=cold.ref.id)
+            log.exception("verification of an offloaded ledger failed", topic=cold.topic, ledger=cold.ref.id)
             self._wait_for(cold)
         else:
             self._waiting.pop(cold.ref, None)
@@ -171,7 +171,12 @@ class OffloadUpkeep:
             await bookie_release.want_again(self._ledgers, cold, str(error))
             await ledger.refresh_offload()
         except MagnetarError as failed:
-            log.warning("not wanted again yet", topic=cold.topic, ledger=cold.ref.id, error=str(failed))
+            log.warning(
+                "cannot request another offload of a damaged ledger, retrying",
+                topic=cold.topic,
+                ledger=cold.ref.id,
+                error=str(failed),
+            )
             self._wait_for(cold, damaged=times)
         else:
             self._waiting.pop(cold.ref, None)

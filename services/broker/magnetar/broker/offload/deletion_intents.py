@@ -37,7 +37,7 @@ async def recorded_deletions(
         try:
             intent = decode(Intent, item.value)
         except (DataCorruption, UnsupportedFormat) as error:
-            log.error("an intent cannot be read", intent=item.key, reason=str(error))
+            log.error("cannot read an intent", intent=item.key, reason=str(error))
             continue
         if intent.WhichOneof("target") == "delete_objects":
             objects = intent.delete_objects

@@ -74,7 +74,7 @@ class EntryReads:
             raise NotAllowed(f"topic {topic} is not persistent: it has no ledgers")
         first, last = request.first_entry_id, request.last_entry_id
         if not 0 <= first <= last:
-            raise NotAllowed(f"entries {first} to {last} are no range")
+            raise NotAllowed(f"invalid entry range {first}..{last}")
         ref = LedgerRef(request.ledger_id, request.ledger_key)
         creation_id = await self._ledgers.creation_id(topic)
         try:

@@ -47,7 +47,7 @@ class KnownLocations:
             try:
                 policy = decode(Namespace, item.value).policies.offload
             except (DataCorruption, UnsupportedFormat) as error:
-                log.error("a namespace's metadata cannot be read", key=item.key, reason=str(error))
+                log.error("cannot read a namespace's metadata", key=item.key, reason=str(error))
                 continue
             places.append(policy_target(policy, self._cluster))
         self.remembered = set()
@@ -55,7 +55,7 @@ class KnownLocations:
             try:
                 self.remembered.add(decode(OffloadLocation, item.value).location)
             except (DataCorruption, UnsupportedFormat) as error:
-                log.error("a location in metadata cannot be read", key=item.key, reason=str(error))
+                log.error("cannot read an offload location in metadata", key=item.key, reason=str(error))
         return {place.location for place in places if place.location is not None} | self.remembered
 
     def in_turn(self, locations: Collection[str]) -> list[str]:
@@ -76,7 +76,7 @@ class KnownLocations:
                 value = OffloadLocation(location=location, created_ms=self._clock.wall_ms())
                 await self._metadata.put(self._keys.offload_location(location), encode(value))
         except MetadataError as error:
-            log.warning("places of objects are not written down yet", error=str(error))
+            log.warning("cannot record offload locations, retrying at the next sweep", error=str(error))
 
     async def forget(self, location: str) -> None:
         """Delete the record of a location without objects. Raises MetadataError."""

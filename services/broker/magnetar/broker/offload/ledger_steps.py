@@ -129,7 +129,7 @@ class LedgerSteps:
                 byte_length += message.ByteSize()
                 if byte_length <= ANSWER_BYTES_MAX:
                     response.ledgers.append(message)
-        log.info("ledgers wanted offloaded", topic=topic.full, ledgers=count, location=location)
+        log.info("offload of ledgers requested", topic=topic.full, ledgers=count, location=location)
         return response
 
     async def begin(self, request: BeginRequest) -> BeginResponse:
@@ -210,7 +210,7 @@ class LedgerSteps:
         now = await self._ledgers.creation_id(topic)
         if now != creation_id:
             raise NoLedgerToOffload(
-                f"topic {topic} was deleted and made anew since (creation id {now}, not {creation_id}): it "
+                f"topic {topic} was deleted and recreated since (creation id {now}, not {creation_id}): it "
                 f"has no ledger {ledger_id}"
             )
         return topic
@@ -253,7 +253,7 @@ class LedgerSteps:
             try:
                 await offload_progress.refresh(self._context, loaded.ledger.creation_id, span)
             except MagnetarError as error:
-                log.debug("a topic does not know of a ledger's step yet", topic=topic.full, reason=str(error))
+                log.debug("cannot refresh a topic's offload state", topic=topic.full, reason=str(error))
 
     async def _place(self, topic: TopicName, request: WantRequest) -> tuple[str, bool]:
         """Return the location and whether to keep entries verbatim, from the request or else the policies."""

@@ -23,7 +23,9 @@ async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> Atte
     """
     location = request.location.rstrip("/")
     if location and "://" not in location:
-        raise BadLocation(f"{request.location[:200]!r} is no location: write one as it stands in metadata")
+        raise BadLocation(
+            f"{request.location[:200]!r} is not a location: give one as recorded in metadata, such as s3://bucket/prefix"
+        )
     after = TopicName.parse(request.after_topic) if request.after_topic else None
     response = AttemptsResponse(complete=await ledgers.knows_all())
     byte_length = 0

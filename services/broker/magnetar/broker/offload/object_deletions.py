@@ -102,9 +102,14 @@ async def _at(
         found.failures += 1
         error = error or str(failure)
     if error:
-        log.warning("objects not deleted yet", location=location, ledgers=found.left, error=error)
+        log.warning(
+            "cannot delete objects of deleted ledgers, retrying at the next sweep",
+            location=location,
+            ledgers=found.left,
+            error=error,
+        )
     if found.done:
-        log.info("objects deleted of ledgers that are gone", location=location, ledgers=found.done)
+        log.info("objects of deleted ledgers deleted", location=location, ledgers=found.done)
     return found
 
 

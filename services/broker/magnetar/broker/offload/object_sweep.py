@@ -140,7 +140,7 @@ class ObjectSweep:
                 )
             except MagnetarError as error:
                 report.failures += 1
-                log.warning("objects could not be listed", location=location, error=str(error))
+                log.warning("cannot list objects", location=location, error=str(error))
         return found
 
     def _decide(self, listing: Iterable[StoredObject], named: Named) -> Sweep:
@@ -174,7 +174,7 @@ class ObjectSweep:
             if why_not:
                 report.doubts[location] = why_not
                 report.orphans += len(sweep.doomed)
-                log.warning("objects are not swept", location=location, reason=why_not)
+                log.warning("sweep of a location refused", location=location, reason=why_not)
                 return
             store = self._store(location)
             if sweep.unfinished:
@@ -184,7 +184,7 @@ class ObjectSweep:
         except MagnetarError as error:
             report.failures += 1
             report.orphans += len(sweep.doomed)
-            log.warning("objects could not be swept", location=location, error=str(error))
+            log.warning("cannot sweep objects", location=location, error=str(error))
 
     async def _forget(self, empty: Iterable[str]) -> None:
         """Forget the locations without objects, except where the marker is missing too: a directory may be
@@ -194,7 +194,7 @@ class ObjectSweep:
                 if await self._why_not_ours(location) is None:
                     await self._places.forget(location)
             except MagnetarError as error:
-                log.warning("a place without objects is not forgotten", location=location, error=str(error))
+                log.warning("cannot forget an empty location", location=location, error=str(error))
 
     async def _why_not_ours(self, location: str) -> str | None:
         instance_id = await read_instance_id(self._metadata, self._keys)
@@ -220,7 +220,7 @@ class ObjectSweep:
         report.failures += len(deleted.failed)
         if deleted.error:
             log.warning(
-                "orphaned objects not deleted", location=store.location, attempts=left, error=deleted.error
+                "cannot delete orphaned objects", location=store.location, attempts=left, error=deleted.error
             )
         if deleted.done:
             some = [sweep.doomed[number] for number in deleted.done]

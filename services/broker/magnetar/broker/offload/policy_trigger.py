@@ -112,7 +112,7 @@ class PolicyTrigger:
         await look_at_all("offload", list(self._loaded().values()), self._look_at, self._clock)
         if self._wanted:
             log.info(
-                "ledgers to be offloaded, as policies say",
+                "offload requested by policies",
                 topics=len(self._wanted),
                 ledgers=sum(self._wanted),
             )
@@ -155,7 +155,7 @@ class PolicyTrigger:
             WANTED.inc()
         if wanted:
             self._wanted.append(len(wanted))
-            log.debug("ledgers to be offloaded", topic=name.full, ledgers=wanted, to=location)
+            log.debug("offload requested by policy", topic=name.full, ledgers=wanted, to=location)
         await topic.ledger.refresh_offload()
 
     def _tell(self, topic: Topic) -> None:

@@ -106,10 +106,10 @@ class SweepSchedule:
                 await self.sweep()
             except MagnetarError as error:
                 FAILURES.inc()
-                log.warning("objects could not be swept, trying again", error=str(error))
+                log.warning("cannot sweep objects, retrying", error=str(error))
             except Exception:
                 FAILURES.inc()
-                log.exception("the sweep of objects broke")
+                log.exception("object sweep failed")
 
     async def sweep(self) -> SweepReport:
         """Sweep now; a second caller waits for the first. Raises MetadataError."""

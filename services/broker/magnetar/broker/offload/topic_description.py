@@ -141,7 +141,7 @@ def _closed(found: TopicLedgers) -> list[_Told]:
 def _joined(name: TopicName, found: TopicLedgers, readable: _Readable) -> list[_Told]:
     """Join the owner's ledgers with metadata, which describes the closed ones. Raises BeingChanged."""
     if readable.creation_id != found.creation_id:
-        raise BeingChanged(f"topic {name} was made anew while it was described; try again")
+        raise BeingChanged(f"topic {name} was recreated while it was described; try again")
     closed = {each.ref.id: each for each in found.ledgers}
     return [
         _Told(span.ref.id, closed.get(span.ref.id), span, last_entry_id)
