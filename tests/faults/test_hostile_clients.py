@@ -24,6 +24,8 @@ from tests.faults.traffic import keep, read_topic
 from tests.integration.harness import StandaloneServer, eventually
 from tests.integration.raw.transcript import Line, line, payload_frame, simple_frame
 
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 KEEP_ALIVE_S = 2
 BUDGET_MIB = 48
@@ -256,6 +258,7 @@ IDLE_KIB_MAX = 24.0
 """Memory of the server for one idle connection."""
 
 
+@pytest.mark.full
 def test_nine_thousand_idle_connections_are_served_and_cost_little(
     server: StandaloneServer, topic: str, cleanup: ExitStack
 ) -> None:

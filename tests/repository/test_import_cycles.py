@@ -20,8 +20,6 @@ Graph = Mapping[str, set[str]]
 KNOWN = {
     "magnetar.broker",
     "magnetar.broker.topics",
-    "magnetar.spark",
-    "magnetar.spark.offload",
 }
 """Packages whose cycles are being taken apart; none may be added."""
 

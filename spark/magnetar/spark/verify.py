@@ -1,4 +1,4 @@
-"""`magnetar spark verify`: whether Parquet has what a topic has, message by message.
+"""`magnetar spark verify`: checks that Parquet has every message of a topic.
 
 Of every offloaded ledger the objects are read whole: their bytes against the manifest, the manifest against
 the metadata, and each message against the entries on bookies, while these are there. What left the bookies
@@ -26,9 +26,7 @@ from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.ledger.cold.layout import Manifest
-from magnetar.spark.cold_parts import read_manifests
-from magnetar.spark.comparing import CompareTask, Comparison, compare_part, gone_meanwhile
-from magnetar.spark.job_runs import (
+from magnetar.spark.jobs.job_run import (
     CREDENTIALS,
     DONE,
     FAILED,
@@ -40,8 +38,10 @@ from magnetar.spark.job_runs import (
     topics_of,
     with_progress,
 )
-from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress
-from magnetar.spark.reading_plan import cold_ledger
+from magnetar.spark.jobs.parquet_comparison import CompareTask, Comparison, compare_part, gone_meanwhile
+from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
+from magnetar.spark.source.cold_parts import read_manifests
+from magnetar.spark.source.reading_plan import cold_ledger
 
 TOLD_ALL_MAX: Final = 100
 """Differences that are told one by one; all are counted."""
@@ -49,7 +49,7 @@ TOLD_ALL_MAX: Final = 100
 
 @dataclass(slots=True)
 class Verified:
-    """What a run found."""
+    """Findings of a run."""
 
     ledgers: int = 0
     """Compared with their entries."""
@@ -70,7 +70,7 @@ class Verified:
             self.told.append(what)
 
     def add(self, found: Comparison) -> None:
-        """What a task found."""
+        """Add the findings of a task."""
         self.parts += 1
         self.gone += found.gone
         self.messages += found.messages
@@ -173,7 +173,7 @@ def plan(ledgers: Sequence[Ledger], service: ServiceAddress, found: Verified) ->
 
 
 def manifest_differences(manifest: Manifest, ledger: Ledger) -> list[str]:
-    """In words, what a manifest says otherwise than the metadata of its ledger; empty: nothing."""
+    """Describe in words where a manifest differs from the ledger's metadata; empty: nowhere."""
     expected = {
         "topic": ledger.topic,
         "creation_id": ledger.creation_id,

@@ -32,13 +32,13 @@ NO_BROKER: Final = 3
 STOPPED: Final = 130
 
 STEP_DEADLINE_S: Final = 20.0
-"""Of one step's call; it is made again until patience ends."""
+"""Timeout of one step's call, which is repeated until patience ends."""
 
 STORE_PATIENCE_S: Final = 20.0
-"""What the driver writes and reads itself is tried that long, beside what the store's library tries."""
+"""Seconds for which the driver retries its own writes and reads, beyond the store library's retries."""
 
 ASK_DEADLINE_S: Final = 6.0
-"""Of the first calls: whoever waits at a terminal for a broker that is not there wants to know it."""
+"""Timeout of the first calls: a user at a terminal wants to hear soon that no broker answers."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -118,14 +118,14 @@ def _run_job(
 ) -> int:
     # Spark and Arrow take seconds to import: `status` and `sweep` do without.
     from magnetar.ledger.cold.objects import open_store
+    from magnetar.spark.ledgers.ledger_source import ServiceAddress
     from magnetar.spark.offload.heartbeats import Heartbeats
     from magnetar.spark.offload.job import Job, run_rounds
     from magnetar.spark.offload.ledger_offload import Offloader
     from magnetar.spark.offload.outcomes import Result
-    from magnetar.spark.offload.patience import Patience
     from magnetar.spark.offload.progress import closing_line, make_watcher
+    from magnetar.spark.offload.retries import Patience
     from magnetar.spark.offload.spark_tasks import SparkTasks
-    from magnetar.spark.offload.tasks import ServiceAddress
 
     tasks = SparkTasks(session.sparkContext, given.ledgers_at_once)
     heartbeats = Heartbeats(steps, given.heartbeat)
@@ -279,7 +279,7 @@ def as_uri(location: str) -> str:
 
 
 def release() -> str:
-    """Of Magnetar."""
+    """Return the version of Magnetar."""
     try:
         return version("magnetar-spark")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""A task of Spark: one object read back from the store, and compared with what the task that wrote it says.
+"""A Spark task: reads one object back and compares it with what the writing task reported.
 
 Its bytes by length and SHA-256, its rows by counts and by checksums over payloads, and the entries that a
 broker would make of them: every one, in order, each with the time and the numbers it had.
@@ -15,9 +15,9 @@ from magnetar.common.errors import DataCorruption, MagnetarError
 from magnetar.common.offload.offload_errors import may_pass
 from magnetar.ledger.cold.objects import ObjectStore, open_store
 from magnetar.ledger.cold.part_reader import PartReader
-from magnetar.spark.offload.envelopes import envelope_crc
-from magnetar.spark.offload.scratch import scratch_directory
+from magnetar.spark.offload.envelope_checksum import envelope_crc
 from magnetar.spark.offload.tasks import TaskFailure, VerifiedPart, VerifyTask
+from magnetar.spark.scratch import scratch_directory
 
 PIECE_BYTES: Final = 4 << 20
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import grpc
 from google.protobuf.message import Message
 from magnetar.common.errors import MagnetarError, ServiceNotReady
-from magnetar.common.offload.calling import (
+from magnetar.common.offload.client_calls import (
     PAUSE_S,
     Attempts,
     Deletions,
@@ -65,10 +65,10 @@ Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
 OWNERS_MAX: Final = 5
-"""How often a topic may have gone to another broker while it is described."""
+"""Moves of a topic between brokers that one description follows."""
 
 OWNER_S: Final = 5.0
-"""How long an owner is waited for before it is asked anew who that is."""
+"""Seconds to wait for an owner before asking again for the owner."""
 
 
 class OffloadChannel:

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.offload.figures import offloaded_bytes
+from magnetar.broker.offload_policy.policy import rules_of
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.policies.offloading import rules_of
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.filters.delay_gate import delay_tick_ms
 from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
@@ -46,6 +45,7 @@ from magnetar.common.wire.batch import parse_metadata
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.ledger.managed_ledger.offload_figures import offloaded_bytes
 
 log = get_logger(__name__)
 

@@ -1,0 +1,52 @@
+"""Attempts whose objects have to stay: those that run or are complete, as metadata says now."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.offload.offload_pb2 import AttemptsRequest, AttemptsResponse
+from magnetar.common.offload.offload_refusals import BadLocation
+from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
+from magnetar.ledger.managed_ledger.offload_state import names_objects
+
+PATHS_MAX: Final = 10_000
+PATHS_BYTES_MAX: Final = 2 << 20
+"""Bytes of paths in one answer; the last topic is always included whole."""
+
+
+async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> AttemptsResponse:
+    """One page of them; see proto/offload. Raises BadLocation, InvalidName, MetadataError.
+
+    Whoever sweeps lists objects first and asks then, for all of them, and leaves young ones alone: an
+    attempt that begins while topics are gone through may be missing here.
+    """
+    location = request.location.rstrip("/")
+    if location and "://" not in location:
+        raise BadLocation(f"{request.location[:200]!r} is no location: write one as it stands in metadata")
+    after = TopicName.parse(request.after_topic) if request.after_topic else None
+    response = AttemptsResponse(complete=await ledgers.knows_all())
+    byte_length = 0
+    async for found in ledgers.everywhere(after):
+        if found.unreadable:
+            response.complete = False
+        for ledger in found.ledgers:
+            offload = ledger.offload
+            if names_objects(ledger):
+                path = path_below(location, offload.location, offload.path) if location else offload.path
+                if path is not None:
+                    response.paths.append(path)
+                    byte_length += len(path)
+        if len(response.paths) >= PATHS_MAX or byte_length >= PATHS_BYTES_MAX:
+            response.next_after_topic = found.topic.full
+            break
+    return response
+
+
+def path_below(location: str, its_location: str, path: str) -> str | None:
+    """Return the path relative to another location; None when it does not lie below that location."""
+    if its_location == location:
+        return path
+    if its_location.startswith(location + "/"):
+        return f"{its_location[len(location) + 1 :]}/{path}"
+    return None
