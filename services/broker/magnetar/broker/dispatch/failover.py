@@ -1,11 +1,11 @@
 """Failover: all consumers are connected, one of them is active and gets every entry, in order.
 
 Promise: the active consumer depends only on which consumers are connected, not on the order in which they
-came. Of the consumers with the best priority level (0 is the highest), sorted by name, partition p has the one
-at p modulo their count. So the partitions of a topic spread over its consumers, and a join or a leave may
-change the active consumer even when the old one is healthy. A topic without partitions chooses on a ring: each
-consumer has 100 points, the murmur3-32 of its name and a number, and the hash of the topic's name takes the
-first point at or above it (Apache Pulsar 4.0; messaging contract, Failover).
+came. Of the consumers with the best priority level (0 is the highest), sorted by name, partition p has the
+one at p modulo their count. So the partitions of a topic spread over its consumers, and a join or a leave
+may change the active consumer even when the old one is healthy. A topic without partitions chooses on a
+ring: each consumer has 100 points, the murmur3-32 of its name and a number, and the hash of the topic's name
+takes the first point at or above it (Apache Pulsar 4.0; messaging contract, Failover).
 
 The delivery decides what a new active consumer gets first, and when.
 """

@@ -26,9 +26,9 @@ WATCHERS_MAX: Final = 1_000
 async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace) -> None:
     """Answer with the topics of a namespace that match the client's pattern, if it sent one.
 
-    A namespace that does not exist has no topics, as in Pulsar. A pattern that is too long, or that the broker
-    may not evaluate, is left to the client, which checks `filtered`. A list is not sent again when the client
-    knows its hash.
+    A namespace that does not exist has no topics, as in Pulsar. A pattern that is too long, or that the
+    broker may not evaluate, is left to the client, which checks `filtered`. A list is not sent again when the
+    client knows its hash.
     """
     services = client.services
     namespace = NamespaceName.parse(command.namespace)
