@@ -5,6 +5,8 @@ BIN := .venv/bin
 
 # Simulated runs are equal for equal seeds only if sets and dicts of strings are too.
 export PYTHONHASHSEED := 0
+# Without bytecode every server of a test and every process of pytest compiles all sources again: half of their start.
+unexport PYTHONDONTWRITEBYTECODE
 
 SOURCES := $(wildcard cli libs services spark bench proto/generate.py docs/conf.py docs/generate.py tools tests)
 PYTEST := $(BIN)/python -m pytest
