@@ -1,1 +1,1 @@
-"""Dispatch decisions as pure functions and values: who gets the next entries, and why nobody does."""
+"""Dispatch decisions as pure functions and values: the consumer of the next entries, or why there is none."""

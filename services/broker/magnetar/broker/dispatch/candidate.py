@@ -1,4 +1,4 @@
-"""What a dispatcher needs to know of a consumer."""
+"""The part of a consumer that a dispatcher needs."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class Candidate(Protocol):
 
     @property
     def held_back_by(self) -> str | None:
-        """Why `capacity` is 0, in words for an operator; None when it is not."""
+        """The reason why `capacity` is 0, in words for an operator; None when it is not 0."""
         ...

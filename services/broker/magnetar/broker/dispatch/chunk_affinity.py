@@ -1,8 +1,8 @@
 """All chunks of one message go to one consumer of a Shared subscription.
 
-A message's first delivered chunk binds it (by uuid) to the consumer it goes to; the last chunk, or the
-consumer's leaving, ends that. Delivery is oldest first, so a later chunk of an unknown message means that its
-first one is gone (acknowledged, or forgotten here): any consumer gets it, and its client deals with the rest.
+The first delivered chunk of a message binds the message (by uuid) to its consumer; the last chunk, or the
+consumer's leaving, ends that. Delivery is oldest first, so a later chunk of an unknown message means that the
+first one is gone (acknowledged, or forgotten here): any consumer gets it, and its client handles the rest.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Generic, TypeVar
 C = TypeVar("C")
 
 BOUND_MESSAGES_MAX = 10_000
-"""Messages remembered at once; the oldest is forgotten beyond."""
+"""Maximum number of messages remembered; beyond it the oldest is forgotten."""
 
 
 class ChunkAffinity(Generic[C]):
-    """Which consumer gets the chunks of which message."""
+    """Maps chunked messages to the consumers that get their chunks."""
 
     __slots__ = ("_bound",)
 
@@ -25,7 +25,7 @@ class ChunkAffinity(Generic[C]):
         self._bound: OrderedDict[str, C] = OrderedDict()
 
     def target(self, uuid: str, candidate: C) -> C:
-        """The consumer that has this message's chunks; `candidate` when nobody has."""
+        """Return the consumer that has this message's chunks; `candidate` when none has."""
         return self._bound.get(uuid, candidate)
 
     def delivered(self, uuid: str, chunk_id: int, chunks: int, consumer: C) -> None:
@@ -38,6 +38,6 @@ class ChunkAffinity(Generic[C]):
             self._bound.popitem(last=False)
 
     def forget(self, consumer: C) -> None:
-        """The consumer left; its messages are delivered from their first chunk again."""
+        """Unbind the messages of a consumer that left; they are redelivered from their first chunk."""
         for uuid in [uuid for uuid, holder in self._bound.items() if holder is consumer]:
             del self._bound[uuid]

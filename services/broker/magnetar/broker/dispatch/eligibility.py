@@ -1,7 +1,7 @@
-"""Why a subscription is not dispatching, as a pure function of its state.
+"""Explains why a subscription is not dispatching, as a pure function of its state.
 
-Dispatch never waits on a flag: it asks whether it can go on at every event. This is the same question, asked
-by an operator, so that "it hangs until the topic is unloaded" has an answer.
+Dispatch never waits on a flag: it checks at every event whether it can go on. This is the same check in
+words, for an operator whose subscription seems to hang.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ def explain(
     delayed: int = 0,
     due_in_ms: int | None = None,
 ) -> str | None:
-    """The first thing that keeps entries from going out now, in words; None when nothing does.
+    """Explain in words what keeps entries from going out now; None when nothing does.
 
-    `consumers` are those that may get entries now; `paused_by` is why not even these do, if so, and
-    `throttled_by` whose dispatch rate is used up. So many entries are `delayed`, the next for `due_in_ms`.
+    `consumers` are those that may get entries now; `paused_by` is the reason why not even these do, if any;
+    `throttled_by` is the scope of the dispatch rate that is used up. `delayed` entries wait for their time,
+    the first of them for `due_in_ms`.
     """
     if backlog == 0:
         return "nothing to deliver: every entry is acknowledged"

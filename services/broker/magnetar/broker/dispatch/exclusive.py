@@ -1,7 +1,7 @@
 """Exclusive: one consumer, every entry, in order.
 
 Promise: entries go to the only consumer in the order of the topic; after a disconnect the next consumer
-starts again behind the mark-delete position, without what was acknowledged individually. A second consumer is
+starts again after the mark-delete position, without what was acknowledged individually. A second consumer is
 refused while the first one lives (Pulsar's concepts, Exclusive).
 """
 
@@ -15,7 +15,7 @@ C = TypeVar("C", bound=Candidate)
 
 
 class ExclusiveDispatcher(Generic[C]):
-    """Decides who gets the next entries of an Exclusive subscription: the one consumer, if it can."""
+    """Chooses the one consumer of an Exclusive subscription, if it can take messages."""
 
     __slots__ = ("_consumer",)
 
@@ -35,7 +35,7 @@ class ExclusiveDispatcher(Generic[C]):
             self._consumer = None
 
     def next(self) -> tuple[C, int] | None:
-        """The consumer and how many messages it may take now; None when nobody can take any."""
+        """Return the consumer and how many messages it may take now; None when it can take none."""
         consumer = self._consumer
         if consumer is None:
             return None

@@ -1,13 +1,13 @@
 """Failover: all consumers are connected, one of them is active and gets every entry, in order.
 
-Promise: who is active follows from who is connected alone, not from who came when. Of the consumers with the
-best priority level (0 is the highest), sorted by name, partition p has the one at p modulo their count: the
-partitions of a topic spread over its consumers, and at a join or a leave the active consumer changes wherever
-that says so, even when the old one is well. A topic without partitions has the one whose point is next on a
-ring: each consumer has 100 points, the murmur3-32 of its name and a number, and the topic's name, hashed
-alike, takes the first at or above it (Apache Pulsar 4.0; messaging contract, Failover).
+Promise: the active consumer depends only on which consumers are connected, not on the order in which they
+came. Of the consumers with the best priority level (0 is the highest), sorted by name, partition p has the
+one at p modulo their count. So the partitions of a topic spread over its consumers, and a join or a leave
+may change the active consumer even when the old one is healthy. A topic without partitions chooses on a
+ring: each consumer has 100 points, the murmur3-32 of its name and a number, and the hash of the topic's name
+takes the first point at or above it (Apache Pulsar 4.0; messaging contract, Failover).
 
-What a new active consumer gets first, and when, is the delivery's part.
+The delivery decides what a new active consumer gets first, and when.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from magnetar.broker.dispatch.candidate import Candidate
 from mmh3 import mmh3_32_uintdigest
 
 POINTS: Final = 100
-"""Of each consumer on the ring."""
+"""Points of each consumer on the ring."""
 
 _RING: Final = 1 << 31
-"""Clients clear the sign of a hash, and so does Pulsar here."""
+"""Hashes lose their sign bit, as in clients and in Pulsar."""
 
 
 class NamedCandidate(Candidate, Protocol):
@@ -37,7 +37,7 @@ C = TypeVar("C", bound=NamedCandidate)
 
 
 class FailoverDispatcher(Generic[C]):
-    """Decides who is active on a Failover subscription, and how much that one may take."""
+    """Chooses the active consumer of a Failover subscription, and how much it may take."""
 
     __slots__ = ("_partition_index", "_topic_hash", "active", "consumers")
 
@@ -48,21 +48,21 @@ class FailoverDispatcher(Generic[C]):
         self.consumers: list[C] = []
         """By priority level, then name, then time of joining."""
         self.active: C | None = None
-        """The consumer that is chosen now; None while there is none."""
+        """The chosen consumer; None while no consumer is connected."""
 
     def add(self, consumer: C) -> None:
-        """A consumer joins; `active` may be another one afterwards."""
+        """Connect a consumer; `active` may change."""
         insort(self.consumers, consumer, key=_rank)
         self._choose()
 
     def remove(self, consumer: C) -> None:
-        """A consumer leaves; `active` may be another one afterwards."""
+        """Disconnect a consumer; `active` may change."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self._choose()
 
     def next(self) -> tuple[C, int] | None:
-        """The active consumer and how many messages it may take now; None when it can take none."""
+        """Return the active consumer and how many messages it may take now; None when it can take none."""
         active = self.active
         if active is None:
             return None
@@ -78,7 +78,7 @@ class FailoverDispatcher(Generic[C]):
         if self._partition_index >= 0:
             self.active = best[self._partition_index % len(best)]
         else:
-            # Where two have the same point it belongs to the later one, as in Pulsar's map of points.
+            # A point of two consumers belongs to the later one, as in Pulsar's map of points.
             self.active = min(reversed(best), key=lambda each: _distance(each.name, self._topic_hash))
 
 
@@ -88,7 +88,7 @@ def _rank(consumer: NamedCandidate) -> tuple[int, str]:
 
 @lru_cache(maxsize=4096)
 def _distance(name: str, from_hash: int) -> int:
-    """How far it is on the ring from a hash to the next point of a consumer."""
+    """Return the distance on the ring from a hash to the next point of a consumer."""
     return min((_masked(f"{name}{number}") - from_hash) % _RING for number in range(POINTS))
 
 

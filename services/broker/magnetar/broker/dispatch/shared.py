@@ -1,10 +1,9 @@
 """Shared: every entry to one of many consumers, round robin, without order between them.
 
-Promise: an entry is with one consumer at a time. Turns go round the consumers that have permits, up to
-`entries_max` entries a turn; a turn is over when something was taken in it, so that messages that come one at
-a time go round as well. A lower priority level gets messages only while no consumer of a better level can
-take any. What a leaving consumer held goes to the others, oldest first, before anything new (Pulsar's
-concepts, Shared).
+Promise: an entry is with one consumer at a time. Consumers with permits take turns of up to `entries_max`
+entries; a turn ends when something was taken in it, so messages that come one at a time go round as well. A
+lower priority level gets messages only while no consumer of a better level can take any. The entries of a
+leaving consumer go to the others, oldest first, before anything new (Pulsar's concepts, Shared).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ C = TypeVar("C", bound=Candidate)
 
 
 class SharedDispatcher(Generic[C]):
-    """Decides who gets the next entries of a Shared subscription."""
+    """Chooses the consumer of the next entries of a Shared subscription."""
 
     __slots__ = ("_chosen_from", "_entries_max", "_passed", "_rounds", "consumers")
 
@@ -31,10 +30,10 @@ class SharedDispatcher(Generic[C]):
         """The consumers of each priority level, the best level first, in the order of their turns."""
         self._chosen_from: deque[C] = deque()
         self._passed = 0
-        # The round of the last choice, and how many of it have had their turn once the choice is taken.
+        # The round of the last choice, and how many of its members have had their turn once that is taken.
 
     def add(self, consumer: C) -> None:
-        """A consumer joins at the end of its priority level's round."""
+        """Connect a consumer at the end of its priority level's round."""
         insort(self.consumers, consumer, key=_level)
         for members in self._rounds:
             if _level(members[0]) == _level(consumer):
@@ -43,7 +42,7 @@ class SharedDispatcher(Generic[C]):
         insort(self._rounds, deque((consumer,)), key=lambda members: _level(members[0]))
 
     def remove(self, consumer: C) -> None:
-        """A consumer leaves; the turns of the others stay in their order."""
+        """Disconnect a consumer; the others keep the order of their turns."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             for members in self._rounds:
@@ -52,10 +51,10 @@ class SharedDispatcher(Generic[C]):
             self._rounds = [members for members in self._rounds if members]
 
     def next(self) -> tuple[C, int] | None:
-        """The consumer whose turn it is and how many entries the turn has; None when none can take any.
+        """Return the consumer whose turn it is and the entries of the turn; None when none can take any.
 
-        The answer stays the same until `took` says that the turn is over. A single consumer needs no turns:
-        it gets as many entries as it has permits.
+        The choice stays the same until `took` ends the turn. A single consumer needs no turns: it gets as
+        many entries as it has permits.
         """
         if len(self.consumers) == 1:
             consumer = self.consumers[0]
@@ -70,7 +69,7 @@ class SharedDispatcher(Generic[C]):
         return None
 
     def took(self) -> None:
-        """The consumer that `next` chose was given something, which ends its turn."""
+        """End the turn of the consumer that `next` chose, after it got something."""
         self._chosen_from.rotate(-self._passed)
 
 

@@ -1,1 +1,1 @@
-"""One function a command: what the broker does when a client sends it."""
+"""Handlers: one function for each command that clients send."""

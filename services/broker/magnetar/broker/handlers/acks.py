@@ -42,11 +42,11 @@ UNREADABLE_MESSAGES = Counter(
 )
 
 LOGGED_IDS_MAX: Final = 10
-"""Ids in one log line."""
+"""Maximum number of ids in one log line."""
 
 
 def handle_acks(client: Client, acks: AckRun) -> None:
-    """Individual acknowledgements of whole entries, which nobody waits for."""
+    """Take individual acknowledgements of whole entries without an answer."""
     opened = client.open_consumer(acks.consumer_id)
     if opened is None:
         IGNORED_ACKS.labels("unknown consumer").inc(len(acks.entry_ids))
@@ -56,7 +56,7 @@ def handle_acks(client: Client, acks: AckRun) -> None:
 
 
 def handle_ack_group(client: Client, acks: AckGroup) -> None:
-    """Individual acknowledgements of whole entries, answered once durable when that was asked for."""
+    """Take individual acknowledgements of whole entries; answered once durable if that was asked for."""
     opened = client.open_consumer(acks.consumer_id)
     if opened is None:
         IGNORED_ACKS.labels("unknown consumer").inc()
@@ -69,9 +69,9 @@ def handle_ack_group(client: Client, acks: AckGroup) -> None:
 
 
 def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None] | None:
-    """Acknowledge. Answered with AckResponse, once it is durable, when the command has a request id.
+    """Take acknowledgements; answered with AckResponse once durable when the command has a request id.
 
-    Returns what has to be awaited, if anything: the size of a batch that only storage knows.
+    Returns a coroutine when the size of a batch has to be read from storage.
     """
     opened = client.open_consumer(command.consumer_id)
     if opened is None:
@@ -125,7 +125,7 @@ def _ack_cumulative(client: Client, opened: OpenConsumer, command: CommandAck) -
     message_id = command.message_id[0]
     position = position_of(message_id)
     if message_id.ack_set and any(message_id.ack_set):
-        # All entries before this one, and of this batch what the bits say.
+        # All entries before this one, and the messages of this batch that the bits name.
         opened.subscription.ack_cumulative(
             Position(position.ledger_id, position.entry_id - 1), opened.consumer
         )
@@ -135,7 +135,7 @@ def _ack_cumulative(client: Client, opened: OpenConsumer, command: CommandAck) -
 
 
 def _warn(client: Client, opened: OpenConsumer, event: str, **said: object) -> None:
-    """A line a second at most of each event of a client; `commands` is how many it stands for."""
+    """Log at most one line a second for each event of a client; `commands` is how many it stands for."""
     count = client.times_to_log(event)
     if count:
         topic, subscription = opened.topic.name.full, opened.subscription.name
@@ -145,7 +145,7 @@ def _warn(client: Client, opened: OpenConsumer, event: str, **said: object) -> N
 async def _ack_partly(
     client: Client, opened: OpenConsumer, command: CommandAck, partial: list[MessageIdData]
 ) -> None:
-    """Acknowledge parts of batches. The first entry that cannot be read is the error, after all others."""
+    """Acknowledge parts of batches; raises the first read error after all others are acknowledged."""
     failure: StorageError | None = None
     for message_id in partial:
         position = position_of(message_id)
@@ -175,7 +175,7 @@ def _answer_when_persisted(client: Client, opened: OpenConsumer, request_id: int
 
 
 def handle_redeliver(client: Client, command: CommandRedeliverUnacknowledgedMessages) -> None:
-    """Deliver again: the ids given, or everything unacknowledged. Ignored for an unknown consumer."""
+    """Redeliver the given ids, or everything unacknowledged; ignored for an unknown consumer."""
     opened = client.open_consumer(command.consumer_id)
     if opened is None:
         return

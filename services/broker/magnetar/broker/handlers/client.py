@@ -1,4 +1,4 @@
-"""What the broker knows of one client connection, and what its handlers may use."""
+"""The state of one client connection, and the services that its handlers use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.runtime.clock import Clock
 
 CLOSED_PRODUCERS_REMEMBERED: Final = 1_000
-"""Producer ids closed a moment ago, whose messages in flight are ignored rather than an error."""
+"""Maximum number of closed producer ids whose messages in flight are ignored instead of refused."""
 
 
 @dataclass(slots=True)
@@ -47,11 +47,11 @@ class Services:
     budget: ByteBudget
     lookups_in_process: int = 0
     closings: LogLimit = field(default_factory=LogLimit)
-    """Of connections that we end: whoever connects again and again, with garbage, would fill the log."""
+    """Limits log lines of connections that the broker ends, which a broken client could cause at will."""
 
     @contextmanager
     def lookup(self) -> Iterator[None]:
-        """One question about topics in process. Raises TooManyRequests when there are too many."""
+        """Count a lookup in process. Raises TooManyRequests when there are too many."""
         if self.lookups_in_process >= self.config.topics.lookups_max:
             raise TooManyRequests("too many lookups at once (maxConcurrentLookupRequest)")
         self.lookups_in_process += 1
@@ -66,12 +66,12 @@ class Opening:
     """A producer or consumer whose creation is under way."""
 
     cancelled: bool = False
-    """The client closed it meanwhile: it is removed again when it is there, and nobody is answered."""
+    """True when the client closed it meanwhile: it is removed once created, without an answer."""
     on_cancelled: Callable[[], None] | None = None
-    """What ends a creation that waits for others."""
+    """Ends a creation that waits for others."""
 
     def cancel(self) -> None:
-        """The client closed it, or is gone."""
+        """Cancel the creation: the client closed it or disconnected."""
         self.cancelled = True
         if self.on_cancelled is not None:
             self.on_cancelled()
@@ -104,7 +104,7 @@ class OpenWatcher:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One connection's state: who it is, and its producers and consumers by the ids it chose."""
+    """One connection's state: its identity, and its producers and consumers by the ids it chose."""
 
     services: Services
     peer: Peer
@@ -116,32 +116,32 @@ class Client:
     producers: dict[int, OpenProducer | Opening] = field(default_factory=dict)
     consumers: dict[int, OpenConsumer | Opening] = field(default_factory=dict)
     closed_producers: OrderedDict[int, Producer | None] = field(default_factory=OrderedDict)
-    """By id; None for one that was not open yet."""
+    """Closed producers by id; None for one that was not open yet."""
     watchers: dict[int, OpenWatcher | Opening] = field(default_factory=dict)
     log_limits: dict[str, LogLimit] = field(default_factory=dict)
-    """By what this client can cause at will; one for each event of the log, so they are few."""
+    """Limits by log event, for events that this client can cause at will."""
 
     def times_to_log(self, event: str) -> int:
-        """How often `event` happened since its last line, where a line is due; otherwise 0."""
+        """Return how often `event` happened since its last line if a line is due; otherwise 0."""
         limit = self.log_limits.get(event)
         if limit is None:
             limit = self.log_limits[event] = LogLimit()
         return limit.note(self.services.clock.monotonic())
 
     def open_consumer(self, consumer_id: int) -> OpenConsumer | None:
-        """The consumer with this id, if it is open."""
+        """Return the consumer with this id, if it is open."""
         entry = self.consumers.get(consumer_id)
         return entry if isinstance(entry, OpenConsumer) else None
 
     def forget_producer(self, producer_id: int) -> None:
-        """The producer is closed; messages still on their way to it are ignored."""
+        """Forget a closed producer; messages still on their way to it are ignored."""
         closed = self.producers.pop(producer_id, None)
         self.closed_producers[producer_id] = closed.producer if isinstance(closed, OpenProducer) else None
         if len(self.closed_producers) > CLOSED_PRODUCERS_REMEMBERED:
             self.closed_producers.popitem(last=False)
 
     def disconnected(self) -> None:
-        """The connection is gone: so are its producers and consumers."""
+        """Remove the producers, consumers and watchers of a closed connection."""
         for producer_entry in list(self.producers.values()):
             if isinstance(producer_entry, Opening):
                 producer_entry.cancel()
@@ -162,7 +162,7 @@ class Client:
         self.watchers.clear()
 
     def writable_again(self) -> None:
-        """The socket has room: subscriptions of this connection's consumers, and watchers, may go on."""
+        """Wake the subscriptions of this connection's consumers, and watchers: the socket has room."""
         for entry in self.consumers.values():
             if isinstance(entry, OpenConsumer):
                 entry.subscription.wake()

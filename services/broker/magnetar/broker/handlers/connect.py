@@ -17,11 +17,11 @@ log = get_logger(__name__)
 SERVER_VERSION: Final = f"Magnetar {version_of('magnetar-broker')}"
 
 CLIENT_VERSION_MAX: Final = 256
-"""Characters kept of what a client calls itself; statistics show it with each producer and consumer."""
+"""Characters kept of a client's version; statistics show it with each producer and consumer."""
 
 
 def handle_connect(client: Client, command: CommandConnect) -> None:
-    """Answer Connected with what both sides understand. Credentials are not looked at: nobody is refused."""
+    """Answer Connected with what both sides support. Credentials are ignored: there is no authentication."""
     if client.connected:
         raise ProtocolError("Connect was sent twice on one connection")
     client.connected = True
@@ -50,4 +50,4 @@ def handle_ping(client: Client, command: CommandPing) -> None:
 
 
 def handle_pong(client: Client, command: CommandPong) -> None:
-    """Any bytes are a sign of life; the transport has noted them already."""
+    """Do nothing: the transport notes any bytes as a sign of life."""

@@ -38,13 +38,13 @@ from magnetar.common.wire.pulsar_pb2 import (
 )
 
 PERMITS_MAX: Final = 2**31 - 1
-"""Of one Flow: clients count in signed numbers, so what is more was negative."""
+"""Maximum permits of one Flow: clients use signed numbers, so a larger one was negative."""
 
 
 def handle_subscribe(client: Client, command: CommandSubscribe) -> Coroutine[Any, Any, None] | None:
-    """Connect a consumer. Answered with Success, unless the client closed it meanwhile.
+    """Connect a consumer; answered with Success, unless the client closed it meanwhile.
 
-    The id is taken at once, so that a close behind this command finds it.
+    The id is taken at once, so that a close after this command finds it.
     """
     existing = client.consumers.get(command.consumer_id)
     if isinstance(existing, Opening):
@@ -123,7 +123,7 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
 
 
 def handle_flow(client: Client, command: CommandFlow) -> None:
-    """More permits. None or fewer is a protocol error; for an unknown consumer it is ignored."""
+    """Add permits. Raises ProtocolError for none or fewer; ignored for an unknown consumer."""
     if not 0 < command.messagePermits <= PERMITS_MAX:
         raise ProtocolError(f"Flow of consumer {command.consumer_id} gives no permits; give at least one")
     opened = client.open_consumer(command.consumer_id)
@@ -177,7 +177,7 @@ async def handle_get_last_message_id(client: Client, command: CommandGetLastMess
 
 
 async def handle_consumer_stats(client: Client, command: CommandConsumerStats) -> None:
-    """Figures of a consumer and of its subscription; rates are those of the last minute."""
+    """Answer with figures of a consumer and its subscription; rates are those of the last minute."""
     opened = client.open_consumer(command.consumer_id)
     if opened is None:
         unknown = CommandConsumerStatsResponse(

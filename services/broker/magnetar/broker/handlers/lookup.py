@@ -1,4 +1,4 @@
-"""Where a topic is served, and how many partitions it has."""
+"""Topic lookup and partition metadata."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from magnetar.common.wire.pulsar_pb2 import CommandLookupTopic, CommandPartition
 
 
 async def handle_lookup(client: Client, command: CommandLookupTopic) -> None:
-    """The broker that owns the topic's bundle, which is assigned now when nobody does: 'connect there'.
+    """Answer with the broker that owns the topic's bundle, assigning the bundle if no broker does.
 
-    Every broker knows that, so no lookup is sent on, and the client's `authoritative` changes nothing: it
-    asks for an answer instead of a redirect, and gets one in any case (messaging contract, lookup).
+    Every broker knows the owner, so no lookup is redirected, and the client's `authoritative`, which asks for
+    an answer instead of a redirect, changes nothing (messaging contract, lookup).
     """
     services = client.services
     name = TopicName.parse(command.topic)
@@ -30,10 +30,10 @@ async def handle_lookup(client: Client, command: CommandLookupTopic) -> None:
 
 
 async def handle_partitioned_metadata(client: Client, command: CommandPartitionedTopicMetadata) -> None:
-    """The number of partitions, 0 for a topic without.
+    """Answer with the number of partitions, 0 for a topic without.
 
-    Asking makes a partitioned topic only where policies say that topics are created so; a topic that is
-    missing and may not be created, or that the client does not want created, is not found.
+    Creates a partitioned topic where policies say so. Raises TopicNotFound for a missing topic that may not
+    be created, or that the client does not want created.
     """
     services = client.services
     name = TopicName.parse(command.topic)

@@ -1,4 +1,4 @@
-"""Message ids of the wire as positions."""
+"""Conversion of message ids on the wire to positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _RANGE = 1 << 64
 
 
 def position_of(message_id: MessageIdData) -> Position:
-    """Ledger and entry id; the wire's unsigned fields hold -1 as its two's complement."""
+    """Return ledger and entry id; the wire's unsigned fields hold -1 as its two's complement."""
     return Position(_signed(message_id.ledgerId), _signed(message_id.entryId))
 
 

@@ -35,9 +35,9 @@ TOPIC_EPOCH_MAX: Final = 2**62
 
 
 def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, Any, None] | None:
-    """Open a producer. Answered with ProducerSuccess, unless the client closed it meanwhile.
+    """Open a producer; answered with ProducerSuccess, unless the client closed it meanwhile.
 
-    The id is taken at once, so that a close behind this command finds it.
+    The id is taken at once, so that a close after this command finds it.
     """
     existing = client.producers.get(command.producer_id)
     if isinstance(existing, Opening):
@@ -46,7 +46,7 @@ def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, 
         _answer(client, command.request_id, existing)
         return None
     if existing is not None:
-        # The same client begins anew: its place is free for itself.
+        # The same client starts over: remove its former producer.
         existing.topic.remove_producer(existing.producer)
     opening = Opening()
     client.producers[command.producer_id] = opening
@@ -78,7 +78,7 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
     if command.initial_subscription_name:
         authorize(client.principal, "consume", name.full)
     if command.topic_epoch > TOPIC_EPOCH_MAX:
-        raise NotAllowed(f"{command.topic_epoch} is no topic epoch that a broker ever gave out")
+        raise NotAllowed(f"invalid topic epoch {command.topic_epoch}: no broker ever assigned it")
     if command.txn_enabled:
         raise NotSupportedYet("transactions are not supported by this version")
     checked_name("producer", command.producer_name)
@@ -121,12 +121,12 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
 
 
 def _tell_to_wait(client: Client, request_id: int, producer: Producer) -> None:
-    """The same request gets its real answer when the topic is the producer's."""
+    """Tell the client that the producer waits; the same request is answered again when it is ready."""
     client.peer.write(commands.producer_success(request_id, producer.name, producer_ready=False))
 
 
 def _answer(client: Client, request_id: int, opened: OpenProducer) -> None:
-    """On the wire the first topic epoch is 0, and absent before; here it is 1, and 0 before."""
+    """Answer a request; the first topic epoch is 0 on the wire and absent before, here it is 1 after 0."""
     producer = opened.producer
     topic_epoch = opened.topic.topic_epoch if producer.access_mode == SHARED else producer.topic_epoch
     client.peer.write(
@@ -141,7 +141,7 @@ def _answer(client: Client, request_id: int, opened: OpenProducer) -> None:
 
 
 def handle_close_producer(client: Client, command: CommandCloseProducer) -> Coroutine[Any, Any, None]:
-    """Take no more of its messages from here on, wait until all pending ones are persisted, then answer."""
+    """Close a producer: refuse further messages, wait until pending ones are persisted, then answer."""
     existing = client.producers.get(command.producer_id)
     client.forget_producer(command.producer_id)
     if isinstance(existing, Opening):
@@ -158,7 +158,7 @@ async def _finish_close(client: Client, request_id: int, closing: Opening | Open
 
 
 def handle_sends(client: Client, sends: SendRun) -> None:
-    """A run of messages of one producer. Raises ProtocolError for a producer that was never opened."""
+    """Publish a run of messages. Raises ProtocolError for a producer that was never opened."""
     opened = client.producers.get(sends.producer_id)
     if not isinstance(opened, OpenProducer):
         _refuse_unknown(client, sends.producer_id, len(sends.entries))
@@ -182,7 +182,7 @@ def _publish_those_before(
 
 
 def handle_rejected_send(client: Client, rejected: SendRejected) -> None:
-    """One message that cannot be taken (a wrong checksum, say); the connection lives on."""
+    """Refuse one invalid message (with a wrong checksum, for example); the connection stays open."""
     opened = client.producers.get(rejected.producer_id)
     if isinstance(opened, OpenProducer):
         _refuse(opened, rejected)
@@ -196,7 +196,7 @@ def _refuse(opened: OpenProducer, rejected: SendRejected) -> None:
 
 
 def _refuse_unknown(client: Client, producer_id: int, sends: int = 1) -> None:
-    """In flight to a producer closed a moment ago: ignored. Never opened, or still opening: an error."""
+    """Ignore messages in flight to a closed producer. Raises ProtocolError for one that was never open."""
     if producer_id in client.producers or producer_id not in client.closed_producers:
         raise ProtocolError(f"Send for producer {producer_id}, which is not open on this connection")
     IGNORED_SENDS.inc(sends)

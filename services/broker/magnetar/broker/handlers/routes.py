@@ -1,7 +1,7 @@
-"""Which function handles which command.
+"""The table of handlers by command type.
 
-A command that is not here is answered with an error and its request id when Pulsar knows it and this version
-does not, and is a protocol error when only a broker sends it.
+A command that is not in the table is answered with an error and its request id when Pulsar knows it and this
+version does not, and is a protocol error when only brokers send it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROUTES: Final[dict[int, Handler]] = {
 
 
 def route(client: Client, command: BaseCommand) -> Coroutine[Any, Any, None] | None:
-    """Handle a command; returns what has to be awaited, None when it is done.
+    """Handle a command; returns a coroutine to await, None when it is done.
 
     Raises ProtocolError, after which the connection is closed, or another MagnetarError, which is answered.
     """

@@ -1,4 +1,4 @@
-"""Schemas: stored as clients give them, answered by version."""
+"""Schema commands: schemas are stored as clients send them and returned by version."""
 
 from __future__ import annotations
 

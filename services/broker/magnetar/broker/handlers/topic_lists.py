@@ -1,4 +1,4 @@
-"""Which topics a namespace holds, filtered by a pattern or not, and watches of that."""
+"""Topic lists of namespaces, optionally filtered by a pattern, and watchers of them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from magnetar.common.wire.pulsar_pb2 import (
 )
 
 WATCHERS_MAX: Final = 1_000
-"""Watchers of one connection."""
+"""Maximum number of watchers of one connection."""
 
 
 async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace) -> None:
-    """The namespace's topics; those that match, if the client gave a pattern and the broker may evaluate it.
-    A namespace that does not exist has none, as in Pulsar.
+    """Answer with the topics of a namespace that match the client's pattern, if it sent one.
 
-    A pattern beyond the longest allowed is left to the client, which looks at `filtered`. When the list has
-    the hash that the client knows, it is not sent again.
+    A namespace that does not exist has no topics, as in Pulsar. A pattern that is too long, or that the
+    broker may not evaluate, is left to the client, which checks `filtered`. A list is not sent again when the
+    client knows its hash.
     """
     services = client.services
     namespace = NamespaceName.parse(command.namespace)
@@ -57,7 +57,7 @@ async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace
 
 
 def _pattern(client: Client, text: str) -> TopicPattern | None:
-    """The pattern, unless it is left to the client."""
+    """Parse the pattern; None when it is left to the client."""
     topics = client.services.config.topics
     if not topics.pattern_evaluation or pattern_length(text) > topics.pattern_length_max:
         return None
@@ -67,9 +67,9 @@ def _pattern(client: Client, text: str) -> TopicPattern | None:
 def handle_watch_topic_list(
     client: Client, command: CommandWatchTopicList
 ) -> Coroutine[Any, Any, None] | None:
-    """Answered with the topics that match now; from then on each change is told.
+    """Watch topics: answered with those that match now, followed by each change.
 
-    The id is taken at once, so that a close behind this command finds it.
+    The id is taken at once, so that a close after this command finds it.
     """
     namespace = NamespaceName.parse(command.namespace)
     authorize(client.principal, "lookup", str(namespace))
@@ -86,7 +86,7 @@ def handle_watch_topic_list(
             f"the topics pattern has {pattern_length(command.topics_pattern)} characters, at most "
             f"{topics.pattern_length_max} are allowed (subscriptionPatternMaxLength)"
             if topics.pattern_evaluation
-            else "this broker evaluates no patterns (enableBrokerSideSubscriptionPatternEvaluation)"
+            else "this broker does not evaluate patterns (enableBrokerSideSubscriptionPatternEvaluation)"
         )
     if len(client.watchers) >= WATCHERS_MAX:
         raise TooManyRequests(f"{WATCHERS_MAX} topic list watchers are open on this connection already")
@@ -130,7 +130,7 @@ def _answer(client: Client, command: CommandWatchTopicList, watcher: TopicListWa
 
 
 def handle_watch_topic_list_close(client: Client, command: CommandWatchTopicListClose) -> None:
-    """No more updates; closing what is not open is no error."""
+    """Close a watcher; closing one that is not open succeeds."""
     existing = client.watchers.pop(command.watcher_id, None)
     if isinstance(existing, Opening):
         existing.cancelled = True

@@ -3,7 +3,7 @@
 `wake` may be called at any event that could let something go out (permits, acknowledgements, new entries, a
 socket with room, a finished read); the turn that follows asks the delivery anew, which asks the dispatcher
 and the entry source, so no event order can leave it stuck. A turn is a bounded slice of work; more work asks
-for another turn. What differs between the types of subscription is in their deliveries (`delivery`).
+for another turn. The types of subscription differ in their deliveries (room `types`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TURN_BYTES_MAX: Final = 1024 * 1024
 class Subscription(WithMembers):
     """Delivers a topic's entries to its consumers as its type promises, and takes their acknowledgements.
 
-    What only delivery needs exists while a consumer is connected: an idle subscription is small.
+    Objects that only delivery needs exist while a consumer is connected, so an idle subscription is small.
     """
 
     __slots__ = (
@@ -83,9 +83,10 @@ class Subscription(WithMembers):
         broker_limit: BrokerUnackedLimit | None = None,
         tenure: Tenure | None = None,
     ) -> None:
-        """`unacked_max`: unacknowledged messages at which Shared and Key_Shared pause; 0: no limit.
+        """Create a subscription without consumers over its cursor.
 
-        `tenure` says whether the topic is certainly ours; None: it always is.
+        `unacked_max`: unacknowledged messages at which Shared and Key_Shared pause; 0: no limit. `tenure`
+        says whether this broker certainly owns the topic; None: it always does.
         """
         super().__init__(Membership(cursor.name, ledger.name, config))
         self.name = cursor.name
@@ -102,9 +103,9 @@ class Subscription(WithMembers):
         self._delay_tick_ms = 0
         self._delay_gate: DelayGate | None = None
         self.dispatch_rate: DispatchRateGate | None = None
-        """Limits how fast entries go out; None: nothing does."""
+        """Limits how fast entries go out; None: no rate limit."""
         self.idle_since: float | None = None
-        """When housekeeping first saw it without consumers; only looked at where subscriptions expire."""
+        """When housekeeping first saw it without consumers; only used where subscriptions expire."""
         self._turn_scheduled = False
         self._unacked_max = unacked_max
         self._blocked_on_unacked = False
@@ -112,7 +113,7 @@ class Subscription(WithMembers):
         self._tenure = tenure
         self._ack_waiters: list[Callable[[MagnetarError | None], object]] | None = None
 
-    # -- what others look at
+    # -- figures for statistics and limits
 
     @property
     def unacked_messages(self) -> int:
@@ -125,12 +126,12 @@ class Subscription(WithMembers):
 
     @property
     def properties(self) -> dict[str, str]:
-        """What the subscription's first consumer, or an operator, said of it; kept with its cursor."""
+        """The properties from its first consumer or an operator; stored with its cursor."""
         return self.cursor.properties
 
     @property
     def delayed(self) -> int:
-        """Entries that wait for their time, as far as they were looked at; Shared and Key_Shared only."""
+        """Entries known to wait for their delivery time; Shared and Key_Shared only."""
         delays = self._ledger.delays
         ordered = self._delivery is not None and not self._members.individual
         if delays is None or not self._delay_tick_ms or ordered:
@@ -139,7 +140,7 @@ class Subscription(WithMembers):
 
     @property
     def acks_at_risk(self) -> int:
-        """Entries that are acknowledged and would be delivered again if this process ended now."""
+        """Acknowledged entries that would be redelivered if this process ended now."""
         return self.cursor.acks_at_risk
 
     @property
@@ -149,12 +150,12 @@ class Subscription(WithMembers):
 
     @property
     def source(self) -> EntrySource | None:
-        """What it delivers from; None while no consumer is connected."""
+        """The entry source that it delivers from; None while no consumer is connected."""
         return self._source
 
     @property
     def in_replay(self) -> int:
-        """Entries that were looked at and wait to be delivered; Shared and Key_Shared only."""
+        """Entries that were read and wait to be delivered; Shared and Key_Shared only."""
         source, delivery = self._source, self._delivery
         if source is None or delivery is None or not self._members.individual:
             return 0
@@ -162,11 +163,11 @@ class Subscription(WithMembers):
 
     @property
     def blocked_on_unacked(self) -> bool:
-        """Too many unacknowledged messages: blocked at a limit, free again at half of it."""
+        """True from a limit on unacknowledged messages on, until they fall to half of it."""
         return self._members.individual and self._unacked_room() <= 0
 
     def _unacked_room(self) -> int:
-        """How many more messages may be delivered unacknowledged; 0 from a limit on until half of it."""
+        """Return how many more messages may be delivered; 0 from a limit on until half of it."""
         if self._broker_limit is not None and self._broker_limit.pauses(self):
             return 0
         limit = self._unacked_max
@@ -181,7 +182,7 @@ class Subscription(WithMembers):
         return 0 if self._blocked_on_unacked else limit - unacked
 
     def why_not_dispatching(self) -> str | None:
-        """In words, what keeps entries from going out now; None when nothing does."""
+        """Explain in words what keeps entries from going out now; None when nothing does."""
         if self._tenure is not None and self._tenure.waited_for:
             return "metadata is silent, and storage has not confirmed yet that the topic is this broker's"
         return explain(
@@ -196,7 +197,7 @@ class Subscription(WithMembers):
         )
 
     def limit_unacked(self, subscription_max: int, consumer_max: int) -> None:
-        """Other limits on unacknowledged messages hold from now on, on Shared and Key_Shared; 0: none."""
+        """Change the limits on unacknowledged messages of Shared and Key_Shared; 0: none."""
         self._unacked_max = subscription_max
         self._blocked_on_unacked = False
         for consumer in self.consumers:
@@ -206,7 +207,7 @@ class Subscription(WithMembers):
     # -- consumers come and go
 
     def add_consumer(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
-        """Connect a consumer. Raises ConsumerBusy when the type or an exclusive holder forbids it."""
+        """Connect a consumer. Raises as `Membership.add`."""
         self._members.add(consumer, sub_type)
         if self._delivery is None:
             self._delivery = self._begin()
@@ -217,7 +218,7 @@ class Subscription(WithMembers):
         self.wake()
 
     def _begin(self) -> Delivery:
-        """With the first consumer: start behind the mark-delete position, with what is unacknowledged."""
+        """Create the delivery for the first consumer, starting after the mark-delete position."""
         kind, dispatcher = self._members.kind, self._members.dispatcher
         assert kind is not None, "set with the first consumer"
         self._source = EntrySource(
@@ -238,6 +239,7 @@ class Subscription(WithMembers):
         return kind.delivery(dispatcher, parts)
 
     def _add_delay_gate(self, source: EntrySource, *, late: bool) -> None:
+        """Keep delayed entries back; `late`: some may have gone out already."""
 
         def deliver_due(entries: Iterable[tuple[int, int]]) -> None:
             source.deliver_due(entries)
@@ -261,7 +263,7 @@ class Subscription(WithMembers):
         source.add_gate(self._delay_gate, schedules=True)
 
     def delay_delivery(self, tick_ms: int) -> None:
-        """Entries with a time of their own wait for it, on Shared and Key_Shared; 0: they do not."""
+        """Enable delayed delivery on Shared and Key_Shared with this tick; 0 disables it."""
         before, self._delay_tick_ms = self._delay_tick_ms, tick_ms
         source = self._source
         if source is None or not self._members.individual or bool(before) == bool(tick_ms):
@@ -275,7 +277,7 @@ class Subscription(WithMembers):
             source.ask_again()
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Disconnect a consumer; what it holds unacknowledged is delivered again."""
+        """Disconnect a consumer; the entries that it holds unacknowledged are redelivered."""
         if not self._members.remove(consumer):
             return
         assert self._source is not None, "made with the first consumer"
@@ -298,16 +300,16 @@ class Subscription(WithMembers):
     # -- acknowledgement
 
     def ack(self, ledger_id: int, entry_id: int, consumer: Consumer) -> None:
-        """An entry is acknowledged, whoever of the subscription's consumers holds it."""
+        """Acknowledge an entry, whichever of the subscription's consumers holds it."""
         messages = self._settle(consumer, ledger_id, entry_id)
         if self.cursor.ack(ledger_id, entry_id):
             self._count_acks(consumer, messages or 1)
         elif messages:
-            # It was acknowledged while it was on its way, and counted then; its holder may be free now.
+            # It was acknowledged and counted while it was being delivered; its holder may have room now.
             self.wake()
 
     def ack_many(self, ledger_id: int, entry_ids: Sequence[int], consumer: Consumer) -> None:
-        """Entries of one ledger are acknowledged, whoever of the subscription's consumers holds them."""
+        """Acknowledge entries of one ledger, whichever of the subscription's consumers hold them."""
         pending = consumer.pending
         before = pending.messages
         if self._members.individual and pending.remove_many(ledger_id, entry_ids) != len(entry_ids):
@@ -324,7 +326,7 @@ class Subscription(WithMembers):
     def ack_batch(
         self, ledger_id: int, entry_id: int, acked_bits: int, batch_size: int, consumer: Consumer
     ) -> None:
-        """Some messages of a batch entry are acknowledged; bit i of `acked_bits` is message i."""
+        """Acknowledge some messages of a batch entry; bit i of `acked_bits` is message i."""
         if self.cursor.is_acked(ledger_id, entry_id):
             self.ack(ledger_id, entry_id, consumer)
             return
@@ -343,7 +345,7 @@ class Subscription(WithMembers):
             self._count_acks(consumer, after - before)
 
     def ack_cumulative(self, position: Position, consumer: Consumer) -> None:
-        """Everything up to `position`, that one included, is acknowledged."""
+        """Acknowledge everything up to and including `position`."""
         before = self.cursor.backlog()
         self.cursor.ack_cumulative(position)
         self._count_acks(consumer, max(0, before - self.cursor.backlog()))
@@ -376,7 +378,7 @@ class Subscription(WithMembers):
             self.wake()
 
     def tell_of_end(self) -> None:
-        """The topic is terminated: each consumer hears so behind the answer to the last acknowledgement."""
+        """Tell each consumer that the topic is terminated, after the answer to the last acknowledgement."""
         if self.cursor.backlog():
             return
         for consumer in self.consumers:
@@ -387,7 +389,7 @@ class Subscription(WithMembers):
         limit.report(self, self.unacked_messages if self._members.individual else 0)
 
     def _settle(self, consumer: Consumer, ledger_id: int, entry_id: int) -> int:
-        """Nobody holds the entry any more; returns how many of its messages were unacknowledged."""
+        """Remove the entry from its holder; returns how many of its messages were unacknowledged."""
         messages = consumer.pending.remove(ledger_id, entry_id)
         if messages or not self._members.individual:
             return messages
@@ -398,9 +400,9 @@ class Subscription(WithMembers):
         return holder.pending.remove(ledger_id, entry_id)
 
     def skip_to(self, position: Position) -> int:
-        """Acknowledge everything up to `position` for the consumers: it expired, or a quota is used up.
+        """Acknowledge everything up to `position` because it expired or a quota is used up.
 
-        Returns how many entries that were.
+        Returns how many entries were skipped.
         """
         before = self.cursor.backlog()
         self.cursor.ack_cumulative(position)
@@ -416,21 +418,21 @@ class Subscription(WithMembers):
         return max(0, before - self.cursor.backlog())
 
     def expire_to(self, position: Position, now_ms: int) -> int:
-        """Skip to `position` what was not acknowledged in time, and count it; how many entries that were."""
+        """Skip expired entries up to `position` and count them; returns how many were skipped."""
         expired = self.skip_to(position)
         self.stats.messages_expired += expired
         self.stats.expired_at_ms = now_ms
         return expired
 
     def unread(self) -> int:
-        """Entries that were not read for anybody yet; all that are unacknowledged without a consumer."""
+        """Return how many entries were not read yet; without consumers, all after the mark-delete one."""
         read = self.cursor.mark_delete if self._source is None else self._source.read_position
         return self._ledger.entries_between(read, self._ledger.last_position)
 
     # -- redelivery
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """The client asks for `positions` (None: everything it holds) to be delivered again."""
+        """Redeliver `positions` (None: everything that the consumer holds) at its client's request."""
         if self._delivery is not None:
             self._delivery.redeliver(consumer, positions, epoch)
             if self._broker_limit is not None:
@@ -438,17 +440,17 @@ class Subscription(WithMembers):
             self.wake()
 
     def rewind(self) -> None:
-        """After the cursor was moved: start again behind its mark-delete position."""
+        """Start again after the mark-delete position of a cursor that was moved."""
         if self._delivery is not None:
             self._delivery.rewind()
             if self._outlet is not None:
-                self._outlet.sample = None  # what comes now was durable long ago
+                self._outlet.sample = None  # what goes out now was durable long ago
             self.wake()
 
     # -- dispatch
 
     def wake(self) -> None:
-        """Something changed; look in this turn of the event loop whether entries can go out."""
+        """Schedule a turn that checks whether entries can go out, after something changed."""
         if self._delivery is not None and not self._turn_scheduled:
             self._turn_scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)

@@ -34,9 +34,9 @@ def test_consumers_get_the_ranges_that_they_name_and_the_rest_has_no_owner() -> 
     ("ranges", "why"),
     [
         ((), "names no hash ranges"),
-        (((5, 4),), "is none"),
-        (((-1, 4),), "is none"),
-        (((0, 65_536),), "is none"),
+        (((5, 4),), "invalid hash range"),
+        (((-1, 4),), "invalid hash range"),
+        (((0, 65_536),), "invalid hash range"),
         (((0, 10), (10, 20)), "overlap"),
         (((30, 40), (0, 100)), "overlap"),
         (((0, 10), (0, 10)), "overlap"),

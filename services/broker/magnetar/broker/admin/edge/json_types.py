@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from magnetar.broker.policies.config import SUBSCRIPTION_TYPES
+
 ENUMS: Final[Mapping[str, str]] = {
     "OrphanKind": "ledger topic-ledger topic partitioned-topic topic-policies schema",
-    "SubscriptionType": "Exclusive Shared Failover Key_Shared",
+    "SubscriptionType": " ".join(SUBSCRIPTION_TYPES),
     "BacklogQuotaType": "destination_storage message_age",
     "Mode": "PERSISTENT NON_PERSISTENT ALL",
     "TopicVersion": "V1 V2",

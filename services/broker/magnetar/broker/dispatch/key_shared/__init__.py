@@ -1,1 +1,1 @@
-"""Key_Shared: which slot a message belongs to, who owns a slot, and which slots wait for their old owner."""
+"""Key_Shared: the slot of a message, the owner of a slot, and slots that wait for their old owner."""

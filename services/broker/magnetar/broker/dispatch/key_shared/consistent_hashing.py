@@ -3,9 +3,10 @@
 A slot belongs to the first point at or above it, after the last one to the first. Points are the slots of a
 consumer's name, its number among those of this name and the point's number, with a zero byte between them.
 Pulsar's documents write name and number of the point together: `worker-1` and `worker-11` would have points
-in common, and the one that comes last would own next to nothing. Of consumers on one point the first comer
-has it, the next one when he leaves. So a newcomer takes a little from everybody, a leaver's slots spread over
-everybody, and nothing moves between the others (messaging contract, Key_Shared; Apache Pulsar 4.0).
+in common, and the one that comes last would own next to nothing. Where consumers share a point, the one that
+came first has it, and the next one after it leaves. So a newcomer takes a little from each consumer, the
+slots of a leaver spread over all others, and no slot moves between the others (messaging contract,
+Key_Shared; Apache Pulsar 4.0).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from magnetar.broker.dispatch.key_shared.sticky_key import slot_of_key
 
 
 class ConsistentHashing(Selector[C]):
-    """`points` ranges a consumer, nearly."""
+    """Gives each consumer nearly `points` ranges."""
 
     __slots__ = ("_numbers", "_points", "_ring")
 
@@ -55,7 +56,7 @@ class ConsistentHashing(Selector[C]):
         return [slot_of_key(f"{name}\0{number}\0{each}".encode()) for each in range(self._points)]
 
     def _look_at(self, point: int) -> None:
-        """The consumers on a point are others now. One by one: of a thousand consumers, most points stay."""
+        """Update the owner of one point; most points stay when one of a thousand consumers changes."""
         index = bisect_left(self.bounds, point)
         owner = self._ring.get(point, (None,))[0]
         if self.bounds[index] == point and (owner is not None or point == SLOT_MAX):
@@ -67,6 +68,6 @@ class ConsistentHashing(Selector[C]):
             del self.bounds[index], self.owners[index]
 
     def _wrap(self) -> None:
-        """What follows the last point belongs to the first."""
+        """Give the slots after the last point to the owner of the first."""
         if SLOT_MAX not in self._ring:
             self.owners[-1] = self.owners[0] if len(self.owners) > 1 else None

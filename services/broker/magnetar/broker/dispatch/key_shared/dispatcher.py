@@ -25,12 +25,12 @@ class KeySharedCandidate(Candidate, SlotOwner, Protocol):
 
     @property
     def sticky(self) -> bool:
-        """It names its slots itself."""
+        """True when it names its slots itself."""
         ...
 
     @property
     def allow_out_of_order(self) -> bool:
-        """It wants its slots at once."""
+        """True when it wants its slots at once."""
         ...
 
 
@@ -43,7 +43,7 @@ class KeySharedDispatcher(Generic[C]):
     __slots__ = ("consumers", "draining", "drains", "selector")
 
     def __init__(self, first: C, *, consistent_hashing: bool, points: int) -> None:
-        """`first` is the first consumer, whose wishes all others share; it is not added yet."""
+        """Take the options that all consumers share from `first`, which is not added yet."""
         self.consumers: list[C] = []
         self.selector: Selector[C]
         if first.sticky:
@@ -55,25 +55,25 @@ class KeySharedDispatcher(Generic[C]):
         self.drains = not (first.sticky or first.allow_out_of_order)
         """True when a slot that moves waits for its old owner."""
         self.draining: DrainingSlots[C] = DrainingSlots()
-        """Those that wait; kept up to date by who delivers."""
+        """The slots that wait for their old owner; the delivery keeps them up to date."""
 
     def add(self, consumer: C) -> None:
-        """A consumer takes its slots over. Raises ConsumerAssignFailed when it cannot have any."""
+        """Connect a consumer with its slots. Raises ConsumerAssignFailed when it cannot have any."""
         self.selector.add(consumer)
         self.consumers.append(consumer)
 
     def remove(self, consumer: C) -> None:
-        """A consumer's slots go to others."""
+        """Disconnect a consumer; its slots go to others."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self.selector.remove(consumer)
 
     def holders(self, hash_ranges: Sequence[tuple[int, int]]) -> list[C]:
-        """The consumers because of which somebody who names these ranges is refused."""
+        """Return the consumers whose ranges overlap with these, which another consumer names."""
         return self.selector.holders(hash_ranges) if isinstance(self.selector, StickyRanges) else []
 
     def next_for(self, entry: bytes) -> tuple[C, int] | None:
-        """The owner of an entry and how many messages it may take now; None when it can take none."""
+        """Return the owner of an entry and how many messages it may take now; None when it can take none."""
         owner = self.selector.owner(slots_of((entry,))[0])
         if owner is None:
             return None

@@ -1,10 +1,10 @@
 """Draining slots: those that moved to a new owner while their old one still holds messages of them.
 
-A key is with one consumer at a time. So when a slot moves, and its old owner has entries of it that are not
-acknowledged, the slot waits until that consumer acknowledged them, gave them back or left; every other slot
-flows. A slot that moves back to the consumer that holds it stops waiting at once (PIP-379). What is draining
-follows from who holds what and who owns what, so it is computed anew at each change of owners; between
-changes the counts only fall.
+A key is with one consumer at a time. So when a slot moves, and its old owner has unacknowledged entries of
+it, the slot waits until that consumer acknowledged them, gave them back or left; every other slot goes on. A
+slot that moves back to the consumer that holds its entries stops waiting at once (PIP-379). The draining
+slots follow from the holders and owners of slots, so they are computed anew at each change of owners;
+between changes the counts only fall.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ C = TypeVar("C")
 
 @dataclass(slots=True)
 class DrainingSlot(Generic[C]):
-    """A slot that waits for `holder`."""
+    """A slot that waits for the consumer `holder`."""
 
     holder: C
     unacked: int
@@ -36,13 +36,13 @@ class DrainingSlots(Generic[C]):
     def __init__(self) -> None:
         self.slots: dict[int, DrainingSlot[C]] = {}
         self.cleared = 0
-        """Slots that drained, or moved back, since the first consumer came."""
+        """Slots that drained, or moved back, since the first consumer connected."""
         self._cleared_by: dict[C, int] = {}
 
     def owners_changed(
         self, held: Iterable[tuple[C, Mapping[int, int]]], owner: Callable[[int], C | None]
     ) -> None:
-        """Find what is draining now. `held`: each consumer with its unacknowledged entries by slot."""
+        """Compute the draining slots. `held`: each consumer with its unacknowledged entries by slot."""
         before, self.slots = self.slots, {}
         present = []
         for consumer, counts in held:
@@ -61,7 +61,7 @@ class DrainingSlots(Generic[C]):
         self._cleared_by = {consumer: self._cleared_by.get(consumer, 0) for consumer in present}
 
     def settled(self, consumer: C, slots: Iterable[int]) -> list[int]:
-        """The consumer no longer holds one entry of each of these slots; returns those that wait no more."""
+        """Count down one entry of the consumer in each of these slots; returns the slots that are drained."""
         free: list[int] = []
         for slot in slots:
             draining = self.slots.get(slot)
@@ -75,14 +75,14 @@ class DrainingSlots(Generic[C]):
         return free
 
     def by_holder(self) -> dict[C, dict[int, DrainingSlot[C]]]:
-        """The slots that wait for each consumer, of those for whom some do."""
+        """Return the slots that wait for each consumer, without consumers that none waits for."""
         waiting: defaultdict[C, dict[int, DrainingSlot[C]]] = defaultdict(dict)
         for slot, each in self.slots.items():
             waiting[each.holder][slot] = each
         return waiting
 
     def cleared_by(self, consumer: C) -> int:
-        """How many slots do not wait for this consumer any more."""
+        """Return how many slots stopped waiting for this consumer."""
         return self._cleared_by.get(consumer, 0)
 
     def _count_cleared(self, holder: C) -> None:

@@ -1,6 +1,6 @@
 """AUTO_SPLIT by hash range: each consumer owns one range of slots; a newcomer halves the largest one.
 
-The first consumer owns everything. A newcomer takes the lower half of the largest range (the lowest of equal
+The first consumer owns all slots. A newcomer takes the lower half of the largest range (the lowest of equal
 ones) and its owner keeps the upper half. A leaver's range merges into its right neighbor, the rightmost one
 into its left neighbor. So one existing consumer is affected by a change, and ranges are uneven (messaging
 contract, Key_Shared). As in Apache Pulsar 4.0, a range is what follows its left neighbor's last slot up to
@@ -15,7 +15,7 @@ from magnetar.common.errors import ConsumerAssignFailed
 
 
 class HashRanges(Selector[C]):
-    """One range a consumer."""
+    """Gives each consumer one range."""
 
     __slots__ = ()
 

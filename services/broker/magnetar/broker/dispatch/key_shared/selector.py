@@ -1,4 +1,4 @@
-"""What all ways of dividing the slots among consumers have in common: ranges, each with an owner."""
+"""The base of all ways of dividing the slots among consumers: ranges, each with an owner."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SLOT_MAX: Final = SLOTS - 1
 
 
 class SlotOwner(Protocol):
-    """What a selector needs to know of a consumer."""
+    """The part of a consumer that a selector needs."""
 
     @property
     def name(self) -> str: ...
     @property
     def hash_ranges(self) -> Sequence[tuple[int, int]]:
-        """The slots that it asks for, each pair with both ends inclusive; empty unless it is STICKY."""
+        """The ranges of slots that it asks for, both ends inclusive; empty unless it is STICKY."""
         ...
 
 
@@ -28,7 +28,7 @@ C = TypeVar("C", bound=SlotOwner)
 
 
 class Selector(ABC, Generic[C]):
-    """Who owns which slot: at most one consumer. Which slots move on a change is each one's promise."""
+    """Maps each slot to at most one owner; subclasses decide which slots move at a change."""
 
     __slots__ = ("bounds", "owners")
 
@@ -36,7 +36,7 @@ class Selector(ABC, Generic[C]):
         self.bounds: list[int] = [SLOT_MAX]
         """The last slot of each range, ascending; the ranges cover 0 to 65,535 without a gap."""
         self.owners: list[C | None] = [None]
-        """The owner of each range; None for slots that nobody has."""
+        """The owner of each range; None for slots without an owner."""
 
     @abstractmethod
     def add(self, consumer: C) -> None:
@@ -47,11 +47,11 @@ class Selector(ABC, Generic[C]):
         """Divide a consumer's slots among the others."""
 
     def owner(self, slot: int) -> C | None:
-        """The consumer that the slot belongs to."""
+        """Return the consumer that owns the slot."""
         return self.owners[bisect_left(self.bounds, slot)]
 
     def ranges(self) -> dict[C, list[tuple[int, int]]]:
-        """The slots of everybody who has some, as ranges, both ends inclusive; adjacent ones are joined."""
+        """Return the slots of each owner as ranges, both ends inclusive; adjacent ones are joined."""
         ranges: defaultdict[C, list[tuple[int, int]]] = defaultdict(list)
         first = 0
         for last, owner in zip(self.bounds, self.owners, strict=True):

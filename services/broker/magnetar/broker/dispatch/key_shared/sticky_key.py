@@ -86,12 +86,12 @@ def _is_rest(following: bytes) -> bool:
 
 
 def slot_of_key(key: bytes) -> int:
-    """The slot of a sticky key."""
+    """Return the slot of a sticky key."""
     return mmh3_32_uintdigest(key) & _MASK or 1
 
 
 def slots_of(entries: Iterable[bytes]) -> list[int]:
-    """The slot of each entry."""
+    """Return the slot of each entry."""
     slots: list[int] = []
     add, digest, heads, known, is_rest = slots.append, mmh3_32_uintdigest, _HEADS, _known_rests, _is_rest
     for entry in entries:
@@ -119,7 +119,7 @@ def slots_of(entries: Iterable[bytes]) -> list[int]:
 
 
 def sticky_key(entry: bytes) -> bytes:
-    """The key that decides about an entry's consumer; NO_KEY when its metadata cannot be read."""
+    """Return the key that decides which consumer gets an entry; NO_KEY when its metadata cannot be read."""
     try:
         return _sticky_key(entry)
     except (IndexError, ValueError):
@@ -127,7 +127,7 @@ def sticky_key(entry: bytes) -> bytes:
 
 
 def _sticky_key(entry: bytes) -> bytes:
-    """Raises IndexError or ValueError for bytes that are no metadata."""
+    """Parse the key. Raises IndexError or ValueError for invalid metadata."""
     end = _end_of_metadata(entry)
     at = ENTRY_HEADER_BYTES
     name: bytes | None = None
@@ -163,7 +163,7 @@ def _sticky_key(entry: bytes) -> bytes:
         elif wire_type in (1, 5):
             at += 8 if wire_type == 1 else 4
         else:
-            raise ValueError("a group, which no metadata has")
+            raise ValueError("a group, which metadata never has")
     if at != end:
         raise ValueError("a field that ends behind the metadata")
     if ordering_key is not None:
@@ -185,7 +185,7 @@ def _end_of_metadata(entry: bytes) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """(number, where it ends)."""
+    """Return (number, offset behind it)."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -199,7 +199,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _from_base64(text: bytes) -> bytes:
-    """Decoded as Java decodes it: padding may be missing, foreign characters may not be there."""
+    """Decode as Java does: padding may be missing, other characters are not allowed."""
     try:
         return b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except InvalidBase64:

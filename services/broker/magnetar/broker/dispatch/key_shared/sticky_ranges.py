@@ -1,8 +1,8 @@
 """STICKY: consumers name the slots that they want, and get just these.
 
-Both ends of a range are inclusive, in 0 to 65,535. A consumer that names none, one that is no range, or one
-that overlaps with another of its own or of somebody else is refused as if it had never come. Slots that
-nobody claims wait (messaging contract, Key_Shared).
+Both ends of a range are inclusive, in 0 to 65,535. A consumer that names no range, an invalid one, or one
+that overlaps with another of its own or of another consumer is refused as if it had never come. Entries in
+slots without an owner wait (messaging contract, Key_Shared).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from magnetar.common.errors import ConsumerAssignFailed
 
 
 def check_ranges(ranges: Sequence[tuple[int, int]]) -> None:
-    """Raises ConsumerAssignFailed for ranges that no consumer could have, whoever else is there."""
+    """Check ranges without regard to other consumers. Raises ConsumerAssignFailed for invalid ones."""
     if not ranges:
         raise ConsumerAssignFailed("a STICKY consumer names no hash ranges; give it at least one")
     for first, last in ranges:
         if not 0 <= first <= last <= SLOT_MAX:
             raise ConsumerAssignFailed(
-                f"the hash range {first} to {last} is none: 0 <= start <= end <= {SLOT_MAX} is needed"
+                f"invalid hash range {first}..{last}: 0 <= start <= end <= {SLOT_MAX} is required"
             )
     for one, two in pairwise(sorted(ranges)):
         if two[0] <= one[1]:
@@ -29,7 +29,7 @@ def check_ranges(ranges: Sequence[tuple[int, int]]) -> None:
 
 
 class StickyRanges(Selector[C]):
-    """The ranges that consumers named."""
+    """Gives consumers the ranges that they name."""
 
     __slots__ = ("_consumers",)
 
@@ -38,7 +38,7 @@ class StickyRanges(Selector[C]):
         self._consumers: list[C] = []
 
     def holders(self, hash_ranges: Sequence[tuple[int, int]]) -> list[C]:
-        """The consumers that have some of these slots."""
+        """Return the consumers that have some of these slots."""
         return [
             other
             for other in self._consumers

@@ -1,4 +1,4 @@
-"""A consumer: one client's end of a subscription, with its permits and what it holds unacknowledged."""
+"""A consumer: one client's end of a subscription, with its permits and unacknowledged entries."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from magnetar.ledger.ledger_store import RUN_CHUNK, Run
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """What a Subscribe command says about its consumer."""
+    """The options of a consumer from its Subscribe command."""
 
     consumer_id: int
     name: str
     priority_level: int
     properties: dict[str, str]
     epoch: int | None
-    """The consumer epoch that a client sent; Messages carry it back so that it can drop older ones."""
-    """Its client understands ActiveConsumerChange (Failover)."""
+    """The consumer epoch that a client sent; messages carry it back so that it can drop older ones."""
     sticky: bool = False
-    """It names its slots itself (Key_Shared, STICKY)."""
+    """True when it names its slots itself (Key_Shared, STICKY)."""
     hash_ranges: tuple[tuple[int, int], ...] = ()
     """The slots that it names, both ends of a range inclusive; unchecked. Exclusive and Key_Shared."""
     allow_out_of_order: bool = False
-    """It wants its keys at once, before another consumer has acknowledged what it holds of them."""
+    """True when it wants its keys at once, without waiting for acknowledgements of their old owner."""
     client_version: str = ""
-    """What its client calls itself, for statistics."""
+    """The version that its client reports, for statistics."""
 
 
 class Consumer:
@@ -90,51 +89,51 @@ class Consumer:
         self._clock = clock
         self.connected_since_ms = clock.wall_ms()
         self.sent_at_ms = self.acked_at_ms = self.flow_at_ms = 0
-        """When it last was sent something, acknowledged something, gave permits; 0: never."""
+        """When it last was sent messages, acknowledged some, gave permits: ms since 1970 UTC; 0: never."""
         self.entries_out = 0
         self.sends_entry_metadata = sends_entry_metadata
         self.on_detached: Callable[[], None] | None = None
         self.told_of_end = False
-        """It knows that the topic is terminated and everything acknowledged."""
+        """True once it was told that the topic is terminated and everything acknowledged."""
         self.sticky = options.sticky
         self.hash_ranges = options.hash_ranges
         self.allow_out_of_order = options.allow_out_of_order
         self.unacked_max = unacked_max
-        """Unacknowledged messages at which it gets no more (Shared, Key_Shared); 0: no limit."""
+        """Unacknowledged messages at which it gets no more, on Shared and Key_Shared; 0: no limit."""
         self._framer = MessageFramer(options.consumer_id, partition)
         self._blocked_on_unacked = False
 
     @property
     def blocked_on_unacked(self) -> bool:
-        """Holds too many unacknowledged messages: blocked at the limit, free again at half of it."""
+        """True from the limit on unacknowledged messages on, until they fall to half of it."""
         if self._blocked_on_unacked and self.pending.messages <= self.unacked_max // 2:
             self._blocked_on_unacked = False
         return self._blocked_on_unacked
 
     def note_unacked(self) -> None:
-        """It was given entries of its own (Shared, Key_Shared): it is blocked if these are too many."""
+        """Block it if it holds too many entries of its own, on Shared and Key_Shared."""
         if self.pending.messages >= self.unacked_max > 0:
             self._blocked_on_unacked = True
 
     def limit_unacked(self, unacked_max: int) -> None:
-        """Another limit holds from now on."""
+        """Change the limit on unacknowledged messages."""
         self.unacked_max = unacked_max
         self._blocked_on_unacked = False
         self.note_unacked()
 
     def redelivers(self, messages: int) -> None:
-        """So many messages that it held will be delivered again, which frees it whatever else it holds."""
+        """Count messages that it held and that will be redelivered; this unblocks it in any case."""
         self.stats.messages_redelivered += messages
         self._blocked_on_unacked = False
 
     @property
     def capacity(self) -> int:
-        """Messages it can take now."""
+        """How many messages it can take now."""
         if self.permits <= 0 or not self.peer.writable or self.blocked_on_unacked:
             return 0
         if self.unacked_max <= 0:
             return self.permits
-        # One who asked for a redelivery is free even if a big batch had taken it beyond its limit.
+        # A consumer that asked for a redelivery is free even if a big batch took it beyond its limit.
         return min(self.permits, max(1, self.unacked_max - self.pending.messages))
 
     @property
@@ -150,11 +149,11 @@ class Consumer:
         return None
 
     def noted_ack(self) -> None:
-        """It acknowledged something; once per command or run of them."""
+        """Note the time of an acknowledgement; called once for each command or run of commands."""
         self.acked_at_ms = self._clock.wall_ms()
 
     def noted_flow(self) -> None:
-        """It gave permits."""
+        """Note the time at which it gave permits."""
         self.flow_at_ms = self._clock.wall_ms()
 
     def _sent(self, entries: int, messages: int, byte_length: int) -> None:
@@ -166,18 +165,18 @@ class Consumer:
         stats.bytes_out += byte_length
 
     def tell_active(self, active: bool) -> None:
-        """On Failover: tell the client whether it is the active one, if it understands that."""
+        """Tell a client on Failover whether it is the active one, if it understands that."""
         if self.peer.protocol_version >= ACTIVE_CONSUMER_CHANGE and self.peer.connected:
             self.peer.write(commands.active_consumer_change(self.consumer_id, active))
 
     def tell_of_end(self) -> None:
-        """The topic is terminated and everything acknowledged: tell the client, if it understands that."""
+        """Tell a client that understands it that the topic is terminated and everything acknowledged."""
         self.told_of_end = True
         if self.peer.protocol_version >= END_OF_TOPIC:
             self.peer.write(commands.reached_end_of_topic(self.consumer_id))
 
     def detach(self) -> None:
-        """The broker closed it, not the client: its connection forgets it."""
+        """Remove it from its connection, because the broker closed it and not the client."""
         if self.on_detached is not None:
             self.on_detached()
 
@@ -247,7 +246,7 @@ class Consumer:
 
 
 def fitting(entries: int, message_counts: Sequence[int] | None, messages_max: int) -> int:
-    """How many of the first entries `messages_max` messages allow; at least one: no batch is split."""
+    """Return how many of the first entries `messages_max` allows; at least one, as no batch is split."""
     if message_counts is None:
         return min(entries, messages_max)
     messages = 0

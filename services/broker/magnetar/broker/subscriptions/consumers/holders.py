@@ -1,4 +1,4 @@
-"""Which consumer of a subscription holds an entry unacknowledged, on Shared and Key_Shared."""
+"""Searches for the consumer that holds an entry unacknowledged, on Shared and Key_Shared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.common.naming.position import Position
 def holder_of(
     consumers: Iterable[Consumer], likely: Consumer, ledger_id: int, entry_id: int
 ) -> Consumer | None:
-    """Who holds the entry, `likely` most likely; None when nobody does."""
+    """Return the consumer that holds the entry, asking `likely` first; None when no consumer does."""
     if likely.pending.holds(ledger_id, entry_id):
         return likely
     for other in consumers:
@@ -21,7 +21,7 @@ def holder_of(
 
 
 def take_through(consumers: Iterable[Consumer], position: Position) -> None:
-    """Nobody holds anything up to `position` any more, that one included."""
+    """Remove every entry up to and including `position` from the consumers that hold them."""
     for consumer in consumers:
         for ledger_id, entry_id in list(consumer.pending.positions()):
             if (ledger_id, entry_id) > position:

@@ -1,4 +1,4 @@
-"""What one consumer of a Shared subscription was given and has not acknowledged."""
+"""The unacknowledged entries of one consumer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from magnetar.ledger.ledger_store import Run
 
 
 class PendingAcks:
-    """Unacknowledged entries of one consumer: by ledger, entry id -> messages still unacknowledged in it.
+    """Maps, by ledger, each entry id to the messages of it that are still unacknowledged.
 
     Nested plain dicts, because adding a run of entries is one C call and an acknowledgement one `pop`.
     """
@@ -18,13 +18,13 @@ class PendingAcks:
     def __init__(self) -> None:
         self._ledgers: dict[int, dict[int, int]] = {}
         self.messages = 0
-        """Unacknowledged messages; what the unacked limits and the statistics count."""
+        """All unacknowledged messages, as limits and statistics count them."""
 
     def __len__(self) -> int:
         return sum(map(len, self._ledgers.values()))
 
     def add_run(self, run: Run) -> None:
-        """Every entry of the run was just delivered whole."""
+        """Add every entry of a run that was just delivered whole."""
         entries = self._ledgers.setdefault(run.ledger_id, {})
         ids = range(run.first_entry_id, run.last_entry_id + 1)
         if run.message_counts is None:
@@ -35,7 +35,7 @@ class PendingAcks:
             self.messages += sum(run.message_counts)
 
     def add(self, ledger_id: int, entry_id: int, messages: int) -> None:
-        """One entry was delivered, of which `messages` are unacknowledged."""
+        """Add one delivered entry, of which `messages` are unacknowledged."""
         self._ledgers.setdefault(ledger_id, {})[entry_id] = messages
         self.messages += messages
 
@@ -44,7 +44,7 @@ class PendingAcks:
         return entries is not None and entry_id in entries
 
     def remove(self, ledger_id: int, entry_id: int) -> int:
-        """The entry is no longer pending here; returns its unacknowledged messages, 0 when it was not."""
+        """Remove an entry; returns its unacknowledged messages, 0 when it was not pending here."""
         entries = self._ledgers.get(ledger_id)
         if entries is None:
             return 0
@@ -55,7 +55,7 @@ class PendingAcks:
         return messages
 
     def remove_many(self, ledger_id: int, entry_ids: Sequence[int]) -> int:
-        """These entries are no longer pending here; returns how many of them were."""
+        """Remove entries; returns how many of them were pending here."""
         entries = self._ledgers.get(ledger_id)
         if entries is None:
             return 0
@@ -68,7 +68,7 @@ class PendingAcks:
         return removed
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> None:
-        """Only `messages` of a batch entry are still unacknowledged; never more than before, or below 0."""
+        """Lower the unacknowledged messages of a batch entry; never raised, and not below 0."""
         entries = self._ledgers.get(ledger_id)
         if entries is not None and entry_id in entries:
             messages = min(max(messages, 0), entries[entry_id])
@@ -76,7 +76,7 @@ class PendingAcks:
             entries[entry_id] = messages
 
     def positions(self) -> Iterator[tuple[int, int]]:
-        """(ledger id, entry id) of all pending entries, oldest first."""
+        """Yield (ledger id, entry id) of all pending entries, oldest first."""
         for ledger_id in sorted(self._ledgers):
             for entry_id in sorted(self._ledgers[ledger_id]):
                 yield ledger_id, entry_id

@@ -1,4 +1,4 @@
-"""Entries of one subscription that were delayed and are due: by time, as far as that is affordable."""
+"""The delayed entries of one subscription that are due, in the order of their time up to a bound."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 IN_ORDER_MAX: Final = 20_000
-"""Due entries kept in the order of their time; of more, which nobody took for long, only positions are."""
+"""Due entries kept in the order of their time; any beyond that are kept by position only."""
 
 
 class DueEntries:
-    """A queue of (ledger id, entry id). What does not fit comes after what does, by position."""
+    """A queue of (ledger id, entry id); entries beyond the bound come last, by position."""
 
     __slots__ = ("_beyond", "_queue")
 
@@ -32,7 +32,7 @@ class DueEntries:
         return bool(self._queue) or bool(self._beyond)
 
     def add(self, entries: Iterable[tuple[int, int]]) -> None:
-        """These are due, later than all that were added before."""
+        """Add entries that are due later than all that were added before."""
         for ledger_id, entry_id in entries:
             if self._beyond or len(self._queue) >= IN_ORDER_MAX:
                 self._beyond.add(ledger_id, entry_id)
@@ -40,7 +40,7 @@ class DueEntries:
                 self._queue.append((ledger_id, entry_id))
 
     def next(self, entries_max: int) -> list[tuple[int, int]]:
-        """The first ones, which stay in the queue until they are dropped."""
+        """Return the first entries, which stay in the queue until they are dropped."""
         if self._queue:
             return list(islice(self._queue, entries_max))
         if not self._beyond:
@@ -49,7 +49,7 @@ class DueEntries:
         return [(ledger_id, entry_id) for entry_id in range(first, last + 1)]
 
     def drop(self, entries: list[tuple[int, int]]) -> None:
-        """These, which `next` gave last, are taken."""
+        """Remove the entries that `next` returned last, or the first ones of them."""
         if self._queue:
             for _ in entries:
                 self._queue.popleft()
@@ -63,17 +63,17 @@ class DueEntries:
 
 
 class DueRead(NamedTuple):
-    """What a read of due entries found."""
+    """The result of a read of due entries."""
 
     runs: list[Run]
-    """One for each entry, in the order they were asked for; none for those that are gone."""
+    """One run for each entry, in the order of the request; none for entries that are gone."""
     examined: int
-    """So many of those asked for, from the first on, were looked at; at least one."""
+    """How many of the requested entries, from the first on, were examined; at least one."""
     unreadable: list[Position]
 
 
 async def read_due(ledger: ManagedLedger, entries: list[tuple[int, int]], bytes_max: int) -> DueRead:
-    """Read entries from storage; those that lie close together at once. Raises as `ManagedLedger.read`."""
+    """Read entries from storage, with one read for neighbors. Raises as `ManagedLedger.read`."""
     wanted = set(entries)
     looked_at: set[tuple[int, int]] = set()
     found: dict[tuple[int, int], Run] = {}
@@ -100,7 +100,7 @@ async def read_due(ledger: ManagedLedger, entries: list[tuple[int, int]], bytes_
 
 
 def _last_nearby(entry: tuple[int, int], wanted: set[tuple[int, int]]) -> int:
-    """The last entry id of a read that begins with this entry."""
+    """Return the last entry id of a read that begins with this entry."""
     ledger_id, last = entry
     while True:
         near = [n for n in range(last + 1, last + 1 + _GAP_ENTRIES) if (ledger_id, n) in wanted]
@@ -110,4 +110,4 @@ def _last_nearby(entry: tuple[int, int], wanted: set[tuple[int, int]]) -> int:
 
 
 _GAP_ENTRIES: Final = 8
-"""So many entries are read in vain rather than read twice."""
+"""Maximum gap of entries read in vain, instead of starting another read."""

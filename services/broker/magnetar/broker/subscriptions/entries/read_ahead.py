@@ -1,8 +1,8 @@
-"""Reads of one subscription from storage: one at a time, and with room for what they bring.
+"""Reads of one subscription from storage: one at a time, within the broker's memory budget.
 
-What a read brought counts in the broker's byte budget until it is delivered or dropped. While memory is short
-a read waits for room; after one that failed the next comes a little later. `wake` follows in each case, also
-after an error that nobody foresaw: a subscription whose reads ended would be stuck without a word.
+The bytes that were read count in the byte budget until they are delivered or dropped. While memory is short a
+read waits for room; after a failed read the next one waits a little. `wake` follows in each case, also after
+an unexpected error: a subscription whose reads ended would be stuck silently.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from prometheus_client import Counter
 log = get_logger(__name__)
 
 READ_RETRY_S: Final = 1.0
-"""After a failed read from storage, before the next one."""
+"""Pause between a failed read from storage and the next one."""
 
 READ_RETRY_MAX_S: Final = 30.0
-"""The same after errors that nobody foresaw, which come twice as late each time, at most."""
+"""Maximum pause after unexpected errors; the pause doubles with each of them."""
 
 BROKEN_READS: Final = Counter(
     "magnetar_dispatch_read_errors_total",
@@ -34,13 +34,13 @@ BROKEN_READS: Final = Counter(
 )
 
 _BROKEN_MAX: Final = 16
-"""Broken reads counted one after the other: more make no difference."""
+"""Maximum count of consecutive broken reads; more make no difference."""
 
 _FoundT = TypeVar("_FoundT")
 
 
 class ReadAhead:
-    """The one read that is under way, and how many bytes such reads brought that `holder` still has."""
+    """The read that is under way, and the bytes of earlier reads that `holder` still holds."""
 
     __slots__ = (
         "_broken",
@@ -68,7 +68,7 @@ class ReadAhead:
         spawn: Spawn,
         wake: Callable[[], None],
     ) -> None:
-        """`bytes_max`: what is set aside for one read."""
+        """Create it idle; `bytes_max` bytes are reserved for each read."""
         self._holder = holder
         self._topic = topic
         self._subscription = subscription
@@ -78,7 +78,7 @@ class ReadAhead:
         self._wake = wake
         self._offered = True
         self._broken = 0
-        """Reads that met an unforeseen error, one after the other."""
+        """Consecutive reads that met an unexpected error."""
         self._paused: asyncio.TimerHandle | None = None
         self._generation = 0
         self.under_way = False
@@ -86,7 +86,7 @@ class ReadAhead:
 
     @property
     def offered(self) -> bool:
-        """What was read may be taken back: whoever asked for it had a turn to take some."""
+        """True when read entries may be dropped for memory: there was a turn to deliver some."""
         return self._offered
 
     def begin(
@@ -94,8 +94,8 @@ class ReadAhead:
     ) -> None:
         """Read, unless a read is under way or has to wait; `wake` is called when there is something to do.
 
-        `take` gets what was found, unless it is dropped meanwhile, and returns how many bytes are held of it;
-        it takes all of it, or nothing and raises.
+        `take` gets the result, unless it was dropped meanwhile, and returns how many bytes of it are held. It
+        takes all of it, or raises and takes nothing.
         """
         if self.under_way or self._paused is not None:
             return
@@ -106,13 +106,13 @@ class ReadAhead:
         self._spawn(self._read(start, read, take, self._generation), "read for dispatch")
 
     def drop(self) -> None:
-        """What is being read is of no use when it comes."""
+        """Drop the result of the read under way when it comes."""
         if self.under_way:
             self._generation += 1
             self.under_way = False
 
     def close(self) -> None:
-        """Nobody reads any more, and nothing is held: what is under way is dropped when it comes."""
+        """Stop reading and release all memory; the result of a read under way is dropped."""
         self._generation += 1
         if self._paused is not None:
             self._paused.cancel()
@@ -120,7 +120,7 @@ class ReadAhead:
         self.release(self.held_bytes)
 
     def release(self, byte_count: int) -> None:
-        """So many of the bytes held are so no longer."""
+        """Release so many of the bytes held."""
         if byte_count:
             self.held_bytes -= byte_count
             self._budget.release_read(self._holder, byte_count, all_of_it=not self.held_bytes)
@@ -150,11 +150,11 @@ class ReadAhead:
         self._give_up_room(self._bytes_max - read_bytes)
 
     def _give_up_room(self, byte_count: int) -> None:
-        """Of what was set aside for a read, so much is not used."""
+        """Release the unused part of the bytes reserved for a read."""
         self._budget.release_read(self._holder, byte_count, all_of_it=not self.held_bytes)
 
     def _offer(self) -> None:
-        """The turn that `_wake` asked for is over: what it left may be taken back by those who wait."""
+        """Offer what the turn after `_wake` left over to subscriptions that wait for memory."""
         self._offered = True
         if self.held_bytes:
             self._budget.release_read(self._holder, 0, all_of_it=False)
@@ -166,11 +166,11 @@ class ReadAhead:
         if not isinstance(error, MagnetarError):
             BROKEN_READS.inc()
             if not self._broken:
-                log.error("read for dispatch broke, trying again", **where, exc_info=error)
+                log.error("unexpected error in a read for dispatch, retrying", **where, exc_info=error)
             retry_s = min(READ_RETRY_S * 2.0**self._broken, READ_RETRY_MAX_S)
             self._broken = min(self._broken + 1, _BROKEN_MAX)
         elif generation == self._generation:
-            log.warning("read for dispatch failed, trying again", **where, error=str(error))
+            log.warning("read for dispatch failed, retrying", **where, error=str(error))
         if generation == self._generation:
             self.under_way = False
             self._paused = asyncio.get_running_loop().call_later(retry_s, self._resume)

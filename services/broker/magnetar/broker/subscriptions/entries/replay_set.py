@@ -1,4 +1,4 @@
-"""Entries of a Shared subscription that have to be delivered again, oldest first."""
+"""The entries of a subscription that are to be redelivered, oldest first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 from pyroaring import BitMap
 
 _GAP_ENTRIES_MAX: Final = 32
-"""Between two entries that are read together: reading so many in vain costs less than another read."""
+"""Maximum gap between two entries that are read together: it costs less than another read."""
 
 
 class ReplaySet:
-    """A sorted set of (ledger id, entry id); a roaring bitmap a ledger keeps millions of entries small."""
+    """A sorted set of (ledger id, entry id): one roaring bitmap for each ledger."""
 
     __slots__ = ("_ledgers",)
 
@@ -27,7 +27,7 @@ class ReplaySet:
 
     @property
     def first(self) -> tuple[int, int]:
-        """The oldest entry; only when there is one."""
+        """The oldest entry; the set must not be empty."""
         ledger_id = min(self._ledgers)
         return ledger_id, self._ledgers[ledger_id].min()
 
@@ -38,7 +38,7 @@ class ReplaySet:
         bitmap.add(entry_id)
 
     def add_all(self, ledger_id: int, entry_ids: BitMap) -> None:
-        """Add these entries of a ledger; `entry_ids` may be kept."""
+        """Add entries of a ledger; takes ownership of `entry_ids`."""
         bitmap = self._ledgers.get(ledger_id)
         if bitmap is not None:
             bitmap |= entry_ids
@@ -54,7 +54,7 @@ class ReplaySet:
                 del self._ledgers[ledger_id]
 
     def first_range(self, entries_max: int) -> tuple[int, int, int]:
-        """(ledger id, first, last) of the oldest entries that follow each other, at most `entries_max`."""
+        """Return (ledger id, first, last) of the oldest consecutive entries, at most `entries_max`."""
         ledger_id = min(self._ledgers)
         bitmap = self._ledgers[ledger_id]
         first = last = bitmap.min()
@@ -63,9 +63,9 @@ class ReplaySet:
         return ledger_id, first, last
 
     def first_window(self, entries_max: int, span_max: int) -> tuple[int, int, int]:
-        """(ledger id, first, last) of the oldest entries that lie near each other: worth one read.
+        """Return (ledger id, first, last) of the oldest entries that lie near each other, for one read.
 
-        At most `entries_max` of them and `span_max` in all; those between may not be among them.
+        At most `entries_max` of them within a span of `span_max`; not every entry between is in the set.
         """
         ledger_id = min(self._ledgers)
         bitmap = self._ledgers[ledger_id]
@@ -77,7 +77,7 @@ class ReplaySet:
         return ledger_id, first, last
 
     def ranges(self, ledger_id: int, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """What is in the set from `first` to `last` inclusive, as (first, last) of each stretch."""
+        """Yield the entries of the set from `first` to `last` inclusive, as (first, last) of each stretch."""
         bitmap = self._ledgers.get(ledger_id)
         if bitmap is None:
             return

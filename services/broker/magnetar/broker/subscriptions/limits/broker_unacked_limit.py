@@ -1,9 +1,9 @@
 """The limit on unacknowledged messages of the whole broker, on Shared and Key_Shared subscriptions.
 
-At the limit the subscriptions pause that hold more than their part of it (maxUnackedMessagesPerBroker times
-maxUnackedMessagesPerSubscriptionOnBrokerBlocked), and others as soon as they do; those with less go on. A
-subscription resumes below half of its part, all of them when the broker is below half of its limit (Apache
-Pulsar 4.0, which looks every 30 s; here it holds at once).
+At the limit, subscriptions pause that hold more than their part of it (maxUnackedMessagesPerBroker times
+maxUnackedMessagesPerSubscriptionOnBrokerBlocked), or come to hold more; those with less go on. A subscription
+resumes below half of its part, and all of them when the broker is below half of its limit (as in Apache
+Pulsar 4.0, which checks every 30 s; here the limit holds at once).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Holder(Protocol):
     """A subscription with unacknowledged messages."""
 
     def wake(self) -> None:
-        """It may go on."""
+        """Check whether entries can go out."""
         ...
 
 
@@ -27,17 +27,17 @@ class BrokerUnackedLimit:
     __slots__ = ("_counts", "_limit", "_part", "_paused", "blocked", "total")
 
     def __init__(self, limit: int, part: int) -> None:
-        """Both in messages: of the broker, and what one subscription may hold while the broker is at it."""
+        """Take the limit of the broker and the part for one subscription at that limit, both in messages."""
         self._limit = limit
         self._part = part
         self._counts: dict[Holder, int] = {}
         self._paused: set[Holder] = set()
         self.total = 0
         self.blocked = False
-        """The broker was at its limit and is not below half of it yet."""
+        """True from the broker's limit on, until it is below half of it."""
 
     def report(self, subscription: Holder, messages: int) -> None:
-        """So many messages of the subscription are unacknowledged now."""
+        """Set how many messages of the subscription are unacknowledged now."""
         before = self._counts.get(subscription, 0)
         if messages == before:
             return
@@ -61,11 +61,11 @@ class BrokerUnackedLimit:
             subscription.wake()
 
     def pauses(self, subscription: Holder) -> bool:
-        """True while this subscription has to wait."""
+        """True while this subscription is paused by the limit."""
         return subscription in self._paused
 
 
 def broker_unacked_limit(config: DispatchConfig) -> BrokerUnackedLimit | None:
-    """The limit that the configuration asks for; None when it is off."""
+    """Create the limit that the configuration asks for; None when there is none."""
     limit, share = config.broker_unacked_max, config.subscription_share_of_broker_unacked
     return BrokerUnackedLimit(limit, int(limit * share)) if limit and share else None

@@ -1,11 +1,11 @@
-"""How fast entries go out: the rates of a subscription, of its topic and of the broker, all at once.
+"""Dispatch rates: those of a subscription, of its topic and of the broker hold together.
 
-A rate delays and never drops. It counts messages, or entries (batches) where the broker is told so, and
-bytes. One that is relative to the publish rate lets as much more out as came in during its last period.
-Consumers that have caught up may be left out. Messaging contract, section 19.
+A rate delays messages and never drops any. It counts messages, or entries (batches) if so configured, and
+bytes. A rate that is relative to the publish rate lets as much more out as came in during its last period.
+Consumers that have caught up may be exempt. Messaging contract, section 19.
 
 Subscriptions that share a rate take turns: while some wait for it, the others wait as well, and when there is
-room again they are asked in the order in which they began to wait.
+room again they are woken in the order in which they began to wait.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OF_TOPIC: Final = "the topic"
 OF_BROKER: Final = "the broker"
 
 WAIT_MIN_S: Final = 0.01
-"""Between two looks at a rate that is used up: what came together meanwhile goes out at once."""
+"""Minimum wait for a rate that is used up, so that room for several messages collects."""
 
 CAUGHT_UP_ENTRIES: Final = 1_000
 """Unread entries up to which a subscription counts as one without a backlog, as in Apache Pulsar."""
@@ -37,7 +37,7 @@ _NO_LIMIT: Final = 1 << 62
 
 
 class Throttled(Protocol):
-    """What a gate needs of its subscription."""
+    """The part of a subscription that a gate needs."""
 
     @property
     def stats(self) -> SubscriptionStats: ...
@@ -46,7 +46,7 @@ class Throttled(Protocol):
 
 
 class DispatchLimit:
-    """One rate, shared by everybody whom it limits together. `scope` says in words whose it is."""
+    """One rate, shared by the subscriptions that it limits together; `scope` names it for statistics."""
 
     __slots__ = (
         "_counts_batches",
@@ -69,7 +69,7 @@ class DispatchLimit:
         *,
         counts_batches: bool = False,
     ) -> None:
-        """`stats`: of the topic whose publish rate counts, if `rate` is relative to one."""
+        """Take the statistics of the topic whose publish rate counts, if `rate` is relative to one."""
         self.scope = scope
         self.rate = rate
         self._throttle = Throttle(rate, now)
@@ -78,12 +78,12 @@ class DispatchLimit:
         self._since = now
         self._published = self._publishes()
         self._waiting: dict[DispatchRate, bool] = {}
-        """Those that wait for room, longest first; False: it did not ask again when it could have."""
+        """The gates that wait for room, longest first; False: it did not ask again when it was woken."""
         self._timer: asyncio.TimerHandle | None = None
-        """Until there is room again; None when that is so, or not known."""
+        """Fires when there is room again; None when there is room, or it is not known."""
 
     def change(self, rate: Rate, now: float, stats: TopicStats | None) -> None:
-        """From now on it is another rate; what was used up of the old one still counts."""
+        """Change the rate; what was used up of the old one still counts."""
         self.rate = rate
         self._throttle = self._throttle.at_rate(rate, now)
         self._stats = stats if rate.relative_to_publish_rate else None
@@ -94,7 +94,7 @@ class DispatchLimit:
             self._ask_all()
 
     def available(self, now: float) -> tuple[int | None, int | None]:
-        """Messages (or entries) and bytes; see Throttle."""
+        """Return the messages (or entries) and bytes that may go out; see Throttle."""
         if self._stats is not None and now - self._since >= self.rate.period_s:
             self._follow(now)
         return self._throttle.available(now)
@@ -103,11 +103,11 @@ class DispatchLimit:
         self._throttle.take(messages, byte_count, now)
 
     def others_wait(self, gate: DispatchRate) -> bool:
-        """True while there is no room for others that wait: what comes until then is for them as well."""
+        """True while other gates wait for room: they share what becomes available."""
         return self._timer is not None and len(self._waiting) > (gate in self._waiting)
 
     def wait(self, gate: DispatchRate, now: float) -> bool:
-        """There is no room for a gate, which looks again when there is; False when it waited already."""
+        """Let a gate wait for room, and wake it then; False when it waited already."""
         waited = gate in self._waiting
         self._waiting[gate] = True
         if self._timer is None:
@@ -116,22 +116,22 @@ class DispatchLimit:
         return not waited
 
     def leave(self, gate: DispatchRate) -> None:
-        """A gate has got room, or is closed: it comes last when it waits again."""
+        """Remove a gate that got room or was closed from those that wait."""
         self._waiting.pop(gate, None)
         if not self._waiting and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _ask_all(self) -> None:
-        """There may be room: the gates look in the order in which they began to wait."""
+        """Wake the gates in the order in which they began to wait, as there may be room."""
         self._timer = None
-        # One that did not look the last time has nothing to deliver, and would be kept here for ever.
+        # A gate that did not ask after the last wake has nothing to deliver, and would stay here for ever.
         self._waiting = {gate: False for gate, asked in self._waiting.items() if asked}
         for gate in list(self._waiting):
             gate.look_again()
 
     def _follow(self, now: float) -> None:
-        """A period is over: what was published in it is allowed on top in the next one."""
+        """Allow on top in the next period what was published in the last one."""
         rate, periods = self.rate, (now - self._since) / self.rate.period_s
         before, self._published = self._published, self._publishes()
         messages = int((self._published[0] - before[0]) / periods)
@@ -152,7 +152,7 @@ class DispatchLimit:
 
 
 class DispatchRate:
-    """The rates that hold for one subscription. Implements delivery.DispatchRateGate."""
+    """Applies the rates of one subscription. Implements delivery.DispatchRateGate."""
 
     __slots__ = ("_clock", "_config", "_exempt", "_subscription", "limits", "throttled_by")
 
@@ -199,12 +199,12 @@ class DispatchRate:
             limit.take(count, byte_count, now)
 
     def close(self) -> None:
-        """It holds no more, or other limits do: look at once."""
+        """Stop limiting, and wake the subscription at once."""
         for limit in self.limits:
             limit.leave(self)
         self.throttled_by = None
         self._subscription.wake()
 
     def look_again(self) -> None:
-        """There may be room now."""
+        """Wake the subscription, as there may be room now."""
         self._subscription.wake()

@@ -1,4 +1,4 @@
-"""What one consumer of a Key_Shared subscription holds unacknowledged, with the slot of each entry.
+"""The unacknowledged entries of one consumer of a Key_Shared subscription, with their slots.
 
 Messages and slot share one number (messages << 16 | slot), so that adding many entries is one C call and an
 acknowledgement one `pop`, as on Shared; slots are looked at only when owners change or while some drain.
@@ -19,14 +19,14 @@ _ONE_MESSAGE = 1 << _SLOT_BITS
 
 
 class SlotPendingAcks(PendingAcks):
-    """PendingAcks that know slots. Entries are added with theirs."""
+    """PendingAcks with the slot of each entry."""
 
     __slots__ = ("on_settled",)
 
     def __init__(self) -> None:
         super().__init__()
         self.on_settled: Callable[[list[int]], None] | None = None
-        """Told the slots of entries that are no longer pending; None while nobody needs to know."""
+        """Called with the slots of entries that are no longer pending; None while no slot drains."""
 
     def add_entries(
         self,
@@ -35,7 +35,7 @@ class SlotPendingAcks(PendingAcks):
         slots: Sequence[int],
         message_counts: Sequence[int] | None,
     ) -> None:
-        """Entries were just delivered whole, each of one message when `message_counts` is None."""
+        """Add entries that were just delivered whole; each is one message when `message_counts` is None."""
         entries = self._ledgers.setdefault(ledger_id, {})
         if message_counts is None:
             entries.update(zip(entry_ids, [_ONE_MESSAGE | slot for slot in slots], strict=True))
@@ -48,15 +48,15 @@ class SlotPendingAcks(PendingAcks):
             self.messages += sum(message_counts)
 
     def add_in_slot(self, ledger_id: int, entry_id: int, messages: int, slot: int) -> None:
-        """One entry was delivered, of which `messages` are unacknowledged."""
+        """Add one delivered entry, of which `messages` are unacknowledged."""
         self._ledgers.setdefault(ledger_id, {})[entry_id] = messages << _SLOT_BITS | slot
         self.messages += messages
 
     def add(self, ledger_id: int, entry_id: int, messages: int) -> None:
-        raise AssertionError("an entry has a slot here")
+        raise AssertionError("entries of a Key_Shared consumer are added with their slot")
 
     def add_run(self, run: Run) -> None:
-        raise AssertionError("an entry has a slot here")
+        raise AssertionError("entries of a Key_Shared consumer are added with their slot")
 
     def remove(self, ledger_id: int, entry_id: int) -> int:
         entries = self._ledgers.get(ledger_id)
@@ -100,7 +100,7 @@ class SlotPendingAcks(PendingAcks):
             entries[entry_id] = messages << _SLOT_BITS | packed & _SLOT
 
     def in_slots(self) -> Counter[int]:
-        """Pending entries by slot."""
+        """Count the pending entries of each slot."""
         counts: Counter[int] = Counter()
         for entries in self._ledgers.values():
             counts.update([packed & _SLOT for packed in entries.values()])
@@ -108,7 +108,7 @@ class SlotPendingAcks(PendingAcks):
 
 
 def slot_pending(consumer: Consumer) -> SlotPendingAcks:
-    """What a consumer of a Key_Shared subscription holds."""
+    """Return the pending entries of a consumer of a Key_Shared subscription."""
     pending = consumer.pending
-    assert isinstance(pending, SlotPendingAcks), "set when the consumer came"
+    assert isinstance(pending, SlotPendingAcks), "set when the consumer was added"
     return pending
