@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from magnetar.broker import latencies
 from magnetar.broker.latencies import DISPATCH, END_TO_END, PUBLISH, SAMPLE_EVERY_S, Sample, Sampler
-from magnetar.broker.topics import persistent_publishing
+from magnetar.broker.topics.publish import persistent_publishing
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import RUN_MARKER, Run
 from magnetar.ledger.managed_ledger.write_samples import STORAGE_LATENCY

@@ -20,9 +20,9 @@ from typing import Final, TypeVar
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import TRIES_MAX
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import Topic
-from magnetar.broker.topics.topic_lists import Elsewhere
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.watch.topic_lists import Elsewhere
 from magnetar.common.errors import (
     BeingDeleted,
     MagnetarError,

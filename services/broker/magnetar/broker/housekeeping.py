@@ -14,15 +14,15 @@ from typing import Final
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.spawn import Spawn
-from magnetar.broker.topics.backlog_quota import enforce, has_quota
-from magnetar.broker.topics.inactive_topics import InactiveTopics
-from magnetar.broker.topics.message_expiry import MessageExpiry
-from magnetar.broker.topics.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.backlog.backlog_quota import enforce, has_quota
+from magnetar.broker.topics.backlog.topic_backlog import note_oldest
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.subscription_expiry import SubscriptionExpiry
+from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import Topic
-from magnetar.broker.topics.topic_backlog import note_oldest
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.upkeep.inactive_topics import InactiveTopics
+from magnetar.broker.topics.upkeep.message_expiry import MessageExpiry
+from magnetar.broker.topics.upkeep.subscription_expiry import SubscriptionExpiry
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock

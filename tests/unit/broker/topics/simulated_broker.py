@@ -24,11 +24,11 @@ from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.subscriptions.subscription import Subscription
-from magnetar.broker.topics.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import SubscribeRequest, Topic
-from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.task_owner import TaskOwner

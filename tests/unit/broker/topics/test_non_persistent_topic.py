@@ -11,8 +11,8 @@ from magnetar.broker.admin.topic_stats import topic_stats
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import resolve
 from magnetar.broker.subscriptions.consumer import ConsumerOptions
-from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
+from magnetar.broker.topics.publish.in_process_limit import InProcess
 from magnetar.broker.topics.topic import SubscribeRequest
 from magnetar.common.errors import ServiceNotReady, SubscriptionNotFound, UnsubscribeRefused
 from magnetar.common.metadata.values import Policies

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 from magnetar.broker.subscriptions.subscription import Subscription
-from magnetar.broker.topics.access_modes import EXCLUSIVE, WAIT_FOR_EXCLUSIVE
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish.access_modes import EXCLUSIVE, WAIT_FOR_EXCLUSIVE
+from magnetar.broker.topics.publish.producer import Producer
 from magnetar.common.errors import NotAllowed, ServiceNotReady, TopicTerminated
 from magnetar.common.naming.position import Position
 from magnetar.common.wire import commands

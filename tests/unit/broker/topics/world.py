@@ -15,11 +15,11 @@ from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.subscriptions.consumer import ConsumerOptions
-from magnetar.broker.topics.partitioned_topics import PartitionedTopics
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import SubscribeRequest, Topic
-from magnetar.broker.topics.topic_lists import TopicLists
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.watch.topic_lists import TopicLists
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.common.wire import pulsar_pb2 as pb

@@ -10,7 +10,7 @@ from typing import Final
 
 from magnetar.broker.admin.metric_tables import Metric, Number
 from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish.producer import Producer
 
 
 def _average_size(producer: Producer) -> Number:

@@ -15,7 +15,7 @@ from magnetar.broker.admin.call import Call, answer, done, text_map
 from magnetar.broker.admin.clusters import change_cluster, cluster_of, cluster_route
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.tenants import names
-from magnetar.broker.topics.topic_pattern import linear_pattern
+from magnetar.broker.topics.watch.topic_pattern import linear_pattern
 from magnetar.common.errors import NotAllowed
 from magnetar.common.metadata.values import Cluster
 

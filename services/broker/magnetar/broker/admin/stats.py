@@ -19,7 +19,7 @@ from magnetar.broker.admin.topic_offload import last_failure_ms, offload_ledgers
 from magnetar.broker.admin.topic_stats import topic_stats
 from magnetar.broker.admin.topics import owned_topic_routes
 from magnetar.broker.offload.figures import figures_of
-from magnetar.broker.topics import topic_backlog
+from magnetar.broker.topics.backlog import topic_backlog
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import TopicNotFound

@@ -16,9 +16,9 @@ from magnetar.broker.admin.subscription_stats import (
 )
 from magnetar.broker.drops import NonPersistentTopicStats
 from magnetar.broker.offload.figures import OffloadFigures, figures_of
-from magnetar.broker.topics import topic_backlog
+from magnetar.broker.topics.backlog import topic_backlog
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.wire.pulsar_pb2 import ProducerAccessMode
 

@@ -15,13 +15,13 @@ from magnetar.broker.peer import Peer
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.topics.partitioned_topics import PartitionedTopics
-from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.producer_names import ProducerNames
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.publish.producer_names import ProducerNames
+from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import AnySubscription, Topic
-from magnetar.broker.topics.topic_list import TopicListWatcher
-from magnetar.broker.topics.topic_lists import TopicLists
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.watch.topic_list_watcher import TopicListWatcher
+from magnetar.broker.topics.watch.topic_lists import TopicLists
 from magnetar.common.errors import TooManyRequests
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.obs.log_limit import LogLimit

@@ -8,11 +8,11 @@ from typing import Any, Final
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, Opening, OpenProducer
 from magnetar.broker.handlers.names import checked_name, checked_properties
-from magnetar.broker.topics.access_modes import SHARED
-from magnetar.broker.topics.batch_counts import correct_counts
-from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publishing import part_of
-from magnetar.broker.topics.refusal_ways import RefusedMessage
+from magnetar.broker.topics.publish.access_modes import SHARED
+from magnetar.broker.topics.publish.batch_counts import correct_counts
+from magnetar.broker.topics.publish.client_refusals import RefusedMessage
+from magnetar.broker.topics.publish.pending_publish import part_of
+from magnetar.broker.topics.publish.producer import Producer
 from magnetar.common.errors import NotAllowed, NotSupportedYet, ProtocolError, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY

@@ -20,7 +20,7 @@ from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.consumer import ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.topic import SubscribeRequest
 from magnetar.common.errors import MagnetarError, OwnershipLost
 from magnetar.common.metadata.values import Policies

@@ -21,9 +21,9 @@ from typing import Final
 
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.ownership.other_brokers import OtherBrokers
-from magnetar.broker.topics.departed import Departed
+from magnetar.broker.topics.closed_clients import Departed
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import Topic
-from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.cluster.bundle_owners import Owned
 from magnetar.common.control.control_pb2 import TakeRequest
 from magnetar.common.errors import (

@@ -1,1 +1,1 @@
-"""Topics: producers, publishing, and the subscriptions of one topic."""
+"""Topics: their producers and publish paths, their subscriptions and backlogs, and the registry of those loaded."""

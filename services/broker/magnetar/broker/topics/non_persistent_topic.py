@@ -14,12 +14,15 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.membership import check_allowed
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
-from magnetar.broker.topics.in_process import InProcess
-from magnetar.broker.topics.limits import check_one_more_consumer, check_one_more_subscription
-from magnetar.broker.topics.liveness import holders_are_gone
-from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publish_gate import PublishLimits
-from magnetar.broker.topics.publishing import part_of, run_of
+from magnetar.broker.topics.publish.in_process_limit import InProcess
+from magnetar.broker.topics.publish.pending_publish import part_of, run_of
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.publish.publish_gate import PublishLimits
+from magnetar.broker.topics.subscribe.consumer_limits import (
+    check_one_more_consumer,
+    check_one_more_subscription,
+)
+from magnetar.broker.topics.subscribe.holder_liveness import holders_are_gone
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
 from magnetar.common.errors import (
     ConsumerAssignFailed,

@@ -18,14 +18,17 @@ from magnetar.broker.subscriptions.delay_gate import delay_tick_ms
 from magnetar.broker.subscriptions.dispatch_rate import DispatchLimit
 from magnetar.broker.subscriptions.membership import SubType, check_allowed
 from magnetar.broker.subscriptions.subscription import Subscription
-from magnetar.broker.topics import backlog_quota, topic_backlog
-from magnetar.broker.topics.dispatch_rates import DispatchRates
-from magnetar.broker.topics.limits import check_one_more_consumer, check_one_more_subscription
-from magnetar.broker.topics.liveness import holders_are_gone
-from magnetar.broker.topics.persistent_publishing import PersistentPublishing
-from magnetar.broker.topics.publish_gate import PublishLimits
-from magnetar.broker.topics.retention import retention_of
-from magnetar.broker.topics.subscribe_rate import SubscribeRate
+from magnetar.broker.topics.backlog import backlog_quota, topic_backlog
+from magnetar.broker.topics.backlog.retention import retention_of
+from magnetar.broker.topics.publish.persistent_publishing import PersistentPublishing
+from magnetar.broker.topics.publish.publish_gate import PublishLimits
+from magnetar.broker.topics.subscribe.consumer_limits import (
+    check_one_more_consumer,
+    check_one_more_subscription,
+)
+from magnetar.broker.topics.subscribe.dispatch_rates import DispatchRates
+from magnetar.broker.topics.subscribe.holder_liveness import holders_are_gone
+from magnetar.broker.topics.subscribe.subscribe_rate import SubscribeRate
 from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest, Topic, close_consumers
 from magnetar.common.errors import (
     ConsumerAssignFailed,

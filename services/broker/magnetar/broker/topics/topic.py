@@ -13,11 +13,11 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
-from magnetar.broker.topics.departed import Departed
-from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publish_gate import FirstRefused, PublishLimits
-from magnetar.broker.topics.publishers import Publishers
-from magnetar.broker.topics.publishing import part_of
+from magnetar.broker.topics.closed_clients import Departed
+from magnetar.broker.topics.publish.pending_publish import part_of
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.publish.producers import Publishers
+from magnetar.broker.topics.publish.publish_gate import FirstRefused, PublishLimits
 from magnetar.broker.versions import tell_closed
 from magnetar.common.errors import MagnetarError, NotAllowed, OwnershipLost
 from magnetar.common.naming.position import Position
