@@ -229,7 +229,7 @@ class MovingPublisher:
             try:
                 topic = await broker.registry.get(TOPIC, create=False)
                 if not producer.closed:
-                    topic.publish(producer, sends(b"%d" % self.confirmed, first=self.confirmed))
+                    topic.publishing.publish(producer, sends(b"%d" % self.confirmed, first=self.confirmed))
                     self.sent += 1
             except MagnetarError:
                 pass

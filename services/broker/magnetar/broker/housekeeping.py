@@ -14,8 +14,6 @@ from typing import Final
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.spawn import Spawn
-from magnetar.broker.topics.backlog.backlog_quota import enforce, has_quota
-from magnetar.broker.topics.backlog.topic_backlog import note_oldest
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
@@ -84,9 +82,9 @@ class Housekeeping:
     def _check_quota(self, topic: Topic) -> Awaitable[object] | None:
         if not isinstance(topic, PersistentTopic):
             return None
-        if has_quota(topic.policies):
-            return enforce(topic, self._clock.wall_ms())
-        note_oldest(topic)
+        if topic.quota.limited:
+            return topic.quota.enforce(topic.producers)
+        topic.backlog.note_oldest()
         return None
 
     def start(self, spawn: Spawn) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from magnetar.broker.topics.closed_clients import Departed
+from magnetar.broker.topics.closed_clients import ClosedClient
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.wire import commands
 from magnetar.common.wire import pulsar_pb2 as pb
@@ -21,7 +21,7 @@ def told(listener: str | None, listeners: dict[str, BrokerRegistration.Addresses
     owner = BrokerRegistration(
         addresses=BrokerRegistration.Addresses(broker_url="pulsar://in:1"), listeners=listeners
     )
-    Departed(peer, 7, commands.close_consumer).tell(owner)
+    ClosedClient(peer, 7, commands.close_consumer).tell(owner)
     (command,) = peer.commands
     assert command.type == pb.BaseCommand.CLOSE_CONSUMER
     assert command.close_consumer.consumer_id == 7
@@ -46,7 +46,7 @@ def test_who_may_have_come_by_any_listener_looks_the_topic_up() -> None:
 
 def test_where_nobody_took_the_topic_there_is_no_address() -> None:
     peer = ListeningPeer(listener="")
-    Departed(peer, 3, commands.close_producer).tell(None)
+    ClosedClient(peer, 3, commands.close_producer).tell(None)
     (command,) = peer.commands
     assert command.close_producer.producer_id == 3
     assert not command.close_producer.HasField("assignedBrokerServiceUrl")

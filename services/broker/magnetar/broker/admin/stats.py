@@ -19,7 +19,6 @@ from magnetar.broker.admin.topic_offload import last_failure_ms, offload_ledgers
 from magnetar.broker.admin.topic_stats import topic_stats
 from magnetar.broker.admin.topics import owned_topic_routes
 from magnetar.broker.offload.figures import figures_of
-from magnetar.broker.topics.backlog import topic_backlog
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import TopicNotFound
@@ -30,13 +29,11 @@ async def _figures(call: Call, topic: Topic) -> dict[str, Any]:
     """What the call asks for of one topic. Raises StorageError."""
     earliest_ms = {}
     if call.flag("getEarliestTimeInBacklog") and isinstance(topic, PersistentTopic):
-        earliest_ms = await topic_backlog.earliest_by_subscription(topic)
+        earliest_ms = await topic.backlog.earliest_by_subscription()
     wanted = replace(
         plain_wanted(call),
         earliest_ms=earliest_ms,
-        last_publish_ms=(
-            await topic_backlog.last_publish_ms(topic) if isinstance(topic, PersistentTopic) else 0
-        ),
+        last_publish_ms=await topic.backlog.last_publish_ms() if isinstance(topic, PersistentTopic) else 0,
         offload_failed_ms=await _offload_failed_ms(call, topic),
     )
     return topic_stats(topic, wanted, owner_of(call))

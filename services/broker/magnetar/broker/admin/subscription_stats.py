@@ -18,7 +18,8 @@ from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.dispatch_rate import BYTES, MESSAGES, OF_BROKER, OF_SUBSCRIPTION, OF_TOPIC
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.topic import AnySubscription, Topic
+from magnetar.broker.topics.subscribe.any_subscription import AnySubscription
+from magnetar.broker.topics.topic import Topic
 from magnetar.common.wire.pulsar_pb2 import CommandSubscribe
 
 _THROTTLED: Final = [

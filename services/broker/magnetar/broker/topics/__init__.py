@@ -1,1 +1,1 @@
-"""Topics: their producers and publish paths, their subscriptions and backlogs, and the registry of those loaded."""
+"""Topics: producers and publish paths, subscriptions, backlogs, and the registry of loaded topics."""

@@ -1,6 +1,7 @@
-"""Clients whose topic leaves this broker: cut off at once, and told once it is known where the topic went.
+"""Clients of a topic that moves to another broker: closed at once, and told when the new owner is known.
 
-In between what they send is ignored, as it is of any closed producer, and sent again to the next owner.
+Messages they send in between are ignored, like those of any closed producer; clients send them again to the
+new owner.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ CloseFrame = Callable[[int, str | None, str | None], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Departed:
-    """A producer or a consumer that was cut off and has not heard of it."""
+class ClosedClient:
+    """A producer or consumer that the broker closed and whose client was not told yet."""
 
     peer: Peer
     id: int
     frame: CloseFrame
 
     def tell(self, owner: BrokerRegistration | None) -> None:
-        """It is closed; the topic is at `owner`, or to be looked up again (None). PIP-307."""
+        """Tell the client that it is closed, and that `owner` has the topic, or to look it up. PIP-307."""
         addresses = None if owner is None else _reached(owner, self.peer.listener)
         if addresses is None:
             tell_closed(self.peer, self.frame(self.id, None, None))
@@ -34,9 +35,9 @@ class Departed:
 
 
 def _reached(owner: BrokerRegistration, listener: str | None) -> BrokerRegistration.Addresses | None:
-    """Where a client reaches the owner; None where that is not certain, and a lookup is quicker than a guess.
+    """The addresses at which a client reaches the owner; None where they are uncertain, so that it looks up.
 
-    A client that has named no listener to us may have come by any of them.
+    A client that named no listener may have connected by any of them.
     """
     if listener:
         return owner.listeners.get(listener)

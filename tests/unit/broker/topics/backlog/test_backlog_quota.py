@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from magnetar.broker.policies.config import QuotaConfig
 from magnetar.broker.policies.effective import EVICT, EXCEPTION, HOLD, Quota
-from magnetar.broker.topics.backlog.topic_backlog import oldest_age_s
-from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.backlog.backlog import Backlog
 from magnetar.common.errors import ProducerBlocked, ProducerQuotaExceeded
 from magnetar.common.naming.position import Position
 from magnetar.common.wire import pulsar_pb2 as pb
@@ -150,7 +149,7 @@ def test_statistics_know_how_old_the_oldest_message_is() -> None:
         topic = await broker.topic()
         subscription = await broker.subscription(topic)
         now_ms: Callable[[], int] = broker.clock.wall_ms
-        ages: Callable[[], Awaitable[int]] = lambda: oldest_age_s(topic, now_ms())  # noqa: E731
+        ages: Callable[[], Awaitable[int]] = lambda: topic.backlog.oldest_age_s(now_ms())  # noqa: E731
         assert (topic.oldest_backlog_age_s, await ages()) == (-1, -1)
         await broker.publish(topic, 2)
         await asyncio.sleep(30)
@@ -194,12 +193,14 @@ def test_a_quota_that_is_lifted_while_ages_are_read_evicts_by_what_was_exceeded(
         await broker.publish(topic, 7)
         await asyncio.sleep(10)
 
-        async def read(of: PersistentTopic, now_ms: int) -> int:
-            age_s = await oldest_age_s(of, now_ms)
+        oldest_age_s = Backlog.oldest_age_s
+
+        async def read(backlog: Backlog, now_ms: int) -> int:
+            age_s = await oldest_age_s(backlog, now_ms)
             topic.apply_policies(replace(topic.policies, time_quota=afterwards))
             return age_s
 
-        monkeypatch.setattr("magnetar.broker.topics.backlog.backlog_quota.oldest_age_s", read)
+        monkeypatch.setattr(Backlog, "oldest_age_s", read)
         await broker.keep_house(LOOK)
         assert subscription.backlog() == 7
 

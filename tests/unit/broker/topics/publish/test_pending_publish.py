@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from magnetar.broker.topics.publish.pending_publish import Refusals
+from magnetar.broker.topics.publish.pending_publish import RefusalLog
 from magnetar.common.obs.log_limit import LINES_EVERY_S
 from structlog.testing import capture_logs
 
@@ -22,7 +22,7 @@ class Clock:
 
 def test_a_topic_that_refuses_everything_logs_one_line_a_second_with_how_many_entries_it_was() -> None:
     clock = Clock()
-    refusals = Refusals("persistent://public/default/topic", clock)
+    refusals = RefusalLog("persistent://public/default/topic", clock)
     with capture_logs() as lines:
         for _ in range(1_024):
             refusals.note("producer", 5, "free disk space is under the log's reserve")
@@ -37,7 +37,7 @@ def test_a_topic_that_refuses_everything_logs_one_line_a_second_with_how_many_en
 
 def test_a_refusal_after_a_quiet_time_is_told_at_once() -> None:
     clock = Clock()
-    refusals = Refusals("topic", clock)
+    refusals = RefusalLog("topic", clock)
     with capture_logs() as lines:
         refusals.note("a", 1, "full")
         clock.now += LINES_EVERY_S

@@ -56,7 +56,7 @@ def answers(peer: ListeningPeer) -> list[str]:
 
 def publish(topic: PersistentTopic, producer: Producer, *ids: int) -> None:
     for number in ids:
-        topic.publish(producer, sends(b"%d" % number, first=number))
+        topic.publishing.publish(producer, sends(b"%d" % number, first=number))
 
 
 async def answered(peer: ListeningPeer, *expected: str) -> None:
@@ -102,7 +102,7 @@ def test_what_is_on_its_way_at_a_switch_is_answered_in_order_and_counts_as_it_wa
         topic.apply_policies(on)
         publish(topic, producer, 4, 4, 5)
         await answered(peer, "0", "1", "2", "2 again", "3", "3", "4", "4", "4 again", "5")
-        assert topic.last_sequence_id("p") == 5
+        assert topic.publishing.last_sequence_id("p") == 5
         assert producer.pending_runs == 0
 
     in_a_broker(scenario)
@@ -119,7 +119,7 @@ def test_what_is_known_survives_when_the_policy_does() -> None:
         await unload(made, topic)
 
         topic, peer = await load(made), ListeningPeer()
-        assert topic.last_sequence_id("p") == 11
+        assert topic.publishing.last_sequence_id("p") == 11
         producer = await producer_of(topic, peer)
         publish(topic, producer, 11, 12)
         await answered(peer, "11 again", "12")
@@ -127,7 +127,7 @@ def test_what_is_known_survives_when_the_policy_does() -> None:
         await unload(made, topic)
 
         topic = await load(made)
-        assert topic.last_sequence_id("p") == -1
+        assert topic.publishing.last_sequence_id("p") == -1
         assert topic.ledger.deduplication.loaded is None
         await unload(made, topic)
 
@@ -155,7 +155,7 @@ def test_what_was_taken_before_the_switch_is_not_replayed_as_known() -> None:
         await asyncio.sleep(10)
         await unload(made, topic)
         topic, peer = await load(made), ListeningPeer()
-        assert topic.last_sequence_id("p") == 1
+        assert topic.publishing.last_sequence_id("p") == 1
 
     in_a_broker(scenario)
 
@@ -205,7 +205,7 @@ def test_who_is_fenced_while_its_last_id_is_being_found_out_never_publishes() ->
         topic.apply_policies(replace(topic.policies, deduplication=True))
         former = await producer_of(topic, ListeningPeer())
         publish(topic, former, 0)
-        topic.remove_producer(former)
+        topic.producers.remove(former)
         again = asyncio.create_task(producer_of(topic, ListeningPeer()))
         await asyncio.sleep(0)
         assert [*topic.producers] == ["p"]
@@ -225,9 +225,9 @@ def test_batches_and_chunks_are_judged_after_a_switch_as_well() -> None:
         await say(made, topic, deduplicating(True))
         batch = sends(b"batch", first=0)
         batch.highest_varints, batch.message_counts = [encode_varint(9)], [10]
-        topic.publish(producer, batch)
+        topic.publishing.publish(producer, batch)
         await until(lambda: len(answers(peer)) == 1)
-        topic.publish(producer, batch)
+        topic.publishing.publish(producer, batch)
         publish(topic, producer, 9, 10)
         await answered(peer, "0", "0 again", "9 again", "10")
 
@@ -256,7 +256,7 @@ def test_what_is_never_confirmed_is_charged_to_nobody(
         publish(topic, producer, 0, 1, 1)  # the last one is held where messages are deduplicated
         assert peer.pending_bytes > 0
         if left:
-            topic.remove_producer(producer)
+            topic.producers.remove(producer)
         closing = asyncio.create_task(producer.wait_persisted())
         if lost:
             topic.abandon(OwnershipLost("another owner has it"))

@@ -16,8 +16,8 @@ from magnetar.broker.topics.publish.access_modes import (
     WAIT_FOR_EXCLUSIVE,
 )
 from magnetar.broker.topics.publish.producer import Producer
-from magnetar.broker.topics.publish.producers import Publishers
-from magnetar.broker.topics.publish.publish_gate import TerminatedGate
+from magnetar.broker.topics.publish.producers import Producers
+from magnetar.broker.topics.topic_state import TopicState
 from magnetar.common.errors import (
     EncryptionRequired,
     LogFailed,
@@ -66,11 +66,16 @@ class Peer:
         return self.connected
 
 
-class FakeTopic(Publishers):
-    """`durable` is waited for before an epoch is durable; `failing` is what becomes of that instead."""
+class FakeTopic:
+    """A topic's producers over an epoch that takes its time.
+
+    `durable` is waited for before an epoch is durable; `failing` is raised instead.
+    """
 
     def __init__(self) -> None:
-        super().__init__(TopicName.parse("t"), resolve(BrokerConfig(), Policies(), Policies()), None)
+        policies = resolve(BrokerConfig(), Policies(), Policies())
+        self.state = TopicState(TopicName.parse("t"), policies)
+        self.producers = Producers(self.state, self, check_quota=self.check_quota)
         self.epoch = 0
         self.durable = asyncio.Event()
         self.durable.set()
@@ -97,7 +102,7 @@ class FakeTopic(Publishers):
 class Comer:
     """A producer on its way to a topic."""
 
-    topic: Publishers
+    topic: FakeTopic
     producer: Producer
     task: asyncio.Task[None]
     waits: list[bool]
@@ -110,7 +115,7 @@ class Comer:
         return self.task.done() and isinstance(self.task.exception(), kind)
 
     async def go(self) -> None:
-        self.topic.remove_producer(self.producer)
+        self.topic.producers.remove(self.producer)
         await settle()
 
 
@@ -120,7 +125,7 @@ async def settle() -> None:
 
 
 async def come(
-    topic: Publishers,
+    topic: FakeTopic,
     mode: ProducerAccessMode.ValueType,
     *,
     name: str | None = None,
@@ -139,7 +144,7 @@ async def come(
         topic_epoch=epoch,
     )
     waits: list[bool] = []
-    task = asyncio.create_task(topic.add_producer(producer, lambda: waits.append(True)))
+    task = asyncio.create_task(topic.producers.add(producer, lambda: waits.append(True)))
     comer = Comer(topic, producer, task, waits)
     await settle()
     return comer
@@ -161,7 +166,7 @@ def test_shared_producers_join_and_leave_no_trace() -> None:
         first, second = await come(topic, SHARED, name="a"), await come(topic, SHARED, name="b")
         assert first.ready
         assert second.ready
-        assert topic.access is None
+        assert topic.producers.access is None
         assert topic.epoch == 0
         refused = await come(topic, SHARED, name="a")
         assert refused.refused_with(ProducerBusy)
@@ -180,7 +185,7 @@ def test_an_exclusive_producer_needs_a_free_topic_and_keeps_everybody_out() -> N
         assert (await come(topic, SHARED)).refused_with(ProducerBusy)
         assert (await come(topic, EXCLUSIVE)).refused_with(ProducerFenced)
         await holder.go()
-        assert topic.access is None
+        assert topic.producers.access is None
         assert (await come(topic, SHARED)).ready
 
     scenario(run)
@@ -208,11 +213,11 @@ def test_who_waits_is_served_in_the_order_of_coming() -> None:
     async def run(topic: FakeTopic) -> None:
         shared = await come(topic, SHARED)
         queue = [await come(topic, WAIT_FOR_EXCLUSIVE) for _ in range(3)]
-        assert topic.waiting_publishers == 3
+        assert topic.producers.waiting == 3
         assert (await come(topic, SHARED)).refused_with(ProducerBusy)
         await queue[1].go()
         assert queue[1].refused_with(ServiceNotReady)
-        assert topic.waiting_publishers == 2
+        assert topic.producers.waiting == 2
         await shared.go()
         assert [queue[0].ready, queue[2].ready] == [True, False]
         await queue[0].go()
@@ -243,7 +248,7 @@ def test_a_client_that_comes_back_has_the_topic_again_unless_another_had_it() ->
         await other.go()
         for mode in (EXCLUSIVE, EXCLUSIVE_WITH_FENCING, WAIT_FOR_EXCLUSIVE):
             assert (await come(topic, mode, epoch=1)).refused_with(ProducerFenced)
-        assert topic.access is None
+        assert topic.producers.access is None
         higher = await come(topic, EXCLUSIVE, epoch=7)
         assert higher.ready
         assert (topic.epoch, higher.producer.topic_epoch) == (7, 7)
@@ -318,7 +323,7 @@ def test_a_holder_whose_epoch_cannot_be_written_gives_the_topic_to_the_next() ->
         await settle()
         assert first.refused_with(LogFailed)
         assert second.refused_with(LogFailed)
-        assert topic.access is None
+        assert topic.producers.access is None
 
     scenario(run)
 
@@ -341,7 +346,8 @@ def test_what_forbids_a_producer_forbids_one_that_waited_and_the_next_one_is_ask
         holder = await come(topic, EXCLUSIVE)
         plain, encrypting = await come(topic, WAIT_FOR_EXCLUSIVE), await come(topic, WAIT_FOR_EXCLUSIVE)
         holder.producer.encrypts = encrypting.producer.encrypts = True
-        topic.apply_policies(replace(topic.policies, encryption_required=True))
+        topic.state.policies = replace(topic.state.policies, encryption_required=True)
+        topic.producers.apply_policies()
         await holder.go()
         assert plain.refused_with(EncryptionRequired)
         assert encrypting.ready
@@ -357,7 +363,7 @@ def test_a_producer_that_waited_is_kept_out_by_a_backlog_quota() -> None:
         topic.over_quota = True
         await holder.go()
         assert waiting.refused_with(ProducerBlocked)
-        assert topic.access is None
+        assert topic.producers.access is None
         assert topic.epoch == 1, "it never had the topic"
         assert (await come(topic, EXCLUSIVE)).refused_with(ProducerBlocked)
 
@@ -367,7 +373,7 @@ def test_a_producer_that_waited_is_kept_out_by_a_backlog_quota() -> None:
 def test_a_producer_that_waited_does_not_get_a_topic_that_was_terminated() -> None:
     async def run(topic: FakeTopic) -> None:
         holder, waiting = await come(topic, EXCLUSIVE), await come(topic, WAIT_FOR_EXCLUSIVE)
-        topic.gate = TerminatedGate(topic.name)
+        topic.state.terminated = True
         await holder.go()
         assert waiting.refused_with(TopicTerminated)
 
@@ -387,8 +393,8 @@ def test_a_dead_namesake_is_no_obstacle() -> None:
 def test_those_who_wait_are_sent_away_when_the_topic_closes_or_is_lost() -> None:
     async def run(topic: FakeTopic) -> None:
         holder, waiting = await come(topic, EXCLUSIVE), await come(topic, WAIT_FOR_EXCLUSIVE)
-        topic.closing = True
-        topic.disconnect_producers()
+        topic.state.closing = True
+        topic.producers.disconnect_all()
         await settle()
         assert waiting.refused_with(ServiceNotReady)
         assert told(holder) == ["CLOSE_PRODUCER"]
@@ -396,8 +402,8 @@ def test_those_who_wait_are_sent_away_when_the_topic_closes_or_is_lost() -> None
         lost = FakeTopic()
         holder, waiting = await come(lost, EXCLUSIVE), await come(lost, WAIT_FOR_EXCLUSIVE)
         holder.producer.pending_runs = 1
-        lost.closing = True
-        lost.lose_producers()
+        lost.state.closing = True
+        lost.producers.lose()
         await holder.producer.wait_persisted()
         await settle()
         assert waiting.refused_with(ServiceNotReady)
@@ -408,9 +414,9 @@ def test_those_who_wait_are_sent_away_when_the_topic_closes_or_is_lost() -> None
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING])
 def test_a_closing_topic_takes_nobody(mode: ProducerAccessMode.ValueType) -> None:
     async def run(topic: FakeTopic) -> None:
-        topic.closing = True
+        topic.state.closing = True
         assert (await come(topic, mode)).refused_with(ServiceNotReady)
-        assert topic.access is None
+        assert topic.producers.access is None
 
     scenario(run)
 
@@ -433,7 +439,7 @@ def test_a_client_that_goes_before_it_waits_does_not_wait() -> None:
         assert late.refused_with(ServiceNotReady)
         assert not late.waits
         await holder.go()
-        assert topic.access is None
+        assert topic.producers.access is None
         assert topic.epoch == 1, "nobody had the topic since"
 
     scenario(test)

@@ -67,7 +67,7 @@ def served(monkeypatch: pytest.MonkeyPatch, scenario: Callable[[Served], Awaitab
         assert isinstance(topic, PersistentTopic)
         peer = ListeningPeer()
         subscription, consumer = await subscribed(topic, peer)
-        topic.publish(await producer_of(topic, ListeningPeer()), sends(*[b"entry"] * ENTRIES))
+        topic.publishing.publish(await producer_of(topic, ListeningPeer()), sends(*[b"entry"] * ENTRIES))
         await asyncio.sleep(0.5)
         session.alive_until_s = loop.time() + TTL_S
         await scenario(Served(made, session, lease, topic, subscription, consumer, peer))

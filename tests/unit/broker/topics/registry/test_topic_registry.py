@@ -11,7 +11,9 @@ from magnetar.broker.subscriptions.consumer import ConsumerOptions
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.registry.topic_registry import LOADS_BEFORE_CLOSE_S, TopicRegistry
-from magnetar.broker.topics.topic import SubscribeRequest, Topic
+from magnetar.broker.topics.subscribe import persistent_subscriptions
+from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
+from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import (
     ConsumerAssignFailed,
     LogFull,
@@ -27,6 +29,7 @@ from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger, Done
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 from tests.simulation.power_loss import KEYS
 from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, producer_of, sends, subscribed
@@ -41,12 +44,12 @@ def test_a_deleted_topic_leaves_nothing_and_the_next_one_is_new() -> None:
         nothing = made.keys()
         topic = await made.load("orders")
         await made.schemas.put(NAME, pb.Schema(name="s", schema_data=b"{}", type=pb.Schema.Json))
-        await topic.create_subscription("s")
+        await topic.subscriptions.create("s")
         peer = ListeningPeer()
         producer = await producer_of(topic, peer)
-        topic.publish(producer, sends(b"entry"))
+        topic.publishing.publish(producer, sends(b"entry"))
         await until(lambda: peer.types == ["SEND_RECEIPT"])
-        topic.remove_producer(producer)
+        topic.producers.remove(producer)
         await made.registry.delete(NAME, force=False)
         assert made.keys() == nothing
         assert not made.registry.loaded
@@ -80,7 +83,7 @@ def test_a_topic_in_use_is_deleted_only_by_force_and_its_clients_are_told(name: 
         producer = await producer_of(topic, producing)
         with pytest.raises(TopicBusy):
             await made.registry.delete(name, force=False)
-        topic.remove_producer(producer)
+        topic.producers.remove(producer)
         await subscribed(topic, consuming)
         with pytest.raises(TopicBusy):
             await made.registry.delete(name, force=False)
@@ -98,7 +101,7 @@ def test_a_topic_in_use_is_deleted_only_by_force_and_its_clients_are_told(name: 
 def test_a_subscription_without_consumers_forbids_only_the_deletion_of_unused_topics() -> None:
     async def scenario(made: Topics) -> None:
         topic = await made.load("orders")
-        await topic.create_subscription("s")
+        await topic.subscriptions.create("s")
         with pytest.raises(TopicBusy):
             await made.registry.delete(NAME, force=False, unless_subscribed=True)
         await made.registry.delete(NAME, force=False)
@@ -269,8 +272,8 @@ def test_who_subscribes_after_a_deletion_that_storage_refused_has_a_subscription
             topic.remove_consumer(subscription, consumer)
         with monkeypatch.context() as patch:
             patch.setattr(CursorLedger, "flush", refusing)
-            unsubscribing = topic.unsubscribe(subscription, consumer, force=False)
-            deleting = topic.delete_unused(subscription)
+            unsubscribing = topic.subscriptions.unsubscribe(subscription, consumer, force=False)
+            deleting = topic.subscriptions.delete_unused(subscription)
             called, other = (unsubscribing, deleting) if by_client else (deleting, unsubscribing)
             other.close()
             with pytest.raises(LogFull):
@@ -329,7 +332,7 @@ def test_a_consumer_that_is_refused_leaves_no_subscription(name: TopicName, dura
             sends_entry_metadata=False,
         )
         with pytest.raises(ConsumerAssignFailed):
-            await topic.subscribe(request)
+            await topic.subscriptions.subscribe(request)
         assert not topic.subscriptions
         if isinstance(topic, PersistentTopic):
             assert not topic.ledger.cursors
@@ -343,15 +346,15 @@ def test_a_subscription_that_goes_while_it_seeks_within_a_batch_is_no_error_of_o
     async def scenario(made: Topics) -> None:
         topic = await made.load("orders")
         assert isinstance(topic, PersistentTopic)
-        await topic.create_subscription("s")
+        await topic.subscriptions.create("s")
         subscription = topic.subscriptions["s"]
 
-        async def messages_of(self: PersistentTopic, position: Position) -> int:
-            await self.delete_unused(subscription)
+        async def messages_of(ledger: ManagedLedger, position: Position, read_bytes_max: int) -> int:
+            await topic.subscriptions.delete_unused(subscription)
             return 3
 
-        monkeypatch.setattr(PersistentTopic, "messages_of", messages_of)
-        await topic.seek(subscription, EARLIEST, [0b110])
+        monkeypatch.setattr(persistent_subscriptions, "messages_of", messages_of)
+        await topic.subscriptions.seek(subscription, EARLIEST, [0b110])
         assert not topic.subscriptions
 
     in_a_broker(scenario)

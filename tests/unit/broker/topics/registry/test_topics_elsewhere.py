@@ -16,10 +16,10 @@ from magnetar.common.metadata.values import BundleOwner, encode
 from magnetar.common.naming.bundle_range import split_ring
 from magnetar.common.naming.namespace_name import DEFAULT_NAMESPACE, NamespaceName
 from magnetar.common.naming.topic_name import TopicName
-from tests.unit.broker.topics.test_topic_lists import full, told
 
 from tests.simulation.power_loss import KEYS
 from tests.unit.broker.namespaces_in_use import DEMO, furnish, make
+from tests.unit.broker.topics.watch.test_topic_lists import full, told
 from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker
 
 THERE = "non-persistent://public/default/orders-there"

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from magnetar.broker.subscriptions.consumer import ConsumerOptions
-from magnetar.broker.topics.topic import SubscribeRequest, Topic
+from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
+from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import ConsumerAssignFailed, ConsumerBusy
 from magnetar.common.wire import pulsar_pb2 as pb
 
@@ -53,7 +54,7 @@ def sticky(peer: ListeningPeer, *ranges: tuple[int, int]) -> SubscribeRequest:
 
 
 async def join(topic: Topic, peer: ListeningPeer, *ranges: tuple[int, int]) -> Any:
-    subscription, consumer = await topic.subscribe(sticky(peer, *ranges))
+    subscription, consumer = await topic.subscriptions.subscribe(sticky(peer, *ranges))
     if isinstance(peer, MutePeer):
         peer.on_dead = lambda: subscription.remove_consumer(consumer)
     return consumer
@@ -113,7 +114,7 @@ def test_a_dead_holder_does_not_keep_a_newcomer_from_sharing_keys_in_another_way
     async def scenario(topic: Topic) -> None:
         await join(topic, MutePeer(), (0, 99))
         automatic = ConsumerOptions(2, "automatic", 0, {}, None)
-        _, consumer = await topic.subscribe(replace(sticky(ListeningPeer()), options=automatic))
+        _, consumer = await topic.subscriptions.subscribe(replace(sticky(ListeningPeer()), options=automatic))
         assert topic.subscriptions["s"].consumers == [consumer]
         with pytest.raises(ConsumerBusy):
             await join(topic, ListeningPeer(), (0, 99))

@@ -80,7 +80,7 @@ def test_the_time_begins_anew_when_the_last_client_goes() -> None:
         topic = await broker.topic()
         producer = await broker.producer(topic)
         await minutes_of_housekeeping(broker, 3)
-        topic.remove_producer(producer)
+        topic.producers.remove(producer)
         await broker.keep_house(LOOK)
         await asyncio.sleep(59)
         await broker.keep_house(LOOK)

@@ -62,7 +62,7 @@ def test_a_subscription_that_has_a_consumer_by_now_is_not_deleted() -> None:
         subscription = await broker.subscription(topic)
         subscribing = asyncio.create_task(broker.consumer(topic))
         await asyncio.sleep(0)
-        assert not await topic.delete_unused(subscription)
+        assert not await topic.subscriptions.delete_unused(subscription)
         _, consumer, _ = await subscribing
         assert topic.subscriptions["s"].consumers == [consumer]
 

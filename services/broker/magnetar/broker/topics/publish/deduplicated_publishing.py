@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from magnetar.broker.config import DeduplicationConfig
@@ -359,14 +359,14 @@ class DeduplicatedPublishing:
 def new_deduplication(
     config: DeduplicationConfig,
     ledger: ManagedLedger,
-    producers: dict[str, Producer],
+    producers: Container[str],
     stats: TopicStats,
     clock: Clock,
     on_refused: OnRefused,
 ) -> DeduplicatedPublishing:
     """With what is on disk of a topic's state, or with none from here on.
 
-    `producers`: those connected, by name; borrowed.
+    `producers`: the names of those connected; borrowed.
     """
     state = DeduplicationState(
         ledger.deduplication.loaded or DeduplicationSnapshot(ledger.last_confirmed),

@@ -1,7 +1,7 @@
-"""How many entries to non-persistent topics one connection has in process, which is bounded.
+"""Limit on the entries to non-persistent topics that one connection has in process.
 
-In process is what was taken in this turn of the event loop: receipts leave at its end. What a connection
-sends beyond the bound within one turn is dropped (messaging contract, section 18).
+Entries are in process for the turn of the event loop in which they were taken: receipts leave at its end.
+Entries beyond the limit within one turn are dropped (messaging contract, section 18).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from magnetar.broker.peer import Peer
 
 
 class InProcess:
-    """Counts for all connections of a broker."""
+    """Counts the entries in process for all connections of a broker."""
 
     __slots__ = ("_by_peer", "_entries_max")
 
@@ -21,7 +21,7 @@ class InProcess:
         self._entries_max = entries_max
 
     def take(self, peer: Peer, entries: int) -> int:
-        """How many of so many more entries of this connection may be taken; they are in process then."""
+        """Take up to `entries` more entries of a connection; returns how many, which are in process then."""
         by_peer = self._by_peer
         if not by_peer:
             asyncio.get_running_loop().call_soon(by_peer.clear)

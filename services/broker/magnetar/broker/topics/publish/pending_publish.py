@@ -1,4 +1,4 @@
-"""What a run of messages becomes on its way into a topic, and how its sender hears that it was refused."""
+"""Runs of messages on their way into storage, and the frames that answer them: receipts or SendErrors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REFUSED_MESSAGES = Counter(
 
 @dataclass(slots=True, eq=False)
 class PendingPublish:
-    """A run that was taken and is not confirmed: who gets its receipts."""
+    """A run that was taken and is not confirmed, with the producer that gets its receipts."""
 
     producer: Producer
     sends: SendRun
@@ -42,13 +42,13 @@ class PendingPublish:
 
 
 def run_of(sends: SendRun) -> Run:
-    """The entries of a run, to be appended."""
+    """Make the run of entries that is appended to the ledger."""
     flags = (RUN_CHUNK if sends.is_chunk else 0) | (RUN_MARKER if sends.marker else 0)
     return Run(sends.entries, message_counts=sends.message_counts, flags=flags, byte_length=sends.byte_length)
 
 
 def part_of(sends: SendRun, indexes: Sequence[int]) -> SendRun | None:
-    """Some entries of a run, in their order; None for none of them."""
+    """Select some entries of a run, in their order; None when `indexes` is empty."""
     if not indexes:
         return None
     if len(indexes) == len(sends.entries):
@@ -68,7 +68,7 @@ def part_of(sends: SendRun, indexes: Sequence[int]) -> SendRun | None:
 
 
 def send_receipts(publishes: list[tuple[Run, object]], stats: TopicStats, now: float) -> None:
-    """These runs are persisted: tell their senders."""
+    """Send the receipts of runs that are persisted."""
     for run, pending in publishes:
         assert isinstance(pending, PendingPublish)
         producer = pending.producer
@@ -88,13 +88,13 @@ def send_receipts(publishes: list[tuple[Run, object]], stats: TopicStats, now: f
 
 
 def note_published(stats: TopicStats, now: float, seconds: float, entries: int) -> None:
-    """So many entries of a run are durable and get their receipts, after so long."""
+    """Record the latency of a durable run, from taking it to its receipts."""
     stats.write_latency.observe(seconds * 1000, entries)
     PUBLISH.observe(now, seconds, entries)
 
 
 def send_refusals(publishes: list[tuple[Run, object]], error: StorageError) -> None:
-    """Nothing of these runs is on the topic: tell their senders."""
+    """Send the SendErrors of runs of which nothing was stored."""
     for _, pending in publishes:
         assert isinstance(pending, PendingPublish)
         producer = pending.producer
@@ -105,7 +105,7 @@ def send_refusals(publishes: list[tuple[Run, object]], error: StorageError) -> N
 
 
 def storage_errors(producer: Producer, sends: SendRun, error: StorageError) -> bytes:
-    """As `send_errors`, of messages that storage did not take; none where a client makes too much of them."""
+    """The SendErrors of a run that storage refused; empty for a client that would close its connection."""
     return send_errors(producer, sends, error) if ways_of(producer.client_version).hears_storage else b""
 
 
@@ -118,11 +118,11 @@ def send_errors(producer: Producer, sends: SendRun, error: StorageError) -> byte
     )
 
 
-class Refusals:
-    """Logs what a topic refuses: a line at once, and no more than one a second.
+class RefusalLog:
+    """Logs the refused messages of one topic, with at most one line a second.
 
-    A client sends again what was refused, so a full disk would fill with log lines as well. Each line has the
-    number of entries since the line before; the metric of refused messages has them all.
+    Clients send refused messages again and again, so unlimited lines would fill a disk. Each line has the
+    number of entries since the line before; the metric of refused messages counts all.
     """
 
     __slots__ = ("_clock", "_limit", "_topic")
@@ -133,7 +133,7 @@ class Refusals:
         self._limit = LogLimit()
 
     def note(self, producer: str, entries: int, reason: str) -> None:
-        """So many entries of a producer were refused."""
+        """Count refused entries of a producer, and log them when a line is due."""
         count = self._limit.note(self._clock.monotonic(), entries)
         if count:
             log.warning("publish refused", topic=self._topic, producer=producer, entries=count, error=reason)

@@ -1,8 +1,8 @@
-"""What stands between a producer's messages and its topic where policies ask for it; elsewhere nothing does.
+"""Publish gates: checks that policies put between producers and a topic; a topic without limits has none.
 
-Messages are refused here for what they are (too large, not encrypted, delayed for too long). Rates refuse
-nothing: what came is taken, and the connection that it came on is not read until the rate allows more, so
-that sockets and clients hold the rest back.
+A gate refuses messages that are too large, not encrypted, or delayed for too long. Publish rates refuse
+nothing: messages that arrived are taken, and their connection is not read until the rate allows more, so that
+sockets and clients hold the rest back.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from magnetar.common.wire.pulsar_pb2 import ServerError
 
 @dataclass(frozen=True, slots=True)
 class FirstRefused:
-    """The first message of a run that may not be taken."""
+    """The first message of a run that is refused."""
 
     index: int
-    """Those before it may be."""
+    """All messages before this index are taken."""
     messages: list[RefusedMessage]
-    """It, and those right behind it that may not be either."""
+    """The first refused message, and those directly behind it that are refused as well."""
 
 
 class PublishGate:
-    """The limits on what a topic's producers send; `rate` is the topic's own, None when it has none."""
+    """Limits on what a topic's producers send; `rate` is the topic's own, None when it has none."""
 
     __slots__ = (
         "_broker_rate",
@@ -64,7 +64,7 @@ class PublishGate:
         broker_rate: Throttle | None = None,
         clock: Clock,
     ) -> None:
-        """Limits of 0 are none."""
+        """A limit of 0 is no limit."""
         self._bytes_max = bytes_max
         self._delay_ms_max = delay_ms_max
         self._encrypted_only = encrypted_only
@@ -72,10 +72,10 @@ class PublishGate:
         self._broker_rate = broker_rate
         self._clock = clock
         self.times_limited = 0
-        """Times that a producer's connection was left unread for a while because of a rate."""
+        """Times that a connection was left unread for a while because of a rate."""
 
     def admit(self, producer: Producer, sends: SendRun) -> SendRun | FirstRefused:
-        """The run, when all of it may be taken; otherwise its first message that may not."""
+        """Return the run when all of it is taken; otherwise its first refused message."""
         if self._bytes_max or self._delay_ms_max or self._encrypted_only:
             refused = self._first_refused(sends)
             if refused is not None:
@@ -126,7 +126,7 @@ class PublishGate:
 
 
 class TerminatedGate:
-    """That of a topic that was terminated."""
+    """The gate of a terminated topic: it refuses everything."""
 
     __slots__ = ("_topic",)
 
@@ -134,14 +134,14 @@ class TerminatedGate:
         self._topic = topic
 
     def admit(self, producer: Producer, sends: SendRun) -> None:
-        """Nothing is taken; every message is answered."""
+        """Answer every message with an error."""
         error = TopicTerminated(f"topic {self._topic} was terminated: it takes no more messages")
         REFUSED_MESSAGES.labels(ServerError.Name(code_of(error))).inc(len(sends.entries))
         producer.peer.write(send_errors(producer, sends, error))
 
 
 class PublishLimits:
-    """Makes the gates of a broker's topics, and has what is one for all of them: its rate, and `refused`."""
+    """Makes the gates of a broker's topics; owns the broker's publish rate and refused producers."""
 
     __slots__ = ("_bytes_max", "_rate", "_rates", "clock", "refused")
 
@@ -154,7 +154,7 @@ class PublishLimits:
         self.rates_changed()
 
     def rates_changed(self) -> None:
-        """Read the broker's own rate again; a topic has it with its next gate."""
+        """Read the broker's publish rate again; topics get it with their next gate."""
         rates = self._rates
         rate = Rate(max(0, rates.broker_publish_messages), max(0, rates.broker_publish_bytes))
         now = self.clock.monotonic()
@@ -166,9 +166,9 @@ class PublishLimits:
             self._rate = self._rate.at_rate(rate, now)
 
     def gate(self, policies: EffectivePolicies, former: PublishGate | None = None) -> PublishGate | None:
-        """What a topic's policies ask for, None when that is nothing.
+        """Make the gate that a topic's policies ask for; None when they limit nothing.
 
-        `former` is the topic's gate until now: what its rate owes goes on being owed.
+        `former` is the topic's gate until now: the debt of its rate is carried over.
         """
         bytes_max = policies.max_message_bytes
         if bytes_max >= self._bytes_max:

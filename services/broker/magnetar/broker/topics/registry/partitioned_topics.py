@@ -317,4 +317,4 @@ class PartitionedTopics:
         if first.subscriptions:
             for index in new:
                 partition = await self._registry.get(name.partition(index), create=False)
-                await partition.adopt_subscriptions(first)
+                await partition.subscriptions.adopt(first.subscriptions)

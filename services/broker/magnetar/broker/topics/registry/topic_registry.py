@@ -31,6 +31,7 @@ from magnetar.broker.topics.registry.policy_refresher import PolicyRefresher
 from magnetar.broker.topics.registry.topic_loads import counted_load
 from magnetar.broker.topics.subscribe.dispatch_rates import DispatchRates
 from magnetar.broker.topics.topic import Topic
+from magnetar.broker.topics.topic_context import TopicContext
 from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import (
     NamespaceNotFound,
@@ -89,16 +90,23 @@ class TopicRegistry:
         self._policies = policies
         self._refresher = PolicyRefresher(policies, spawn)
         self._config = config
-        self._budget = budget
         self._ledgers = ledgers
         self._metadata = metadata
         self._keys = keys
         self._namespaces = namespaces
         self._schemas = schemas
-        self._spawn = spawn
-        self._broker_unacked = broker_unacked_limit(config.dispatch)
         self._publish_limits = PublishLimits(config, ledgers.clock)
         self._dispatch_rates = DispatchRates(config.policies.rates, ledgers.clock)
+        self._context = TopicContext(
+            config,
+            budget,
+            ledgers.clock,
+            spawn,
+            publish_limits=self._publish_limits,
+            broker_unacked=broker_unacked_limit(config.dispatch),
+            dispatch_rates=self._dispatch_rates,
+            lease=ownership.lease,
+        )
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
         self.exclusions = Exclusions(lambda: (*self._topics, *self._loading))
@@ -194,7 +202,7 @@ class TopicRegistry:
             topic = NonPersistentTopic(
                 name,
                 policies,
-                self._config,
+                self._config.dispatch,
                 self._ledgers.clock,
                 self._in_process,
                 publish_limits=self._publish_limits,
@@ -230,19 +238,7 @@ class TopicRegistry:
     async def _load_persistent(
         self, name: TopicName, policies: EffectivePolicies, create: bool
     ) -> PersistentTopic:
-        topic = PersistentTopic(
-            name,
-            policies,
-            self._config,
-            self._budget,
-            self._ledgers.clock,
-            self._spawn,
-            self._forget,
-            publish_limits=self._publish_limits,
-            broker_unacked=self._broker_unacked,
-            dispatch_rates=self._dispatch_rates,
-            lease=self._ownership.lease,
-        )
+        topic = PersistentTopic(name, policies, self._context, self._forget)
         ledger = await open_managed_ledger(
             self._ledgers,
             name.full,

@@ -1,16 +1,17 @@
-"""The liveness probe before a newcomer to a subscription is refused because of who is there.
+"""Liveness probe of connected consumers, before a new consumer is refused because of them.
 
-A client that reconnects after its network was cut would be refused for a minute otherwise: until the broker
-notices that its old connection is dead. An Exclusive consumer is asked, the consumers that share keys in
-another way, and those that have some of the hash ranges which the newcomer names (messaging contract,
-Connection).
+The old connection of a client that reconnects after a network cut counts as alive for up to a minute, and
+would keep the client out for that long. Probed are the consumer of an Exclusive subscription, consumers that
+share keys in another mode, and those that hold some of the hash ranges that the new consumer names (messaging
+contract, Connection).
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from magnetar.broker.topics.topic import AnySubscription, SubscribeRequest
+from magnetar.broker.topics.subscribe.any_subscription import AnySubscription
+from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
 from magnetar.common.errors import ConsumerAssignFailed, ConsumerBusy
 
 
@@ -19,15 +20,15 @@ async def holders_are_gone(
     request: SubscribeRequest,
     refusal: ConsumerBusy | ConsumerAssignFailed,
 ) -> bool:
-    """Whether it is worth trying again after `refusal`: nobody because of whom it came is alive.
+    """Return whether to try again after `refusal`: all consumers that caused it are dead.
 
-    All are asked at once, so that many dead ones take no longer than one.
+    All are probed at once, so that many dead ones take no longer than one.
     """
     if isinstance(refusal, ConsumerAssignFailed):
         key_shared = None if subscription is None else subscription.key_shared
         holders = [] if key_shared is None else key_shared.holders(request.options.hash_ranges)
         if not holders:
-            return False  # nobody could have these ranges
+            return False  # the ranges are invalid, whether or not other consumers are connected
     elif subscription is None:
         return True
     elif subscription.type == request.type:

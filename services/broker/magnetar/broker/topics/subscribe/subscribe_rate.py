@@ -1,7 +1,7 @@
-"""How often one consumer may subscribe to a topic in a period.
+"""Limit on how often one consumer may subscribe to a topic in a period.
 
-A consumer is known by its host, its name and its id, as in Apache Pulsar, so that one that reconnects in a
-loop is the same one each time. Periods are those of the topic: all begin anew together.
+A consumer is identified by its host, its name and its id, as in Apache Pulsar, so that one that reconnects in
+a loop is the same one each time. All consumers of a topic share its periods.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from __future__ import annotations
 from typing import Final
 
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.topics.topic import SubscribeRequest
+from magnetar.broker.topics.peer_hosts import host_of
+from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
 from magnetar.common.errors import NotAllowed
 
 Identity = tuple[str, str, int]
 """Host of the client, name and id of the consumer."""
 
 IDENTITIES_MAX: Final = 10_000
-"""Consumers of one topic that are counted in a period; beyond, all the further ones count as one."""
+"""Consumers of one topic counted in a period; all beyond this number count as one."""
 
 _OTHERS: Final[Identity] = ("", "", -1)
 
 
 class SubscribeRate:
-    """Counts the subscribing of one topic's consumers."""
+    """Counts the subscribe attempts of one topic's consumers."""
 
     __slots__ = ("_counts", "_ends")
 
@@ -33,7 +34,7 @@ class SubscribeRate:
     def check(self, request: SubscribeRequest, policies: EffectivePolicies, now: float) -> None:
         """Raises NotAllowed when the consumer subscribes too often."""
         options, per_consumer = request.options, policies.subscribes_per_consumer
-        consumer = (request.peer.address.rpartition(":")[0], options.name, options.consumer_id)
+        consumer = (host_of(request.peer), options.name, options.consumer_id)
         if not self.admit(consumer, per_consumer, policies.subscribe_period_s, now):
             raise NotAllowed(
                 f"consumer {options.name} has subscribed {per_consumer} times in "
@@ -41,7 +42,7 @@ class SubscribeRate:
             )
 
     def admit(self, consumer: Identity, per_consumer: int, period_s: float, now: float) -> bool:
-        """Count one attempt; False, and it is not counted, when the consumer had its share of the period."""
+        """Count one attempt; returns False, without counting it, when the consumer's limit is reached."""
         if now >= self._ends:
             self._counts.clear()
             self._ends = now + period_s

@@ -1,7 +1,7 @@
-"""Durable subscriptions that nobody uses are deleted after a time, where a policy says so.
+"""Expiry of subscriptions: durable ones without consumers are deleted after a time set by policy.
 
-The time counts from the first look that found no consumer, so it begins again when the topic is loaded, and
-a subscription may live longer than the policy says by the time between two looks.
+The time counts from the first check that found no consumer, so it begins again when the topic is loaded, and
+a subscription may live longer than the policy says by the time between two checks.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ EXPIRED: Final = Counter(
 
 
 class SubscriptionExpiry:
-    """Housekeeping's look for subscriptions that have expired."""
+    """Deletes subscriptions that were idle for too long; run by housekeeping."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     def look(self, topic: Topic) -> Awaitable[object] | None:
+        """Return the work to do for one topic; None when there is none."""
         minutes = topic.policies.subscription_expiration_min
         if minutes <= 0 or not isinstance(topic, PersistentTopic):
             return None
@@ -43,8 +44,9 @@ class SubscriptionExpiry:
 
     async def _delete(self, topic: PersistentTopic, expired: list[Subscription], idle_s_max: int) -> None:
         for subscription in expired:
-            # While others were deleted somebody may have come, and gone again.
-            if await topic.delete_unused(subscription, partial(self._is_expired, subscription, idle_s_max)):
+            # A consumer may have connected, and left again, while others were deleted.
+            expired_still = partial(self._is_expired, subscription, idle_s_max)
+            if await topic.subscriptions.delete_unused(subscription, expired_still):
                 EXPIRED.inc()
                 log.info("subscription expired", topic=topic.name.full, subscription=subscription.name)
 

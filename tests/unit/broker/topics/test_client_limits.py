@@ -8,10 +8,9 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.peer import Peer
 from magnetar.broker.policies.effective import EffectivePolicies, resolve
 from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.publish.producer_limits import check_encrypts, check_one_more_producer
 from magnetar.broker.topics.subscribe.consumer_limits import (
-    check_encrypts,
     check_one_more_consumer,
-    check_one_more_producer,
     check_one_more_subscription,
 )
 from magnetar.common.errors import EncryptionRequired, NotAllowed, ProducerBusy, TooManyConsumers
