@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from magnetar.broker.offload.figures import offloaded_bytes
-from magnetar.broker.ownership.lease import Tenure
+from magnetar.broker.ownership.lease import Lease, Tenure
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.offloading import rules_of
 from magnetar.broker.stats import TopicStats
@@ -51,13 +51,17 @@ class PersistentTopic(Topic):
         policies: EffectivePolicies,
         context: TopicContext,
         on_gone: Callable[[PersistentTopic], None],
+        *,
+        lease: Lease | None = None,
     ) -> None:
-        """`on_gone` is called when the topic is lost."""
+        """`on_gone` is called when the topic is lost. `lease` says how long it is certain that the topic is this
+        broker's; None: there is no other broker.
+        """
         super().__init__(name, policies)
         self.stats = TopicStats()
         self._context = context
         self._on_gone = on_gone
-        self._tenure = None if context.lease is None else Tenure(context.lease)
+        self._tenure = None if lease is None else Tenure(lease)
         self._copies = 0
 
     async def attach(self, ledger: ManagedLedger) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.ownership.lease import Lease
 from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.topics.publish.publish_gate import PublishLimits
@@ -25,5 +24,3 @@ class TopicContext:
     publish_limits: PublishLimits | None = None
     broker_unacked: BrokerUnackedLimit | None = None
     dispatch_rates: DispatchRates | None = None
-    lease: Lease | None = None
-    """The time for which it is certain that the topics are this broker's; None: there is no other broker."""

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from magnetar.broker.ownership.everything import Everything
 from magnetar.broker.ownership.ownership import not_served
-from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.publish.persistent_publishing import PersistentPublishing
 from magnetar.common.errors import OwnershipLost, ServiceNotReady, TopicNotFound
 from magnetar.common.naming.bundle_range import split_ring
 from magnetar.common.naming.topic_name import TopicName
@@ -161,8 +161,7 @@ def test_a_load_that_a_lost_bundle_ends_waits_for_no_storage(monkeypatch: pytest
         await made.registry.unload(THEIRS[0])
         attaching, closing = asyncio.Event(), asyncio.Event()
 
-        async def attach(self: PersistentTopic, ledger: ManagedLedger) -> None:
-            self.ledger = ledger
+        async def begin(self: PersistentPublishing) -> None:
             attaching.set()
             await asyncio.Event().wait()
 
@@ -170,7 +169,7 @@ def test_a_load_that_a_lost_bundle_ends_waits_for_no_storage(monkeypatch: pytest
             closing.set()
             await asyncio.Event().wait()
 
-        monkeypatch.setattr(PersistentTopic, "attach", attach)
+        monkeypatch.setattr(PersistentPublishing, "begin", begin)
         monkeypatch.setattr(ManagedLedger, "close", close)
         waiting = asyncio.create_task(made.registry.get(THEIRS[0], create=True))
         await attaching.wait()

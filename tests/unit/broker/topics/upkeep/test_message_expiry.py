@@ -9,7 +9,7 @@ import crc32c
 import pytest
 from magnetar.broker.policies.config import RetentionConfig
 from magnetar.broker.subscriptions.membership import SubType
-from magnetar.broker.topics.upkeep import message_expiry
+from magnetar.broker.topics.backlog.backlog import Backlog
 from magnetar.common.errors import EntryUnreadable
 from magnetar.common.wire import pulsar_pb2 as pb
 
@@ -76,7 +76,7 @@ def test_the_oldest_entry_expires_as_well_while_no_copy_of_it_can_be_read(
         async def unreadable(*_: object) -> None:
             raise EntryUnreadable("no copy of it can be read now")
 
-        monkeypatch.setattr(message_expiry, "publish_time_after", unreadable)
+        monkeypatch.setattr(Backlog, "publish_time_after", unreadable)
         await broker.keep_house(LOOK)
         assert subscription.backlog() == 2
 
@@ -145,11 +145,10 @@ def test_a_topic_where_nothing_moves_is_read_once() -> None:
                 return await read(*args)  # type: ignore[arg-type]
 
         ledger = topic.ledger
-        topic.ledger = Counting()  # type: ignore[assignment]
+        topic.backlog = Backlog(Counting(), topic.subscriptions)  # type: ignore[arg-type]
         for _ in range(5):
             await broker.keep_house(LOOK)
         assert reads == 1
-        topic.ledger = ledger
 
     simulated(scenario, config_of(retention=RetentionConfig(ttl_s=1_000)))
 

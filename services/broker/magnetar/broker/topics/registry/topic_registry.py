@@ -105,7 +105,6 @@ class TopicRegistry:
             publish_limits=self._publish_limits,
             broker_unacked=broker_unacked_limit(config.dispatch),
             dispatch_rates=self._dispatch_rates,
-            lease=ownership.lease,
         )
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
@@ -238,7 +237,7 @@ class TopicRegistry:
     async def _load_persistent(
         self, name: TopicName, policies: EffectivePolicies, create: bool
     ) -> PersistentTopic:
-        topic = PersistentTopic(name, policies, self._context, self._forget)
+        topic = PersistentTopic(name, policies, self._context, self._forget, lease=self._ownership.lease)
         ledger = await open_managed_ledger(
             self._ledgers,
             name.full,
