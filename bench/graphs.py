@@ -23,9 +23,9 @@ from tests.cluster.processes import CLUSTER_NAME
 from tests.cluster.whole_cluster import WholeCluster
 from tests.deploy.prometheus_server import PrometheusServer, Series
 from tests.integration.harness import eventually, magnetar_command, spawn, temporary_directory
-from tools.dashboards.asking import asked
 from tools.dashboards.catalog import ALL, ROOT
 from tools.dashboards.model import Dashboard, Panel
+from tools.dashboards.query_variables import asked
 
 RULES: Final = ROOT / "helm" / "magnetar" / "rules" / "magnetar.yaml"
 IMAGE: Final = ROOT / "docs" / "images" / "dashboards-under-load.svg"

@@ -12,9 +12,9 @@ import pytest
 from tests.cluster.processes import CLUSTER_NAME
 from tests.deploy.observed import BOOKIE_GONE, BROKER_GONE, METADATA_GONE, Observed, observed
 from tests.integration.harness import temporary_directory
-from tools.dashboards.asking import asked
 from tools.dashboards.catalog import ALL
 from tools.dashboards.model import Dashboard
+from tools.dashboards.query_variables import asked
 from tools.deploy_setup import prometheus_program
 
 pytestmark = [

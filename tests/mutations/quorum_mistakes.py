@@ -140,7 +140,7 @@ RECOVERY: Final = (
     Mistake(
         "rewriting_is_content_with_too_few",
         "a recovery closes behind an entry that it has on Qa - 1 bookies",
-        f"{_QUORUM}rewriting.py",
+        f"{_QUORUM}entry_rewrite.py",
         "striping.write_set(entry_id)) >= striping.ack_quorum\n",
         "striping.write_set(entry_id)) >= striping.ack_quorum - 1\n",
         (f"{_UNIT}test_rewriting.py",),
@@ -148,7 +148,7 @@ RECOVERY: Final = (
     Mistake(
         "a_recovery_claims_a_lac_of_its_own",
         "a recovery's writes say that entries are confirmed before it has ended",
-        f"{_QUORUM}rewriting.py",
+        f"{_QUORUM}entry_rewrite.py",
         "parts = _Parts(self.ref, runs, striping, self.lac)",
         "parts = _Parts(self.ref, runs, striping, first - 1)",
         _RECOVERY,

@@ -104,7 +104,7 @@ TOPICS: Final = (
     Mistake(
         "an_entry_with_copies_is_skipped",
         "reading goes past an entry that another replica may have",
-        f"{_TOPIC}reading.py",
+        f"{_TOPIC}storage_reads.py",
         "only_copy = reads.is_only_copy(span)",
         "only_copy = True",
         (f"{_UNIT}test_replicated_ledgers.py",),

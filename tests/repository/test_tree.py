@@ -19,7 +19,7 @@ ROOMS = members()
 SKIPPED = {".git", ".venv", "data", "results", "__pycache__", "dist"}
 NOT_COMMITTED = {"uv.lock", ".git"}  # where `git worktree` made the tree, .git is a file
 TEXT = {"", ".py", ".pyi", ".md", ".toml", ".txt", ".tsv", ".proto", ".yaml", ".yml", ".svg", ".cfg"}
-LINES_MAX = 500
+LINES_MAX = 700
 
 
 def files() -> Iterator[Path]:

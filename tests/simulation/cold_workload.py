@@ -18,7 +18,7 @@ from magnetar.ledger.cold.cold_reader import ColdLedger, ObjectsDamaged, Objects
 from magnetar.ledger.local_store import LocalLedgerStore
 from magnetar.ledger.managed_ledger import ManagedLedger, ManagedLedgerContext, ReadResult, leaving
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
-from magnetar.ledger.managed_ledger.offloaded import OffloadRules
+from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
 from magnetar.ledger.managed_ledger.trimming import Retention
 from magnetar.sim.metadata import SimMetadataServer, SimMetadataStore
 

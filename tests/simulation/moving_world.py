@@ -13,9 +13,9 @@ from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.control.bundle_handover import HandOver
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.cluster import Cluster
-from magnetar.broker.ownership.hand_over import HandOver
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.topics.persistent_topic import PersistentTopic

@@ -9,7 +9,7 @@ from magnetar.common.metadata.store import Check, Delete, Op
 from magnetar.common.metadata.values import TopicLedger
 from magnetar.ledger.cold.cold_reader import ColdLedger, ColdLedgerReader, Verified
 from magnetar.ledger.ledger_store import Run
-from magnetar.ledger.managed_ledger import intents, leaving, offload_state, offloaded, trimming
+from magnetar.ledger.managed_ledger import intents, leaving, offload_progress, offload_state, trimming
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
 from magnetar.ledger.managed_ledger.offload_state import leave as leave_step
@@ -133,15 +133,17 @@ def answers_of_objects_are_believed(patch: Patch) -> None:
 
 
 def old_news_counts(patch: Patch) -> None:
-    note = offloaded.note
+    note = offload_progress.note
 
     def always(span: LedgerSpan, value: TopicLedger, version: int) -> bool:
         if span.offload is not None:
             span.offload.version = -1
         return note(span, value, version)
 
-    patch.setattr(offloaded, "note", always)
-    patch.setattr(offloaded, "_take", lambda span, item: always(span, _decoded(item.value), item.version))
+    patch.setattr(offload_progress, "note", always)
+    patch.setattr(
+        offload_progress, "_take", lambda span, item: always(span, _decoded(item.value), item.version)
+    )
 
 
 def _decoded(data: bytes) -> TopicLedger:

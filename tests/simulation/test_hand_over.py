@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from itertools import groupby
 
 import pytest
-from magnetar.broker.ownership import hand_over as hand_over_module
-from magnetar.broker.ownership.hand_over import LOADS_S, NobodyElse
+from magnetar.broker.control import bundle_handover as hand_over_module
+from magnetar.broker.control.bundle_handover import LOADS_S, NobodyElse
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.control.control_errors import BrokerFailed
 from magnetar.common.control.control_pb2 import TakeRequest, TakeResponse

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from magnetar.broker.control import bundle_moves
 from magnetar.broker.control.bundle_moves import BundleMoves
-from magnetar.broker.control.moving import Moving
+from magnetar.broker.control.bundle_unload import Moving
 from magnetar.common.control.control_errors import BrokerUnreachable
 from magnetar.common.control.control_pb2 import MergeResponse, UnloadResponse
 from magnetar.common.control.methods import MERGE, TAKE, UNLOAD

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from magnetar.broker.control.moving import Moving
+from magnetar.broker.control.bundle_unload import Moving
 from magnetar.common.cluster.bundle_owners import Owned
 from magnetar.common.cluster.bundles import BY_TOPIC_COUNT
 from magnetar.common.errors import NotAllowed

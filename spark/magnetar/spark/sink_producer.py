@@ -12,10 +12,10 @@ from magnetar.client.client import PAUSE_S, PAUSE_S_MAX, Client
 from magnetar.client.compression import compress
 from magnetar.client.connection import Connection
 from magnetar.client.errors import ClientError, ConnectionLost, Refused
-from magnetar.client.link import Link
+from magnetar.client.topic_session import Link
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire.frame import Frame, encode_entry, encode_payload_command
-from magnetar.common.wire.producer_wishes import DEDUPLICATION, NOT_DEDUPLICATED, REQUIRED
+from magnetar.common.wire.producer_options import DEDUPLICATION, NOT_DEDUPLICATED, REQUIRED
 from magnetar.common.wire.pulsar_pb2 import (
     BaseCommand,
     CommandCloseProducer,

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from magnetar.client.client import Client
 from magnetar.client.connection import Connection
 from magnetar.client.errors import ClientError, ConnectionLost
-from magnetar.client.link import Link
+from magnetar.client.topic_session import Link
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire.frame import Frame
 from magnetar.common.wire.pulsar_pb2 import (

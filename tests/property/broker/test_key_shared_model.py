@@ -11,8 +11,8 @@ from collections.abc import Callable
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.key_shared.sticky_key import slot_of_key
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.key_shared_delivery import KeySharedDelivery
 from magnetar.broker.subscriptions.membership import SubType

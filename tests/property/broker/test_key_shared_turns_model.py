@@ -9,8 +9,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.key_shared.sticky_key import slot_of_key
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.membership import SubType
 

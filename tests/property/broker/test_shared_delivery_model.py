@@ -12,8 +12,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.membership import SubType
 

@@ -19,9 +19,9 @@ from magnetar.ledger.garbage_collector import GarbageCollector
 from magnetar.ledger.ledger_catalog import LedgerCatalog
 from magnetar.ledger.quorum import checked_read
 from magnetar.ledger.quorum.ensemble_change import EnsembleChange
+from magnetar.ledger.quorum.entry_rewrite import Rewriter
 from magnetar.ledger.quorum.missing_entries import MissingEntries
 from magnetar.ledger.quorum.pending_adds import PendingAdds
-from magnetar.ledger.quorum.rewriting import Rewriter
 from magnetar.ledger.quorum.striping import Striping
 from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 from magnetar.ledger.segment_log import log, recovery

@@ -17,7 +17,7 @@ from magnetar.bookie.identity import (
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.common.metadata.values import BookieCookie, Restoration, decode, encode
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LOG_FAILED, OK
-from magnetar.ledger.data_directory import WrongDataDirectory
+from magnetar.ledger.data_directory import WrongDataDirectory, replace_file
 from magnetar.sim.disk import SimDisk
 from magnetar.sim.loop import SimCrash
 
@@ -159,6 +159,22 @@ def test_a_directory_restored_from_a_copy_is_in_doubt() -> None:
         found = await bench.metadata.get(KEYS.cookie(bench.bookie_id))
         assert found is not None
         assert decode(BookieCookie, found.value).generation == 4
+
+    on_a_bookie(act)
+
+
+def test_an_older_cookie_beside_the_newest_log_is_in_doubt() -> None:
+    """The log's end tells nothing here: only the generation does."""
+
+    async def act(bench: Bench) -> None:
+        await bench.put_metadata(A)
+        older = bench.disk.content(BOOKIE_COOKIE)
+        await bench.appended(A, 0, [b"one"])
+        await bench.restart("close")
+        await bench.core.close()
+        replace_file(bench.disk, BOOKIE_COOKIE, older)
+        await bench.open()
+        assert (await bench.state(A)).limbo
 
     on_a_bookie(act)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -18,6 +19,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
 )
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.codec_v1 import GROUP_HEADER_SIZE
+from magnetar.ledger.segment_log.log import SegmentLog
 
 from tests.unit.bookie.core_harness import A, B, Bench, on_a_bookie
 
@@ -184,6 +186,25 @@ def test_doubt_survives_a_start_that_could_not_make_the_marks(monkeypatch: pytes
         assert DOUBT in bench.disk.listdir("")
         await bench.open()
         assert (await bench.state(A)).limbo
+        assert DOUBT not in bench.disk.listdir("")
+
+    on_a_bookie(act)
+
+
+def test_the_note_of_a_doubt_stays_until_its_marks_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act(bench: Bench) -> None:
+        await bench.put_metadata(A)
+        await bench.appended(A, 0, [b"early"])
+        await bench.appended(A, 1, [b"late"])
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with monkeypatch.context() as patch:
+            patch.setattr(SegmentLog, "set_limbo", lambda *_args, **_named: durable)
+            restarted = asyncio.ensure_future(tear_the_last_group(bench))
+            await asyncio.sleep(1)
+            assert DOUBT in bench.disk.listdir("")
+            assert not restarted.done()
+            durable.set_result(None)
+            await restarted
         assert DOUBT not in bench.disk.listdir("")
 
     on_a_bookie(act)

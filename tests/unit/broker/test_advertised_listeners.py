@@ -9,7 +9,7 @@ from magnetar.broker.advertised_listeners import (
     listener_problems,
     parse_listeners,
 )
-from magnetar.broker.config import ListenerConfig
+from magnetar.broker.listener_config import ListenerConfig
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.common.errors import ConfigError
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import MemoryConfig
+from magnetar.broker.memory_config import MemoryConfig
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from magnetar.broker import dynamic_config
-from magnetar.broker.config import BrokerConfig, TopicConfig
+from magnetar.broker.config import BrokerConfig
 from magnetar.broker.dynamic_config import DYNAMIC, BadValue, DynamicConfig, NotDynamic
 from magnetar.broker.load.config import DYNAMIC as LOAD_SETTINGS
 from magnetar.broker.load.config import LoadConfig, SheddingConfig
+from magnetar.broker.topics.config import TopicConfig
 from magnetar.common.config.setting_values import settings_of
 from magnetar.common.errors import MetadataError, WatchLost
 from magnetar.common.metadata.keys import Keys

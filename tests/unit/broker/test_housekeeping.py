@@ -7,7 +7,6 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from magnetar.broker.config import BrokerConfig
 from magnetar.broker.housekeeping import SLICE_S, Housekeeping, look_at_all
 from magnetar.broker.policies.config import PolicyConfig, QuotaConfig, RetentionConfig
 from magnetar.common.errors import LogFailed
@@ -108,7 +107,7 @@ def test_the_passes_come_at_their_intervals() -> None:
             made = Housekeeping(
                 broker.registry,
                 broker.partitioned,
-                BrokerConfig(policies=PolicyConfig(retention=retention, quotas=quotas)),
+                PolicyConfig(retention=retention, quotas=quotas),
                 broker.clock,
                 broker.ledgers.restored,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from magnetar.common.metadata.store import Delete, Listing
 from magnetar.common.metadata.values import Restoration, encode
-from magnetar.ledger.condemned import load_condemned
+from magnetar.ledger.deleted_ledgers import load_condemned
 from magnetar.ledger.garbage_collector import PAUSED, SMALL_NUMBER
 
 from tests.simulation.garbage_workload import GARBAGE, stored

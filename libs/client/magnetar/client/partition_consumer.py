@@ -12,8 +12,8 @@ from magnetar.client.client import Client
 from magnetar.client.connection import Connection
 from magnetar.client.deliveries import messages_of
 from magnetar.client.errors import ClientError, ConnectionLost
-from magnetar.client.link import Link
 from magnetar.client.messages import EntryLeft, Incoming
+from magnetar.client.topic_session import Link
 from magnetar.common.errors import DataCorruption
 from magnetar.common.wire.ack_set import acked_bits_to_words
 from magnetar.common.wire.frame import Frame, encode_command

@@ -13,8 +13,8 @@ from magnetar.client.client import Client
 from magnetar.client.connection import Connection
 from magnetar.client.entries import send_frame
 from magnetar.client.errors import ClientError, ConnectionLost, Refused
-from magnetar.client.link import Link
 from magnetar.client.messages import MessageId, Outgoing
+from magnetar.client.topic_session import Link
 from magnetar.common.wire.frame import Frame
 from magnetar.common.wire.pulsar_pb2 import (
     BaseCommand,

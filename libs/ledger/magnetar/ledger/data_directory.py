@@ -15,9 +15,9 @@ from typing import Final, TypeVar
 
 from crc32c import crc32c
 from magnetar.common.errors import DataCorruption, StorageError
-from magnetar.common.runtime.disk import Disk, DiskFile
+from magnetar.common.runtime.disk import Disk, DiskFile, replace_file
 from magnetar.ledger.segment_log.codec_v1 import FORMAT_VERSION, check_format
-from magnetar.ledger.segment_log.unreadable import is_unreadable
+from magnetar.ledger.segment_log.unreadable_blocks import is_unreadable
 
 LOCK: Final = "LOCK"
 COOKIE: Final = "cookie"
@@ -81,21 +81,6 @@ def read_identity(disk: Disk, name: str, decode_file: Callable[[bytes], T], advi
         raise DataCorruption(f"the disk cannot read {name} in the data directory: {advice}") from error
     finally:
         file.close()
-
-
-def replace_file(disk: Disk, name: str, data: bytes) -> None:
-    """Write a small file of the root as a whole, durably. Raises OSError; then the old one holds."""
-    new = f"{name}.new"
-    if new in disk.listdir(""):
-        disk.unlink(new)
-    file = disk.open(new, create=True)
-    try:
-        file.pwritev([data], 0)
-        file.fdatasync()
-    finally:
-        file.close()
-    disk.rename(new, name)
-    disk.sync_dir("")
 
 
 def _encode(instance_id: bytes) -> bytes:

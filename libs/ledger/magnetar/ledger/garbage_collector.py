@@ -33,7 +33,7 @@ from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.disk import Disk
 from magnetar.common.runtime.task_owner import TaskOwner
-from magnetar.ledger.condemned import Remembered, load_condemned, save_condemned
+from magnetar.ledger.deleted_ledgers import Remembered, load_condemned, save_condemned
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.segment import Segment

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from magnetar.common.runtime.blocking import BlockingPool
-from magnetar.common.runtime.disk import Disk
-from magnetar.ledger.data_directory import replace_file
+from magnetar.common.runtime.disk import Disk, replace_file
 
 UNCHECKED: Final = "unchecked"
 

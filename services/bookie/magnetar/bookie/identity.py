@@ -35,9 +35,9 @@ from magnetar.common.metadata.store import ABSENT, MetadataStore
 from magnetar.common.metadata.values import BookieCookie, decode, encode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.blocking import BlockingPool
-from magnetar.common.runtime.disk import Disk
+from magnetar.common.runtime.disk import Disk, replace_file
 from magnetar.ledger.bookie_protocol.bookie_pb2 import ExpectedBookie
-from magnetar.ledger.data_directory import COOKIE, WrongDataDirectory, read_identity, replace_file
+from magnetar.ledger.data_directory import COOKIE, WrongDataDirectory, read_identity
 from magnetar.ledger.segment_log.codec_v1 import FORMAT_VERSION, check_format
 from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY
 

@@ -26,8 +26,7 @@ from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.blocking import BlockingPool
-from magnetar.common.runtime.disk import Disk
-from magnetar.ledger.data_directory import replace_file
+from magnetar.common.runtime.disk import Disk, replace_file
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.torn_group import Torn

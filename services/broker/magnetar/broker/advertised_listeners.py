@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlsplit
 
-from magnetar.broker.config import ListenerConfig
+from magnetar.broker.listener_config import ListenerConfig
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.common.errors import ConfigError
 

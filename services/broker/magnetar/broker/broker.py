@@ -26,8 +26,8 @@ from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.offload.hourly_sweep import HourlySweep
 from magnetar.broker.offload.policy_wants import PolicyWants
 from magnetar.broker.orphans.reconciler import Reconciler
-from magnetar.broker.ownership.everything import Everything
 from magnetar.broker.ownership.ownership import Ownership
+from magnetar.broker.ownership.sole_ownership import SoleOwnership
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.resource_quotas import ResourceQuotas
@@ -61,9 +61,9 @@ from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 if TYPE_CHECKING:  # a standalone has no use for it
     from magnetar.broker.control.bundle_moves import BundleMoves
     from magnetar.broker.control.control_plane import ControlPlane
-    from magnetar.broker.control.topics_elsewhere import TopicsElsewhere
+    from magnetar.broker.control.remote_topics import TopicsElsewhere
     from magnetar.broker.ownership.cluster import Cluster
-    from magnetar.broker.ownership.lease import Lease
+    from magnetar.broker.tenure import Lease
 
 log = get_logger(__name__)
 
@@ -103,7 +103,7 @@ class Broker:
         self._leads: Callable[[], bool] = lambda: True
         self.ownership: Ownership
         if cluster is None:
-            self.ownership = Everything(self.namespaces, self.urls)
+            self.ownership = SoleOwnership(self.namespaces, self.urls)
         else:
             self.ownership = cluster.ownership
             cluster.ownership.on_lost = self._bundle_lost
@@ -135,7 +135,9 @@ class Broker:
         self.partitioned = PartitionedTopics(config, ledgers, metadata, keys, self.policies, self._registry)
         self.deletions = Deletions(ledgers, self._registry, self.namespaces, self.policies)
         self.orphans = Reconciler(ledgers, self._registry, config.orphans)
-        self._housekeeping = Housekeeping(self._registry, self.partitioned, config, clock, ledgers.restored)
+        self._housekeeping = Housekeeping(
+            self._registry, self.partitioned, config.policies, clock, ledgers.restored
+        )
         self._restored = RestoredMetadata(ledgers)
         self.cold = ColdTier(lambda: self._registry.loaded, ledgers, config.offload)
         offloads = OffloadLedgers(metadata, keys, clock)

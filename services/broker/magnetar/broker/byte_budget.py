@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from magnetar.broker.config import MemoryConfig
+from magnetar.broker.memory_config import MemoryConfig
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from prometheus_client import Gauge

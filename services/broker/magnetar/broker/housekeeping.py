@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from magnetar.broker.config import BrokerConfig
-from magnetar.broker.spawn import Spawn
+from magnetar.broker.policies.config import PolicyConfig
+from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
@@ -40,13 +40,13 @@ class Housekeeping:
         self,
         registry: TopicRegistry,
         partitioned: PartitionedTopics,
-        config: BrokerConfig,
+        config: PolicyConfig,
         clock: Clock,
         restored: Restored,
     ) -> None:
         self._registry = registry
         self._partitioned = partitioned
-        self._config = config.policies
+        self._config = config
         self._clock = clock
         self._restored = restored
         self._checking_quotas = asyncio.Lock()

@@ -11,10 +11,10 @@ import asyncio
 from typing import Final
 
 from magnetar.common.errors import UnknownOutcome, VersionMismatch
-from magnetar.common.metadata.following import follow_for_ever
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, MetadataStore, Put
 from magnetar.common.metadata.values import Namespace, Tenant, decode, encode
+from magnetar.common.metadata.watch_loop import follow_for_ever
 from magnetar.common.naming.bundle_range import DEFAULT_BUNDLES
 from magnetar.common.naming.namespace_name import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, NamespaceName
 from magnetar.common.obs.logs import get_logger

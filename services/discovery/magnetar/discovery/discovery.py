@@ -15,7 +15,7 @@ from magnetar.common.control.control_client import Caller, ControlClient
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.runtime.task_owner import TaskOwner
-from magnetar.discovery.assigning import AskingBrokers
+from magnetar.discovery.bundle_assignment import AskingBrokers
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.discovery.handlers.partitions import PartitionCounts
 from magnetar.discovery.handlers.services import Services

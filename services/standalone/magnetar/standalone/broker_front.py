@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from magnetar.broker.advertised_listeners import internal_host, listener_problems
 from magnetar.broker.broker import Broker
-from magnetar.broker.config import BrokerConfig, ListenerConfig
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.listener_config import ListenerConfig
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.standalone.lazy_http import Edge, LazyHttp

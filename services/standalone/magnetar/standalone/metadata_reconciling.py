@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
-from magnetar.bookie.restored.inventory import take_inventory
-from magnetar.bookie.restored.reconciler import Findings, Reconciler, bookies_to_ask
-from magnetar.bookie.restored.reconciler import release as release_restoration
-from magnetar.bookie.restored.subscriptions import forget_subscriptions as forget
-from magnetar.bookie.restored.unnamed import entries_of
+from magnetar.bookie.restoration.inventory import take_inventory
+from magnetar.bookie.restoration.reconciler import Findings, Reconciler, bookies_to_ask
+from magnetar.bookie.restoration.reconciler import release as release_restoration
+from magnetar.bookie.restoration.subscriptions import forget_subscriptions as forget
+from magnetar.bookie.restoration.unreferenced_ledgers import entries_of
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.restoration import read_restoration
 from magnetar.common.metadata.store import MetadataStore

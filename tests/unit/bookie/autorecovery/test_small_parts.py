@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
 from magnetar.bookie.autorecovery.lost_bookies import LostBookies
-from magnetar.bookie.autorecovery.marks import merge_mark, remove_mark
 from magnetar.bookie.autorecovery.prefix_view import PrefixView
 from magnetar.bookie.autorecovery.repair_queue import REST_MAX_S, RepairQueue
+from magnetar.bookie.autorecovery.replication_marks import merge_mark, remove_mark
 from magnetar.bookie.autorecovery.session_holder import SessionHolder
 from magnetar.bookie.autorecovery.throttle import Throttle
 from magnetar.common.metadata.keys import Keys

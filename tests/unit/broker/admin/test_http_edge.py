@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from magnetar.broker.admin import http_edge, routing
 from magnetar.broker.admin.table import routes
-from magnetar.broker.config import BrokerConfig, TopicConfig
+from magnetar.broker.config import BrokerConfig
 from magnetar.broker.service_urls import ServiceUrls
+from magnetar.broker.topics.config import TopicConfig
 from magnetar.common.errors import TopicNotFound, Unauthorized
 from magnetar.common.naming.topic_name import TopicName
 

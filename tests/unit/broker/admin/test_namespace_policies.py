@@ -6,9 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from magnetar.broker.config import BrokerConfig, PublishConfig
+from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.config import PolicyConfig, TopicCreationConfig
 from magnetar.broker.policies.policy_store import PolicyStore
+from magnetar.broker.topics.config import PublishConfig
 from magnetar.common.metadata.values import TopicHead, encode
 from magnetar.common.naming.topic_name import TopicName
 

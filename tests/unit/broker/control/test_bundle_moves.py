@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from magnetar.broker.control.bundle_moves import BundleMoves
-from magnetar.broker.ownership.recut import PARTS_MAX
+from magnetar.broker.ownership.split_merge import PARTS_MAX
 from magnetar.common.control.methods import MERGE, UNLOAD
 from magnetar.common.errors import InvalidName, NotAllowed
 from magnetar.common.metadata.values import BrokerRegistration

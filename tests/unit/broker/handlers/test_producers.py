@@ -11,7 +11,7 @@ from magnetar.broker.handlers import producers
 from magnetar.broker.handlers.client import Client
 from magnetar.broker.peer import Peer
 from magnetar.common.errors import NotAllowed, TopicNotFound
-from magnetar.common.wire.producer_wishes import NOT_DEDUPLICATED
+from magnetar.common.wire.producer_options import NOT_DEDUPLICATED
 from magnetar.common.wire.pulsar_pb2 import CommandProducer
 
 from tests.unit.broker.topics.fakes import FakePeer

@@ -9,7 +9,7 @@ import pytest
 from magnetar.broker.load.config import LoadConfig, PlacementConfig, SheddingConfig
 from magnetar.common.cluster.bundle_owners import Bundle
 from magnetar.common.control.control_errors import BrokerUnreachable
-from magnetar.common.control.silent_brokers import SILENT_S
+from magnetar.common.control.unresponsive_brokers import SILENT_S
 from magnetar.common.errors import MetadataError, NamespaceNotFound, ServiceNotReady
 from magnetar.common.metadata.values import Cluster, Leader, Namespace, decode, encode
 from magnetar.common.naming.namespace_name import NamespaceName

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from magnetar.broker.load.config import LoadConfig
 from magnetar.broker.load.leader import LoadLeader
-from magnetar.broker.load.leading import LeaderParts
+from magnetar.broker.load.leader_term import LeaderParts
 from magnetar.broker.load.load_report import OwnedLoad, Usage, make_report
 from magnetar.common.cluster.broker_directory import BrokerDirectory
 from magnetar.common.cluster.bundle_owners import Bundle, BundleOwners

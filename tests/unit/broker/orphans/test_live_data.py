@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pytest
-from magnetar.broker.config import OrphanConfig
+from magnetar.broker.orphans.config import OrphanConfig
 from magnetar.broker.orphans.reconciler import Reconciler
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import EARLIEST, Position

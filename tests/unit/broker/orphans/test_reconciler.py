@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from magnetar.broker.config import OrphanConfig
 from magnetar.broker.orphans import orphan as orphans
 from magnetar.broker.orphans import reconciler
+from magnetar.broker.orphans.config import OrphanConfig
 from magnetar.broker.orphans.reconciler import Reconciler
 from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.values import Counter, Restoration, TopicLedger, encode

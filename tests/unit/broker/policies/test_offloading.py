@@ -6,7 +6,7 @@ import pytest
 from magnetar.broker.offload.config import OffloadConfig
 from magnetar.broker.policies.offloading import EXACT, NEVER, resolve_offload, rules_of
 from magnetar.common.metadata.values import Policies
-from magnetar.ledger.managed_ledger.offloaded import OffloadRules
+from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
 
 NOTHING = Policies()
 

@@ -10,7 +10,7 @@ import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.common.errors import MetadataError, NamespaceNotFound, WatchLost
-from magnetar.common.metadata import following
+from magnetar.common.metadata import watch_loop
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.store import Versioned, Watch, WatchEvent
@@ -183,7 +183,7 @@ def test_a_change_during_a_read_is_not_hidden_by_what_was_read(tmp_path: Path) -
 def test_a_lost_watch_is_made_again_and_everybody_is_looked_at(
     tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "RETRY_MIN_S", 0.01)
+    monkeypatch.setattr(watch_loop, "RETRY_MIN_S", 0.01)
 
     async def body(store: Store, policies: PolicyStore, heard: Heard) -> None:
         assert await most_producers(policies) == 1
@@ -229,7 +229,7 @@ def test_without_a_watch_every_question_is_read(tmp_path: Path) -> None:
 def test_a_listener_that_fails_hears_of_what_comes_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "RETRY_MIN_S", 0.01)
+    monkeypatch.setattr(watch_loop, "RETRY_MIN_S", 0.01)
 
     async def body(store: Store, policies: PolicyStore, heard: Heard) -> None:
         await store.put(f"{KEYS.namespaces_prefix()}no/name/of/a/namespace", b"")

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import DispatchConfig, MemoryConfig
+from magnetar.broker.memory_config import MemoryConfig
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.subscriptions.subscription import Subscription

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any, cast
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import DispatchConfig, MemoryConfig
+from magnetar.broker.memory_config import MemoryConfig
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.entry_source import EntrySource
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 

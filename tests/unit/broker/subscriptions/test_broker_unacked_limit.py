@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit, broker_unacked_limit
+from magnetar.broker.subscriptions.config import DispatchConfig
 
 
 class Fake:

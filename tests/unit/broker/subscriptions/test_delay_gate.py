@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.subscriptions import due_entries, entry_source
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.common.naming.position import Position

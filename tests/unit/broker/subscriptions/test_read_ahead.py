@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 import structlog.testing
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import DispatchConfig, MemoryConfig
+from magnetar.broker.memory_config import MemoryConfig
 from magnetar.broker.subscriptions import read_ahead
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.entry_source import EntrySource
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import Run

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from magnetar.broker.config import DeduplicationConfig
 from magnetar.broker.stats import TopicStats
+from magnetar.broker.topics.config import DeduplicationConfig
 from magnetar.broker.topics.publish.deduplicated_publishing import DeduplicatedPublishing
 from magnetar.broker.topics.publish.deduplication import DeduplicationState
 from magnetar.broker.topics.publish.producer import Producer

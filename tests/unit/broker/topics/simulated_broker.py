@@ -10,7 +10,7 @@ from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.housekeeping import Housekeeping, look_at_all
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.ownership.everything import Everything
+from magnetar.broker.ownership.sole_ownership import SoleOwnership
 from magnetar.broker.policies.config import (
     InactiveTopicConfig,
     PolicyConfig,
@@ -211,10 +211,10 @@ async def _main(
         policies,
         SchemaStore(metadata, KEYS),
         tasks.spawn,
-        Everything(namespaces, ServiceUrls()),
+        SoleOwnership(namespaces, ServiceUrls()),
     )
     partitioned = PartitionedTopics(config, ledgers, metadata, KEYS, policies, registry)
-    housekeeping = Housekeeping(registry, partitioned, config, process.clock, ledgers.restored)
+    housekeeping = Housekeeping(registry, partitioned, config.policies, process.clock, ledgers.restored)
     broker = SimBroker(config, registry, partitioned, housekeeping, tasks, process.clock, ledgers)
     await scenario(broker)
     await registry.close()

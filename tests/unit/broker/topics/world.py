@@ -10,7 +10,7 @@ from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.ownership.everything import Everything
+from magnetar.broker.ownership.sole_ownership import SoleOwnership
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
@@ -166,7 +166,7 @@ async def open_topics(process: Process, config: BrokerConfig) -> Topics:
         policies,
         schemas,
         tasks.spawn,
-        Everything(namespaces, ServiceUrls()),
+        SoleOwnership(namespaces, ServiceUrls()),
     )
     partitioned = PartitionedTopics(config, ledgers, metadata, KEYS, policies, registry)
     lists = TopicLists(metadata, KEYS, registry)

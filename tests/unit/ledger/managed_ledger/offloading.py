@@ -14,7 +14,7 @@ from magnetar.ledger.cold.layout import MANIFEST_NAME, attempt_path
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger import ManagedLedger, offload_state
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
-from magnetar.ledger.managed_ledger.offloaded import OffloadRules
+from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
 
 from tests.simulation.cold_objects import LOCATION, Objects, SimColdStore, encode_manifest, encode_part
 from tests.simulation.power_loss import KEYS

@@ -20,7 +20,7 @@ from magnetar.ledger.managed_ledger import (
 )
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, SpanOffload
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
-from magnetar.ledger.managed_ledger.offloaded import NO_OFFLOAD, OffloadRules
+from magnetar.ledger.managed_ledger.offload_progress import NO_OFFLOAD, OffloadRules
 
 from tests.simulation.cold_objects import LOCATION
 from tests.simulation.power_loss import KEYS, Process

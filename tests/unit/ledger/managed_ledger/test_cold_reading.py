@@ -20,9 +20,9 @@ from magnetar.ledger.cold.cold_reader import (
 )
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.managed_ledger import ManagedLedgerConfig
-from magnetar.ledger.managed_ledger.offloaded import OffloadRules
-from magnetar.ledger.managed_ledger.reading import UNREADABLE
+from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
 from magnetar.ledger.managed_ledger.span_reads import OTHER_TIER
+from magnetar.ledger.managed_ledger.storage_reads import UNREADABLE
 
 from tests.simulation.power_loss import KEYS, Process
 from tests.unit.ledger.managed_ledger.harness import Topic, load, load_again, simulated

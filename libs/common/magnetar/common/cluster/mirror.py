@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Final, Generic, Protocol, TypeVar
 
 from magnetar.common.errors import DataCorruption, InvalidName, UnsupportedFormat
-from magnetar.common.metadata.following import follow_for_ever
 from magnetar.common.metadata.store import MetadataStore, Watch
+from magnetar.common.metadata.watch_loop import follow_for_ever
 from magnetar.common.obs.logs import get_logger
 
 log = get_logger(__name__)

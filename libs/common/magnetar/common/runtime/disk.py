@@ -88,3 +88,21 @@ class Disk(Protocol):
     def total_bytes(self) -> int:
         """Bytes of the whole file system, what others use of it included."""
         ...
+
+
+def replace_file(disk: Disk, name: str, data: bytes) -> None:
+    """Write a small file of the root as a whole, durably.
+
+    Raises OSError; the old file then stays as it was.
+    """
+    new = f"{name}.new"
+    if new in disk.listdir(""):
+        disk.unlink(new)
+    file = disk.open(new, create=True)
+    try:
+        file.pwritev([data], 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    disk.rename(new, name)
+    disk.sync_dir("")

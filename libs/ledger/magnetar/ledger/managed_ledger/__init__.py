@@ -13,7 +13,7 @@ from magnetar.ledger.managed_ledger.directory import (
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.managed_ledger.intents import finish_intents
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.ledger.managed_ledger.opening import open_managed_ledger
+from magnetar.ledger.managed_ledger.topic_loading import open_managed_ledger
 
 __all__ = [
     "Cursor",

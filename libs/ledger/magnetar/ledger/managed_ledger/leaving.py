@@ -28,8 +28,8 @@ from magnetar.ledger.managed_ledger import offload_state
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import delete_ledger_intent, finish_quietly
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
+from magnetar.ledger.managed_ledger.offload_progress import OffloadRules, note
 from magnetar.ledger.managed_ledger.offload_state import OffloadRefused
-from magnetar.ledger.managed_ledger.offloaded import OffloadRules, note
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref
 from prometheus_client import Counter
 

@@ -14,7 +14,7 @@ from magnetar.common.errors import LedgerClosed, MetadataError, StorageError, To
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import Run
-from magnetar.ledger.managed_ledger import reading, topic_head, trimming
+from magnetar.ledger.managed_ledger import storage_reads, topic_head, trimming
 from magnetar.ledger.managed_ledger.appender import Appender, Publish, Step
 from magnetar.ledger.managed_ledger.context import (
     ManagedLedgerContext,
@@ -176,7 +176,7 @@ class ManagedLedger(TopicObjects):
         cache, limit = self._cache, self.max_read_position
         run = None if cache is None else cache.get(start, entries_max, bytes_max)
         if run is not None and limit is not None:
-            run = reading.cut(run, limit)
+            run = storage_reads.cut(run, limit)
         if run is not None and cache is not None:
             cache.count_cached(run)
         return run
@@ -188,7 +188,7 @@ class ManagedLedger(TopicObjects):
         EntryUnreadable only where entries have several copies, on one of which it may come back.
         """
         limit = self.read_limit()
-        result = await reading.read(self._reads(), self._spans, start, limit, entries_max, bytes_max)
+        result = await storage_reads.read(self._reads(), self._spans, start, limit, entries_max, bytes_max)
         if result.runs:
             if self._cache is None:
                 self._cache = self._ctx.cache.topic()
@@ -200,7 +200,7 @@ class ManagedLedger(TopicObjects):
 
         It is not behind entries whose time cannot be read now and may be later (one copy may be repaired).
         """
-        return await reading.find_before_publish_time(
+        return await storage_reads.find_before_publish_time(
             self._reads(), self._spans, publish_time_ms, self.read_limit()
         )
 

@@ -18,7 +18,7 @@ from magnetar.ledger.cold.cold_reader import ColdLedgerReader, ObjectsUnavailabl
 from magnetar.ledger.ledger_store import LedgerReader, Run
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, SpanOffload
-from magnetar.ledger.managed_ledger.offloaded import cold_reader, refresh
+from magnetar.ledger.managed_ledger.offload_progress import cold_reader, refresh
 from prometheus_client import Counter
 
 log = get_logger(__name__)

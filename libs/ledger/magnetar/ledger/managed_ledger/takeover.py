@@ -34,7 +34,7 @@ from magnetar.ledger.managed_ledger.deduplication import DeduplicationSnapshot
 from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
 from magnetar.ledger.managed_ledger.intents import finish_quietly
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
-from magnetar.ledger.managed_ledger.offloaded import note
+from magnetar.ledger.managed_ledger.offload_progress import note
 from magnetar.ledger.managed_ledger.open_ledger import closing_ops
 from magnetar.ledger.managed_ledger.span_reads import SpanReads
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref

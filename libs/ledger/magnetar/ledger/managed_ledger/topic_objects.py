@@ -12,10 +12,10 @@ from collections.abc import Container
 from magnetar.common.errors import LedgerClosed, MetadataError, OwnershipLost, StorageError
 from magnetar.ledger.cold.cold_reader import ColdLedger, Verified
 from magnetar.ledger.ledger_store import LedgerRef
-from magnetar.ledger.managed_ledger import leaving, offloaded
+from magnetar.ledger.managed_ledger import leaving, offload_progress
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
-from magnetar.ledger.managed_ledger.offloaded import NO_OFFLOAD, OffloadRules
+from magnetar.ledger.managed_ledger.offload_progress import NO_OFFLOAD, OffloadRules
 from magnetar.ledger.managed_ledger.span_reads import SpanReads
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
 
@@ -53,7 +53,7 @@ class TopicObjects:
     async def refresh_offload(self) -> None:
         """Learn how far closed ledgers are on their way to objects. Raises MetadataError, StorageError."""
         if self.has_closed_ledgers and self._lost is None:
-            await offloaded.refresh_all(self._ctx, self.creation_id, self._spans)
+            await offload_progress.refresh_all(self._ctx, self.creation_id, self._spans)
 
     def due_to_leave(self, skip: Container[LedgerRef] = ()) -> ColdLedger | None:
         """The oldest ledger, none of `skip`, that is to leave bookies once its objects are verified; see
@@ -62,7 +62,7 @@ class TopicObjects:
         if self._lost is not None or self._closing:
             return None
         span = leaving.due(self._spans.spans, self.offload, self._ctx.clock.wall_ms(), skip)
-        return None if span is None else offloaded.cold_ledger(span, self.name, self.creation_id)
+        return None if span is None else offload_progress.cold_ledger(span, self.name, self.creation_id)
 
     async def leave_bookies(self, verified: Verified) -> bool:
         """From now on only objects have a ledger; the caller has verified each. Durable on return.

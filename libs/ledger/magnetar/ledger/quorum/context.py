@@ -10,11 +10,11 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.bookie_protocol.bookie_client import BookieClients
 from magnetar.ledger.ledger_catalog import LedgerCatalog
+from magnetar.ledger.quorum.bookie_probe import Revival
 from magnetar.ledger.quorum.config import QuorumConfig
 from magnetar.ledger.quorum.pending_adds import AppendBudget
 from magnetar.ledger.quorum.placement import Placement
-from magnetar.ledger.quorum.revival import Revival
-from magnetar.ledger.quorum.storing import Storing
+from magnetar.ledger.quorum.write_health import Storing
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from magnetar.common.errors import (
     LedgerFenced,
@@ -34,14 +34,13 @@ from magnetar.common.metadata.store import ABSENT, Op, Put, Versioned
 from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, decode, encode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
-from magnetar.ledger.ledger_store import ClosedLedger
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerRef
 from magnetar.ledger.quorum.context import QuorumContext
 from magnetar.ledger.quorum.ledger_metadata import OPEN_GAP_END, add_gap, end_gaps, too_long
+from magnetar.ledger.quorum.member import Member
+from magnetar.ledger.quorum.pending_adds import PendingAdds
 from magnetar.ledger.quorum.striping import Fragment, LedgerLayout
 from prometheus_client import Counter
-
-if TYPE_CHECKING:
-    from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 
 log = get_logger(__name__)
 
@@ -89,10 +88,59 @@ class _Rebase(Exception):
     """Somebody else changed the metadata and left the ledger ours: decide again."""
 
 
+class EnsembleWriter(Protocol):
+    """The writer of an open ledger, as far as a change of its ensemble concerns it. All calls are plain."""
+
+    @property
+    def ref(self) -> LedgerRef: ...
+
+    @property
+    def layout(self) -> LedgerLayout:
+        """Its fragments; shared with readers."""
+        ...
+
+    @property
+    def adds(self) -> PendingAdds: ...
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """The bookies of the last fragment, by position."""
+        ...
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has stopped."""
+        ...
+
+    def await_positions(self, bits: int) -> None:
+        """Have entries from LAC + 1 on wait for the new bookies of these positions."""
+        ...
+
+    def absent_positions(self, bits: int) -> None:
+        """Have no entry wait for the bookies of these positions."""
+        ...
+
+    def join(self, position: int, bookie_id: str, from_entry_id: int) -> None:
+        """Send a bookie that took a position what is pending from an entry on."""
+        ...
+
+    def settle(self) -> None:
+        """Release entries that are complete now."""
+        ...
+
+    def fenced(self) -> None:
+        """Stop: another owner fenced the ledger."""
+        ...
+
+    def fail(self, error: StorageError) -> None:
+        """Stop with this error."""
+        ...
+
+
 class EnsembleChange:
     """The metadata of one open ledger and its changes, for its writer."""
 
-    def __init__(self, context: QuorumContext, writer: QuorumLedgerWriter, stored: Versioned) -> None:
+    def __init__(self, context: QuorumContext, writer: EnsembleWriter, stored: Versioned) -> None:
         self._context = context
         self._writer = writer
         self._stored = stored

@@ -20,7 +20,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.bookie_protocol.bookie_client import BookieClient, BookieClients, BookieUnreachable
 from magnetar.ledger.bookie_protocol.bookie_pb2 import NO_SUCH_ENTRY, OK, Code, LedgerState
 from magnetar.ledger.ledger_store import LedgerRef
-from magnetar.ledger.quorum.rewriting import Gap
+from magnetar.ledger.quorum.entry_rewrite import Gap
 from magnetar.ledger.quorum.striping import Fragment, LedgerLayout, Striping
 
 log = get_logger(__name__)

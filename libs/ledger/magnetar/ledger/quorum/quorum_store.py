@@ -21,6 +21,7 @@ from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.bookie_protocol.bookie_client import BookieClients, BookieUnreachable
 from magnetar.ledger.ledger_catalog import LedgerCatalog
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Obstacle
+from magnetar.ledger.quorum.bookie_probe import Revival
 from magnetar.ledger.quorum.config import QuorumConfig
 from magnetar.ledger.quorum.context import QuorumContext
 from magnetar.ledger.quorum.pending_adds import AppendBudget
@@ -29,9 +30,8 @@ from magnetar.ledger.quorum.quarantine import Quarantine
 from magnetar.ledger.quorum.reader import QuorumLedgerReader, ReadContext, ReadOptions
 from magnetar.ledger.quorum.recovery import LedgerRecovery, RecoveryOptions
 from magnetar.ledger.quorum.replica_order import ReplicaOrder
-from magnetar.ledger.quorum.revival import Revival
-from magnetar.ledger.quorum.storing import Storing
 from magnetar.ledger.quorum.striping import Fragment, LedgerLayout, Striping
+from magnetar.ledger.quorum.write_health import Storing
 from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 
 log = get_logger(__name__)

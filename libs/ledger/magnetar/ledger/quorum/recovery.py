@@ -26,13 +26,13 @@ from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.ledger_catalog import LedgerCatalog
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerRef
+from magnetar.ledger.quorum.entry_rewrite import Gap, Replace, Rewriter
 from magnetar.ledger.quorum.fencing import fence_ensemble
 from magnetar.ledger.quorum.forward_read import Batch, ForwardRead
-from magnetar.ledger.quorum.known_length import KnownLength
 from magnetar.ledger.quorum.ledger_metadata import add_gap, end_gaps
 from magnetar.ledger.quorum.missing_entries import MissingEntries
 from magnetar.ledger.quorum.reader import QuorumLedgerReader, ReadContext
-from magnetar.ledger.quorum.rewriting import Gap, Replace, Rewriter
+from magnetar.ledger.quorum.recovered_length import KnownLength
 from magnetar.ledger.quorum.striping import LedgerLayout
 from prometheus_client import Counter
 

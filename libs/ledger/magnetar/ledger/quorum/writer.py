@@ -24,7 +24,6 @@ from magnetar.common.errors import (
 )
 from magnetar.common.metadata.store import Op, Versioned
 from magnetar.common.obs.logs import get_logger
-from magnetar.ledger.bookie_protocol.bookie_client import BookieClient
 from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     BACKPRESSURE,
     BAD_RECORD,
@@ -38,6 +37,7 @@ from magnetar.ledger.bookie_protocol.records import encode_append
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Run
 from magnetar.ledger.quorum.context import QuorumContext
 from magnetar.ledger.quorum.ensemble_change import EnsembleChange
+from magnetar.ledger.quorum.member import Member
 from magnetar.ledger.quorum.pending_adds import PendingAdd, PendingAdds
 from magnetar.ledger.quorum.striping import LedgerLayout
 
@@ -52,25 +52,6 @@ _ILL = frozenset({UNREACHABLE, LOG_FAILED})
 
 RESEND_AFTER_S = 0.02
 """After a bookie, or the connection to it, had no room for an append."""
-
-
-class Member:
-    """A bookie at one position of the ensemble, from when it took the position to when it lost it."""
-
-    __slots__ = ("bit", "bookie_id", "client", "dead", "held_from", "open", "position", "since_s")
-
-    def __init__(self, position: int, client: BookieClient, since_s: float) -> None:
-        self.position = position
-        self.bit = 1 << position
-        self.client = client
-        self.bookie_id = client.bookie_id
-        self.since_s = since_s
-        self.open = True
-        """Appends go to it as they come."""
-        self.dead = False
-        """Its answers count no more; another one, or a record of what it lacks, takes its place."""
-        self.held_from = -1
-        """Not open for a moment: to be sent again from this entry on."""
 
 
 class QuorumLedgerWriter:

@@ -19,8 +19,7 @@ from typing import Final
 
 from crc32c import crc32c
 from magnetar.common.errors import DataCorruption
-from magnetar.common.runtime.disk import Disk
-from magnetar.ledger.data_directory import replace_file
+from magnetar.common.runtime.disk import Disk, replace_file
 from magnetar.ledger.segment_log.codec_v1 import FORMAT_VERSION, check_format
 
 INVENTORY: Final = "inventory"

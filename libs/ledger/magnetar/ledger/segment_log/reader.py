@@ -29,7 +29,7 @@ from magnetar.ledger.segment_log.codec_v1 import (
 )
 from magnetar.ledger.segment_log.index import LedgerIndex
 from magnetar.ledger.segment_log.segment import Segment
-from magnetar.ledger.segment_log.unreadable import is_unreadable
+from magnetar.ledger.segment_log.unreadable_blocks import is_unreadable
 from prometheus_client import Counter
 
 READ_BYTES_MIN: Final = 4096

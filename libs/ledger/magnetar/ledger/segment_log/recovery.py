@@ -72,7 +72,7 @@ from magnetar.ledger.segment_log.segment import (
     segment_sequences,
 )
 from magnetar.ledger.segment_log.torn_group import OnDoubt, Torn, torn_by
-from magnetar.ledger.segment_log.unreadable import read_around
+from magnetar.ledger.segment_log.unreadable_blocks import read_around
 from prometheus_client import Counter
 
 log = get_logger(__name__)

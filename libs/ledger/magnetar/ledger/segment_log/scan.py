@@ -28,7 +28,7 @@ from magnetar.ledger.segment_log.codec_v1 import (
 )
 from magnetar.ledger.segment_log.file_codec_v1 import FOOTER_HEADER_SIZE, decode_footer_header
 from magnetar.ledger.segment_log.segment import Segment
-from magnetar.ledger.segment_log.unreadable import read_around
+from magnetar.ledger.segment_log.unreadable_blocks import read_around
 
 _WINDOW: Final = 1 << 20
 

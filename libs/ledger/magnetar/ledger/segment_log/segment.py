@@ -37,7 +37,7 @@ from magnetar.ledger.segment_log.file_codec_v1 import (
     padded_footer_length,
 )
 from magnetar.ledger.segment_log.index import LedgerIndex
-from magnetar.ledger.segment_log.unreadable import read_around
+from magnetar.ledger.segment_log.unreadable_blocks import read_around
 
 SEGMENTS_DIRECTORY: Final = "segments"
 _SUFFIX: Final = ".seg"

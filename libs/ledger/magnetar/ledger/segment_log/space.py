@@ -12,7 +12,7 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from magnetar.common.errors import DataCorruption
 from magnetar.common.obs.logs import get_logger
@@ -31,11 +31,9 @@ from magnetar.ledger.segment_log.compaction import (
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.file_codec_v1 import FLAG_SORTED, LedgerSummary
 from magnetar.ledger.segment_log.index import NO_RUN
+from magnetar.ledger.segment_log.inventory import SegmentInventory
 from magnetar.ledger.segment_log.segment import Segment, new_header
 from prometheus_client import Counter, Gauge
-
-if TYPE_CHECKING:
-    from magnetar.ledger.segment_log.log import SegmentLog
 
 log = get_logger(__name__)
 
@@ -110,12 +108,46 @@ def space_of(segment: Segment, dead: Collection[LedgerRef]) -> SegmentSpace:
     return SegmentSpace(live, total)
 
 
+class LogSegments(Protocol):
+    """The segments of a log, as far as giving back their space concerns them."""
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Every segment that holds a group."""
+        ...
+
+    @property
+    def inventory(self) -> SegmentInventory | None:
+        """The list of segment files; None where none is kept."""
+        ...
+
+    def finished_segments(self) -> list[Segment]:
+        """Those that take no more writes, oldest first."""
+        ...
+
+    def segments_of(self, ref: LedgerRef) -> list[Segment]:
+        """Where a ledger's records are."""
+        ...
+
+    def next_sequence(self) -> int:
+        """A segment sequence that no other segment has."""
+        ...
+
+    def replace(self, inputs: Sequence[Segment], output: Segment | None) -> None:
+        """Have reads find in `output` what they found in `inputs`."""
+        ...
+
+    async def discard(self, segment: Segment) -> None:
+        """Remove or recycle the file of a replaced segment that has no readers. Raises OSError."""
+        ...
+
+
 class SpaceKeeper:
     """Removes and rewrites segments of one log. One call of `reclaim` at a time, on the loop."""
 
     def __init__(
         self,
-        segment_log: SegmentLog,
+        segment_log: LogSegments,
         disk: Disk,
         pool: BlockingPool,
         clock: Clock,

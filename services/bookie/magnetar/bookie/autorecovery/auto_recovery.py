@@ -13,9 +13,9 @@ from magnetar.bookie.autorecovery.decommission import DecommissionFollower
 from magnetar.bookie.autorecovery.entry_copier import EntryCopier
 from magnetar.bookie.autorecovery.ledger_locks import LedgerLocks
 from magnetar.bookie.autorecovery.limbo_repair import LimboRepair
+from magnetar.bookie.autorecovery.local_copies import OwnCopies
 from magnetar.bookie.autorecovery.metrics import IS_AUDITOR
 from magnetar.bookie.autorecovery.open_tail import OpenTails
-from magnetar.bookie.autorecovery.own_copies import OwnCopies
 from magnetar.bookie.autorecovery.replication_worker import ReplicationWorker
 from magnetar.bookie.autorecovery.scrub import Scrub
 from magnetar.bookie.autorecovery.session_holder import SessionHolder

@@ -17,9 +17,9 @@ import random
 from typing import Final
 
 from magnetar.bookie.autorecovery.fragments import is_closed, settled_fragments
+from magnetar.bookie.autorecovery.local_copies import Finding, OwnCopies
 from magnetar.bookie.autorecovery.metrics import IN_DOUBT
 from magnetar.bookie.autorecovery.open_tail import OpenTails, Recover
-from magnetar.bookie.autorecovery.own_copies import Finding, OwnCopies
 from magnetar.common.errors import MagnetarError, StorageError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.restoration import is_compared, read_restoration

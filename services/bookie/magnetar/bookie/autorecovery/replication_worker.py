@@ -35,10 +35,10 @@ from magnetar.bookie.autorecovery.fragments import (
     without_void_gaps,
 )
 from magnetar.bookie.autorecovery.ledger_locks import LedgerLocks
-from magnetar.bookie.autorecovery.marks import remove_mark
 from magnetar.bookie.autorecovery.metrics import COPYING, LEDGERS
 from magnetar.bookie.autorecovery.open_tail import OpenTails, Recover
 from magnetar.bookie.autorecovery.repair_queue import RepairQueue
+from magnetar.bookie.autorecovery.replication_marks import remove_mark
 from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.restoration import require_reconciled
@@ -47,7 +47,7 @@ from magnetar.common.metadata.values import LedgerMetadata, UnderReplicated, dec
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.ledger_store import LedgerRef
-from magnetar.ledger.quorum.rewriting import Replace
+from magnetar.ledger.quorum.entry_rewrite import Replace
 
 log = get_logger(__name__)
 

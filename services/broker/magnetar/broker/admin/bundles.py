@@ -156,7 +156,7 @@ async def _boundaries(call: Call, bundle: BundleRange, algorithm: str) -> list[i
 
 
 async def _cut_by_load(call: Call, bundle: BundleRange) -> list[int]:
-    from magnetar.broker.control.cuts import cut_by_load  # a standalone has no other use for it
+    from magnetar.broker.control.split_points import cut_by_load  # a standalone has no other use for it
 
     return await cut_by_load(call.broker.topics.values(), call.namespace, bundle)
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from magnetar.broker.admin.coercion import JsonFraction, coerce
 from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.view import BrokerView
-from magnetar.broker.handlers.names import check_properties
+from magnetar.broker.handlers.name_limits import check_properties
 from magnetar.common.errors import InvalidName, NotAllowed
 from magnetar.common.naming.namespace_name import NamespaceName, check_entity
 from magnetar.common.naming.topic_name import TopicName

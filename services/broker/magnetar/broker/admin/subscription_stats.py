@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from magnetar.broker.dispatch.key_shared.draining import DrainingSlot
-from magnetar.broker.drops import NonPersistentSubscriptionStats
+from magnetar.broker.message_drops import NonPersistentSubscriptionStats
 from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.dispatch_rate import BYTES, MESSAGES, OF_BROKER, OF_SUBSCRIPTION, OF_TOPIC

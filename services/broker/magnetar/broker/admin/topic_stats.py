@@ -14,7 +14,7 @@ from magnetar.broker.admin.subscription_stats import (
     subscription_stats,
     time_text,
 )
-from magnetar.broker.drops import NonPersistentTopicStats
+from magnetar.broker.message_drops import NonPersistentTopicStats
 from magnetar.broker.offload.figures import OffloadFigures, figures_of
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.publish.producer import Producer

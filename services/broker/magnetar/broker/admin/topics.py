@@ -22,7 +22,7 @@ from magnetar.broker.admin.topic_calls import (
     stored,
     visible_topics,
 )
-from magnetar.broker.handlers.names import check_properties
+from magnetar.broker.handlers.name_limits import check_properties
 from magnetar.broker.topics.registry.creation_guards import guards_of
 from magnetar.common.errors import NotAllowed, TopicNotFound
 from magnetar.common.naming.position import Position

@@ -31,7 +31,7 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 
 if TYPE_CHECKING:  # a standalone has no use for it
     from magnetar.broker.control.bundle_moves import BundleMoves
-    from magnetar.broker.control.topics_elsewhere import TopicsElsewhere
+    from magnetar.broker.control.remote_topics import TopicsElsewhere
 
 
 class SubscriptionView(Protocol):

@@ -10,7 +10,7 @@ from magnetar.broker.cold.cold_ledgers import ColdLedgers
 from magnetar.broker.cold.keeper import ColdKeeper
 from magnetar.broker.cold.store_threads import StoreThreads
 from magnetar.broker.offload.config import OffloadConfig
-from magnetar.broker.spawn import Spawn
+from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.blocking import BlockingPool

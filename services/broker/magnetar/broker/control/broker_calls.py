@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Final, Protocol
 
-from magnetar.broker.control.assigning import Assigning
+from magnetar.broker.control.bundle_assignment import Assigning
 from magnetar.broker.load.leader import LoadLeader
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry

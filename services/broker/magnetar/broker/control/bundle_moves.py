@@ -10,7 +10,7 @@ from typing import Final
 
 from magnetar.broker.control.broker_calls import Mover
 from magnetar.broker.ownership.cluster import Cluster
-from magnetar.broker.ownership.recut import parts_to_merge
+from magnetar.broker.ownership.split_merge import parts_to_merge
 from magnetar.common.control.control_client import ControlClient
 from magnetar.common.control.control_pb2 import MergeRequest, SplitRequest, TakeRequest, UnloadRequest
 from magnetar.common.control.methods import MERGE, SPLIT, TAKE, UNLOAD

@@ -5,16 +5,16 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Final
 
-from magnetar.broker.control.assigning import Assigning
 from magnetar.broker.control.broker_calls import BrokerCalls
+from magnetar.broker.control.bundle_assignment import Assigning
 from magnetar.broker.control.bundle_moves import BundleMoves
-from magnetar.broker.control.moving import Moving
+from magnetar.broker.control.bundle_unload import Moving
+from magnetar.broker.control.local_load import OwnLoad
 from magnetar.broker.control.next_owners import NextOwners
-from magnetar.broker.control.own_load import OwnLoad
-from magnetar.broker.control.topics_elsewhere import TopicsElsewhere
+from magnetar.broker.control.remote_topics import TopicsElsewhere
 from magnetar.broker.load.config import LoadConfig
 from magnetar.broker.load.leader import LoadLeader
-from magnetar.broker.load.leading import LeaderParts
+from magnetar.broker.load.leader_term import LeaderParts
 from magnetar.broker.load.load_report import Usage
 from magnetar.broker.load.process_usage import CpuMeter, machine_bytes, resident_bytes
 from magnetar.broker.load.reporter import LoadReporter, Reporter

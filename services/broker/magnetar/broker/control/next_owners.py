@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from magnetar.broker.control.assigning import Assigning
+from magnetar.broker.control.bundle_assignment import Assigning
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.common.control.control_client import ControlClient
 from magnetar.common.control.control_errors import NobodyLeads

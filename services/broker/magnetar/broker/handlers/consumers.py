@@ -9,7 +9,7 @@ from typing import Any, Final
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, OpenConsumer, Opening
 from magnetar.broker.handlers.message_ids import position_of
-from magnetar.broker.handlers.names import checked_name, checked_properties
+from magnetar.broker.handlers.name_limits import checked_name, checked_properties
 from magnetar.broker.subscriptions.consumer import ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest

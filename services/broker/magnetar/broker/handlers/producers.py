@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, Opening, OpenProducer
-from magnetar.broker.handlers.names import checked_name, checked_properties
+from magnetar.broker.handlers.name_limits import checked_name, checked_properties
 from magnetar.broker.topics.publish.access_modes import SHARED
 from magnetar.broker.topics.publish.batch_counts import correct_counts
 from magnetar.broker.topics.publish.client_refusals import RefusedMessage
@@ -18,7 +18,7 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
 from magnetar.common.wire.events import SendRejected, SendRun
-from magnetar.common.wire.producer_wishes import DEDUPLICATION, NOT_DEDUPLICATED, REQUIRED
+from magnetar.common.wire.producer_options import DEDUPLICATION, NOT_DEDUPLICATED, REQUIRED
 from magnetar.common.wire.pulsar_pb2 import (
     CommandCloseProducer,
     CommandProducer,

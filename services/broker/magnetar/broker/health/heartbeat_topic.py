@@ -16,9 +16,9 @@ from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.health.heartbeat_client import HeartbeatClient
 from magnetar.broker.policies.effective import EffectivePolicies, Rate, resolve_namespace
-from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.consumer import ConsumerOptions
 from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
@@ -32,7 +32,7 @@ from magnetar.common.wire.pulsar_pb2 import MessageMetadata
 from magnetar.common.wire.varint import encode_varint
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, no_guards
 from magnetar.ledger.managed_ledger.directory import delete_managed_ledger
-from magnetar.ledger.managed_ledger.opening import open_managed_ledger
+from magnetar.ledger.managed_ledger.topic_loading import open_managed_ledger
 
 MESSAGES_MAX: Final = 1_000
 """Messages after which the topic is deleted and made anew: it has one short ledger at any time."""

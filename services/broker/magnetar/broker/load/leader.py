@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from magnetar.broker.load.leading import LeaderParts, Leading
+from magnetar.broker.load.leader_term import LeaderParts, Leading
 from magnetar.broker.load.metrics import IS_LEADER
 from magnetar.broker.load.owner_counts import Run
 from magnetar.common.cluster.bundle_owners import Bundle, Owned

@@ -58,7 +58,7 @@ from magnetar.common.offload.offload_pb2 import (
 )
 from magnetar.common.offload.offload_refusals import AttemptOver, BadLocation, NoLedgerToOffload, OnlyCopy
 from magnetar.ledger.cold.layout import attempt_path
-from magnetar.ledger.managed_ledger import offload_state, offloaded
+from magnetar.ledger.managed_ledger import offload_progress, offload_state
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import delete_objects_intents
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers, Step, TopicLedgers
@@ -300,7 +300,7 @@ class OffloadWork:
         span = loaded.ledger.spans.by_id.get(ledger_id)
         if span is not None:
             try:
-                await offloaded.refresh(self._context, loaded.ledger.creation_id, span)
+                await offload_progress.refresh(self._context, loaded.ledger.creation_id, span)
             except MagnetarError as error:
                 log.debug("a topic does not know of a ledger's step yet", topic=topic.full, reason=str(error))
 

@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from magnetar.broker.config import OrphanConfig
-from magnetar.broker.orphans.clearing import Clearing
-from magnetar.broker.orphans.look import Look
+from magnetar.broker.orphans.config import OrphanConfig
 from magnetar.broker.orphans.orphan import KINDS, LEDGER, PARTITIONED_TOPIC, TOPIC, TOPIC_LEDGER, Orphan
+from magnetar.broker.orphans.orphan_removal import Clearing
+from magnetar.broker.orphans.orphan_scan import Look
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.errors import MagnetarError
 from magnetar.common.metadata.restoration import holds_deletion, read_restoration

@@ -20,7 +20,7 @@ from magnetar.broker.ownership.bundle_locks import BundleLocks
 from magnetar.broker.ownership.own_bundles import OwnBundle, OwnBundles
 from magnetar.broker.ownership.ownership import not_served
 from magnetar.broker.ownership.presence import Presence
-from magnetar.broker.ownership.recut import PARTS_MAX, Recut, parts_to_merge
+from magnetar.broker.ownership.split_merge import PARTS_MAX, Recut, parts_to_merge
 from magnetar.broker.service_urls import ServiceUrls, urls_of
 from magnetar.common.cluster import bundles
 from magnetar.common.cluster.broker_directory import BrokerDirectory, addresses_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from magnetar.broker.ownership.lease import Lease
 from magnetar.broker.service_urls import ServiceUrls
+from magnetar.broker.tenure import Lease
 from magnetar.common.errors import ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from magnetar.broker.ownership.lease import Lease
+from magnetar.broker.tenure import Lease
 from magnetar.common.errors import MetadataError, ServiceNotReady, UnknownOutcome, VersionMismatch, WatchLost
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, MetadataStore, Session, Watch

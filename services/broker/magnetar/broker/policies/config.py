@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from magnetar.broker.offload.config import OffloadConfig
 from magnetar.common.config.settings import setting
 
 SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
@@ -295,3 +297,65 @@ class PolicyConfig:
     inactive_topics: InactiveTopicConfig = field(default_factory=InactiveTopicConfig)
     delayed_delivery: DelayedDeliveryConfig = field(default_factory=DelayedDeliveryConfig)
     topic_creation: TopicCreationConfig = field(default_factory=TopicCreationConfig)
+
+
+class PublishDefaults(Protocol):
+    """The limits on publishing that no policy may exceed."""
+
+    @property
+    def message_bytes_max(self) -> int: ...
+
+
+class UnackedDefaults(Protocol):
+    """How many messages may be unacknowledged."""
+
+    @property
+    def consumer_unacked_max(self) -> int: ...
+
+    @property
+    def subscription_unacked_max(self) -> int: ...
+
+
+class CreationDefaults(Protocol):
+    """Whether clients create topics and subscriptions by using them."""
+
+    @property
+    def auto_creation(self) -> bool: ...
+
+    @property
+    def auto_subscription_creation(self) -> bool: ...
+
+
+class DeduplicationDefaults(Protocol):
+    """Whether topics deduplicate, and how often they write a snapshot."""
+
+    @property
+    def enabled(self) -> bool: ...
+
+    @property
+    def snapshot_interval_s(self) -> int: ...
+
+
+class PolicyDefaults(Protocol):
+    """The parts of a broker's configuration that hold without a policy; `BrokerConfig` has them all."""
+
+    @property
+    def cluster_name(self) -> str: ...
+
+    @property
+    def policies(self) -> PolicyConfig: ...
+
+    @property
+    def offload(self) -> OffloadConfig: ...
+
+    @property
+    def publish(self) -> PublishDefaults: ...
+
+    @property
+    def dispatch(self) -> UnackedDefaults: ...
+
+    @property
+    def topics(self) -> CreationDefaults: ...
+
+    @property
+    def deduplication(self) -> DeduplicationDefaults: ...

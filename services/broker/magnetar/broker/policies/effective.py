@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from magnetar.broker.config import BrokerConfig
-from magnetar.broker.policies.config import QuotaConfig, RateConfig
+from magnetar.broker.policies.config import PolicyDefaults, QuotaConfig, RateConfig
 from magnetar.broker.policies.offloading import NEVER, OffloadPolicy, resolve_offload
 from magnetar.common.metadata.values import Policies
 from magnetar.ledger.managed_ledger.context import Persistence
@@ -115,7 +114,7 @@ _NOTHING: Final = Policies()
 
 
 def resolve_namespace(
-    config: BrokerConfig, namespace: Policies, properties: dict[str, str] | None = None
+    config: PolicyDefaults, namespace: Policies, properties: dict[str, str] | None = None
 ) -> NamespacePolicies:
     """What holds for a namespace that says `namespace`."""
     creation = config.policies.topic_creation
@@ -139,7 +138,7 @@ def resolve_namespace(
     )
 
 
-def resolve(config: BrokerConfig, namespace: Policies, topic: Policies) -> EffectivePolicies:
+def resolve(config: PolicyDefaults, namespace: Policies, topic: Policies) -> EffectivePolicies:
     """What holds for a topic that says `topic` in a namespace that says `namespace`."""
     defaults = config.policies
 
@@ -288,7 +287,7 @@ def _persistence(level: Policies | None) -> Persistence | None:
     return Persistence(own.ensemble, own.write_quorum, own.ack_quorum, own.mark_delete_rate)
 
 
-def _types(config: BrokerConfig, level: Policies | None) -> frozenset[str]:
+def _types(config: PolicyDefaults, level: Policies | None) -> frozenset[str]:
     limits = config.policies.limits
     names = frozenset(level.subscription_types.names if level else limits.subscription_types)
     return names if limits.key_shared_enabled else names - {"Key_Shared"}

@@ -13,7 +13,7 @@ from typing import Final
 from magnetar.broker.offload.config import OBJECTS_FIRST, OffloadConfig
 from magnetar.broker.offload.locations import place_in_configuration, place_in_policy
 from magnetar.common.metadata.values import Policies
-from magnetar.ledger.managed_ledger.offloaded import OffloadRules
+from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
 
 EXACT: Final = "magnetarOffloadExact"
 """Among the extra configurations of a policy: "true" or "false"."""

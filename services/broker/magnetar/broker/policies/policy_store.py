@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from magnetar.broker.config import BrokerConfig
+from magnetar.broker.policies.config import PolicyDefaults
 from magnetar.broker.policies.effective import (
     EffectivePolicies,
     NamespacePolicies,
@@ -19,10 +19,10 @@ from magnetar.broker.policies.effective import (
     resolve_namespace,
 )
 from magnetar.common.errors import NamespaceNotFound
-from magnetar.common.metadata.following import follow_for_ever
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import Namespace, TopicPolicies, decode
+from magnetar.common.metadata.watch_loop import follow_for_ever
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 
@@ -33,7 +33,7 @@ Changed = Callable[[NamespaceName | None, TopicName | None], None]
 class PolicyStore:
     """What holds for namespaces and topics now."""
 
-    def __init__(self, config: BrokerConfig, metadata: MetadataStore, keys: Keys) -> None:
+    def __init__(self, config: PolicyDefaults, metadata: MetadataStore, keys: Keys) -> None:
         self._config = config
         self._metadata = metadata
         self._keys = keys

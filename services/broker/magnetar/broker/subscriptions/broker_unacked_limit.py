@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from magnetar.broker.config import DispatchConfig
+from magnetar.broker.subscriptions.config import DispatchConfig
 
 
 class Holder(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.common.naming.position import Position
-from magnetar.common.wire.deliver_at import delivered_later
+from magnetar.common.wire.delivery_time import delivered_later
 from magnetar.ledger.ledger_store import RUN_MARKER, Run
 from magnetar.ledger.managed_ledger.ack_state import ENTRY_IDS_MAX
 from magnetar.ledger.managed_ledger.cursor import Cursor

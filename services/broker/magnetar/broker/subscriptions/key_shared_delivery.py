@@ -20,11 +20,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.dispatch.key_shared.draining import DrainingSlots
 from magnetar.broker.dispatch.key_shared.sticky_key import slots_of
 from magnetar.broker.stats import SubscriptionStats
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumer import Consumer, fitting
 from magnetar.broker.subscriptions.entry_source import EntrySource
 from magnetar.broker.subscriptions.individual_delivery import IndividualDelivery

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.exclusive import ExclusiveDispatcher
 from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.stats import SubscriptionStats
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.delivery import Delivery
 from magnetar.broker.subscriptions.entry_source import EntrySource
 from magnetar.broker.subscriptions.failover_delivery import FailoverDelivery

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.exclusive import ExclusiveDispatcher
 from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.dispatch.key_shared.sticky_ranges import check_ranges
 from magnetar.broker.dispatch.shared import SharedDispatcher
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.common.errors import ConsumerBusy, NotAllowed
 from magnetar.common.naming.topic_name import TopicName

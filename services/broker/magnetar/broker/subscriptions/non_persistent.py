@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.dispatch.shared import SharedDispatcher
-from magnetar.broker.drops import DROPPED_AT_SUBSCRIPTION, NonPersistentSubscriptionStats
+from magnetar.broker.message_drops import DROPPED_AT_SUBSCRIPTION, NonPersistentSubscriptionStats
 from magnetar.broker.stats import TopicStats
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.failover_delivery import tell_active
 from magnetar.broker.subscriptions.membership import Membership, SubType, WithMembers

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from magnetar.broker.byte_budget import ByteBudget, ReadHolder
-from magnetar.broker.spawn import Spawn
+from magnetar.broker.task_spawner import Spawn
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger

@@ -13,13 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.dispatch.eligibility import explain
 from magnetar.broker.latencies import Sample
-from magnetar.broker.ownership.lease import Tenure
-from magnetar.broker.spawn import Spawn
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.delay_gate import DelayGate, count_delayed
 from magnetar.broker.subscriptions.delivery import Delivery, DispatchRateGate, limited_step
@@ -28,6 +26,8 @@ from magnetar.broker.subscriptions.holders import holder_of, take_through
 from magnetar.broker.subscriptions.make_delivery import make_delivery
 from magnetar.broker.subscriptions.membership import Membership, WithMembers
 from magnetar.broker.subscriptions.outlet import Outlet
+from magnetar.broker.task_spawner import Spawn
+from magnetar.broker.tenure import Tenure
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
 from magnetar.common.wire.pulsar_pb2 import CommandSubscribe

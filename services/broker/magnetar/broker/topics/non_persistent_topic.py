@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from magnetar.broker.config import DispatchConfig
-from magnetar.broker.drops import NonPersistentTopicStats
+from magnetar.broker.message_drops import NonPersistentTopicStats
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.topics.publish.in_process_limit import InProcess
 from magnetar.broker.topics.publish.non_persistent_publishing import NonPersistentPublishing
 from magnetar.broker.topics.publish.producers import Producers

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from magnetar.broker.offload.figures import offloaded_bytes
-from magnetar.broker.ownership.lease import Lease, Tenure
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.offloading import rules_of
 from magnetar.broker.stats import TopicStats
+from magnetar.broker.tenure import Lease, Tenure
 from magnetar.broker.topics.backlog.backlog import Backlog
 from magnetar.broker.topics.backlog.backlog_quota import BacklogQuota
 from magnetar.broker.topics.backlog.retention import retention_of
@@ -54,7 +54,7 @@ class PersistentTopic(Topic):
         *,
         lease: Lease | None = None,
     ) -> None:
-        """`on_gone` is called when the topic is lost. `lease` says how long it is certain that the topic is this
+        """`on_gone` is called when the topic is lost. `lease` says how long the topic is certain to be this
         broker's; None: there is no other broker.
         """
         super().__init__(name, policies)

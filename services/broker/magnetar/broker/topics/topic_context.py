@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import BrokerConfig
-from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
+from magnetar.broker.task_spawner import Spawn
+from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.publish.publish_gate import PublishLimits
 from magnetar.broker.topics.subscribe.dispatch_rates import DispatchRates
 from magnetar.common.runtime.clock import Clock
@@ -17,7 +17,7 @@ from magnetar.common.runtime.clock import Clock
 class TopicContext:
     """Borrowed by each topic; None leaves out a limit."""
 
-    config: BrokerConfig
+    config: TopicSettings
     budget: ByteBudget
     clock: Clock
     spawn: Spawn

@@ -12,7 +12,7 @@ from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire.pulsar_pb2 import BaseCommand
-from magnetar.discovery.handlers.targets import reached_at
+from magnetar.discovery.handlers.broker_targets import reached_at
 from magnetar.discovery.live_brokers import LiveBrokers
 from magnetar.discovery.transport.broker_link import BrokerLink
 

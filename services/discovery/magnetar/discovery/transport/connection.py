@@ -22,8 +22,8 @@ from magnetar.common.wire.varint import UINT64_MAX
 from magnetar.discovery.handlers.handshake import check_connect, connected
 from magnetar.discovery.handlers.routes import answer
 from magnetar.discovery.handlers.services import Services
-from magnetar.discovery.transport.closing import close_soon
-from magnetar.discovery.transport.figures import ANSWER_LATENCY, PROTOCOL_ERRORS, commands_of
+from magnetar.discovery.transport.connection_close import close_soon
+from magnetar.discovery.transport.connection_metrics import ANSWER_LATENCY, PROTOCOL_ERRORS, commands_of
 from magnetar.discovery.transport.proxy import Proxy
 
 log = get_logger(__name__)

@@ -11,7 +11,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.discovery.config import ListenerConfig
 from magnetar.discovery.handlers.services import Services
 from magnetar.discovery.transport.connection import Connection, Environment
-from magnetar.discovery.transport.figures import ACCEPTED, ASKING, CONNECTIONS, REFUSED_CONNECTIONS
+from magnetar.discovery.transport.connection_metrics import ACCEPTED, ASKING, CONNECTIONS, REFUSED_CONNECTIONS
 from magnetar.discovery.transport.proxy import Proxy
 
 log = get_logger(__name__)

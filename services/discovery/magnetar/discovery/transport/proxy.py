@@ -11,9 +11,9 @@ from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire.pulsar_pb2 import BaseCommand
 from magnetar.discovery.config import ProxyConfig
+from magnetar.discovery.handlers.broker_targets import WANTED_CHARS_SHOWN, broker_at, reached_at
 from magnetar.discovery.handlers.handshake import passed_on
-from magnetar.discovery.handlers.targets import WANTED_CHARS_SHOWN, broker_at, reached_at
-from magnetar.discovery.transport.figures import CONNECTIONS, PROXY_REFUSED, TO_BROKERS
+from magnetar.discovery.transport.connection_metrics import CONNECTIONS, PROXY_REFUSED, TO_BROKERS
 from magnetar.discovery.transport.splice import Splice
 
 log = get_logger(__name__)

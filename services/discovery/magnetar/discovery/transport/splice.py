@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
-from magnetar.discovery.transport.closing import close_soon
-from magnetar.discovery.transport.figures import PROXIED_BYTES
+from magnetar.discovery.transport.connection_close import close_soon
+from magnetar.discovery.transport.connection_metrics import PROXIED_BYTES
 
 BUFFER_BYTES_MAX: Final = 128 * 1024
 """Bytes that wait for one side at which the other is no longer read; read on at a quarter."""

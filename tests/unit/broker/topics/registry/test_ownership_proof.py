@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from magnetar.broker.ownership.lease import Lease
+from magnetar.broker.tenure import Lease
 from magnetar.broker.topics.registry.ownership_proof import AHEAD_S, INTERVAL_S, OwnershipProof
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.errors import ServiceNotReady

@@ -9,9 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from magnetar.broker.config import BrokerConfig, TopicConfig
+from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.config import PolicyConfig, TopicCreationConfig
 from magnetar.broker.policies.policy_writer import PolicyWriter
+from magnetar.broker.topics.config import TopicConfig
 from magnetar.common.errors import (
     InvalidName,
     InvalidPartitions,

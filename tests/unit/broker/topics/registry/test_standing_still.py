@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
-from magnetar.broker.ownership.everything import Everything
-from magnetar.broker.ownership.lease import Lease
+from magnetar.broker.ownership.sole_ownership import SoleOwnership
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.tenure import Lease
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 
 from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, producer_of, sends, subscribed
@@ -62,7 +62,7 @@ def served(monkeypatch: pytest.MonkeyPatch, scenario: Callable[[Served], Awaitab
         loop = asyncio.get_running_loop()
         session, lease = FakeSession(loop.time() + TTL_S), Lease(made.process.clock)
         lease.begin(cast(Any, session))
-        monkeypatch.setattr(Everything, "lease", lease)
+        monkeypatch.setattr(SoleOwnership, "lease", lease)
         topic = await made.load("persistent://public/default/t")
         assert isinstance(topic, PersistentTopic)
         peer = ListeningPeer()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from magnetar.broker.config import BrokerConfig, TopicConfig
+from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.subscriptions.consumer import ConsumerOptions
 from magnetar.broker.tenancy import Tenancy
+from magnetar.broker.topics.config import TopicConfig
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.registry.topic_registry import LOADS_BEFORE_CLOSE_S, TopicRegistry
 from magnetar.broker.topics.subscribe import persistent_subscriptions

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from magnetar.broker import deletions
-from magnetar.broker.config import OrphanConfig
+from magnetar.broker.orphans.config import OrphanConfig
 from magnetar.broker.orphans.reconciler import Reconciler
 from magnetar.broker.topics.watch.topic_lists import ELSEWHERE_S
 from magnetar.broker.topics.watch.topic_pattern import TopicPattern

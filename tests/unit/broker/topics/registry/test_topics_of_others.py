@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from magnetar.broker.ownership.everything import Everything
 from magnetar.broker.ownership.ownership import not_served
+from magnetar.broker.ownership.sole_ownership import SoleOwnership
 from magnetar.broker.topics.publish.persistent_publishing import PersistentPublishing
 from magnetar.common.errors import OwnershipLost, ServiceNotReady, TopicNotFound
 from magnetar.common.naming.bundle_range import split_ring
@@ -27,26 +27,26 @@ def owning_a_half(monkeypatch: pytest.MonkeyPatch) -> list[TopicName]:
     """Only the topics of one half are served here; returns what is claimed."""
     claimed: list[TopicName] = []
 
-    def check(self: Everything, name: TopicName) -> None:
+    def check(self: SoleOwnership, name: TopicName) -> None:
         if name.hash not in HALF:
             raise not_served(name)
 
-    async def claim(self: Everything, name: TopicName) -> None:
+    async def claim(self: SoleOwnership, name: TopicName) -> None:
         claimed.append(name)
         check(self, name)
 
-    monkeypatch.setattr(Everything, "check", check)
-    monkeypatch.setattr(Everything, "claim", claim)
+    monkeypatch.setattr(SoleOwnership, "check", check)
+    monkeypatch.setattr(SoleOwnership, "claim", claim)
     return claimed
 
 
 def owning_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on no topic is served here."""
 
-    def check(self: Everything, name: TopicName) -> None:
+    def check(self: SoleOwnership, name: TopicName) -> None:
         raise not_served(name)
 
-    monkeypatch.setattr(Everything, "check", check)
+    monkeypatch.setattr(SoleOwnership, "check", check)
 
 
 def test_a_topic_of_another_broker_is_neither_loaded_nor_deleted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
-from magnetar.broker.config import DeduplicationConfig
 from magnetar.broker.stats import TopicStats
+from magnetar.broker.topics.config import DeduplicationConfig
 from magnetar.broker.topics.publish.deduplication import (
     UNCOUNTED,
     DeduplicationState,

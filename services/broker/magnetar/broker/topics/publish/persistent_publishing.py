@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from magnetar.broker.config import DeduplicationConfig
-from magnetar.broker.spawn import Spawn
 from magnetar.broker.stats import TopicStats
+from magnetar.broker.task_spawner import Spawn
+from magnetar.broker.topics.config import DeduplicationConfig
 from magnetar.broker.topics.publish.deduplicated_publishing import (
     DeduplicatedPublishing,
     load_deduplication,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import EffectivePolicies, Rate
 from magnetar.broker.policies.token_bucket import Throttle
+from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.publish.client_refusals import RefusedMessage
 from magnetar.broker.topics.publish.pending_publish import REFUSED_MESSAGES, send_errors
 from magnetar.broker.topics.publish.producer import Producer
@@ -145,7 +145,7 @@ class PublishLimits:
 
     __slots__ = ("_bytes_max", "_rate", "_rates", "clock", "refused")
 
-    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, config: TopicSettings, clock: Clock) -> None:
         self.refused = RefusedProducers(clock)
         self._bytes_max = config.publish.message_bytes_max
         self.clock = clock

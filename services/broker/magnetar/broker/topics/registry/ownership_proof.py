@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from magnetar.broker.ownership.lease import Lease
+from magnetar.broker.tenure import Lease
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.errors import ServiceNotReady
 from magnetar.common.obs.logs import get_logger

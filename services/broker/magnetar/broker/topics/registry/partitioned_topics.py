@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
-from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.policy_store import PolicyStore
+from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.registry.creation_guards import guards_of
 from magnetar.broker.topics.registry.topic_registry import NOT_PARTITIONED, TopicRegistry, check_deletable
 from magnetar.broker.topics.watch.topic_lists import Elsewhere
@@ -59,7 +59,7 @@ class PartitionedTopics:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        config: TopicSettings,
         ledgers: ManagedLedgerContext,
         metadata: MetadataStore,
         keys: Keys,

@@ -9,7 +9,7 @@ from itertools import compress, islice
 from typing import Final
 
 from magnetar.broker.policies.policy_store import PolicyStore
-from magnetar.broker.spawn import Spawn
+from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import MetadataError, NamespaceNotFound
 from magnetar.common.obs.logs import get_logger

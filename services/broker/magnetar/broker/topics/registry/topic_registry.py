@@ -13,14 +13,14 @@ from types import MappingProxyType
 from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import BrokerConfig
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
-from magnetar.broker.spawn import Spawn
 from magnetar.broker.subscriptions.broker_unacked_limit import broker_unacked_limit
+from magnetar.broker.task_spawner import Spawn
+from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.publish.in_process_limit import InProcess
@@ -51,7 +51,7 @@ from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_t
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.directory import delete_managed_ledger
-from magnetar.ledger.managed_ledger.opening import open_managed_ledger
+from magnetar.ledger.managed_ledger.topic_loading import open_managed_ledger
 
 log = get_logger(__name__)
 
@@ -75,7 +75,7 @@ class TopicRegistry:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        config: TopicSettings,
         budget: ByteBudget,
         ledgers: ManagedLedgerContext,
         metadata: MetadataStore,

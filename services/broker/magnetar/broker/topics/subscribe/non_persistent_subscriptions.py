@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from magnetar.broker.config import DispatchConfig
-from magnetar.broker.drops import NonPersistentTopicStats
+from magnetar.broker.message_drops import NonPersistentTopicStats
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.membership import check_allowed
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription

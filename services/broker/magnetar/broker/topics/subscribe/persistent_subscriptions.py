@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.config import DispatchConfig
 from magnetar.broker.latencies import SAMPLER
-from magnetar.broker.ownership.lease import Tenure
-from magnetar.broker.spawn import Spawn
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
+from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumer import Consumer
 from magnetar.broker.subscriptions.delay_gate import delay_tick_ms
 from magnetar.broker.subscriptions.dispatch_rate import DispatchLimit
 from magnetar.broker.subscriptions.membership import SubType, check_allowed
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.task_spawner import Spawn
+from magnetar.broker.tenure import Tenure
 from magnetar.broker.topics.stored_entries import messages_of
 from magnetar.broker.topics.subscribe.any_subscription import AnySubscription, close_consumers
 from magnetar.broker.topics.subscribe.consumer_limits import (

@@ -18,9 +18,9 @@ from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.watch.topic_list_watcher import MatchingTopics, TopicListWatcher
 from magnetar.broker.topics.watch.topic_pattern import TopicPattern
 from magnetar.common.errors import MagnetarError, WatchLost
-from magnetar.common.metadata.following import follow_for_ever
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.watch_loop import follow_for_ever
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, is_system_topic
 from magnetar.common.obs.logs import get_logger

@@ -1,0 +1,347 @@
+"""Compares restored metadata with what bookies hold, brings entries home, and says what nobody can mend.
+
+Run by an operator (`magnetar admin metadata reconcile`) after bookies were started and before brokers are.
+Everything that it does may be done again, and be interrupted anywhere: entries are copied to bookies before
+metadata names them, by compare-and-set, and the restoration is called reconciled only at the end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from magnetar.bookie.autorecovery.entry_copier import CopyFailed, EntryCopier
+from magnetar.bookie.autorecovery.fragments import Move, striping_of, with_move
+from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
+from magnetar.bookie.autorecovery.throttle import Throttle
+from magnetar.bookie.restoration.inventory import Inventory, take_inventory
+from magnetar.bookie.restoration.ledger_claims import read_claims
+from magnetar.bookie.restoration.ledger_verdict import Share, judge
+from magnetar.common.errors import MagnetarError, StorageError, UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, MetadataStore, Op, Put
+from magnetar.common.metadata.values import (
+    BookieCookie,
+    Counter,
+    LedgerMetadata,
+    Restoration,
+    decode,
+    encode,
+)
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.clock import Clock
+from magnetar.ledger.bookie_protocol.bookie_client import BookieClients
+from magnetar.ledger.bookie_protocol.registry import BookieRegistry
+from magnetar.ledger.ledger_store import LedgerRef
+
+log = get_logger(__name__)
+
+ATTEMPTS_MAX: Final = 8
+"""At one ledger whose metadata changes meanwhile: auto-recovery is at work."""
+
+
+_HALF: Final = "the restoration was not finished: run `magnetar admin metadata restore` again"
+
+
+class NotReconcilable(MagnetarError):
+    """Nothing was compared; the message says what is in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unnamed:
+    """A ledger that bookies hold, and that metadata lacks or has for nobody."""
+
+    ref: LedgerRef
+    entries: int
+    byte_length: int
+    bookies: tuple[str, ...]
+    topic: str = ""
+    """Of one that metadata has: the topic which it was made for, and which does not name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A ledger with entries that metadata has and no bookie holds."""
+
+    ledger_id: int
+    topic: str
+    entries: int
+    cursors: bool = False
+    """It holds the topic's cursors: the topic does not load."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a comparison found and did."""
+
+    bookies: list[str] = field(default_factory=list)
+    ledgers: int = 0
+    brought_home: list[int] = field(default_factory=list)
+    """Ledgers whose entries lay where metadata did not look."""
+    problems: dict[int, str] = field(default_factory=dict)
+    """By ledger, why its entries could not be brought home."""
+    unnamed: list[Unnamed] = field(default_factory=list)
+    """Made after the copy, or while it was taken."""
+    garbage: int = 0
+    """Ledgers on bookies that were deleted before the copy was taken already."""
+    missing: list[Missing] = field(default_factory=list)
+
+
+async def bookies_to_ask(
+    metadata: MetadataStore, keys: Keys, registry: BookieRegistry, without: Collection[str] = ()
+) -> list[str]:
+    """All that metadata knows, which have to be up, and those that are up beside, but for `without`. Raises
+    NotReconcilable, MetadataError."""
+    listing = await metadata.children(keys.cookies_prefix)
+    known = {decode(BookieCookie, item.value).bookie_id for item in listing.items}
+    up = set(registry.bookies)
+    away = sorted(known - up - set(without))
+    if away:
+        raise NotReconcilable(
+            f"bookies are not up: {', '.join(away)}. Start them: what only they hold would be "
+            "overlooked. Of those that are gone for good say so (--without)"
+        )
+    if not up:
+        raise NotReconcilable("no bookie is up: start them first")
+    return sorted(up - set(without))
+
+
+class Reconciler:
+    """Over bookies that are up; used once."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        keys: Keys,
+        registry: BookieRegistry,
+        clients: BookieClients,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        progress: Callable[[int], None] = lambda ledgers: None,
+    ) -> None:
+        self._metadata = metadata
+        self._keys = keys
+        self._registry = registry
+        self._clients = clients
+        self._clock = clock
+        self._progress = progress
+        self._copier = EntryCopier(clients, rng, Throttle(0), lambda bookie_id: bookie_id in registry.bookies)
+
+    async def compare(
+        self, *, without: Collection[str] = (), mend: bool, leave: Collection[int] = ()
+    ) -> Findings:
+        """Look at everything; with `mend` bring home what is elsewhere, and say so in metadata.
+
+        `without`: bookies that are gone for good, which are not waited for. `leave`: ledgers whose problems
+        an operator takes as they are. Raises NotReconcilable, MetadataError, StorageError (BookieUnreachable
+        among them).
+        """
+        version, restoration = await self._restoration()
+        before_brokers = restoration.state == Restoration.RESTORED
+        if mend and before_brokers:
+            await self._require_no_broker()
+        bookies = await bookies_to_ask(self._metadata, self._keys, self._registry, without)
+        inventory = await take_inventory(self._clients, bookies)
+        found = Findings(bookies=list(bookies))
+        named = await self._ledgers(restoration, inventory, found, mend=mend)
+        given = {ref.id for ref in named}
+        for ref in inventory:
+            if ref in named:
+                continue
+            # Brokers make ledgers, and delete them, from lost_until on.
+            made_since = restoration.lost_from <= ref.id and (
+                before_brokers or ref.id < restoration.lost_until
+            )
+            # An id is given twice only when metadata went back and nobody said so until later.
+            if made_since or ref.id in given:
+                found.unnamed.append(_unnamed(ref, inventory))
+            else:
+                found.garbage += 1
+        if mend and before_brokers and found.problems.keys() <= set(leave):
+            await self._reconciled(version, restoration, inventory.highest_id)
+        return found
+
+    # --- inside ---
+
+    async def _restoration(self) -> tuple[int, Restoration]:
+        found = await self._metadata.get(self._keys.restoration)
+        if found is None:
+            raise NotReconcilable("this metadata was not restored: there is nothing to compare")
+        restoration = decode(Restoration, found.value)
+        if restoration.state == Restoration.WRITING:
+            raise NotReconcilable(_HALF)
+        return found.version, restoration
+
+    async def _require_no_broker(self) -> None:
+        """None starts over this metadata; one may have looked before it was put back."""
+        brokers = (await self._metadata.children(self._keys.brokers_prefix)).items
+        if brokers:
+            names = ", ".join(self._keys.broker_id_of(item.key) for item in brokers)
+            raise NotReconcilable(
+                f"brokers are up, and may be at work on open ledgers: {names}. Stop them, wait until their "
+                "sessions have ended, and run this again"
+            )
+
+    async def _ledgers(
+        self, restoration: Restoration, inventory: Inventory, found: Findings, *, mend: bool
+    ) -> set[LedgerRef]:
+        """Go through all ledgers of metadata; returns those. Once brokers may be up, ledgers that writers may
+        be at work on are left to them, and what was made since the inventory is not missing."""
+        open_ones = restoration.state == Restoration.RESTORED
+        named: set[LedgerRef] = set()
+        claims = await read_claims(self._metadata, self._keys)
+        async for page in ledger_pages(self._metadata, self._keys):
+            for item in page.items:
+                ledger = decode(LedgerMetadata, item.value)
+                ref = LedgerRef(ledger.ref.id, ledger.ref.key)
+                named.add(ref)
+                found.ledgers += 1
+                if ref.id < restoration.lost_from and inventory.of(ref) and claims.lack(ledger):
+                    found.unnamed.append(_unnamed(ref, inventory, ledger.properties["topic"]))
+                verdict = judge(ledger, inventory.of(ref), inventory.bookies)
+                if verdict.missing and (open_ones or ref.id < restoration.lost_until):
+                    topic, kind = (ledger.properties.get(each, "") for each in ("topic", "kind"))
+                    entries = max(ledger.last_entry_id + 1, 0)
+                    found.missing.append(Missing(ref.id, topic, entries, cursors=kind == "cursors"))
+                if any(share.settled or open_ones for share in verdict.shares):
+                    if mend:
+                        await self._bring_home(ref, inventory, found, open_ones=open_ones)
+                    else:
+                        found.brought_home.append(ref.id)
+                if found.ledgers % 100 == 0:
+                    self._progress(found.ledgers)
+        return named
+
+    async def _bring_home(
+        self, ref: LedgerRef, inventory: Inventory, found: Findings, *, open_ones: bool
+    ) -> None:
+        done: set[tuple[int, int]] = set()
+        """(first entry of the fragment, position) of what is at home by now."""
+        lost_sets = 0
+        while lost_sets < ATTEMPTS_MAX:
+            item = await self._metadata.get(self._keys.ledger(ref.id))
+            if item is None:
+                return
+            ledger = decode(LedgerMetadata, item.value)
+            left = [
+                share
+                for share in judge(ledger, inventory.of(ref), inventory.bookies).shares
+                if (share.settled or open_ones) and (share.fragment.first, share.position) not in done
+            ]
+            if not left:
+                found.brought_home.append(ref.id)
+                return
+            try:
+                after = await self._bring(ref, ledger, left[0])
+                if after is not None:
+                    await self._metadata.commit([Put(item.key, encode(after), item.version)])
+            except (VersionMismatch, UnknownOutcome):
+                lost_sets += 1
+            except StorageError as error:
+                found.problems[ref.id] = str(error)
+                return
+            else:
+                done.add((left[0].fragment.first, left[0].position))
+        found.problems[ref.id] = "its metadata changes all the time: run this again"
+
+    async def _bring(self, ref: LedgerRef, ledger: LedgerMetadata, share: Share) -> LedgerMetadata | None:
+        """Copy one share to its bookie, or to one that takes the place of a bookie that is not there; returns
+        the metadata that says so, None where it says so already. Raises CopyFailed."""
+        fragment, striping = share.fragment, striping_of(ledger)
+        target = share.bookie_id
+        if target not in self._registry.bookies:
+            target = self._in_its_place(share)
+        first, last = fragment.first, fragment.last
+        if not striping.striped:
+            first = await self._copier.there_until(ref, first, last, target)
+        copied = await self._copier.copy_share(
+            ref, striping, fragment.bookie_ids, share.position, first, last, target, share.others
+        )
+        log.info("entries brought home", ledger=ref.id, first=first, last=last, bookie=target, copied=copied)
+        if target == share.bookie_id:
+            return None
+        if share.settled:
+            moved = with_move(ledger, Move(fragment, share.bookie_id), target)
+            assert moved is not None, "the share was judged by this metadata"
+            return moved
+        after = LedgerMetadata()
+        after.CopyFrom(ledger)
+        after.fragments[-1].bookie_ids[share.position] = target
+        return after
+
+    def _in_its_place(self, share: Share) -> str:
+        """A bookie that holds some of it already, or else any other one."""
+        able: Sequence[str] = [
+            *(each for each in share.others if each in self._registry.bookies),
+            *(info.bookie_id for info in self._registry.writable()),
+        ]
+        for bookie_id in able:
+            if bookie_id not in share.fragment.bookie_ids:
+                return bookie_id
+        raise CopyFailed(f"no bookie can take the place of {share.bookie_id}, which is not up")
+
+    async def _reconciled(self, version: int, restoration: Restoration, highest_id: int) -> None:
+        restoration.state = Restoration.RECONCILED
+        restoration.reconciled_ms = self._clock.wall_ms()
+        ops: list[Op] = []
+        counter = await self._metadata.get(self._keys.ledger_id_counter)
+        after = 1 if counter is None else decode(Counter, counter.value).next
+        if highest_id >= after:
+            # More ledgers were made after the copy than ids were left to them.
+            restoration.lost_until = highest_id + 1
+            ops.append(
+                Put(
+                    self._keys.ledger_id_counter,
+                    encode(Counter(next=highest_id + 1)),
+                    ABSENT if counter is None else counter.version,
+                )
+            )
+        ops.append(Put(self._keys.restoration, encode(restoration), version))
+        await _commit(self._metadata, ops)
+
+
+async def release(metadata: MetadataStore, keys: Keys, clock: Clock) -> Restoration:
+    """Let what metadata lacks go. Raises NotReconcilable, also while bookies have something that nobody has
+    compared yet; MetadataError."""
+    found = await metadata.get(keys.restoration)
+    if found is None:
+        raise NotReconcilable("this metadata was not restored: nothing is held back")
+    restoration = decode(Restoration, found.value)
+    if restoration.state == Restoration.RELEASED:
+        return restoration
+    if restoration.state == Restoration.WRITING:
+        raise NotReconcilable(_HALF)
+    if restoration.state == Restoration.RESTORED and (await metadata.children(keys.cookies_prefix)).items:
+        raise NotReconcilable(
+            "nobody has compared this metadata with bookies: run `magnetar admin metadata reconcile` first, "
+            "or brokers may cut off what open ledgers got since the copy"
+        )
+    restoration.state = Restoration.RELEASED
+    restoration.released_ms = clock.wall_ms()
+    await _commit(metadata, [Put(keys.restoration, encode(restoration), found.version)])
+    return restoration
+
+
+async def _commit(metadata: MetadataStore, ops: Sequence[Op]) -> None:
+    """The last step. Raises NotReconcilable when somebody else took one, or nobody knows what came of it."""
+    try:
+        await metadata.commit(ops)
+    except (VersionMismatch, UnknownOutcome) as error:
+        raise NotReconcilable(
+            "the state of the restoration changed meanwhile, or is not known: see `magnetar admin metadata "
+            f"status`, and run this again if it did not happen ({error})"
+        ) from error
+
+
+def _unnamed(ref: LedgerRef, inventory: Inventory, topic: str = "") -> Unnamed:
+    held = inventory.of(ref)
+    return Unnamed(
+        ref,
+        1 + max(state.last_entry_id for state in held.values()),
+        max(state.byte_length for state in held.values()),
+        tuple(sorted(held)),
+        topic,
+    )

@@ -1,0 +1,76 @@
+"""Having an unowned bundle owned: a broker is asked, the leader of them where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from magnetar.common.cluster.broker_directory import BrokerDirectory
+from magnetar.common.control.control_client import ControlClient
+from magnetar.common.control.control_errors import AnotherRun, BrokerUnreachable, NotInteroperable
+from magnetar.common.control.control_pb2 import AssignRequest
+from magnetar.common.control.methods import ASSIGN
+from magnetar.common.control.unresponsive_brokers import SilentBrokers
+from magnetar.common.errors import MagnetarError, ServiceNotReady
+from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.naming.bundle_range import BundleRange
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.obs.log_limit import LogLimit
+from magnetar.common.obs.logs import get_logger
+from magnetar.discovery.live_brokers import LiveBrokers
+
+log = get_logger(__name__)
+
+BROKERS_TRIED: Final = 3
+"""How many brokers are asked before whoever looks the topic up has to look again."""
+
+LEADER_DEADLINE_S: Final = 3.0
+DEADLINE_S: Final = 5.0
+"""How long the leader, or another broker, which may ask the leader first, is waited for."""
+
+
+class AskingBrokers:
+    """Implements `topic_finder.Assigner` over the control plane."""
+
+    def __init__(self, directory: BrokerDirectory, brokers: LiveBrokers, control: ControlClient) -> None:
+        self._directory = directory
+        self._brokers = brokers
+        self._control = control
+        self._silent = SilentBrokers()
+        self._unreachable = LogLimit()
+
+    async def assign(self, namespace: NamespaceName, bundle: BundleRange) -> str:
+        """See `Assigner.assign`. Another broker is asked only when one gave no answer at all."""
+        why: MagnetarError | str = "no broker is up that can be called"
+        request = AssignRequest(namespace=str(namespace), bundle=str(bundle))
+        leader = self._leader()
+        # Whoever is asked in its place need not wait for a leader that does not answer: he decides himself.
+        request.passed_on = leader is not None and leader in self._silent
+        for broker in self._asked(leader):
+            leads = leader is not None and broker.broker_id == leader.broker_id
+            deadline_s = LEADER_DEADLINE_S if leads else DEADLINE_S
+            try:
+                answer = await self._control.call(broker, ASSIGN, request, deadline_s=deadline_s)
+            except (BrokerUnreachable, AnotherRun, NotInteroperable) as error:
+                why = error
+                self._silent.note(broker)
+                request.passed_on |= leads
+                if count := self._unreachable.note(asyncio.get_running_loop().time()):
+                    log.warning(
+                        "a broker cannot be asked", broker=broker.broker_id, reason=str(error), bundles=count
+                    )
+            else:
+                return answer.broker_id
+        raise ServiceNotReady(f"nobody assigns bundle {namespace}/{bundle}: {why}; look up again")
+
+    def _leader(self) -> BrokerRegistration | None:
+        leader = self._directory.leader
+        return None if leader is None else self._directory.get(leader.id)
+
+    def _asked(self, leader: BrokerRegistration | None) -> list[BrokerRegistration]:
+        """The leader, which everybody else would pass it on to, then others; last who was silent just now."""
+        others = self._brokers.some(BROKERS_TRIED)
+        if leader is not None:
+            others = [leader, *(broker for broker in others if broker.broker_id != leader.broker_id)]
+        asked = [broker for broker in others if broker.control_address]
+        return sorted(asked, key=lambda broker: broker in self._silent)[:BROKERS_TRIED]
