@@ -6,11 +6,11 @@ BIN := .venv/bin
 # Simulated runs are equal for equal seeds only if sets and dicts of strings are too.
 export PYTHONHASHSEED := 0
 
-SOURCES := $(wildcard libs services spark bench proto/generate.py docs/generate.py tools tests)
+SOURCES := $(wildcard cli libs services spark bench proto/generate.py docs/conf.py docs/generate.py tools tests)
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-over-bookies spark-proof lint fmt helm-lint proto docs lock bench bench-storage sim sim-record clients soak chaos mutations kubernetes check clean distclean
+.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-over-bookies spark-proof lint fmt helm-lint proto docs docs-site lock bench bench-storage sim sim-record clients soak chaos mutations kubernetes check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -81,10 +81,16 @@ docs: setup-tests ## write what is generated: configuration.md, metrics.md, the 
 	$(BIN)/python -m tools.dashboards
 	$(BIN)/python -m tools.chart
 
+docs-site: setup ## build the documentation as a site with search in ./site; fails on a broken link
+	@$(PYTHON) tools/setup.py docs
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs auto -c docs . site
+	@echo "docs-site: site/index.html"
+
 lock: setup ## resolve the packages anew and pin them with hashes in requirements.txt
 	$(BIN)/uv lock --upgrade
 	$(BIN)/uv export --quiet --all-packages --no-emit-workspace --no-emit-package pyspark --no-emit-package pyarrow --no-emit-package fastavro --no-emit-package py4j --no-emit-package fsspec --format requirements-txt --no-header -o requirements.txt
 	$(BIN)/uv export --quiet --only-group bench --no-emit-workspace --format requirements-txt --no-header -o requirements-bench.txt
+	$(BIN)/uv export --quiet --only-group docs --no-emit-workspace --format requirements-txt --no-header -o requirements-docs.txt
 	$(BIN)/uv export --quiet --only-group deploy --no-emit-workspace --format requirements-txt --no-header -o requirements-deploy.txt
 	$(BIN)/uv export --quiet --only-group spark --no-emit-workspace --format requirements-txt --no-header -o requirements-spark.txt
 

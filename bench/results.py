@@ -98,7 +98,7 @@ def machine() -> dict[str, str]:
 def revision() -> str:
     """The commit that is measured, marked when the broker's sources differ from it."""
     commit = _git("rev-parse", "--short", "HEAD")
-    changed = _git("status", "--porcelain", "--", "libs", "services")
+    changed = _git("status", "--porcelain", "--", "cli", "libs", "services")
     return f"{commit or 'unknown'}{' with changes' if changed else ''}"
 
 

@@ -16,12 +16,12 @@ from magnetar.bookie.config import BookieConfig
 from magnetar.broker.admin.reference_text import chapter
 from magnetar.broker.admin.table import routes
 from magnetar.broker.config import BrokerConfig
+from magnetar.cli.command_reference import reference as command_reference
+from magnetar.cli.main import main as command_line
 from magnetar.common.config.reference import reference
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
-from magnetar.standalone.command_reference import reference as command_reference
 from magnetar.standalone.config import StandaloneConfig
-from magnetar.standalone.main import main as command_line
 
 DOCS = Path(__file__).resolve().parent
 

@@ -31,7 +31,7 @@ def members() -> list[Path]:
     """The directories of the workspace's distributions."""
     return sorted(
         path.parent
-        for room in ("libs/*", "services/*", "spark")
+        for room in ("cli", "libs/*", "services/*", "spark")
         for path in ROOT.glob(f"{room}/pyproject.toml")
     )
 

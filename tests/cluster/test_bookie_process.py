@@ -215,7 +215,8 @@ def test_standalone_starts_without_grpc() -> None:
     done = subprocess.run(
         [
             *(magnetar_command()[0].rpartition("/")[0] + "/python", "-c"),
-            "import sys, magnetar.standalone.main, magnetar.standalone.run, magnetar.standalone.standalone\n"
+            "import sys, magnetar.cli.main, magnetar.cli.servers.commands\n"
+            "import magnetar.standalone.run, magnetar.standalone.standalone\n"
             "sys.exit(', '.join(name for name in sys.modules if name.partition('.')[0] == 'grpc'))",
         ],
         capture_output=True,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from magnetar.standalone.doctor_cluster import etcd_findings
-from magnetar.standalone.doctor_probes import Probes
+from magnetar.cli.doctor.cluster_checks import etcd_findings
+from magnetar.cli.doctor.probes import Probes
 
 from tests.etcd_server import EtcdServer
 

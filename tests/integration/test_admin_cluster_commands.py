@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from magnetar.standalone.main import main
+from magnetar.cli.main import main
 
 from tests.integration.harness import Endpoint
 from tests.integration.rest import Rest

@@ -12,8 +12,8 @@ from typing import Any
 import pulsar
 import pytest
 from click.testing import CliRunner, Result
-from magnetar.standalone.admin_namespace_placement import COMMANDS
-from magnetar.standalone.main import main
+from magnetar.cli.admin.namespaces.placement import COMMANDS
+from magnetar.cli.main import main
 
 from tests.integration.clients import publish
 from tests.integration.harness import ROOT, Endpoint, magnetar_command

@@ -12,7 +12,7 @@ from http.client import HTTPException
 import pulsar
 import pytest
 from click.testing import CliRunner
-from magnetar.standalone.main import main
+from magnetar.cli.main import main
 
 from tests.integration.clients import publish
 from tests.integration.harness import Endpoint, StandaloneServer, eventually

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pulsar
 import pytest
 from click.testing import CliRunner
+from magnetar.cli.main import main
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import CompleteRequest, Ledger
-from magnetar.standalone.main import main
 
 from tests.integration.clients import publish
 from tests.integration.harness import Endpoint, StandaloneServer, eventually

@@ -10,13 +10,13 @@ from typing import Any
 import pulsar
 import pytest
 from click.testing import CliRunner, Result
+from magnetar.cli.main import main
 from magnetar.client.client import Client, ClientOptions
 from magnetar.client.consumer import Consumer
 from magnetar.client.messages import MessageId, Outgoing
 from magnetar.client.partition_consumer import ConsumerOptions
 from magnetar.client.partition_producer import ProducerOptions
 from magnetar.client.producer import Producer
-from magnetar.standalone.main import main
 
 from tests.integration.clients import drain, publish, receive
 from tests.integration.conftest import Server

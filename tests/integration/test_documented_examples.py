@@ -1,4 +1,4 @@
-"""The examples of README.md and docs/quickstart.md do what the text around them says."""
+"""Tests of the examples in README.md and docs/quickstart.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DOCUMENTED_URL = "pulsar://127.0.0.1:6650"
 
 
 def run_example(code: str, endpoint: Endpoint) -> str:
-    """Run Python in a process of its own; returns what it printed."""
+    """Runs Python code in a process of its own and returns its standard output."""
     code = code.replace(DOCUMENTED_URL, endpoint.service_url)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -29,9 +29,8 @@ def test_the_first_message_of_the_readme_takes_under_ten_lines_and_arrives(endpo
 
 def test_the_quickstart_can_be_followed_from_top_to_bottom(endpoint: Endpoint) -> None:
     quickstart = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
-    first, *rest = re.findall(r"```python\n(.*?)```", quickstart, re.DOTALL)
-    first, closing = first[: first.index("client.close()")], "client.close()\n"
-    output = run_example(first + "".join(rest) + closing, endpoint)
+    code = "".join(re.findall(r"```python\n(.*?)```", quickstart, re.DOTALL))
+    output = run_example(code + "client.close()\n", endpoint)
     assert [f"order {number}" for number in range(10)] == [
         line for line in output.splitlines() if re.fullmatch(r"order \d", line)
     ]

@@ -18,7 +18,7 @@ from tests.mutations.mistake import Mistake, applied
 from tests.mutations.patched import Patched
 from tools.setup import members
 
-COPIED: Final = ("libs", "services", "spark", "tests", "tools", "pyproject.toml")
+COPIED: Final = ("cli", "libs", "services", "spark", "tests", "tools", "pyproject.toml")
 MISTAKE_SECONDS_MAX: Final = 120.0
 """For the tests of one mistake; on an idle machine they take two."""
 SUITE_SECONDS_MAX: Final = 1800.0

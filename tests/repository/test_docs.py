@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *ROOT.glob("*.md"),
     *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("cli/*.md"),
     *ROOT.glob("libs/*/*.md"),
     *ROOT.glob("services/*/*.md"),
     *ROOT.glob("spark/*.md"),

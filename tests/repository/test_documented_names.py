@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 import pytest
-from magnetar.standalone.main import main
+from magnetar.cli.main import main
 
 from tests.repository.test_docs import PAGES, ROOT, page_name
 

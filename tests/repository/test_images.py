@@ -25,9 +25,9 @@ WEB = {"aiohttp", "yarl"}
 def test_each_image_holds_what_it_runs_and_no_more() -> None:
     held = {name: contents(target) for name, target in TARGETS.items()}
     rooms = {name: {room.name for room in each.rooms} for name, each in held.items()}
-    assert rooms["bookie"] == {"bookie", "common", "ledger", "standalone"}
-    assert rooms["broker"] == {"broker", "common", "ledger", "standalone"}
-    assert rooms["discovery"] == {"common", "discovery", "standalone"}
+    assert rooms["bookie"] == {"bookie", "cli", "common", "ledger", "standalone"}
+    assert rooms["broker"] == {"broker", "cli", "common", "ledger", "standalone"}
+    assert rooms["discovery"] == {"cli", "common", "discovery", "standalone"}
     assert rooms["tools"] == rooms["bookie"] | rooms["broker"] | rooms["discovery"] | {"client"}
     assert rooms["spark"] == rooms["tools"] | {"spark"}
     assert held["bookie"].pins.keys() & (WEB | {"rich", "pyarrow"}) == set()
@@ -41,7 +41,7 @@ def test_each_image_holds_what_it_runs_and_no_more() -> None:
 def test_what_is_not_pinned_is_never_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "all_pins", dict)
     with pytest.raises(targets.NotPinned, match="which tools needs, is in none of"):
-        contents(Target("tools", ("magnetar[all]",), ""))
+        contents(Target("tools", ("magnetar-cli[all]",), ""))
 
 
 def test_the_dockerfile_has_each_target_and_the_bases_that_have_stand_ins() -> None:

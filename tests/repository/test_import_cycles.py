@@ -22,7 +22,6 @@ KNOWN = {
     "magnetar.broker.topics",
     "magnetar.spark",
     "magnetar.spark.offload",
-    "magnetar.standalone",
 }
 """Packages whose cycles are being taken apart; none may be added."""
 

@@ -75,7 +75,7 @@ def test_no_source_is_longer_than_a_reader_s_patience() -> None:
 
 
 def test_every_module_says_why_it_exists() -> None:
-    ours = ("libs/", "services/", "spark/", "proto/", "bench/")
+    ours = ("cli/", "libs/", "services/", "spark/", "proto/", "bench/")
     rooms = [path for path in sources() if named(path).startswith(ours)]
     silent = [named(path) for path in rooms if not ast.get_docstring(ast.parse(path.read_text("utf-8")))]
     assert silent == []
@@ -109,7 +109,7 @@ def test_generated_code_is_up_to_date() -> None:
 
 
 def room_modules() -> list[Path]:
-    return [path for path in sources() if named(path).startswith(("libs/", "services/", "spark/"))]
+    return [path for path in sources() if named(path).startswith(("cli/", "libs/", "services/", "spark/"))]
 
 
 def module_name(path: Path) -> str:

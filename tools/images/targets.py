@@ -46,11 +46,11 @@ class Target:
 TARGETS: Final = {
     target.name: target
     for target in (
-        Target("bookie", ("magnetar[bookie]",), "magnetar bookie"),
-        Target("broker", ("magnetar[broker]", _COLD), "magnetar broker; reads offloaded ledgers"),
-        Target("discovery", ("magnetar[discovery]",), "magnetar discovery"),
-        Target("tools", ("magnetar[all]",), "every command of magnetar, standalone too"),
-        Target("spark", ("magnetar[all]", _COLD, "magnetar-spark"), "the tools, PySpark and Java"),
+        Target("bookie", ("magnetar-cli[bookie]",), "magnetar bookie"),
+        Target("broker", ("magnetar-cli[broker]", _COLD), "magnetar broker; reads offloaded ledgers"),
+        Target("discovery", ("magnetar-cli[discovery]",), "magnetar discovery"),
+        Target("tools", ("magnetar-cli[all]",), "every command of magnetar, standalone too"),
+        Target("spark", ("magnetar-cli[all]", _COLD, "magnetar-spark"), "the tools, PySpark and Java"),
     )
 }
 

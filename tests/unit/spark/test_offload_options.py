@@ -6,11 +6,11 @@ import argparse
 
 import click
 import pytest
+from magnetar.cli.jobs.offload import offload
+from magnetar.cli.jobs.options import arguments_of
 from magnetar.common.errors import ConfigError
 from magnetar.spark.offload import command
 from magnetar.spark.offload.options import parse, parser
-from magnetar.standalone.offload import offload
-from magnetar.standalone.spark_options import arguments_of
 
 NOT_PASSED_ON = {"run": {"--deploy-mode"}}
 """spark-submit's own."""

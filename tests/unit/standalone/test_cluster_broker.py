@@ -18,9 +18,9 @@ from magnetar.common.metadata.instance import ensure_instance_id
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.standalone import cluster_broker
-from magnetar.standalone.cannot_start import CannotStart
 from magnetar.standalone.cluster_broker import ClusterBroker
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
+from magnetar.standalone.start_error import CannotStart
 
 from tools.free_ports import free_ports
 

@@ -8,8 +8,8 @@ import socket
 import pytest
 from magnetar.common.errors import ConfigError
 from magnetar.discovery.config import DiscoveryConfig, ListenerConfig, MetadataConfig
-from magnetar.standalone.cannot_start import CannotStart
 from magnetar.standalone.discovery import DiscoveryProcess
+from magnetar.standalone.start_error import CannotStart
 
 METADATA = MetadataConfig(cluster_name="test", url="etcd:127.0.0.1:1")
 

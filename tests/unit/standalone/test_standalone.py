@@ -19,9 +19,9 @@ from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.values import Counter, Intent, LedgerMetadata, encode
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.ledger.ledger_store import LedgerListener, Run
-from magnetar.standalone.cannot_start import CannotStart
 from magnetar.standalone.config import StandaloneConfig
 from magnetar.standalone.standalone import LEDGERS_DIRECTORY, Standalone
+from magnetar.standalone.start_error import CannotStart
 
 ANY_PORTS = ("brokerServicePort=0", "webServicePort=0", "magnetarControlPort=0")
 

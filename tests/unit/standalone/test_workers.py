@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from magnetar.common.errors import ConfigError
 from magnetar.standalone import workers as module
-from magnetar.standalone.cannot_start import CannotStart
 from magnetar.standalone.cluster_config import ClusterBrokerConfig, MetadataConfig
+from magnetar.standalone.start_error import CannotStart
 from magnetar.standalone.worker_config import worker_config
 from magnetar.standalone.workers import Workers, problems_of
 

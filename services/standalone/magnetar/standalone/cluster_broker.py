@@ -40,11 +40,11 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.quorum.quorum_store import QuorumLedgerStore
 from magnetar.standalone.broker_front import BrokerFront, ports_in_use
-from magnetar.standalone.cannot_start import CannotStart, listed, reason
 from magnetar.standalone.cluster_config import BookieClientConfig, ClusterBrokerConfig
-from magnetar.standalone.no_broker_yet import NoBrokerYet
 from magnetar.standalone.process_watch import watch_process
 from magnetar.standalone.service import Address
+from magnetar.standalone.start_error import CannotStart, listed, reason
+from magnetar.standalone.startup_pages import NoBrokerYet
 
 _log = get_logger("magnetar.broker")
 

@@ -13,11 +13,11 @@ from magnetar.common.metadata.open_store import open_metadata_store
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.discovery.discovery import Discovery
-from magnetar.standalone.cannot_start import CannotStart, listed, reason
 from magnetar.standalone.lazy_http import Edge, LazyHttp
 from magnetar.standalone.ports import port_problems
 from magnetar.standalone.process_watch import watch_process
 from magnetar.standalone.service import Address
+from magnetar.standalone.start_error import CannotStart, listed, reason
 
 
 class DiscoveryProcess:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 
-from magnetar.standalone.cannot_start import reason
+from magnetar.standalone.start_error import reason
 
 
 def port_problems(host: str, ports: Mapping[str, int]) -> list[str]:

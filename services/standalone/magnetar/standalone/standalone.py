@@ -33,12 +33,12 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.segment_log.kernel_syncer import system_syncer
 from magnetar.standalone.broker_front import BrokerFront, ports_in_use
-from magnetar.standalone.cannot_start import CannotStart, listed, reason
 from magnetar.standalone.config import NO_PORT, StandaloneConfig
 from magnetar.standalone.lazy_grpc import GrpcEdge, LazyGrpc
 from magnetar.standalone.ports import port_problems
 from magnetar.standalone.process_watch import watch_process
 from magnetar.standalone.service import Address
+from magnetar.standalone.start_error import CannotStart, listed, reason
 
 LEDGERS_DIRECTORY: Final = "ledgers"
 """Beside the metadata file in the data directory: the log with every entry."""

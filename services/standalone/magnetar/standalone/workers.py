@@ -23,11 +23,11 @@ from typing import Final
 from magnetar.common.errors import ConfigError
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.task_owner import TaskOwner
-from magnetar.standalone.cannot_start import CannotStart, listed, reason
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 from magnetar.standalone.ports import port_problems
 from magnetar.standalone.process import ask_to_stop
 from magnetar.standalone.service import Address
+from magnetar.standalone.start_error import CannotStart, listed, reason
 from magnetar.standalone.worker_config import worker_config
 
 _log = get_logger("magnetar.workers")

@@ -60,7 +60,7 @@ def example(field: PolicyField) -> Any:
     if isinstance(kind, Number):
         return 7
     if isinstance(kind, Flag):
-        return not field.unset
+        return not field.api.unset
     if isinstance(kind, WrappedFlag):
         return {kind.key: True}
     if isinstance(kind, TypeNames):
@@ -82,39 +82,39 @@ def _other(default: Any) -> Any:
 
 
 def test_every_policy_that_is_kept_is_in_the_table() -> None:
-    assert {field.proto for field in FIELDS} | ELSEWHERE == set(Policies.DESCRIPTOR.fields_by_name)
+    assert {field.api.proto for field in FIELDS} | ELSEWHERE == set(Policies.DESCRIPTOR.fields_by_name)
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.proto)
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.api.proto)
 def test_a_value_comes_back_as_it_went_in(field: PolicyField) -> None:
     policies, value = Policies(), example(field)
-    field.kind.put(policies, field.proto, value, "name")
-    assert policies.HasField(field.proto)  # type: ignore[arg-type]
-    assert field.kind.get(policies, field.proto) == value
+    field.kind.put(policies, field.api.proto, value, "name")
+    assert policies.HasField(field.api.proto)  # type: ignore[arg-type]
+    assert field.kind.get(policies, field.api.proto) == value
     again = Policies.FromString(policies.SerializeToString())
-    assert field.kind.get(again, field.proto) == value
+    assert field.kind.get(again, field.api.proto) == value
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.proto)
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.api.proto)
 @pytest.mark.parametrize("value", ["x", -(2**70), [1], {"": 1}, 1.5, [None], None])
 def test_nonsense_is_refused_or_has_the_defaults_and_never_breaks(field: PolicyField, value: Any) -> None:
     policies = Policies()
     if isinstance(value, dict) and isinstance(field.kind, Record | WrappedFlag | AutoTopicCreation):
-        field.kind.put(policies, field.proto, value, "name")
+        field.kind.put(policies, field.api.proto, value, "name")
         return
     with pytest.raises(BadPolicy) as refused:
-        field.kind.put(policies, field.proto, value, "name")
+        field.kind.put(policies, field.api.proto, value, "name")
     assert refused.value.status in (400, 412)
     assert refused.value.reason
 
 
 @pytest.mark.parametrize(
-    "field", [field for field in FIELDS if field.applied is not None], ids=lambda field: field.proto
+    "field", [field for field in FIELDS if field.applied is not None], ids=lambda field: field.api.proto
 )
 def test_what_holds_where_only_the_topic_says_something_is_what_it_says(field: PolicyField) -> None:
     assert field.applied is not None
     policies, value = Policies(), example(field)
-    field.kind.put(policies, field.proto, value, "name")
+    field.kind.put(policies, field.api.proto, value, "name")
     assert field.applied(resolve(BrokerConfig(), Policies(), policies)) == value
 
 
@@ -171,8 +171,8 @@ def test_a_backlog_fits_into_the_retention_or_not(size_mb: int, limit_bytes: int
 def test_all_policies_of_a_namespace_can_be_given_as_they_are_shown() -> None:
     policies = Policies()
     for field in FIELDS:
-        if field.namespace:
-            field.kind.put(policies, field.proto, example(field), field.namespace)
+        if field.api.namespace:
+            field.kind.put(policies, field.api.proto, example(field), field.api.namespace)
     policies.permissions["role1"].names.extend(["consume", "produce"])
     policies.subscription_roles["sub1"].names.append("role1")
     put_quota(policies, "message_age", {"limitTime": 9, "policy": "consumer_backlog_eviction"})

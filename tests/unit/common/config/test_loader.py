@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from magnetar.cli.main import main
 from magnetar.common.config.loader import DEFAULT_ORIGIN, Loaded, describe, load
 from magnetar.common.config.settings import setting
 from magnetar.common.errors import ConfigError
-from magnetar.standalone.main import main
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

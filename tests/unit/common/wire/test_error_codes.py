@@ -6,6 +6,7 @@ from magnetar.common.wire.pulsar_pb2 import ServerError
 
 NO_CLIENT_MEETS = (
     "magnetar.standalone",
+    "magnetar.cli",
     "magnetar.bookie",
     "magnetar.client",
     "magnetar.spark",

@@ -31,16 +31,16 @@ QUOTA_QUERY: Final = ("backlogQuotaType:BacklogQuotaType=destination_storage",)
 
 async def _get(field: PolicyField, call: Call) -> web.Response:
     policies = (await call.broker.policy_writer.namespace(call.namespace)).policies
-    if policies.HasField(field.proto):  # type: ignore[arg-type]
-        return answer(field.kind.get(policies, field.proto))
-    if field.unset is not None:
-        return answer(field.unset)
+    if policies.HasField(field.api.proto):  # type: ignore[arg-type]
+        return answer(field.kind.get(policies, field.api.proto))
+    if field.api.unset is not None:
+        return answer(field.api.unset)
     return done() if field.namespace_unset_is_204 else nothing()
 
 
 async def _set(field: PolicyField, call: Call) -> web.Response:
-    value = await value_of(field, call, may_be_null=field.never_removed)
-    return await _change(call, setting(field, value, field.namespace, call.broker.config))
+    value = await value_of(field, call, may_be_null=field.api.never_removed)
+    return await _change(call, setting(field, value, field.api.namespace, call.broker.config))
 
 
 def setting(field: PolicyField, value: Any, name: str, config: BrokerConfig) -> Callable[[Policies], None]:
@@ -48,7 +48,7 @@ def setting(field: PolicyField, value: Any, name: str, config: BrokerConfig) -> 
 
     def edit(policies: Policies) -> None:
         field.write(policies, value, name)
-        check_within_broker(field.proto, policies, config)
+        check_within_broker(field.api.proto, policies, config)
 
     return edit
 
@@ -128,7 +128,7 @@ def _route(method: str, name: str, handler: Any, summary: str, **more: Any) -> R
 
 
 def _routes_of(field: PolicyField) -> list[Route]:
-    name, type_name = field.namespace, field.kind.type_name
+    name, type_name = field.api.namespace, field.kind.type_name
     routes = [
         _route(
             "GET",
@@ -139,23 +139,23 @@ def _routes_of(field: PolicyField) -> list[Route]:
             also={204: "it is not set"} if field.namespace_unset_is_204 else {},
         ),
         _route(
-            field.set_with,
+            field.api.set_with,
             name,
             partial(_set, field),
             f"Set {name}.{field.kept}",
             body=type_name,
             status=204,
-            errors={**_SET_ERRORS, **_TOO_MANY} if field.proto == "auto_topic_creation" else _SET_ERRORS,
+            errors={**_SET_ERRORS, **_TOO_MANY} if field.api.proto == "auto_topic_creation" else _SET_ERRORS,
         ),
     ]
-    if not field.never_removed:
-        removed_at = field.removed_at or name
+    if not field.api.never_removed:
+        removed_at = field.api.removed_at or name
         routes.append(_route("DELETE", removed_at, partial(_remove, field), f"Remove {name}.", status=204))
     return routes
 
 
 ROUTES: Final = [
-    *(route for field in FIELDS if field.namespace for route in _routes_of(field)),
+    *(route for field in FIELDS if field.api.namespace for route in _routes_of(field)),
     _route("GET", "backlogQuotaMap", _quotas, "The backlog quotas by type.", answer="Map<BacklogQuota>"),
     _route(
         "POST",

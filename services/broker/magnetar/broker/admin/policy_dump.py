@@ -60,8 +60,8 @@ def namespace_json(
         "migrated": False,
     }
     for field in FIELDS:
-        if field.dump and policies.HasField(field.proto):  # type: ignore[arg-type]
-            value = field.kind.get(policies, field.proto)
+        if field.dump and policies.HasField(field.api.proto):  # type: ignore[arg-type]
+            value = field.kind.get(policies, field.api.proto)
             shown[field.dump] = {cluster: value} if field.by_cluster else value
     if policies.HasField("dispatch_rate"):
         shown["clusterDispatchRate"] = shown["topicDispatchRate"]
@@ -76,8 +76,8 @@ def policies_of(given: dict[str, Any], cluster: str) -> Policies:
         if value is not None and field.by_cluster:
             value = json_object(field.dump, value).get(cluster)
         # Other clients send everything, with what is not set at its default.
-        if value is not None and not (field.unset is not None and value == field.unset):
-            field.kind.put(policies, field.proto, value, field.dump)
+        if value is not None and not (field.api.unset is not None and value == field.api.unset):
+            field.kind.put(policies, field.api.proto, value, field.dump)
     for quota_type, value in json_object("backlog_quota_map", given.get("backlog_quota_map") or {}).items():
         if quota_type not in QUOTA_FIELDS:
             raise BadPolicy(f"{quota_type!r} is not one of {', '.join(QUOTA_FIELDS)}")

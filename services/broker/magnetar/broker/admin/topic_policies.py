@@ -54,8 +54,8 @@ async def _get(field: PolicyField, call: Call) -> web.Response:
     else:
         levels = (await _levels(call))[:1]  # type: ignore[assignment]
     for level in levels:
-        if level.HasField(field.proto):  # type: ignore[arg-type]
-            return answer(field.kind.get(level, field.proto))
+        if level.HasField(field.api.proto):  # type: ignore[arg-type]
+            return answer(field.kind.get(level, field.api.proto))
     if applied and field.configured is not None:
         return answer(field.configured(call.broker.ledgers.config))
     unset = field.otherwise if applied else field.topic_unset
@@ -65,12 +65,12 @@ async def _get(field: PolicyField, call: Call) -> web.Response:
 
 
 async def _set(field: PolicyField, call: Call) -> web.Response:
-    if field.value_in_query and field.topic in call.request.query:
+    if field.api.value_in_query and field.api.topic in call.request.query:
         # Without a value it is not set any more, as in Pulsar.
-        value: Any = call.query_number(field.topic, 0) if call.request.query[field.topic] else None
+        value: Any = call.query_number(field.api.topic, 0) if call.request.query[field.api.topic] else None
     else:
         value = await value_of(field, call, may_be_null=True)
-    return await _change(call, setting(field, value, field.topic, call.broker.config))
+    return await _change(call, setting(field, value, field.api.topic, call.broker.config))
 
 
 async def _remove(field: PolicyField, call: Call) -> web.Response:
@@ -191,10 +191,10 @@ def _routes(method: str, name: str, handler: Any, summary: str, **more: Any) -> 
 
 
 def _routes_of(field: PolicyField) -> list[Route]:
-    name, type_name = field.topic, field.kind.type_name
+    name, type_name = field.api.topic, field.kind.type_name
     in_query = (
         {"query": (f"{name}:{type_name}",)}
-        if field.value_in_query
+        if field.api.value_in_query
         else {"body": f"{type_name}?" if field.null_unsets_topic else type_name}
     )
     reads = _routes(
@@ -210,7 +210,7 @@ def _routes_of(field: PolicyField) -> list[Route]:
     return [
         *reads,
         *_routes(
-            field.topic_set_with,
+            field.api.topic_set_with,
             name,
             partial(_set, field),
             f"Set {name}.{field.kept}",
@@ -232,7 +232,7 @@ def _routes_of(field: PolicyField) -> list[Route]:
 _RATE_OF: Final = "{subscription}/dispatchRate"
 
 ROUTES: Final = [
-    *(route for field in FIELDS if field.topic for route in _routes_of(field)),
+    *(route for field in FIELDS if field.api.topic for route in _routes_of(field)),
     *_routes("DELETE", "policies", _remove_all, "Remove all policies of the topic.", status=204),
     *_routes("GET", "backlogQuotaMap", _quotas, "The backlog quotas.", query=_APPLIED, answer="Map"),
     *_routes(

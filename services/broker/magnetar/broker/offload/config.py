@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
+from magnetar.common.admin_types.offload import BOOKIES_FIRST, DRIVERS, READ_PRIORITIES
 from magnetar.common.config.settings import setting
-
-BOOKIES_FIRST: Final = "bookkeeper-first"
-OBJECTS_FIRST: Final = "tiered-storage-first"
-READ_PRIORITIES: Final = (BOOKIES_FIRST, OBJECTS_FIRST)
-
-DRIVERS: Final = ("S3", "aws-s3", "google-cloud-storage", "filesystem", "azureblob", "aliyun-oss")
-S3_DRIVERS: Final = ("s3", "aws-s3")
-GCS_DRIVER: Final = "google-cloud-storage"
-FILES_DRIVER: Final = "filesystem"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
-from magnetar.broker.offload.config import FILES_DRIVER, GCS_DRIVER, S3_DRIVERS, OffloadConfig
+from magnetar.broker.offload.config import OffloadConfig
+from magnetar.common.admin_types.offload import FILES_DRIVER, GCS_DRIVER, S3_DRIVERS
 from magnetar.common.metadata.values import Policies
 from magnetar.common.offload.offload_refusals import BadLocation
 from magnetar.ledger.managed_ledger.offload_state import check_location

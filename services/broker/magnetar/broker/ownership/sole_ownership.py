@@ -29,7 +29,10 @@ class SoleOwnership:
         """Every topic is served here."""
 
     async def where(self, name: TopicName, listener: str = "") -> ServiceUrls:
-        """Answer with this broker. Raises NamespaceNotFound, ServiceNotReady when there is no such listener, MetadataError."""
+        """Answer with this broker.
+
+        Raises NamespaceNotFound, ServiceNotReady when there is no such listener, MetadataError.
+        """
         if not await self._namespaces.exists(name.namespace):
             raise NamespaceNotFound(f"namespace {name.namespace} does not exist; create it first")
         return self._urls.of_listener(listener)

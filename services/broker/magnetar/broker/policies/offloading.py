@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from magnetar.broker.offload.config import OBJECTS_FIRST, OffloadConfig
+from magnetar.broker.offload.config import OffloadConfig
 from magnetar.broker.offload.locations import place_in_configuration, place_in_policy
+from magnetar.common.admin_types.offload import OBJECTS_FIRST
 from magnetar.common.metadata.values import Policies
 from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
 

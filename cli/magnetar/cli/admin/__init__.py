@@ -1,0 +1,1 @@
+"""`magnetar admin`: commands of operators."""

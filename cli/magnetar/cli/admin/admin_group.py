@@ -1,0 +1,44 @@
+"""The group `magnetar admin`: `--json` wherever it stands, and what Pulsar has and there is not here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+from magnetar.cli.lazy_group import WholeSentences
+
+AS_JSON: Final = "magnetar.as_json"
+"""In the context's meta: somebody wrote --json."""
+
+NOT_HERE: Final = {
+    "functions": "functions are not part of Magnetar: run them with a stream processor",
+    "functions-worker": "functions are not part of Magnetar: run them with a stream processor",
+    "sources": "connectors are not part of Magnetar: run them with Kafka Connect or a job of your own",
+    "source": "connectors are not part of Magnetar: run them with Kafka Connect or a job of your own",
+    "sinks": "connectors are not part of Magnetar: run them with Kafka Connect or a job of your own",
+    "sink": "connectors are not part of Magnetar: run them with Kafka Connect or a job of your own",
+    "packages": "packages belong to functions, which are not part of Magnetar",
+    "proxy-stats": "there is no proxy of its own: connect to brokers",
+    "transactions": "this version has no transactions",
+    "resourcegroups": "this version has no resource groups; limit rates with `namespaces set-publish-rate`",
+    "documents": "docs/cli.md has all commands",
+}
+"""Groups of pulsar-admin, and why they are not here."""
+
+
+class AdminGroup(WholeSentences):
+    """Takes `--json` anywhere on the line, as scripts like to write it at the end."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        kept = [each for each in args[:end] if each != "--json"]
+        if len(kept) < end:
+            ctx.meta[AS_JSON] = True
+        return super().parse_args(ctx, kept + args[end:])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] in NOT_HERE:
+            ctx.fail(f"No {args[0]!r}: {NOT_HERE[args[0]]}.")
+        return super().resolve_command(ctx, args)

@@ -1,0 +1,168 @@
+"""What metadata says of bookies and of the ledgers that lack copies, for `magnetar admin bookies`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from magnetar.bookie.autorecovery.fragments import open_fragment, settled_fragments, striping_of
+from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
+from magnetar.cli.admin.metadata_access import with_metadata
+from magnetar.cli.admin.output import Row, show_facts, show_rows, time_text
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import (
+    BookieCookie,
+    BookieRegistration,
+    Decommission,
+    Leader,
+    LedgerMetadata,
+    UnderReplicated,
+    decode,
+)
+
+if TYPE_CHECKING:
+    from magnetar.cli.admin.target import Target
+
+COLUMNS = ("id", "state", "rack", "address", "free_bytes", "up_since", "ledgers_to_move")
+
+
+async def bookie_rows(metadata: MetadataStore, keys: Keys) -> list[Row]:
+    """Every bookie that has an identity, is up, or shall leave, by id."""
+    cookies = {
+        keys.cookie_of(item.key): decode(BookieCookie, item.value)
+        for item in (await metadata.children(keys.cookies_prefix)).items
+    }
+    up = {
+        keys.bookie_id_of(item.key): decode(BookieRegistration, item.value)
+        for item in (await metadata.children(keys.bookies_prefix)).items
+    }
+    leaving = {
+        keys.decommission_of(item.key): decode(Decommission, item.value)
+        for item in (await metadata.children(keys.decommissions_prefix)).items
+    }
+    rows = []
+    for bookie_id in sorted({*cookies, *up, *leaving}):
+        registration, wish = up.get(bookie_id), leaving.get(bookie_id)
+        state = "up"
+        if wish is not None:
+            state = "decommissioning"
+        elif registration is None:
+            state = "down"
+        elif bookie_id not in cookies:
+            state = "decommissioned"
+        elif registration.read_only:
+            state = "read-only"
+        rows.append(
+            {
+                "id": bookie_id,
+                "state": state,
+                "rack": registration.rack if registration else "",
+                "address": registration.address if registration else "",
+                "free_bytes": registration.free_bytes if registration else None,
+                "up_since": time_text(registration.started_ms) if registration else "",
+                "ledgers_to_move": wish.ledgers if wish is not None and wish.audited_ms else None,
+            }
+        )
+    return rows
+
+
+def list_bookies(target: Target) -> None:
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        show_rows(target, f"Bookies of {target.cluster}", COLUMNS, await bookie_rows(metadata, keys))
+        return 0
+
+    with_metadata(target, run)
+
+
+def show_bookie(target: Target, bookie_id: str) -> None:
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        rows = [row for row in await bookie_rows(metadata, keys) if row["id"] == bookie_id]
+        if not rows:
+            raise click.ClickException(f"there is no bookie {bookie_id!r}; `magnetar admin bookies list`")
+        facts = {**rows[0], **await _share(metadata, keys, bookie_id)}
+        show_facts(target, f"Bookie {bookie_id}", facts)
+        return 0
+
+    with_metadata(target, run)
+
+
+async def _share(metadata: MetadataStore, keys: Keys, bookie_id: str) -> Row:
+    """What the metadata of all ledgers gives to a bookie."""
+    ledgers = fragments = entries = open_fragments = gaps = 0
+    async for page in ledger_pages(metadata, keys):
+        for item in page.items:
+            ledger = decode(LedgerMetadata, item.value)
+            named = False
+            for fragment in settled_fragments(ledger):
+                if bookie_id in fragment.bookie_ids:
+                    named = True
+                    fragments += 1
+                    position = fragment.bookie_ids.index(bookie_id)
+                    shares = striping_of(ledger).shares(position, fragment.first, fragment.last)
+                    entries += sum(last - first + 1 for first, last in shares)
+            tail = open_fragment(ledger)
+            if tail is not None and bookie_id in tail.bookie_ids:
+                named = True
+                open_fragments += 1
+            gaps += sum(gap.bookie_id == bookie_id for gap in ledger.gaps)
+            ledgers += named
+    return {
+        "ledgers": ledgers,
+        "closed_fragments": fragments,
+        "entries_in_closed_fragments": entries,
+        "open_fragments": open_fragments,
+        "gaps": gaps,
+    }
+
+
+def under_replicated(target: Target, limit: int) -> None:
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        marks = (await metadata.children(keys.under_replicated_prefix)).items
+        locks = {
+            item.key.removeprefix(keys.replication_locks_prefix): decode(Leader, item.value).id
+            for item in (await metadata.children(keys.replication_locks_prefix)).items
+        }
+        rows = []
+        for item in marks[:limit]:
+            mark = decode(UnderReplicated, item.value)
+            rows.append(
+                {
+                    "ledger": keys.under_replicated_of(item.key),
+                    "missing_bookies": list(mark.missing_bookie_ids),
+                    "since": time_text(mark.created_ms),
+                    "copied_by": locks.get(item.key.removeprefix(keys.under_replicated_prefix), ""),
+                }
+            )
+        show_rows(
+            target,
+            f"Under-replicated ledgers of {target.cluster}: {len(marks)}",
+            ("ledger", "missing_bookies", "since", "copied_by"),
+            rows,
+        )
+        if len(marks) > limit:
+            click.echo(f"{len(marks) - limit} more; --limit shows them", err=True)
+        return 0
+
+    with_metadata(target, run)
+
+
+def recover_status(target: Target) -> None:
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        found = await metadata.get(keys.auditor)
+        auditor = None if found is None else decode(Leader, found.value)
+        rows = await bookie_rows(metadata, keys)
+        facts = {
+            "auditor": auditor.id if auditor else "none: no bookie with auto-recovery is up",
+            "auditor_epoch": auditor.epoch if auditor else None,
+            "auditor_since": time_text(auditor.since_ms) if auditor else "",
+            "bookies_up": sum(bool(row["address"]) for row in rows),
+            "bookies_down": [row["id"] for row in rows if row["state"] == "down"],
+            "bookies_decommissioning": [row["id"] for row in rows if row["state"] == "decommissioning"],
+            "under_replicated_ledgers": len((await metadata.children(keys.under_replicated_prefix)).items),
+            "ledgers_in_progress": len((await metadata.children(keys.replication_locks_prefix)).items),
+        }
+        show_facts(target, f"Auto-recovery of {target.cluster}", facts)
+        return 0
+
+    with_metadata(target, run)

@@ -1,0 +1,264 @@
+"""`magnetar admin`: inspects and changes a cluster. A group is imported when it is used."""
+
+from __future__ import annotations
+
+import click
+from magnetar.cli.admin.admin_group import AS_JSON, AdminGroup
+from magnetar.cli.admin.target import Target
+from magnetar.cli.lazy_group import LazyGroup
+from magnetar.cli.option_values import token_of
+from magnetar.cli.structlog_import import load_structlog_without_rich
+
+
+@click.group(cls=AdminGroup)
+@click.option(
+    "--metadata",
+    "metadata_url",
+    envvar="MAGNETAR_METADATA_STORE_URL",
+    default="etcd:127.0.0.1:2379",
+    show_default=True,
+    metavar="URL",
+    help="Where the cluster's metadata is: etcd:HOST:PORT,...; also from MAGNETAR_METADATA_STORE_URL.",
+)
+@click.option(
+    "--cluster",
+    envvar="MAGNETAR_CLUSTER_NAME",
+    default="standalone",
+    show_default=True,
+    metavar="NAME",
+    help="The cluster's name (clusterName); also from MAGNETAR_CLUSTER_NAME.",
+)
+@click.option(
+    "--admin-url",
+    envvar="MAGNETAR_ADMIN_URL",
+    default="http://localhost:8080",
+    show_default=True,
+    metavar="URL",
+    help="Where a broker's HTTP is, for tenants, namespaces and topics; also from MAGNETAR_ADMIN_URL.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["auto", "table", "plain", "json"]),
+    default="auto",
+    show_default=True,
+    help="How answers look; auto is a table on a terminal, and tab-separated or JSON elsewhere.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="The same as --output json; may stand at the end of the line, too.",
+)
+@click.option(
+    "--token",
+    envvar="MAGNETAR_TOKEN",
+    default="",
+    metavar="TEXT",
+    help="A token to be known by; file:PATH reads it. Also from MAGNETAR_TOKEN.",
+)
+@click.option(
+    "--auth-params", default="", metavar="TEXT", help="The same as pulsar-admin writes it: token:TEXT."
+)
+@click.option(
+    "--auth-plugin", default="", metavar="NAME", help="token, or the name of Pulsar's class for it."
+)
+@click.option(
+    "--tls-trust-cert-path",
+    "trust_certs_file",
+    default="",
+    metavar="FILE",
+    help="Certificates (PEM) that are trusted instead of the system's.",
+)
+@click.option("--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any certificate.")
+@click.option(
+    "--request-timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    help="Seconds that a broker may take to answer.",
+)
+@click.pass_context
+def admin(
+    context: click.Context,
+    metadata_url: str,
+    cluster: str,
+    admin_url: str,
+    output: str,
+    as_json: bool,
+    token: str,
+    auth_params: str,
+    auth_plugin: str,
+    trust_certs_file: str,
+    allow_insecure: bool,
+    timeout_s: float,
+) -> None:
+    """Look after a cluster.
+
+    Groups, verbs and flags are those of pulsar-admin.
+    """
+    if as_json or context.meta.get(AS_JSON):
+        output = "json"
+    context.obj = Target(
+        metadata_url,
+        cluster,
+        output,
+        admin_url,
+        token_of(token, auth_params, auth_plugin),
+        trust_certs_file,
+        allow_insecure,
+        timeout_s,
+    )
+
+
+def _tenants() -> click.Group:
+    from magnetar.cli.admin.tenants import tenants
+
+    return tenants
+
+
+def _namespaces() -> click.Group:
+    from magnetar.cli.admin.namespaces.commands import namespaces
+
+    return namespaces
+
+
+def _all_of_namespaces() -> click.Group:
+    load_structlog_without_rich()
+    from magnetar.cli.admin.aliases import NAMESPACE_COMMANDS, NAMESPACES, add_aliases
+    from magnetar.cli.admin.namespaces.bundles import COMMANDS
+    from magnetar.cli.admin.policies.commands import add_policies
+
+    namespaces = _namespaces()
+    add_policies(namespaces, "namespace")
+    for command in COMMANDS:
+        namespaces.add_command(command)
+    for command in NAMESPACE_COMMANDS:
+        namespaces.add_command(command)
+    add_aliases(namespaces, NAMESPACES)
+    return namespaces
+
+
+def _topics() -> click.Group:
+    from magnetar.cli.admin.topics.commands import topics
+
+    return topics
+
+
+def _all_of_topics() -> click.Group:
+    from magnetar.cli.admin.aliases import TOPIC_COMMANDS, TOPICS, add_aliases
+
+    topics = _topics()
+    for command in TOPIC_COMMANDS:
+        topics.add_command(command)
+    add_aliases(topics, TOPICS, _topic_policies())
+    return topics
+
+
+def _topic_policies() -> click.Group:
+    load_structlog_without_rich()
+    from magnetar.cli.admin.aliases import TOPIC_POLICIES, add_aliases
+    from magnetar.cli.admin.policies.topic_policies import topic_policies
+
+    add_aliases(topic_policies, TOPIC_POLICIES)
+    return topic_policies
+
+
+def _schemas() -> click.Group:
+    from magnetar.cli.admin.schemas import schemas
+
+    return schemas
+
+
+def _bookies() -> click.Group:
+    load_structlog_without_rich()
+    from magnetar.cli.admin.bookies.commands import bookies
+
+    return bookies
+
+
+def _clusters() -> click.Group:
+    from magnetar.cli.admin.clusters import clusters
+
+    return clusters
+
+
+def _brokers() -> click.Group:
+    from magnetar.cli.admin.brokers import brokers
+
+    return brokers
+
+
+def _broker_stats() -> click.Group:
+    from magnetar.cli.admin.brokers import broker_stats
+
+    return broker_stats
+
+
+def _isolation() -> click.Group:
+    from magnetar.cli.admin.isolation_policies import isolation
+
+    return isolation
+
+
+def _quotas() -> click.Group:
+    from magnetar.cli.admin.resource_quotas import quotas
+
+    return quotas
+
+
+admin.add_command(LazyGroup("bookies", _bookies, "Bookies, and what auto-recovery does about them."))
+admin.add_command(LazyGroup("clusters", _clusters, "Clusters: where they are reached, what they consist of."))
+admin.add_command(LazyGroup("brokers", _brokers, "Brokers, and their settings while they run."))
+admin.add_command(LazyGroup("broker-stats", _broker_stats, "Figures of one broker."))
+admin.add_command(LazyGroup("ns-isolation-policy", _isolation, "Which brokers may serve which namespaces."))
+
+
+def _orphans() -> click.Group:
+    from magnetar.cli.admin.orphans import orphans
+
+    return orphans
+
+
+def _metadata() -> click.Group:
+    load_structlog_without_rich()
+    from magnetar.cli.admin.metadata.commands import metadata
+
+    return metadata
+
+
+def _ledgers() -> click.Group:
+    load_structlog_without_rich()
+    from magnetar.cli.admin.ledgers import ledgers
+
+    return ledgers
+
+
+admin.add_command(
+    LazyGroup("ledgers", _ledgers, "Ledgers that nothing can decide, and what was decided of them.")
+)
+admin.add_command(LazyGroup("metadata", _metadata, "Copies of metadata, and what follows a restoration."))
+admin.add_command(LazyGroup("orphans", _orphans, "What nothing in metadata names any more."))
+admin.add_command(LazyGroup("resource-quotas", _quotas, "How much load bundles are expected to be."))
+admin.add_command(LazyGroup("tenants", _tenants, "Tenants: whose namespaces they are."))
+admin.add_command(
+    LazyGroup(
+        "namespaces",
+        _all_of_namespaces,
+        "Namespaces, and the policies of all their topics.",
+        first=_namespaces,
+    )
+)
+admin.add_command(
+    LazyGroup("topics", _all_of_topics, "Topics, their subscriptions and their figures.", first=_topics)
+)
+admin.add_command(LazyGroup("schemas", _schemas, "Schemas of topics, version by version."))
+admin.add_command(LazyGroup("topicPolicies", _topic_policies, "Policies of single topics."))
+for old_name, load in (
+    ("persistent", _all_of_topics),
+    ("non-persistent", _all_of_topics),
+    ("properties", _tenants),
+):
+    old = LazyGroup(old_name, load, "An old name.")
+    old.hidden = True
+    admin.add_command(old)

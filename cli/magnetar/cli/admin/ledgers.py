@@ -1,0 +1,242 @@
+"""`magnetar admin ledgers`: ledgers that nothing can decide, and what operators decided of them.
+
+A ledger whose writer is gone ends where enough bookies are certain that no entry follows. Where some are in
+doubt, or are gone for good, it waits, and its topic with it. Whoever knows what became of these bookies can
+end it here; the decision is written in one transaction with the end.
+"""
+
+from __future__ import annotations
+
+import getpass
+import random
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import click
+from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
+from magnetar.cli.admin.bookie_options import BookieOptions, bookie_options
+from magnetar.cli.admin.metadata_access import with_metadata
+from magnetar.cli.admin.output import Row, show_facts, show_rows, time_text
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import ABSENT, MetadataStore, Put
+from magnetar.common.metadata.values import LedgerDecision, LedgerMetadata, decode, encode
+from magnetar.common.obs.logs import configure, get_logger
+from magnetar.common.runtime.clock import SystemClock
+from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
+from magnetar.ledger.bookie_protocol.registry import BookieRegistry
+from magnetar.ledger.ledger_catalog import LedgerCatalog
+from magnetar.ledger.quorum.config import QuorumConfig
+from magnetar.ledger.quorum.placement import Placement
+from magnetar.ledger.quorum.quarantine import Quarantine
+from magnetar.ledger.quorum.reader import ReadContext, ReadOptions
+from magnetar.ledger.quorum.recovery import LedgerRecovery
+from magnetar.ledger.quorum.replica_order import ReplicaOrder
+from magnetar.ledger.quorum.stuck_ledgers import Examined, examine
+
+if TYPE_CHECKING:
+    from magnetar.cli.admin.target import Target
+
+log = get_logger(__name__)
+
+STUCK: Final = ("ledger", "confirmed_until", "found_until", "bookies_in_doubt", "could_be_lost")
+DECISIONS: Final = ("ledger", "ended_at", "confirmed_until", "when", "by", "reason", "bookies_said")
+
+
+@click.group()
+def ledgers() -> None:
+    """Ledgers that nothing can decide, and what operators decided of them."""
+
+
+@ledgers.command()
+@bookie_options
+@click.pass_obj
+def stuck(target: Target, bookies: BookieOptions) -> None:
+    """Ledgers whose recovery waits for bookies that are in doubt, or away.
+
+    Reads the metadata of all ledgers, and asks the bookies of those under recovery. Changes nothing.
+    """
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        rows = []
+        async with _bookies(metadata, keys, bookies) as cluster:
+            async for page in ledger_pages(metadata, keys):
+                for item in page.items:
+                    value = decode(LedgerMetadata, item.value)
+                    if value.state == LedgerMetadata.IN_RECOVERY:
+                        found = await examine(value, cluster.clients)
+                        if not found.decided:
+                            rows.append(_stuck_row(found))
+        show_rows(target, f"Ledgers that nothing can decide: {len(rows)}", STUCK, rows)
+        return 0
+
+    with_metadata(target, run)
+
+
+@ledgers.command()
+@click.argument("ledger_id", type=click.IntRange(min=0), metavar="LEDGER")
+@click.option(
+    "--at",
+    type=click.IntRange(min=-1),
+    required=True,
+    metavar="ENTRY",
+    help="Its last entry: between `confirmed_until` and `found_until` of `ledgers stuck`; -1: it is empty.",
+)
+@click.option("--reason", required=True, metavar="TEXT", help="Why this is right; recorded.")
+@click.option("--yes", is_flag=True, help="Do it; without it, only say what could be lost.")
+@bookie_options
+@click.pass_obj
+def end(target: Target, ledger_id: int, at: int, reason: str, yes: bool, bookies: BookieOptions) -> None:
+    """End a ledger that nothing can decide.
+
+    What followed ENTRY is no part of its topic any more, even if a bookie that is away or in doubt had it
+    confirmed. Its old writer must be gone. The decision is recorded: `ledgers decisions`.
+    """
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        found = await metadata.get(keys.ledger(ledger_id))
+        if found is None:
+            raise click.ClickException(f"there is no ledger {ledger_id}")
+        value = decode(LedgerMetadata, found.value)
+        if value.state != LedgerMetadata.IN_RECOVERY:
+            state = LedgerMetadata.State.Name(value.state)
+            raise click.ClickException(f"ledger {ledger_id} is {state}, and under no recovery that waits")
+        async with _bookies(metadata, keys, bookies) as cluster:
+            seen = await examine(value, cluster.clients)
+            if seen.decided:
+                raise click.ClickException(
+                    f"ledger {ledger_id} needs no decision: a recovery ends it at {seen.last_found}"
+                )
+            if not seen.last_confirmed <= at <= seen.last_found:
+                raise click.ClickException(
+                    f"ledger {ledger_id} cannot end at {at}: those up to {seen.last_confirmed} are confirmed,"
+                    f" and none after {seen.last_found} can be had"
+                )
+            lost = _could_be_lost(seen, at)
+            if not yes:
+                show_facts(
+                    target,
+                    f"Ledger {ledger_id}",
+                    {"end_at": at, "could_be_lost": lost, "done": "no: --yes does it"},
+                )
+                return 0
+            decision = await cluster.end(seen, at, reason)
+        show_facts(target, f"Ledger {ledger_id}", {**_decision_row(decision), "could_be_lost": lost})
+        return 0
+
+    with_metadata(target, run)
+
+
+@ledgers.command()
+@click.pass_obj
+def decisions(target: Target) -> None:
+    """What operators decided: which ledgers, where they end, when, by whom, why."""
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        items = (await metadata.children(keys.ledger_decisions_prefix)).items
+        rows = [_decision_row(decode(LedgerDecision, item.value)) for item in items]
+        show_rows(target, f"Decisions of {target.cluster}", DECISIONS, rows)
+        return 0
+
+    with_metadata(target, run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    metadata: MetadataStore
+    keys: Keys
+    registry: BookieRegistry
+    clients: GrpcBookieClients
+
+    async def end(self, seen: Examined, at: int, reason: str) -> LedgerDecision:
+        """Close the ledger at an entry, and record who said so."""
+        clock, rng = SystemClock(), random.SystemRandom()
+        config = QuorumConfig()
+        decision = decision_of(seen, at, reason, clock.wall_ms())
+        recovery = LedgerRecovery(
+            LedgerCatalog(self.metadata, self.keys, clock, rng),
+            self.metadata,
+            self.keys,
+            ReadContext(self.clients, ReplicaOrder(clock), ReadOptions()),
+            Placement(self.registry, Quarantine(clock, config), rng, config).replacement,
+            clock,
+        )
+        record = Put(self.keys.ledger_decision(seen.ref.id), encode(decision), ABSENT)
+        try:
+            _, closed = await recovery.recover(
+                seen.ref, lambda closed: [record] if closed.last_entry_id == at else [], decided_end=at
+            )
+        except ValueError as error:
+            raise click.ClickException(str(error)) from error
+        if closed.last_entry_id != at:
+            raise click.ClickException(
+                f"ledger {seen.ref.id} was ended at {closed.last_entry_id} by somebody else meanwhile"
+            )
+        log.warning(
+            "a ledger was ended on an operator's word", ledger=seen.ref.id, last=at, by=decision.decided_by
+        )
+        return decision
+
+
+def decision_of(seen: Examined, at: int, reason: str, now_ms: int) -> LedgerDecision:
+    """The record of a decision of whoever runs this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    decision = LedgerDecision(
+        last_entry_id=at,
+        last_confirmed=seen.last_confirmed,
+        decided_by=f"{user}@{socket.gethostname()}",
+        reason=reason,
+        decided_ms=now_ms,
+        said=seen.said,
+    )
+    decision.ref.id, decision.ref.key = seen.ref.id, seen.ref.key
+    return decision
+
+
+@asynccontextmanager
+async def _bookies(metadata: MetadataStore, keys: Keys, options: BookieOptions) -> AsyncIterator[_Cluster]:
+    configure(level="warning")  # to standard error: what is printed is for programs
+    async with AsyncExitStack() as opened:
+        registry = BookieRegistry(metadata, keys)
+        opened.push_async_callback(registry.close)
+        await registry.start()
+        clients = GrpcBookieClients(registry.address, tls=options.tls)
+        opened.push_async_callback(clients.close)
+        yield _Cluster(metadata, keys, registry, clients)
+
+
+def _stuck_row(found: Examined) -> Row:
+    return {
+        "ledger": found.ref.id,
+        "confirmed_until": found.last_confirmed,
+        "found_until": found.last_found,
+        "bookies_in_doubt": [f"{bookie}: {found.said[bookie]}" for bookie in found.in_doubt],
+        "could_be_lost": _could_be_lost(found, found.last_found),
+    }
+
+
+def _could_be_lost(found: Examined, at: int) -> str:
+    """What an end at an entry may cost."""
+    costs = []
+    if at < found.last_found:
+        costs.append(f"entries {at + 1} to {found.last_found}, which are there and may have been confirmed")
+    after = max(at, found.last_found) + 1
+    costs.append(f"entries from {after} on that only {', '.join(found.in_doubt)} had")
+    return "; ".join(costs)
+
+
+def _decision_row(decision: LedgerDecision) -> Row:
+    return {
+        "ledger": decision.ref.id,
+        "ended_at": decision.last_entry_id,
+        "confirmed_until": decision.last_confirmed,
+        "when": time_text(decision.decided_ms),
+        "by": decision.decided_by,
+        "reason": decision.reason,
+        "bookies_said": [f"{bookie}: {what}" for bookie, what in sorted(decision.said.items())],
+    }

@@ -1,0 +1,1 @@
+"""`magnetar admin metadata`: backups of metadata, and reconciliation after a restoration."""

@@ -1,0 +1,248 @@
+"""What follows a restoration of metadata, for `magnetar admin metadata`: it is compared with bookies."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import click
+from magnetar.bookie.restoration.inventory import take_inventory
+from magnetar.bookie.restoration.reconciler import Findings, Reconciler, bookies_to_ask
+from magnetar.bookie.restoration.reconciler import release as release_restoration
+from magnetar.bookie.restoration.subscriptions import forget_subscriptions as forget
+from magnetar.bookie.restoration.unreferenced_ledgers import entries_of
+from magnetar.cli.admin.bookie_options import BookieOptions
+from magnetar.cli.admin.metadata.backup import restoration_facts, say_what_next
+from magnetar.cli.admin.metadata_access import with_metadata
+from magnetar.cli.admin.output import Row, show_facts, show_rows
+from magnetar.cli.progress import progress_bar
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.restoration import read_restoration
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import Restoration
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.obs.logs import configure
+from magnetar.common.runtime.clock import SystemClock
+from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, GrpcBookieClients
+from magnetar.ledger.bookie_protocol.registry import BookieRegistry
+
+if TYPE_CHECKING:
+    from magnetar.cli.admin.target import Target
+
+_SHOWN_MAX: Final = 1_000
+"""Ledgers of a kind on one answer; the others are counted."""
+
+
+def status(target: Target, *, look: bool, bookies: BookieOptions) -> None:
+    """How far a restoration is dealt with; with `look` what bookies hold beside it."""
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        record = await read_restoration(metadata, keys)
+        if record is None:
+            show_facts(target, f"Metadata of {target.cluster}", {"state": "never restored"})
+            return 0
+        if not look:
+            show_facts(target, f"Metadata of {target.cluster}", restoration_facts(record))
+            say_what_next(record)
+            return 0
+        found = await _compare(metadata, keys, bookies, mend=False)
+        _show(target, record, found, mended=False)
+        return 0
+
+    with_metadata(target, run)
+
+
+def reconcile(target: Target, *, leave: Sequence[int], bookies: BookieOptions) -> None:
+    """Compare and mend; the exit code is 1 when something is left that is not among `leave`."""
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        found = await _compare(metadata, keys, bookies, mend=True, leave=leave)
+        record = await read_restoration(metadata, keys)
+        assert record is not None, "the reconciler has seen it"
+        _show(target, record, found, mended=True)
+        left = found.problems.keys() - set(leave)
+        if left:
+            click.echo(
+                "Not every ledger could be mended: see what is said of it, mend it, and run this again. "
+                "What nobody can mend any more is left as it is by --leave LEDGER: its topic may end early "
+                "there.",
+                err=True,
+            )
+        else:
+            say_what_next(record)
+        return 1 if left else 0
+
+    with_metadata(target, run)
+
+
+def release(target: Target, *, discard: bool, bookies: BookieOptions) -> None:
+    """Let what metadata lacks go, unless that would surprise somebody."""
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        if (await metadata.children(keys.cookies_prefix)).items and not discard:
+            found = await _compare(metadata, keys, bookies, mend=False)
+            if found.unnamed:
+                entries = sum(each.entries for each in found.unnamed)
+                raise click.ClickException(
+                    f"{len(found.unnamed)} ledgers with {entries} entries were made since the copy, and "
+                    "nobody knows whose they are: `magnetar admin metadata status --look` lists them, "
+                    "`read-unnamed` prints their messages; --discard lets them go"
+                )
+            if found.missing:
+                raise click.ClickException(
+                    f"{len(found.missing)} ledgers that metadata has are on no bookie: `magnetar admin "
+                    "metadata status --look` lists them. What was offloaded since the copy has its only "
+                    "copy in the object store, and would be swept (`scanOffloadedLedgers` lists it); "
+                    "--discard lets it go"
+                )
+            if found.brought_home:
+                raise click.ClickException(
+                    f"{len(found.brought_home)} ledgers have entries where metadata does not look: run "
+                    "`magnetar admin metadata reconcile` first"
+                )
+        record = await release_restoration(metadata, keys, SystemClock())
+        show_facts(target, f"Metadata of {target.cluster}", restoration_facts(record))
+        return 0
+
+    with_metadata(target, run)
+
+
+def forget_subscriptions(target: Target, topic: str, *, bookies: BookieOptions) -> None:
+    """Have a topic load whose cursors are lost."""
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        name = TopicName.parse(topic)
+        async with _reached(metadata, keys, bookies.tls) as (registry, clients):
+            asked = await bookies_to_ask(metadata, keys, registry, bookies.without)
+            inventory = await take_inventory(clients, asked)
+        ledger_id = await forget(metadata, keys, inventory, name)
+        show_facts(target, name.full, {"subscriptions": "forgotten", "cursor_ledger": ledger_id})
+        click.echo(
+            "The topic loads without subscriptions, and keeps its messages until `magnetar admin metadata "
+            "release`. Consumers make theirs anew, mostly at the end: `magnetar admin topics reset-cursor` "
+            "puts them where they have to be.",
+            err=True,
+        )
+        return 0
+
+    with_metadata(target, run)
+
+
+def read_unnamed(target: Target, ledger_id: int, *, bookies: BookieOptions) -> None:
+    """Print the messages of a ledger that only bookies know."""
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        from magnetar.cli.message_output import facts_of
+        from magnetar.client.chunks import Chunks
+        from magnetar.client.deliveries import messages_of
+        from magnetar.common.errors import DataCorruption
+        from magnetar.common.wire.pulsar_pb2 import CommandMessage, MessageIdData
+
+        chunks, bad = Chunks(), 0
+        async with _reached(metadata, keys, bookies.tls) as (registry, clients):
+            able = sorted(set(registry.bookies) - set(bookies.without))
+            inventory = await take_inventory(clients, able)
+            refs = [ref for ref in inventory if ref.id == ledger_id]
+            if not refs:
+                raise click.ClickException(f"no bookie holds entries of ledger {ledger_id}")
+            for ref in refs:
+                async for entry_id, entry in entries_of(clients, ref, inventory.of(ref)):
+                    if entry is None:
+                        bad += 1
+                        print(
+                            json.dumps(
+                                {"entryId": entry_id, "unreadable": "no bookie has it, or it is damaged"}
+                            )
+                        )
+                        continue
+                    place = MessageIdData(ledgerId=ref.id, entryId=entry_id)
+                    command = CommandMessage(consumer_id=0, message_id=place)
+                    try:
+                        for message in messages_of("", command, entry, chunks):
+                            print(json.dumps(facts_of(message, as_hex=False, hide_content=False)))
+                    except DataCorruption as error:
+                        bad += 1
+                        # Cursors of a topic lie in ledgers, too.
+                        print(json.dumps({"entryId": entry_id, "unreadable": str(error)}))
+        return 1 if bad else 0
+
+    with_metadata(target, run)
+
+
+def _show(target: Target, record: Restoration, found: Findings, *, mended: bool) -> None:
+    facts: Row = {
+        **restoration_facts(record),
+        "bookies": found.bookies,
+        "ledgers": found.ledgers,
+        ("brought_home" if mended else "to_bring_home"): len(found.brought_home),
+        "problems": len(found.problems),
+        "missing": len(found.missing),
+        "unnamed": len(found.unnamed),
+        "unnamed_entries": sum(each.entries for each in found.unnamed),
+        "garbage": found.garbage,
+    }
+    rows: list[Row] = [
+        {"ledger": ledger_id, "kind": "problem", "entries": None, "where": "", "what": reason}
+        for ledger_id, reason in found.problems.items()
+    ]
+    rows += [
+        {
+            "ledger": each.ledger_id,
+            "kind": "missing",
+            "entries": each.entries,
+            "where": "",
+            "what": f"cursors of {each.topic}, which does not load" if each.cursors else each.topic,
+        }
+        for each in found.missing
+    ]
+    rows += [
+        {
+            "ledger": each.ref.id,
+            "kind": "unnamed",
+            "entries": each.entries,
+            "where": ", ".join(each.bookies),
+            "what": f"{each.byte_length} bytes" + (f", made for {each.topic}" if each.topic else ""),
+        }
+        for each in found.unnamed
+    ]
+    if target.output == "json":
+        print(json.dumps({**facts, "found": rows}, indent=2))
+        return
+    show_facts(target, f"Metadata of {target.cluster}", facts)
+    if rows:
+        show_rows(target, "Ledgers", ("ledger", "kind", "entries", "where", "what"), rows[:_SHOWN_MAX])
+    if len(rows) > _SHOWN_MAX:
+        click.echo(f"{len(rows) - _SHOWN_MAX} more; --json has all of them", err=True)
+
+
+async def _compare(
+    metadata: MetadataStore,
+    keys: Keys,
+    bookies: BookieOptions,
+    *,
+    mend: bool,
+    leave: Sequence[int] = (),
+) -> Findings:
+    async with _reached(metadata, keys, bookies.tls) as (registry, clients):
+        with progress_bar("ledgers compared", None) as advance:
+            reconciler = Reconciler(
+                metadata, keys, registry, clients, SystemClock(), random.SystemRandom(), progress=advance
+            )
+            return await reconciler.compare(without=bookies.without, mend=mend, leave=leave)
+
+
+@asynccontextmanager
+async def _reached(
+    metadata: MetadataStore, keys: Keys, tls: ClientTls | None
+) -> AsyncIterator[tuple[BookieRegistry, GrpcBookieClients]]:
+    configure(level="warning")  # to standard error: what is printed is for programs
+    async with AsyncExitStack() as opened:
+        registry = BookieRegistry(metadata, keys)
+        opened.push_async_callback(registry.close)
+        await registry.start()
+        clients = GrpcBookieClients(registry.address, registry.directory, tls=tls)
+        opened.push_async_callback(clients.close)
+        yield registry, clients

@@ -1,0 +1,1 @@
+"""Commands that set, get and remove policies of namespaces and topics."""

@@ -1,0 +1,271 @@
+"""The commands of `magnetar admin topics` that are about subscriptions and single messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from magnetar.cli.admin.http_client import Answer, ask, show, subscription_path, topic_path
+from magnetar.cli.message_output import head_text, show_content, show_text
+from magnetar.cli.option_values import SECONDS, pairs
+
+if TYPE_CHECKING:
+    from magnetar.cli.admin.target import Target
+
+_LATEST: Final = 2**63 - 1
+_TOPIC = click.argument("topic", metavar="persistent://tenant/namespace/topic")
+_SUBSCRIPTION = click.option("--subscription", "-s", required=True, help="Its name.")
+
+
+class MessageId(click.ParamType[dict[str, int]]):
+    """latest, earliest or ledger:entry."""
+
+    name = "message id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, int]:
+        if isinstance(value, dict):
+            return value
+        if value in ("latest", "earliest"):
+            number = _LATEST if value == "latest" else -1
+            return {"ledgerId": number, "entryId": number}
+        found = re.fullmatch(r"([0-9]+):(-?[0-9]+)", str(value))
+        if found is None:
+            self.fail(f"{value!r} is no message id; write it as ledger:entry, latest or earliest", param, ctx)
+        return {"ledgerId": int(found[1]), "entryId": int(found[2])}
+
+
+MESSAGE_ID: Final = MessageId()
+
+
+@click.command(name="create-subscription")
+@_TOPIC
+@_SUBSCRIPTION
+@click.option(
+    "--messageId",
+    "-m",
+    "message_id",
+    type=MESSAGE_ID,
+    default="latest",
+    show_default=True,
+    help="Where it begins: ledger:entry, earliest or latest.",
+)
+@click.option("--property", "-p", "given", multiple=True, help="key=value, once for each.")
+@click.pass_obj
+def create_subscription(
+    target: Target, topic: str, subscription: str, message_id: Mapping[str, int], given: tuple[str, ...]
+) -> None:
+    """Make a subscription."""
+    body = {**message_id, "properties": pairs(given, "--property")}
+    ask(target, "PUT", subscription_path(topic, subscription), body)
+
+
+@click.command()
+@_TOPIC
+@_SUBSCRIPTION
+@click.option("--force", "-f", is_flag=True, help="Although consumers are connected.")
+@click.pass_obj
+def unsubscribe(target: Target, topic: str, subscription: str, force: bool) -> None:
+    """Delete a subscription with its backlog."""
+    ask(target, "DELETE", subscription_path(topic, subscription), query={"force": force or None})
+
+
+@click.command(name="get-subscription-properties")
+@_TOPIC
+@_SUBSCRIPTION
+@click.pass_obj
+def get_subscription_properties(target: Target, topic: str, subscription: str) -> None:
+    """The properties of a subscription."""
+    value = ask(target, "GET", f"{subscription_path(topic, subscription)}/properties").value
+    show(target, f"Properties of {subscription}", value)
+
+
+@click.command(name="update-subscription-properties")
+@_TOPIC
+@_SUBSCRIPTION
+@click.option("--property", "-p", "given", multiple=True, help="key=value, once for each.")
+@click.option("--clear", "-c", is_flag=True, help="Leave it without any.")
+@click.pass_obj
+def update_subscription_properties(
+    target: Target, topic: str, subscription: str, given: tuple[str, ...], clear: bool
+) -> None:
+    """Replace the properties of a subscription."""
+    if clear == bool(given):
+        raise click.UsageError("give either --property or --clear")
+    ask(target, "PUT", f"{subscription_path(topic, subscription)}/properties", pairs(given, "--property"))
+
+
+@click.command()
+@_TOPIC
+@_SUBSCRIPTION
+@click.option("--count", "-n", type=int, required=True, help="How many entries.")
+@click.pass_obj
+def skip(target: Target, topic: str, subscription: str, count: int) -> None:
+    """Acknowledge the next entries of a backlog."""
+    ask(target, "POST", f"{subscription_path(topic, subscription)}/skip/{count}")
+
+
+def _skip_all(target: Target, topic: str, subscription: str) -> None:
+    """Acknowledge a whole backlog."""
+    ask(target, "POST", f"{subscription_path(topic, subscription)}/skip_all")
+
+
+skip_all = click.command(name="skip-all")(_TOPIC(_SUBSCRIPTION(click.pass_obj(_skip_all))))
+clear_backlog = click.command(name="clear-backlog")(_TOPIC(_SUBSCRIPTION(click.pass_obj(_skip_all))))
+
+
+@click.command(name="reset-cursor")
+@_TOPIC
+@_SUBSCRIPTION
+@click.option("--time", "-t", "ago", type=SECONDS, help="Back by so much, as 10m, 3h.")
+@click.option("--messageId", "-m", "message_id", type=MESSAGE_ID, help="ledger:entry, earliest or latest.")
+@click.option("--exclude-reset-position", "-e", "excluded", is_flag=True, help="Behind that message.")
+@click.pass_obj
+def reset_cursor(
+    target: Target,
+    topic: str,
+    subscription: str,
+    ago: int | None,
+    message_id: Mapping[str, int] | None,
+    excluded: bool,
+) -> None:
+    """Have a subscription go on at a time or a message."""
+    path = f"{subscription_path(topic, subscription)}/resetcursor"
+    if (ago is None) == (message_id is None):
+        raise click.UsageError("give either --time or --messageId")
+    if message_id is not None:
+        ask(target, "POST", path, {**message_id, "excluded": excluded})
+        return
+    import time
+
+    assert ago is not None
+    ask(target, "POST", f"{path}/{int(time.time() * 1000) - ago * 1000}")
+
+
+@click.command(name="expire-messages")
+@_TOPIC
+@_SUBSCRIPTION
+@click.option("--expireTime", "-t", "seconds", type=SECONDS, help="Older than so much, as 10m, 3h.")
+@click.option("--position", "-p", "message_id", type=MESSAGE_ID, help="Up to a message.")
+@click.option("--exclude-reset-position", "-e", "excluded", is_flag=True, help="That message stays.")
+@click.pass_obj
+def expire_messages(
+    target: Target,
+    topic: str,
+    subscription: str,
+    seconds: int | None,
+    message_id: Mapping[str, int] | None,
+    excluded: bool,
+) -> None:
+    """Acknowledge messages that are older than a time, or up to one of them."""
+    path = f"{subscription_path(topic, subscription)}/expireMessages"
+    if (seconds is None) == (message_id is None):
+        raise click.UsageError("give either --expireTime or --position")
+    if message_id is not None:
+        ask(target, "POST", path, {**message_id, "excluded": excluded})
+    else:
+        ask(target, "POST", f"{path}/{seconds}")
+
+
+@click.command(name="expire-messages-all-subscriptions")
+@_TOPIC
+@click.option("--expireTime", "-t", "seconds", type=SECONDS, required=True, help="As 10m, 3h.")
+@click.pass_obj
+def expire_everywhere(target: Target, topic: str, seconds: int) -> None:
+    """Acknowledge messages that are older, on all subscriptions."""
+    ask(target, "POST", f"{topic_path(topic)}/all_subscription/expireMessages/{seconds}")
+
+
+@click.command(name="peek-messages")
+@_TOPIC
+@_SUBSCRIPTION
+@click.option(
+    "--count", "-n", type=click.IntRange(min=1), default=1, show_default=True, help="How many entries."
+)
+@click.pass_obj
+def peek_messages(target: Target, topic: str, subscription: str, count: int) -> None:
+    """Look at the next entries of a backlog; they stay in it."""
+    for number in range(1, count + 1):
+        _show_message(ask(target, "GET", f"{subscription_path(topic, subscription)}/position/{number}"))
+
+
+@click.command(name="examine-messages")
+@_TOPIC
+@click.option(
+    "--initialPosition",
+    "-i",
+    "start",
+    type=click.Choice(["latest", "earliest"]),
+    default="latest",
+    show_default=True,
+    help="Counted from there.",
+)
+@click.option(
+    "--messagePosition", "-m", "number", type=int, default=1, show_default=True, help="Which one, from 1."
+)
+@click.pass_obj
+def examine_messages(target: Target, topic: str, start: str, number: int) -> None:
+    """Look at an entry by its place in the topic."""
+    query = {"initialPosition": start, "messagePosition": number}
+    _show_message(ask(target, "GET", f"{topic_path(topic)}/examinemessage", query=query))
+
+
+@click.command(name="get-message-by-id")
+@_TOPIC
+@click.option("--ledgerId", "-l", "ledger", type=int, required=True, help="Its ledger.")
+@click.option("--entryId", "-e", "entry", type=int, required=True, help="Its place in the ledger.")
+@click.pass_obj
+def get_message_by_id(target: Target, topic: str, ledger: int, entry: int) -> None:
+    """Look at an entry by its id."""
+    _show_message(ask(target, "GET", f"{topic_path(topic)}/ledger/{ledger}/entry/{entry}"))
+
+
+def _show_message(answer: Answer) -> None:
+    """What is said of an entry, then its payload as it is, or the messages that are in it."""
+    said = {name: value for name, value in answer.headers.items() if name.lower().startswith("x-pulsar-")}
+    for name, value in said.items():
+        show_text(f"{name}: {value}")
+    count = {name.lower(): value for name, value in said.items()}.get("x-pulsar-num-batch-message", "")
+    messages = _batch(answer.body, int(count)) if count.isdigit() else []
+    if not messages:
+        show_content(answer.body)
+    for number, (key, properties, payload) in enumerate(messages, 1):
+        print(f"----- message {number} of {count} -----")
+        show_text(", ".join([*head_text(key, properties), "content:"]), end="")
+        show_content(payload)
+
+
+def _batch(body: bytes, count: int) -> list[tuple[str | None, dict[str, str], bytes]]:
+    """Key, properties and payload of each message; nothing when they cannot be told apart (encrypted)."""
+    from magnetar.common.errors import DataCorruption
+    from magnetar.common.wire.batch import batch_messages
+
+    try:
+        return [
+            (
+                metadata.partition_key if metadata.HasField("partition_key") else None,
+                {each.key: each.value for each in metadata.properties},
+                bytes(payload),
+            )
+            for metadata, payload in batch_messages(body, count)
+        ]
+    except DataCorruption:
+        return []
+
+
+COMMANDS: Final = (
+    create_subscription,
+    unsubscribe,
+    get_subscription_properties,
+    update_subscription_properties,
+    skip,
+    skip_all,
+    clear_backlog,
+    reset_cursor,
+    expire_messages,
+    expire_everywhere,
+    peek_messages,
+    examine_messages,
+    get_message_by_id,
+)

@@ -1,0 +1,1 @@
+"""`magnetar produce`, `consume` and `perf`."""

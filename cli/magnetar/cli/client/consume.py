@@ -1,0 +1,189 @@
+"""`magnetar consume`: show the messages of a topic, as `pulsar-client consume` does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from magnetar.cli.client.options import client_options, run_client
+from magnetar.cli.message_output import facts_of, head_text, show_content, show_text
+
+if TYPE_CHECKING:
+    from magnetar.client.client import Client
+    from magnetar.client.consumer import Consumer
+    from magnetar.client.messages import Incoming
+    from magnetar.client.partition_consumer import ConsumerOptions
+
+TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--subscription-name", "-s", "subscription", required=True, help="The subscription's name.")
+@click.option(
+    "--subscription-type",
+    "-t",
+    "kind",
+    type=click.Choice(TYPES, case_sensitive=False),
+    default="Exclusive",
+    show_default=True,
+    help="Who else may consume with it.",
+)
+@click.option(
+    "--subscription-position",
+    "-p",
+    "position",
+    type=click.Choice(["Latest", "Earliest"], case_sensitive=False),
+    default="Latest",
+    show_default=True,
+    help="Where a subscription begins that is not there yet.",
+)
+@click.option(
+    "--subscription-mode",
+    "-m",
+    "mode",
+    type=click.Choice(["Durable", "NonDurable"], case_sensitive=False),
+    default="Durable",
+    show_default=True,
+    help="Whether it stays when the command ends.",
+)
+@click.option(
+    "--num-messages",
+    "-n",
+    "count",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="End after so many; 0: go on until Ctrl-C.",
+)
+@click.option("--regex", is_flag=True, help="TOPIC is a regular expression: tenant/namespace/expression.")
+@click.option(
+    "--rate", "-r", type=click.FloatRange(min=0), default=0.0, help="At most so many a second; 0: no limit."
+)
+@click.option("--hex", "as_hex", is_flag=True, help="Content as bytes in hexadecimal.")
+@click.option("--hide-content", is_flag=True, help="Do not show content.")
+@click.option("--print-metadata", "-mp", "more", is_flag=True, help="Message id, times and producer, too.")
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each message.")
+@click.option(
+    "--queue-size", "-q", type=click.IntRange(min=1), default=1_000, show_default=True, help="Fetched ahead."
+)
+@click.option(
+    "--schema-type", "-st", default="bytes", help="Makes no difference: content is shown as it is stored."
+)
+@client_options
+def consume(
+    topic: str,
+    subscription: str,
+    kind: Any,
+    position: str,
+    mode: str,
+    count: int,
+    regex: bool,
+    rate: float,
+    as_hex: bool,
+    hide_content: bool,
+    more: bool,
+    as_json: bool,
+    queue_size: int,
+    schema_type: str,
+    **client: Any,
+) -> None:
+    """Show messages and acknowledge them.
+
+    \b
+    magnetar consume my-topic -s my-subscription -p Earliest -n 0
+    magnetar consume 'public/default/orders-.*' --regex -s audit -t Shared --json
+    """
+    from magnetar.client.partition_consumer import ConsumerOptions
+
+    options = ConsumerOptions(
+        subscription=subscription,
+        type=kind,
+        earliest=position == "Earliest",
+        durable=mode == "Durable",
+        queue_size=min(queue_size, count) if count else queue_size,
+    )
+
+    def show(message: Incoming) -> None:
+        if as_json:
+            print(json.dumps(facts_of(message, as_hex=as_hex, hide_content=hide_content)), flush=True)
+        else:
+            _print(message, as_hex=as_hex, hide_content=hide_content, more=more)
+
+    async def work(connected: Client, stopped: asyncio.Event) -> int:
+        consumer = await _open(connected, topic, options, regex=regex)
+        return await _consume(consumer, stopped, count, rate, show)
+
+    run_client(client, work)
+
+
+async def _open(client: Client, topic: str, options: ConsumerOptions, *, regex: bool) -> Consumer:
+    from magnetar.client.consumer import Consumer
+
+    if not regex:
+        return await Consumer.open(client, [topic], options)
+    consumer = await Consumer.open_pattern(client, topic, options)
+    if not consumer.topics:
+        click.echo(f"no topic matches {topic!r} yet; new ones are looked for once a minute", err=True)
+    return consumer
+
+
+async def _consume(consumer: Consumer, stopped: asyncio.Event, count: int, rate: float, show: Any) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.ensure_future(stopped.wait())
+    taken = unreadable = 0
+    began = loop.time()
+    try:
+        while not stopped.is_set() and (taken < count or not count):
+            receiving = asyncio.ensure_future(consumer.receive())
+            await asyncio.wait((receiving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():
+                receiving.cancel()
+                break
+            message = receiving.result()
+            show(message)
+            taken += 1
+            if message.unreadable:
+                unreadable += 1  # Stays in the backlog, for somebody who can read it.
+            else:
+                consumer.ack(message)
+            if rate and (early := began + taken / rate - loop.time()) > 0:
+                await asyncio.wait((stopping,), timeout=early)
+    finally:
+        stopping.cancel()
+        await consumer.close()
+        told = f"{taken - unreadable} messages successfully consumed"
+        if unreadable:
+            told += f", {unreadable} could not be read and are not acknowledged"
+        click.echo(told, err=True)
+    if unreadable:
+        return 1
+    return 0 if taken >= count else 130
+
+
+def _print(message: Incoming, *, as_hex: bool, hide_content: bool, more: bool) -> None:
+    """In the form of pulsar-client; content is written as the bytes that it is."""
+    parts = head_text(message.key, message.properties)
+    if more:
+        parts = [
+            f"topic:[{message.topic}]",
+            f"messageId:[{message.id}]",
+            f"publishTime:[{message.publish_time_ms}]",
+            f"eventTime:[{message.event_time_ms}]",
+            f"producerName:[{message.producer_name}]",
+            f"sequenceId:[{message.sequence_id}]",
+            f"redeliveryCount:[{message.redelivery_count}]",
+            *parts,
+        ]
+    click.secho("----- got message -----", dim=True)
+    if message.unreadable:
+        show_text(", ".join([*parts, f"unreadable:[{message.unreadable}]"]))
+    elif hide_content:
+        show_text(", ".join(parts))
+    else:
+        show_text(", ".join([*parts, "content:"]), end="")
+        show_content(message.payload.hex().encode() if as_hex else message.payload)
+    sys.stdout.flush()

@@ -1,0 +1,144 @@
+"""What the commands that publish and consume have in common: how a cluster is reached, and how they end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+from magnetar.cli.option_values import token_of
+from magnetar.common.errors import InvalidName
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from magnetar.client.client import Client, ClientOptions
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--url",
+        "--service-url",
+        "-u",
+        "url",
+        envvar="MAGNETAR_SERVICE_URL",
+        default="pulsar://localhost:6650",
+        show_default=True,
+        metavar="URL",
+        help="Where brokers are: pulsar://HOST:PORT,... or pulsar+ssl://; also from MAGNETAR_SERVICE_URL.",
+    ),
+    click.option(
+        "--token",
+        envvar="MAGNETAR_TOKEN",
+        default="",
+        metavar="TEXT",
+        help="A token to be known by; file:PATH reads it. Also from MAGNETAR_TOKEN.",
+    ),
+    click.option(
+        "--auth-params",
+        default="",
+        metavar="TEXT",
+        help="The same as pulsar-client writes it: token:TEXT or file:PATH.",
+    ),
+    click.option(
+        "--auth-plugin", default="", metavar="NAME", help="token, or the name of Pulsar's class for it."
+    ),
+    click.option(
+        "--tls-trust-cert-path",
+        "--tlsTrustCertsFilePath",
+        "trust_certs_file",
+        default="",
+        metavar="FILE",
+        help="Certificates (PEM) that are trusted instead of the system's.",
+    ),
+    click.option("--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any certificate."),
+    click.option(
+        "--listener-name", default="", metavar="NAME", help="Which of a broker's listeners is meant."
+    ),
+)
+
+
+class CannotReach(click.ClickException):
+    """No broker answers."""
+
+    exit_code = 3
+
+
+def client_options(command: Command) -> Command:
+    """Add them to a command, which gets them as keyword arguments for `run_client`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Awaitable[int]]) -> NoReturn:
+    """Run `work` with a client and end the process with its exit code; errors become one line.
+
+    The event is set when somebody presses Ctrl-C; a second time ends at once. Exit codes: 0 done, 1 the
+    broker refused, 2 the command line is wrong, 3 no broker answers.
+    """
+    import asyncio
+    import signal
+
+    from magnetar.client.client import Client
+    from magnetar.client.errors import ClientError, ConnectionLost
+
+    options = _settings(**given)
+
+    async def run() -> int:
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            stopped.set()
+            loop.remove_signal_handler(signal.SIGINT)
+
+        with suppress(ValueError):  # Not in the main thread: nobody presses anything there.
+            loop.add_signal_handler(signal.SIGINT, stop)
+        client = Client(options)
+        try:
+            return await work(client, stopped)
+        finally:
+            await client.close()
+
+    try:
+        sys.exit(_run(run))
+    except ConnectionLost as error:
+        raise CannotReach(str(error)) from error
+    except (ClientError, InvalidName) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _run(run: Callable[[], Any]) -> int:
+    import asyncio
+
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        code: int = runner.run(run())
+        return code
+
+
+def _settings(
+    url: str,
+    token: str,
+    auth_params: str,
+    auth_plugin: str,
+    trust_certs_file: str,
+    allow_insecure: bool,
+    listener_name: str,
+) -> ClientOptions:
+    from magnetar.client.client import ClientOptions
+
+    text = token_of(token, auth_params, auth_plugin)
+    return ClientOptions(
+        service_url=url,
+        auth_method="token" if text else "",
+        auth_data=text.encode(),
+        trust_certs_file=trust_certs_file,
+        allow_insecure=allow_insecure,
+        listener_name=listener_name,
+    )

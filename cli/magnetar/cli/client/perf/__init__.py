@@ -1,0 +1,1 @@
+"""`magnetar perf`: load from producers and consumers, with its figures."""

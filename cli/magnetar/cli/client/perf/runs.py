@@ -1,0 +1,159 @@
+"""The runs of `magnetar perf`: publish on schedule, or consume, until a count, a time or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+from magnetar.cli.client.perf.report import Following, Measurement, show_figures
+from magnetar.client.client import Client
+from magnetar.client.consumer import Consumer
+from magnetar.client.messages import Outgoing
+from magnetar.client.partition_consumer import ConsumerOptions
+from magnetar.client.partition_producer import ProducerOptions
+from magnetar.client.producer import Producer
+
+TICK_S: Final = 0.2
+FLUSH_S_MAX: Final = 30.0
+BURST_MAX: Final = 1_000
+"""So many messages are sent at a time before others have their turn."""
+
+RANDOM_KEYS: Final = 1_000
+
+
+def names_of(topic: str, count: int) -> list[str]:
+    """The topics of a run."""
+    return [topic] if count == 1 else [f"{topic}-{number}" for number in range(count)]
+
+
+@dataclass(slots=True, kw_only=True)
+class PerfProduce:
+    """`topics` has a name for each producer."""
+
+    topics: list[str]
+    options: ProducerOptions
+    rate: float
+    size: int
+    keys: str | None
+    messages: int
+    seconds: float
+    interval: float
+
+    async def run(self, client: Client, stopped: asyncio.Event, *, as_json: bool) -> int:
+        measured = Measurement("produced")
+        clock = measured.now
+
+        def on_sent(tags: Sequence[float], _: object) -> None:
+            now = clock()
+            measured.add([now - tag for tag in tags], len(tags) * self.size)
+
+        producers = [await Producer.open(client, name, self.options, on_sent) for name in self.topics]
+        following = Following(measured, self.messages, self.seconds, self.interval)
+        measured.start()
+        tasks = [asyncio.ensure_future(self._send(producers, stopped, measured))]
+        try:
+            await _follow(tasks, stopped, following, 0.0)
+            async with asyncio.timeout(FLUSH_S_MAX):
+                await asyncio.gather(*(producer.flush() for producer in producers))
+        except TimeoutError:
+            click.echo(f"some messages were not confirmed within {FLUSH_S_MAX:g} s", err=True)
+            return 1
+        finally:
+            tasks[0].cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            following.close()
+            show_figures(measured, as_json=as_json)
+            await asyncio.gather(*(producer.close() for producer in producers))
+        return 0
+
+    async def _send(self, producers: list[Producer], stopped: asyncio.Event, measured: Measurement) -> None:
+        now, began = measured.now, measured.began
+        deadline = began + self.seconds if self.seconds else float("inf")
+        last = self.messages or 1 << 62
+        turns = itertools.cycle(producers)
+        message = Outgoing(bytes(self.size))
+        sent = 0
+        while sent < last and not stopped.is_set() and (time_now := now()) < deadline:
+            due = min(int((time_now - began) * self.rate) + 1, last) if self.rate else last
+            burst = min(due - sent, BURST_MAX)
+            for _ in range(burst):
+                tag = began + sent / self.rate if self.rate else now()
+                await next(turns).send(self._message(message, sent), tag)
+                sent += 1
+            await asyncio.sleep(0 if burst == BURST_MAX else min(0.001, deadline - time_now))
+
+    def _message(self, plain: Outgoing, number: int) -> Outgoing:
+        if self.keys is None:
+            return plain
+        key = number if self.keys == "autoIncrement" else random.randrange(RANDOM_KEYS)
+        return Outgoing(plain.payload, str(key))
+
+
+@dataclass(slots=True, kw_only=True)
+class PerfConsume:
+    """`opened` has a topic and options for each consumer."""
+
+    opened: list[tuple[str, ConsumerOptions]]
+    rate: float
+    messages: int
+    seconds: float
+    interval: float
+
+    async def run(self, client: Client, stopped: asyncio.Event, *, as_json: bool) -> int:
+        measured = Measurement("consumed")
+        consumers = [await Consumer.open(client, [topic], options) for topic, options in self.opened]
+        following = Following(measured, self.messages, self.seconds, self.interval)
+        measured.start()
+        done = asyncio.Event()
+        tasks = [asyncio.ensure_future(self._receive(consumer, measured, done)) for consumer in consumers]
+        ending = asyncio.ensure_future(done.wait())
+        try:
+            await _follow([ending, *tasks], stopped, following, self.seconds)
+        finally:
+            for task in (ending, *tasks):
+                task.cancel()
+            await asyncio.gather(ending, *tasks, return_exceptions=True)
+            following.close()
+            show_figures(measured, as_json=as_json)
+            await asyncio.gather(*(consumer.close() for consumer in consumers))
+        return 0
+
+    async def _receive(self, consumer: Consumer, measured: Measurement, done: asyncio.Event) -> None:
+        while not done.is_set():
+            message = await consumer.receive()
+            latency = time.time() - message.publish_time_ms / 1000
+            measured.add([latency], len(message.payload))
+            consumer.ack(message)
+            if self.messages and measured.messages >= self.messages:
+                done.set()
+            if self.rate:
+                early = measured.began + measured.messages / self.rate - measured.now()
+                if early > 0:
+                    await asyncio.sleep(early)
+
+
+async def _follow(
+    tasks: Sequence[asyncio.Future[Any]],
+    stopped: asyncio.Event,
+    following: Following,
+    seconds: float,
+) -> None:
+    """Until the first of `tasks` ends, Ctrl-C, or `seconds` if that is not 0. Raises what a task raised."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds if seconds else float("inf")
+    while not stopped.is_set() and loop.time() < deadline:
+        ended, _ = await asyncio.wait(
+            tasks, timeout=min(TICK_S, max(deadline - loop.time(), 0)), return_when=asyncio.FIRST_COMPLETED
+        )
+        following.tick()
+        if ended:
+            for task in ended:
+                if (error := task.exception()) is not None:
+                    raise error
+            return

@@ -1,0 +1,133 @@
+"""`magnetar produce`: publish some messages, as `pulsar-client produce` does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+from magnetar.cli.client.options import client_options, run_client
+from magnetar.cli.option_values import pairs
+
+if TYPE_CHECKING:
+    from magnetar.client.client import Client
+    from magnetar.client.messages import Outgoing
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--messages", "-m", "texts", multiple=True, help="A text to send; repeat it, or see --separator."
+)
+@click.option("--files", "-f", multiple=True, type=click.File("rb"), help="A file to send; - is the input.")
+@click.option(
+    "--num-produce",
+    "-n",
+    "times",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Send everything so many times.",
+)
+@click.option(
+    "--rate",
+    "-r",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Messages a second; 0: as fast as it goes.",
+)
+@click.option("--key", "-k", default=None, help="The key of all messages.")
+@click.option(
+    "--properties", "-p", multiple=True, help="key=value, with commas between several, or once for each."
+)
+@click.option(
+    "--separator", "-s", default=",", show_default=True, help="Between the texts of one --messages."
+)
+@click.option("--disable-batching", "-db", "unbatched", is_flag=True, help="Each message alone.")
+@click.option(
+    "--disable-replication", "-dr", "local", is_flag=True, help="The messages stay in their cluster."
+)
+@client_options
+def produce(
+    topic: str,
+    texts: tuple[str, ...],
+    files: tuple[BinaryIO, ...],
+    times: int,
+    rate: float,
+    key: str | None,
+    properties: tuple[str, ...],
+    separator: str,
+    unbatched: bool,
+    local: bool,
+    **client: Any,
+) -> None:
+    """Publish messages.
+
+    \b
+    magnetar produce my-topic -m 'hello'
+    magnetar produce persistent://public/default/my-topic -m 'a,b,c' -k key -p color=red -n 10
+    """
+    from magnetar.client.messages import Outgoing
+
+    split = [part for text in texts for part in (text.split(separator) if separator else [text])]
+    payloads = [part.encode(errors="surrogateescape") for part in split] + [file.read() for file in files]
+    if not payloads:
+        raise click.UsageError("nothing to send: give --messages or --files")
+    if key is not None:
+        key.encode()  # A key is a text: what is none is refused before anything is sent.
+    given = pairs(tuple(each for text in properties for each in text.split(",")), "--properties")
+    messages = [Outgoing(payload, key, given, replicated=not local) for payload in payloads]
+
+    async def work(connected: Client, stopped: asyncio.Event) -> int:
+        return await _produce(connected, stopped, topic, messages, times, rate, batching=not unbatched)
+
+    run_client(client, work)
+
+
+async def _produce(
+    client: Client,
+    stopped: asyncio.Event,
+    topic: str,
+    messages: Sequence[Outgoing],
+    times: int,
+    rate: float,
+    *,
+    batching: bool,
+) -> int:
+    from magnetar.cli.progress import progress_bar
+    from magnetar.client.partition_producer import ProducerOptions
+    from magnetar.client.producer import Producer
+
+    confirmed = 0
+
+    def on_sent(tags: Sequence[float], _: object) -> None:
+        nonlocal confirmed
+        confirmed += len(tags)
+        advance(confirmed)
+
+    loop = asyncio.get_running_loop()
+    total = len(messages) * times
+    producer = await Producer.open(client, topic, ProducerOptions(batching=batching), on_sent)
+    try:
+        with progress_bar("messages sent", total) as advance:
+            began = loop.time()
+            for number in range(total):
+                if rate and (early := began + number / rate - loop.time()) > 0:
+                    await _pause(stopped, early)
+                if stopped.is_set():
+                    break
+                await producer.send(messages[number % len(messages)])
+            await producer.flush()
+    finally:
+        click.echo(f"{confirmed} messages successfully produced", err=True)
+        await producer.close()
+    return 0 if confirmed == total else 130
+
+
+async def _pause(stopped: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stopped.wait()
+    except TimeoutError:
+        pass

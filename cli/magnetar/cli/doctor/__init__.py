@@ -1,0 +1,1 @@
+"""`magnetar doctor`: checks of a host and a cluster."""

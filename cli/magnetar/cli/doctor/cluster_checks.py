@@ -1,0 +1,239 @@
+"""What `magnetar doctor` looks at in a cluster: brokers, bookies and etcd, as they are reached from here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from magnetar.cli.doctor.findings import Finding, graded
+from magnetar.cli.doctor.probes import HEALTH_TIMEOUT_S, HttpAnswer, Probes, Unreachable
+from magnetar.cli.quantity_text import ms_text
+from magnetar.common.errors import ConfigError
+from magnetar.common.metadata.open_store import etcd_endpoints
+
+SKEW_WARN_S: Final = 2.0
+SKEW_FAIL_S: Final = 10.0
+_HEALTH: Final = "/admin/v2/brokers/health"
+_CLOCK_NEXT: Final = (
+    "run NTP on both hosts (chronyc tracking): tokens, TTL and delayed messages go by the clock"
+)
+
+
+def broker_findings(probes: Probes, admin_url: str, service_url: str, *, required: bool) -> Iterator[Finding]:
+    """Of the broker at `admin_url` and of those that it knows. Not `required`: none may be there."""
+    base = admin_url.rstrip("/")
+    if not base.startswith(("http://", "https://")):
+        what_next = "write --admin-url http://HOST:PORT"
+        yield Finding("broker", "failure", f"{admin_url!r} is no URL of HTTP", what_next)
+        return
+    try:
+        answer = probes.http_get(f"{base}{_HEALTH}", HEALTH_TIMEOUT_S)
+    except Unreachable as error:
+        if required:
+            what_next = "start the broker, open the port in the firewall, or name another with --admin-url"
+            yield Finding(f"broker {base}", "failure", str(error), what_next)
+        else:
+            yield Finding(f"broker {base}", "skipped", "nobody listens there; --admin-url names one")
+        return
+    if answer.url:
+        broker = urlsplit(answer.url).netloc
+        yield Finding(f"discovery {base}", "ok", f"sends on to {broker}")
+    else:
+        yield _health(f"broker {base}", answer)
+        yield from _clock(f"clock of {base}", answer)
+    yield _service(probes, service_url)
+    yield from _others(probes, base)
+    yield from _leader(probes, base)
+    yield from _bookies(probes, base)
+
+
+def _health(check: str, answer: HttpAnswer) -> Finding:
+    if answer.status == 401 or answer.status == 403:
+        return Finding(check, "ok", f"answers, and wants to know who asks (HTTP {answer.status})")
+    if answer.status != 200:
+        return Finding(
+            check, "failure", f"HTTP {answer.status} {_reason(answer)}", "its log says what is wrong"
+        )
+    return graded(
+        check,
+        answer.seconds,
+        0.5,
+        3.0,
+        f"stored a message and read it back, in {ms_text(answer.seconds)}",
+        "it is busy or its storage is slow: magnetar admin broker-stats load-report",
+    )
+
+
+def _reason(answer: HttpAnswer) -> str:
+    """Why it is not healthy, in the broker's own words where it has some."""
+    text = answer.body.decode(errors="replace").strip()
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = None
+    return str(said["reason"] if isinstance(said, dict) and "reason" in said else text)[:400]
+
+
+def _clock(check: str, answer: HttpAnswer) -> Iterator[Finding]:
+    """By the Date of an answer, which has whole seconds: it is meant to be in the middle of its second."""
+    try:
+        theirs = parsedate_to_datetime(answer.headers["date"]).timestamp() + 0.5
+    except (KeyError, ValueError, TypeError):
+        return
+    apart = theirs - answer.at_s
+    direction = "ahead of" if apart > 0 else "behind"
+    text = "agrees to a second" if abs(apart) < 1.5 else f"{abs(apart):.0f} s {direction} this host"
+    yield graded(check, abs(apart), SKEW_WARN_S, SKEW_FAIL_S, text, _CLOCK_NEXT)
+
+
+def _service(probes: Probes, service_url: str) -> Finding:
+    try:
+        parts = urlsplit(service_url.split(",")[0])
+        tls = parts.scheme == "pulsar+ssl"
+        host, port = parts.hostname or "", parts.port or (6651 if tls else 6650)
+    except ValueError:
+        host = ""
+    if not host or parts.scheme not in ("pulsar", "pulsar+ssl"):
+        what_next = "write --url pulsar://HOST:PORT or pulsar+ssl://HOST:PORT"
+        return Finding("service", "failure", f"{service_url!r} is no service URL", what_next)
+    check = f"service {host}:{port}"
+    try:
+        took = probes.connect(host, port, tls=tls)
+    except Unreachable as error:
+        what_next = "open the port in the firewall, check brokerServicePort, or name another with --url"
+        return Finding(check, "failure", str(error), what_next)
+    return graded(check, took, 0.1, 1.0, f"reachable, in {ms_text(took)}", "the network between is slow")
+
+
+def _others(probes: Probes, base: str) -> Iterator[Finding]:
+    """The brokers that this one knows, each from here."""
+    names: list[Any] = _json(probes, f"{base}/admin/v2/clusters") or []
+    for cluster in names:
+        if cluster == "global":
+            continue
+        for broker in _json(probes, f"{base}/admin/v2/brokers/{quote(str(cluster), safe='')}") or []:
+            url = f"http://{broker}"
+            if url == base:
+                continue
+            try:
+                answer = probes.http_get(f"{url}{_HEALTH}", HEALTH_TIMEOUT_S)
+            except Unreachable as error:
+                what_next = "clients are sent there: its advertisedAddress has to be reachable from them"
+                yield Finding(f"broker {broker}", "failure", str(error), what_next)
+                continue
+            yield _health(f"broker {broker}", answer)
+            yield from _clock(f"clock of {broker}", answer)
+
+
+def _leader(probes: Probes, base: str) -> Iterator[Finding]:
+    """Without one nobody evens out the load, or looks after what is left of deleted topics."""
+    url = f"{base}/admin/v2/brokers/leaderBroker"
+    found = _json(probes, url)
+    if isinstance(found, dict):
+        yield Finding("leader of brokers", "ok", str(found.get("brokerId") or found.get("serviceUrl")))
+        return
+    try:
+        missing = probes.http_get(url).status == 404
+    except Unreachable:
+        return
+    if missing:
+        what_next = "wait for one to be elected; if none is, see that brokers reach etcd"
+        yield Finding("leader of brokers", "warning", "no broker leads", what_next)
+
+
+def _bookies(probes: Probes, base: str) -> Iterator[Finding]:
+    """Those whose ids are addresses."""
+    found = _json(probes, f"{base}/admin/v2/bookies/all")
+    listed = found.get("bookies") if isinstance(found, dict) else None
+    for bookie in listed or []:
+        name = str(bookie.get("bookieId") if isinstance(bookie, dict) else bookie)
+        host, _, port = name.rpartition(":")
+        if not host or not port.isdigit():
+            continue
+        try:
+            took = probes.connect(host, int(port))
+        except Unreachable as error:
+            what_next = f"magnetar admin bookies show {name}; start it again or decommission it"
+            yield Finding(f"bookie {name}", "failure", str(error), what_next)
+        else:
+            yield Finding(f"bookie {name}", "ok", f"reachable, in {ms_text(took)}")
+
+
+def etcd_findings(probes: Probes, metadata_url: str) -> Iterator[Finding]:
+    """Of each member that the URL names."""
+    try:
+        if not metadata_url.startswith("etcd:"):
+            raise ConfigError(f"{metadata_url!r} does not begin with etcd:")
+        members = etcd_endpoints(metadata_url)
+    except ConfigError as error:
+        yield Finding("etcd", "failure", str(error), "write --metadata etcd:HOST:PORT,HOST:PORT")
+        return
+    down = 0
+    for member in members:
+        check = f"etcd {member}"
+        try:
+            answer = probes.http_get(f"http://{member}/health")
+        except Unreachable as error:
+            down += 1
+            yield Finding(check, "failure", str(error), "start it, or open the port in the firewall")
+            continue
+        if answer.status != 200 or b'"true"' not in answer.body:
+            text = answer.body.decode(errors="replace").strip()[:200]
+            what_next = "etcdctl endpoint status --cluster -w table says which members are there"
+            yield Finding(check, "failure", f"not healthy: {text}", what_next)
+            continue
+        what_next = "brokers and bookies keep their sessions there: bring it nearer, give it its own disk"
+        text = f"healthy, reads in {ms_text(answer.seconds)}"
+        yield graded(check, answer.seconds, 0.05, 0.5, text, what_next)
+        yield from _clock(f"clock of etcd {member}", answer)
+        yield from _etcd_disk(probes, member)
+    if len(members) > 1 and 0 < down * 2 >= len(members):
+        what_next = "bring members back: until then nobody can take over a topic"
+        yield Finding("etcd quorum", "failure", f"{down} of {len(members)} members do not answer", what_next)
+
+
+def doubt_findings(probes: Probes, metadata_url: str, cluster: str) -> Iterator[Finding]:
+    """Of bookies whose disk came back older, or with files missing, until their entries are compared."""
+    try:
+        doubts = probes.doubts(metadata_url, cluster)
+    except Unreachable:
+        return  # the members' own findings say so
+    for bookie_id, reason in sorted(doubts.items()):
+        what_next = (
+            "leave it running: it fetches what it lacks from other bookies. Look why the disk changed; see "
+            "'Snapshots of bookie disks' in docs/operations.md"
+        )
+        yield Finding(f"data of bookie {bookie_id}", "warning", f"may be missing: {reason}", what_next)
+
+
+def _etcd_disk(probes: Probes, member: str) -> Iterator[Finding]:
+    """How long its log takes to sync, by its own metrics since it started."""
+    try:
+        page = probes.http_get(f"http://{member}/metrics").body.decode(errors="replace")
+    except Unreachable:
+        return
+    buckets = [
+        (float(bound), float(count))
+        for bound, count in re.findall(
+            r'^etcd_disk_wal_fsync_duration_seconds_bucket\{le="([^"]+)"\} (\S+)$', page, re.MULTILINE
+        )
+    ]
+    if not buckets or not buckets[-1][1]:
+        return
+    high = next((bound for bound, count in buckets if count >= 0.99 * buckets[-1][1]), float("inf"))
+    text = f"99 % of syncs within {ms_text(high)}" if high != float("inf") else "syncs take seconds"
+    what_next = "give etcd a disk of its own, an SSD: it elects anew when syncs take long"
+    yield graded(f"disk of etcd {member}", high, 0.033, 0.5, text, what_next)
+
+
+def _json(probes: Probes, url: str) -> Any:
+    """None when it cannot be had: what a broker does not tell is not checked."""
+    try:
+        answer = probes.http_get(url)
+        return json.loads(answer.body) if answer.status == 200 else None
+    except (Unreachable, ValueError):
+        return None

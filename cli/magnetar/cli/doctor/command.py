@@ -1,0 +1,184 @@
+"""`magnetar doctor`: what is wrong with a host or a cluster, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from magnetar.cli.doctor.findings import Finding
+    from magnetar.cli.doctor.probes import Probes
+
+PORTS: Final = (6650, 8080)
+_COLORS: Final = {"ok": "green", "warning": "yellow", "failure": "red", "skipped": "dim"}
+_MARKS: Final = {"ok": "✓", "warning": "!", "failure": "✗", "skipped": "-"}
+
+
+@click.command()
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=Path("data"),
+    show_default=True,
+    help="Where data is, or will be: its disk is measured.",
+)
+@click.option(
+    "--port",
+    "ports",
+    type=click.IntRange(1, 65_535),
+    multiple=True,
+    default=PORTS,
+    show_default=True,
+    help="A port that a server here listens on, or will; once for each.",
+)
+@click.option(
+    "--admin-url",
+    envvar="MAGNETAR_ADMIN_URL",
+    default="http://localhost:8080",
+    show_default=True,
+    metavar="URL",
+    help="Where a broker's HTTP is; also from MAGNETAR_ADMIN_URL.",
+)
+@click.option(
+    "--url",
+    "--service-url",
+    "-u",
+    "service_url",
+    envvar="MAGNETAR_SERVICE_URL",
+    default="pulsar://localhost:6650",
+    show_default=True,
+    metavar="URL",
+    help="Where clients connect; also from MAGNETAR_SERVICE_URL.",
+)
+@click.option(
+    "--metadata",
+    "metadata_url",
+    envvar="MAGNETAR_METADATA_STORE_URL",
+    default="",
+    metavar="URL",
+    help="The cluster's etcd: etcd:HOST:PORT,...; also from MAGNETAR_METADATA_STORE_URL.",
+)
+@click.option(
+    "--cluster",
+    envvar="MAGNETAR_CLUSTER_NAME",
+    default="standalone",
+    show_default=True,
+    metavar="NAME",
+    help="The cluster's name (clusterName), for what metadata says of bookies; also from "
+    "MAGNETAR_CLUSTER_NAME.",
+)
+@click.option("--cluster-only", is_flag=True, help="Leave this host out.")
+@click.option("--json", "as_json", is_flag=True, help="What was found, as JSON.")
+@click.pass_context
+def doctor(
+    context: click.Context,
+    data_dir: Path,
+    ports: tuple[int, ...],
+    admin_url: str,
+    service_url: str,
+    metadata_url: str,
+    cluster: str,
+    cluster_only: bool,
+    as_json: bool,
+) -> None:
+    """Check this host, and the cluster if there is one.
+
+    Ends with 0 when all is well and with 1 when something is wrong or may become so.
+    """
+    from magnetar.cli.doctor.findings import exit_code
+    from magnetar.cli.doctor.probes import Probes
+
+    named = {
+        name
+        for name in ("admin_url", "service_url")
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }
+    findings = examine(
+        Probes(),
+        data_dir,
+        ports,
+        admin_url,
+        service_url,
+        metadata_url,
+        cluster=cluster,
+        host=not cluster_only,
+        required=bool(named) or cluster_only,
+    )
+    seen = _show(findings, as_json=as_json)
+    sys.exit(exit_code(seen))
+
+
+def examine(
+    probes: Probes,
+    data_dir: Path,
+    ports: tuple[int, ...],
+    admin_url: str,
+    service_url: str,
+    metadata_url: str,
+    *,
+    cluster: str = "standalone",
+    host: bool,
+    required: bool,
+) -> Iterator[Finding]:
+    """Everything that is to be looked at, as it is found. `required`: a broker has to be there."""
+    from magnetar.cli.doctor.cluster_checks import broker_findings, doubt_findings, etcd_findings
+    from magnetar.cli.doctor.host_checks import host_findings
+
+    if host:
+        yield from host_findings(probes, data_dir, ports, f"{admin_url.rstrip('/')}/admin/v2/brokers/ready")
+    yield from broker_findings(probes, admin_url, service_url, required=required)
+    if metadata_url and not metadata_url.startswith("sqlite:"):
+        yield from etcd_findings(probes, metadata_url)
+        yield from doubt_findings(probes, metadata_url, cluster)
+
+
+def _show(findings: Iterator[Finding], *, as_json: bool) -> list[Finding]:
+    """Draw them on a terminal; returns them."""
+    if as_json:
+        seen = list(findings)
+        print(json.dumps([asdict(finding) for finding in seen], indent=2))
+    elif not sys.stdout.isatty():
+        seen = list(findings)
+        print("check\tstate\tfound\twhat_next")
+        for finding in seen:
+            print(f"{finding.check}\t{finding.state}\t{finding.found}\t{finding.what_next}")
+    else:
+        seen = _draw(findings)
+    return seen
+
+
+def _draw(findings: Iterator[Finding]) -> list[Finding]:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    with console.status("looking"):
+        seen = list(findings)
+    table = Table("")
+    for heading in ("check", "found", "what to do"):
+        table.add_column(heading, overflow="fold")
+    for finding in seen:
+        color = _COLORS[finding.state]
+        table.add_row(
+            f"[{color}]{_MARKS[finding.state]}[/]",
+            escape(finding.check),
+            f"[{color}]{escape(finding.found)}[/]" if finding.state != "ok" else escape(finding.found),
+            escape(finding.what_next),
+        )
+    console.print(table)
+    wrong = sum(finding.state == "failure" for finding in seen)
+    doubtful = sum(finding.state == "warning" for finding in seen)
+    if wrong or doubtful:
+        failures = f"{wrong} failure{'s' * (wrong != 1)}"
+        console.print(f"[bold]{failures}, {doubtful} warning{'s' * (doubtful != 1)}[/]")
+    else:
+        console.print("[bold green]All is well.[/]")
+    return seen

@@ -1,0 +1,1 @@
+"""`magnetar offload` and `magnetar spark`: jobs that magnetar-spark runs."""

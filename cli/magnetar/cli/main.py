@@ -1,0 +1,96 @@
+"""The `magnetar` command. Each command is imported when it is used, so that the others start quickly."""
+
+from __future__ import annotations
+
+import click
+from magnetar.cli.command_line import CommandLine
+
+
+@click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="magnetar-cli", prog_name="magnetar")
+def main() -> None:
+    """Magnetar: publish-subscribe messaging that speaks the protocol of Apache Pulsar."""
+
+
+@main.lazily
+def bookie() -> click.Command:
+    from magnetar.cli.servers.commands import bookie
+
+    return bookie
+
+
+@main.lazily
+def broker() -> click.Command:
+    from magnetar.cli.servers.commands import broker
+
+    return broker
+
+
+@main.lazily
+def discovery() -> click.Command:
+    from magnetar.cli.servers.commands import discovery
+
+    return discovery
+
+
+@main.lazily
+def standalone() -> click.Command:
+    from magnetar.cli.servers.commands import standalone
+
+    return standalone
+
+
+@main.lazily
+def admin() -> click.Command:
+    from magnetar.cli.admin.command import admin
+
+    return admin
+
+
+@main.lazily
+def completion() -> click.Command:
+    from magnetar.cli.completion import completion
+
+    return completion
+
+
+@main.lazily
+def consume() -> click.Command:
+    from magnetar.cli.client.consume import consume
+
+    return consume
+
+
+@main.lazily
+def doctor() -> click.Command:
+    from magnetar.cli.doctor.command import doctor
+
+    return doctor
+
+
+@main.lazily
+def offload() -> click.Command:
+    from magnetar.cli.jobs.offload import offload
+
+    return offload
+
+
+@main.lazily
+def perf() -> click.Command:
+    from magnetar.cli.client.perf.commands import perf
+
+    return perf
+
+
+@main.lazily
+def produce() -> click.Command:
+    from magnetar.cli.client.produce import produce
+
+    return produce
+
+
+@main.lazily
+def spark() -> click.Command:
+    from magnetar.cli.jobs.spark import spark
+
+    return spark

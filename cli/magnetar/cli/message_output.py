@@ -1,0 +1,63 @@
+"""Messages as they are shown: to programs as the bytes that they are, to a terminal only what it can show.
+
+Whoever may publish decides what is in a message: a terminal must not be told anything by it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from magnetar.client.messages import Incoming
+
+
+def printable(text: str) -> str:
+    """As it may be drawn: what steers a terminal is replaced by a mark; line ends and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else "\N{REPLACEMENT CHARACTER}" for each in text
+    )
+
+
+def head_text(key: str | None, properties: Mapping[str, str]) -> list[str]:
+    """Key and properties in the form of pulsar-client."""
+    given = ", ".join(f"{name}={value}" for name, value in properties.items())
+    return [f"key:[{'null' if key is None else key}]", f"properties:[{given}]"]
+
+
+def show_text(text: str, end: str = "\n") -> None:
+    """What stands before the content."""
+    print(printable(text) if sys.stdout.isatty() else text, end=end)
+
+
+def show_content(payload: bytes | memoryview) -> None:
+    """And a line end."""
+    if sys.stdout.isatty():
+        print(printable(bytes(payload).decode(errors="replace")))
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(bytes(payload) + b"\n")
+    sys.stdout.flush()
+
+
+def facts_of(message: Incoming, *, as_hex: bool, hide_content: bool) -> dict[str, Any]:
+    """A message as JSON tells it."""
+    facts: dict[str, Any] = {
+        "topic": message.topic,
+        "messageId": str(message.id),
+        "key": message.key,
+        "properties": message.properties,
+        "publishTime": message.publish_time_ms,
+        "eventTime": message.event_time_ms,
+        "producerName": message.producer_name,
+        "sequenceId": message.sequence_id,
+        "redeliveryCount": message.redelivery_count,
+    }
+    if message.unreadable:
+        facts["unreadable"] = message.unreadable
+    elif not hide_content:
+        facts["content"] = message.payload.hex() if as_hex else message.payload.decode(errors="replace")
+    return facts

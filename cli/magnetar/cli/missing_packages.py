@@ -1,0 +1,47 @@
+"""What of Magnetar is installed: an image has one service and not what the others stand on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+_EXTRAS: Final = {
+    "magnetar.bookie": "bookie",
+    "magnetar.broker": "broker",
+    "magnetar.client": "all",
+    "magnetar.discovery": "discovery",
+    "magnetar.ledger": "all",
+    "aiohttp": "all",
+    "rich": "all",
+}
+"""Which extra of this distribution brings a package that may be left out."""
+
+
+class NotInstalled(click.ClickException):
+    """A command needs what is not installed here."""
+
+
+def not_installed(error: ModuleNotFoundError) -> NotInstalled | None:
+    """What to tell of a module that is not there; None when it is one that always has to be."""
+    parts = (error.name or "").split(".")
+    for name in (parts[0], ".".join(parts[:2])):
+        if name in _EXTRAS:
+            return NotInstalled(
+                f"{name} is not installed here: pip install 'magnetar-cli[{_EXTRAS[name]}]', or use the "
+                "image magnetar/tools"
+            )
+    return None
+
+
+class MissingCommand(click.Command):
+    """Stands for a command whose modules are not there: not in the help, and an error when it is called."""
+
+    def __init__(self, name: str, why: NotInstalled) -> None:
+        super().__init__(name, hidden=True, add_help_option=False)
+        self.context_settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+        self._why = why
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Raises NotInstalled."""
+        raise self._why

@@ -1,0 +1,68 @@
+"""Values of options: sizes and times with units (10M, 3h), lists, pairs, tokens."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import click
+
+_SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+_FORM: Final = re.compile(r"(-?[0-9]+)([a-zA-Z]?)")
+
+
+class Amount(click.ParamType[int]):
+    """A whole number with a unit behind it; -1 has none."""
+
+    def __init__(self, name: str, units: dict[str, int], example: str) -> None:
+        self.name = name
+        self._units = units
+        self._example = example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = _FORM.fullmatch(str(value).strip())
+        if found is None or found[2].lower() not in self._units:
+            self.fail(f"{value!r} is no {self.name}; write it as {self._example}", param, ctx)
+        number = int(found[1])
+        return number if number < 0 else number * self._units[found[2].lower()]
+
+
+SIZE: Final = Amount("size", _SIZES, "4096, 10M or 3G")
+"""In bytes."""
+
+SECONDS: Final = Amount("time", _SECONDS, "90s, 10m, 3h or 2d")
+"""In seconds."""
+
+
+def comma_list(text: str) -> list[str]:
+    """Texts with commas between them."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
+    """Options of the form key=value. Raises UsageError."""
+    found = {}
+    for each in given:
+        key, separator, value = each.partition("=")
+        if not separator or not key:
+            raise click.UsageError(f"{what} {each!r} must have the form key=value")
+        found[key] = value
+    return found
+
+
+def token_of(token: str, auth_params: str, auth_plugin: str) -> str:
+    """What was given for it in one way or the other; empty when nothing was. Raises UsageError."""
+    if auth_plugin and auth_plugin.rpartition(".")[2] not in ("token", "AuthenticationToken"):
+        raise click.UsageError(f"--auth-plugin {auth_plugin!r} is not known here: only token is")
+    text = token or auth_params.removeprefix("token:")
+    if text.startswith("file:"):
+        path = text.removeprefix("file:").removeprefix("//")
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read().strip()
+        except OSError as error:
+            raise click.UsageError(f"{path}: {error.strerror}") from error
+    return text
