@@ -21,7 +21,7 @@ from magnetar.broker.admin.metrics_page import MetricsPage
 from magnetar.broker.config import BrokerConfig, MetricsConfig
 from magnetar.broker.message_drops import Drops, NonPersistentSubscriptionStats
 from magnetar.broker.stats import ProducerStats, SubscriptionStats, TopicStats
-from magnetar.broker.subscriptions.dispatch_rate import BYTES, MESSAGES, OF_TOPIC
+from magnetar.broker.subscriptions.limits.dispatch_rate import BYTES, MESSAGES, OF_TOPIC
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
 

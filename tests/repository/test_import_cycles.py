@@ -19,7 +19,6 @@ Graph = Mapping[str, set[str]]
 
 KNOWN = {
     "magnetar.broker",
-    "magnetar.broker.topics",
     "magnetar.spark",
     "magnetar.spark.offload",
 }

@@ -19,18 +19,18 @@ from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.dispatch.key_shared.draining import DrainingSlots
 from magnetar.broker.dispatch.key_shared.sticky_key import slots_of
 from magnetar.broker.dispatch.shared import SharedDispatcher
-from magnetar.broker.subscriptions import key_shared_delivery
-from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.entry_source import EntrySource
-from magnetar.broker.subscriptions.failover_delivery import FailoverDelivery
-from magnetar.broker.subscriptions.individual_delivery import IndividualDelivery
-from magnetar.broker.subscriptions.key_shared_delivery import KeySharedDelivery
-from magnetar.broker.subscriptions.key_shared_waiting import Share, WaitingEntries
-from magnetar.broker.subscriptions.membership import Membership
-from magnetar.broker.subscriptions.ordered_delivery import OrderedDelivery
-from magnetar.broker.subscriptions.read_ahead import ReadAhead
-from magnetar.broker.subscriptions.replay import ReplaySet
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.entries.entry_source import EntrySource
+from magnetar.broker.subscriptions.entries.read_ahead import ReadAhead
+from magnetar.broker.subscriptions.entries.replay_set import ReplaySet
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.subscriptions.types.exclusive import ExclusiveType
+from magnetar.broker.subscriptions.types.failover import FailoverDelivery
+from magnetar.broker.subscriptions.types.individual_delivery import IndividualDelivery
+from magnetar.broker.subscriptions.types.key_shared import key_shared
+from magnetar.broker.subscriptions.types.key_shared.key_shared import KeySharedDelivery
+from magnetar.broker.subscriptions.types.key_shared.waiting_entries import Share, WaitingEntries
+from magnetar.broker.subscriptions.types.ordered_delivery import OrderedDelivery
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.cursor import Cursor
@@ -163,7 +163,7 @@ def acknowledged_entries_are_given_out(patch: Patch) -> None:
 
 
 def a_second_exclusive_consumer_is_let_in(patch: Patch) -> None:
-    patch.setattr(Membership, "_check_same_type", lambda self, consumer, sub_type: None)
+    patch.setattr(ExclusiveType, "admit", lambda self, subscription, consumer, connected: None)
     patch.setattr(ExclusiveDispatcher, "add", lambda self, consumer: setattr(self, "_consumer", consumer))
 
 
@@ -243,7 +243,7 @@ def what_is_new_overtakes_what_waits(patch: Patch) -> None:
 
     def give_at_once(self: KeySharedDelivery, consumer: Consumer, share: Share) -> None:
         if consumer.capacity >= share.messages:
-            self._outlet.send_share(consumer, share)
+            self._send_share(consumer, share)
         else:
             give(self, consumer, share)
 
@@ -268,7 +268,7 @@ def slots_are_of_the_key_before(patch: Patch) -> None:
         slots = list(slots_of(entries))
         return [slots[-1], *slots[:-1]]
 
-    patch.setattr(key_shared_delivery, "slots_of", mutant)
+    patch.setattr(key_shared, "slots_of", mutant)
 
 
 # --- permits, limits, turns ---

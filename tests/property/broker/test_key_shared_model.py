@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from magnetar.broker.dispatch.key_shared.sticky_key import slot_of_key
 from magnetar.broker.subscriptions.config import DispatchConfig
-from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.key_shared_delivery import KeySharedDelivery
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.types.key_shared.key_shared import KeySharedDelivery
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 
 from tests.unit.broker.subscriptions.serving import READ_S, Client, Message, Serving, client_of
 

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from magnetar.broker.dispatch.key_shared.sticky_key import slot_of_key
 from magnetar.broker.subscriptions.config import DispatchConfig
-from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 
 from tests.property.broker.shares import Shares
 from tests.unit.broker.subscriptions.serving import Client, Message, Serving, client_of

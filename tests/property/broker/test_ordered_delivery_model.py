@@ -12,8 +12,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from magnetar.broker.subscriptions.config import DispatchConfig
-from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.common.errors import ConsumerBusy
 
 from tests.unit.broker.subscriptions.serving import READ_S, Client, Message, Serving, client_of

@@ -12,10 +12,10 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.config import DispatchConfig
-from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 
 from tests.property.broker.shares import Shares
 from tests.unit.broker.subscriptions.serving import READ_S, Client, Message, Serving, client_of

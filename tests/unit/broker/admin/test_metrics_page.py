@@ -10,7 +10,7 @@ from magnetar.broker.admin.metrics_page import MetricsPage
 from magnetar.broker.admin.slices import SLICE_S
 from magnetar.broker.config import MetricsConfig
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.subscriptions.dispatch_rate import MESSAGES, OF_BROKER, OF_TOPIC
+from magnetar.broker.subscriptions.limits.dispatch_rate import MESSAGES, OF_BROKER, OF_TOPIC
 from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import Counter
 from prometheus_client.parser import text_string_to_metric_families

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from magnetar.broker.admin.subscription_stats import Wanted, subscription_stats
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 
 from tests.unit.broker.subscriptions.serving import Serving
 

@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 from magnetar.broker.handlers.acks import IGNORED_ACKS, UNREADABLE_MESSAGES, handle_ack
 from magnetar.broker.handlers.client import Client, OpenConsumer
-from magnetar.broker.subscriptions.membership import SubType
 from magnetar.common.errors import DataCorruption
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
@@ -42,7 +41,7 @@ class Topic:
 
 class Subscription:
     name = "s"
-    type = SubType.Shared
+    individual = True
 
     def __init__(self) -> None:
         self.acked: list[tuple[int, int]] = []
@@ -113,16 +112,16 @@ def lines_of(command: pb.CommandAck) -> tuple[list[Any], Subscription]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ids", "reason"),
+    ("individual", "ids", "reason"),
     [
-        (SubType.Shared, 1, "cumulative on Shared or Key_Shared"),
-        (SubType.Exclusive, 2, "cumulative with several ids"),
+        (True, 1, "cumulative on Shared or Key_Shared"),
+        (False, 2, "cumulative with several ids"),
     ],
 )
 def test_acknowledgements_that_are_ignored_are_a_line_a_second_and_all_counted(
-    monkeypatch: pytest.MonkeyPatch, kind: SubType, ids: int, reason: str
+    monkeypatch: pytest.MonkeyPatch, individual: bool, ids: int, reason: str
 ) -> None:
-    monkeypatch.setattr(Subscription, "type", kind)
+    monkeypatch.setattr(Subscription, "individual", individual)
     counted = IGNORED_ACKS.labels(reason)
     before = counted._value.get()
     lines, subscription = lines_of(

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from magnetar.broker.subscriptions.membership import SubType
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.common.naming.position import Position
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.ledger.managed_ledger.cursor import Cursor

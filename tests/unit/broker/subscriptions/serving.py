@@ -13,11 +13,11 @@ from typing import Any, cast
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.memory_config import MemoryConfig
 from magnetar.broker.stats import TopicStats
-from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.config import DispatchConfig
-from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.consumers.consumer import Consumer, ConsumerOptions
+from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
 from magnetar.common.wire import pulsar_pb2 as pb

@@ -8,7 +8,7 @@ from typing import Any, cast
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.memory_config import MemoryConfig
 from magnetar.broker.subscriptions.config import DispatchConfig
-from magnetar.broker.subscriptions.entry_source import EntrySource
+from magnetar.broker.subscriptions.entries.entry_source import EntrySource
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 
 from tests.unit.broker.subscriptions.fakes import FakeCursor, FakeLedger

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 from magnetar.broker.subscriptions.config import DispatchConfig
-from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
-from magnetar.broker.subscriptions.membership import Membership, SubType, check_allowed
-from magnetar.common.errors import ConsumerAssignFailed, ConsumerBusy, NotAllowed
+from magnetar.broker.subscriptions.consumers.consumer import Consumer, ConsumerOptions
+from magnetar.broker.subscriptions.membership import Membership
+from magnetar.broker.subscriptions.types.subscription_type import SubType
+from magnetar.common.errors import ConsumerAssignFailed, ConsumerBusy
 
 from tests.unit.broker.subscriptions.serving import Client
 from tests.unit.broker.topics.fakes import FakeClock
@@ -98,9 +99,3 @@ def test_who_asks_for_hash_ranges_that_are_none_was_never_there() -> None:
         with pytest.raises(ConsumerAssignFailed):
             made.add(consumer("a", sticky=sticky, hash_ranges=((9, 3),)), sub_type)
         assert (made.type, made.consumers) == (None, [])
-
-
-def test_a_type_that_is_switched_off_is_named() -> None:
-    check_allowed(SubType.Shared, {"Shared", "Exclusive"})
-    with pytest.raises(NotAllowed, match=r"Failover is switched off.*Exclusive, Shared"):
-        check_allowed(SubType.Failover, {"Shared", "Exclusive"})

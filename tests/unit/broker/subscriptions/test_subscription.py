@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from magnetar.broker.dispatch.key_shared.sticky_key import NO_KEY, slot_of_key
-from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.config import DispatchConfig
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.common.errors import ConsumerAssignFailed, ConsumerBusy
 from magnetar.common.naming.position import Position
 from magnetar.ledger.managed_ledger.context import ReadResult

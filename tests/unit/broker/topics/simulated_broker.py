@@ -21,9 +21,9 @@ from magnetar.broker.policies.config import (
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
-from magnetar.broker.subscriptions.consumer import Consumer, ConsumerOptions
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.consumers.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics

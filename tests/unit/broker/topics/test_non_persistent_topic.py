@@ -10,7 +10,7 @@ from magnetar.broker.admin.subscription_stats import Wanted
 from magnetar.broker.admin.topic_stats import topic_stats
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import resolve
-from magnetar.broker.subscriptions.consumer import ConsumerOptions
+from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.topics.publish.in_process_limit import InProcess
 from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest

@@ -14,7 +14,7 @@ from magnetar.broker.ownership.sole_ownership import SoleOwnership
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
-from magnetar.broker.subscriptions.consumer import ConsumerOptions
+from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry

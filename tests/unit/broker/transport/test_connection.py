@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from magnetar.broker.handlers.client import OpenConsumer
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.broker.transport import connection
 from magnetar.broker.transport.connection import REQUESTS_MAX, UNANSWERED_MAX, Connection
 from magnetar.common.naming.position import Position

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from magnetar.broker.admin.metric_tables import Metric, Number
-from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.topics.publish.producer import Producer
 
 

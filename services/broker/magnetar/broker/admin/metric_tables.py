@@ -15,7 +15,13 @@ from typing import Final, Generic, TypeVar
 from magnetar.broker.admin.view import SubscriptionView, TopicView
 from magnetar.broker.message_drops import NonPersistentSubscriptionStats
 from magnetar.broker.stats import Histogram
-from magnetar.broker.subscriptions.dispatch_rate import BYTES, MESSAGES, OF_BROKER, OF_SUBSCRIPTION, OF_TOPIC
+from magnetar.broker.subscriptions.limits.dispatch_rate import (
+    BYTES,
+    MESSAGES,
+    OF_BROKER,
+    OF_SUBSCRIPTION,
+    OF_TOPIC,
+)
 
 Number = int | float
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from magnetar.broker.admin.metric_tables import BROKER_SUMS, SUBSCRIPTION_METRIC
 from magnetar.broker.admin.slices import Slices
 from magnetar.broker.admin.view import BrokerView, SubscriptionView, TopicView
 from magnetar.broker.latencies import PUBLISH
-from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.registry import topic_loads
 from magnetar.common.obs.latency import summary_lines

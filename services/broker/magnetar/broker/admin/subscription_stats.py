@@ -14,8 +14,14 @@ from typing import Any, Final
 from magnetar.broker.dispatch.key_shared.draining import DrainingSlot
 from magnetar.broker.message_drops import NonPersistentSubscriptionStats
 from magnetar.broker.stats import SubscriptionStats
-from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.dispatch_rate import BYTES, MESSAGES, OF_BROKER, OF_SUBSCRIPTION, OF_TOPIC
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.limits.dispatch_rate import (
+    BYTES,
+    MESSAGES,
+    OF_BROKER,
+    OF_SUBSCRIPTION,
+    OF_TOPIC,
+)
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.subscribe.any_subscription import AnySubscription

@@ -20,7 +20,7 @@ from magnetar.broker.resource_quotas import ResourceQuotas
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
-from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics

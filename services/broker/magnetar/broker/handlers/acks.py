@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from magnetar.broker.handlers.client import Client, OpenConsumer
 from magnetar.broker.handlers.message_ids import position_of
-from magnetar.broker.subscriptions.membership import SubType
 from magnetar.common.errors import MagnetarError, NotSupportedYet, StorageError
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
@@ -44,9 +43,6 @@ UNREADABLE_MESSAGES = Counter(
 
 LOGGED_IDS_MAX: Final = 10
 """Ids in one log line."""
-
-_INDIVIDUAL: Final = (SubType.Shared, SubType.Key_Shared)
-"""Without an order there is no "everything before it"."""
 
 
 def handle_acks(client: Client, acks: AckRun) -> None:
@@ -117,7 +113,8 @@ def _ack_individual(client: Client, opened: OpenConsumer, command: CommandAck) -
 
 
 def _ack_cumulative(client: Client, opened: OpenConsumer, command: CommandAck) -> list[MessageIdData]:
-    if opened.subscription.type in _INDIVIDUAL:
+    if opened.subscription.individual:
+        # Without an order there are no entries "before" one.
         IGNORED_ACKS.labels("cumulative on Shared or Key_Shared").inc()
         _warn(client, opened, "cumulative acknowledgement on a Shared or Key_Shared subscription is ignored")
         return []

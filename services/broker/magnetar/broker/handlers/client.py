@@ -13,7 +13,7 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.peer import Peer
 from magnetar.broker.schemas import SchemaStore
-from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.publish.producer_names import ProducerNames

@@ -10,8 +10,9 @@ from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, OpenConsumer, Opening
 from magnetar.broker.handlers.message_ids import position_of
 from magnetar.broker.handlers.name_limits import checked_name, checked_properties
-from magnetar.broker.subscriptions.consumer import ConsumerOptions
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
+from magnetar.broker.subscriptions.types.subscription_type import SubType
+from magnetar.broker.subscriptions.types.table import TYPES
 from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
 from magnetar.common.errors import (
     ConsumerNotFound,
@@ -38,9 +39,6 @@ from magnetar.common.wire.pulsar_pb2 import (
 
 PERMITS_MAX: Final = 2**31 - 1
 """Of one Flow: clients count in signed numbers, so what is more was negative."""
-
-_READS_COMPACTED = (CommandSubscribe.SubType.Exclusive, CommandSubscribe.SubType.Failover)
-"""Nothing is compacted in this version, and the compacted view of such a topic is the topic itself."""
 
 
 def handle_subscribe(client: Client, command: CommandSubscribe) -> Coroutine[Any, Any, None] | None:
@@ -90,7 +88,8 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
     checked_name("consumer", command.consumer_name)
     subscription_properties = checked_properties("subscription", command.subscription_properties)
     consumer_properties = checked_properties("consumer", command.metadata)
-    if command.read_compacted and not (name.persistent and command.subType in _READS_COMPACTED):
+    # This version compacts no topics, so the compacted view of a topic is the topic itself.
+    if command.read_compacted and (not name.persistent or TYPES[command.subType].individual):
         raise NotAllowed("read_compacted is for Exclusive and Failover subscriptions of persistent topics")
     topic = await services.topics.get(name, create=command.force_topic_creation)
     if command.HasField("schema"):

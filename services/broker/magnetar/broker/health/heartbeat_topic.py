@@ -16,8 +16,8 @@ from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.health.heartbeat_client import HeartbeatClient
 from magnetar.broker.policies.effective import EffectivePolicies, Rate, resolve_namespace
-from magnetar.broker.subscriptions.consumer import ConsumerOptions
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.publish.producer import Producer

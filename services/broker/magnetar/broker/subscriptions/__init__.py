@@ -1,1 +1,1 @@
-"""Subscriptions: consumers, what each of them holds unacknowledged, and what is delivered again."""
+"""Subscriptions: which consumers are connected, what each type promises them, and what they acknowledged."""

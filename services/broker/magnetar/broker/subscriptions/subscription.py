@@ -16,34 +16,28 @@ from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.dispatch.eligibility import explain
 from magnetar.broker.latencies import Sample
 from magnetar.broker.stats import SubscriptionStats, TopicStats
-from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.config import DispatchConfig
-from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.delay_gate import DelayGate, count_delayed
-from magnetar.broker.subscriptions.delivery import Delivery, DispatchRateGate, limited_step
-from magnetar.broker.subscriptions.entry_source import EntrySource
-from magnetar.broker.subscriptions.holders import holder_of, take_through
-from magnetar.broker.subscriptions.make_delivery import make_delivery
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.holders import holder_of, take_through
+from magnetar.broker.subscriptions.delivery.delivery import Delivery, DispatchRateGate, limited_step
+from magnetar.broker.subscriptions.delivery.outlet import Outlet
+from magnetar.broker.subscriptions.entries.entry_source import EntrySource
+from magnetar.broker.subscriptions.filters.delay_gate import DelayGate, count_delayed
+from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.membership import Membership, WithMembers
-from magnetar.broker.subscriptions.outlet import Outlet
+from magnetar.broker.subscriptions.types.subscription_type import DeliveryParts, SubType
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.tenure import Tenure
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
-from magnetar.common.wire.pulsar_pb2 import CommandSubscribe
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from pyroaring import BitMap
 
-TURN_ENTRIES_MAX: Final = 1_000
-"""Entries delivered before other work gets the event loop again (about half a millisecond)."""
-
-KEY_SHARED_TURN_ENTRIES_MAX: Final = 300
-"""The same where each entry's key is looked at and entries are divided among consumers."""
+_ROOM_MAX: Final = 1 << 62
+"""Messages that may be delivered unacknowledged where no limit holds."""
 
 TURN_BYTES_MAX: Final = 1024 * 1024
-
-SubType = CommandSubscribe.SubType
 
 
 class Subscription(WithMembers):
@@ -58,6 +52,7 @@ class Subscription(WithMembers):
         "_broker_limit",
         "_budget",
         "_config",
+        "_delay_gate",
         "_delay_tick_ms",
         "_delivery",
         "_ledger",
@@ -105,6 +100,7 @@ class Subscription(WithMembers):
         self._delivery: Delivery | None = None
         self._outlet: Outlet | None = None
         self._delay_tick_ms = 0
+        self._delay_gate: DelayGate | None = None
         self.dispatch_rate: DispatchRateGate | None = None
         """Limits how fast entries go out; None: nothing does."""
         self.idle_since: float | None = None
@@ -136,7 +132,8 @@ class Subscription(WithMembers):
     def delayed(self) -> int:
         """Entries that wait for their time, as far as they were looked at; Shared and Key_Shared only."""
         delays = self._ledger.delays
-        if delays is None or not self._delay_tick_ms or (self._delivery is not None and not self._individual):
+        ordered = self._delivery is not None and not self._members.individual
+        if delays is None or not self._delay_tick_ms or ordered:
             return 0
         return count_delayed(delays, self.cursor)
 
@@ -159,19 +156,14 @@ class Subscription(WithMembers):
     def in_replay(self) -> int:
         """Entries that were looked at and wait to be delivered; Shared and Key_Shared only."""
         source, delivery = self._source, self._delivery
-        if source is None or delivery is None or not delivery.individual:
+        if source is None or delivery is None or not self._members.individual:
             return 0
         return source.replays + delivery.waiting
 
     @property
-    def _individual(self) -> bool:
-        """True while consumers hold entries of their own: on Shared and Key_Shared."""
-        return self._delivery is not None and self._delivery.individual
-
-    @property
     def blocked_on_unacked(self) -> bool:
         """Too many unacknowledged messages: blocked at a limit, free again at half of it."""
-        return self._individual and self._unacked_room() <= 0
+        return self._members.individual and self._unacked_room() <= 0
 
     def _unacked_room(self) -> int:
         """How many more messages may be delivered unacknowledged; 0 from a limit on until half of it."""
@@ -180,7 +172,7 @@ class Subscription(WithMembers):
         limit = self._unacked_max
         if limit <= 0:
             self._blocked_on_unacked = False
-            return TURN_ENTRIES_MAX
+            return _ROOM_MAX
         unacked = self.unacked_messages
         if unacked >= limit:
             self._blocked_on_unacked = True
@@ -226,27 +218,26 @@ class Subscription(WithMembers):
 
     def _begin(self) -> Delivery:
         """With the first consumer: start behind the mark-delete position, with what is unacknowledged."""
-        dispatcher = self._members.dispatcher
-        assert dispatcher is not None, "made with the first consumer"
+        kind, dispatcher = self._members.kind, self._members.dispatcher
+        assert kind is not None, "set with the first consumer"
         self._source = EntrySource(
             self._ledger, self.cursor, self._config, self._budget, self._spawn, self.wake
         )
         self._outlet = outlet = Outlet(self.cursor, self.stats, self._topic_stats, self._ledger.last_position)
-        delivery = make_delivery(
-            dispatcher,
-            self._source,
-            self.cursor,
-            outlet,
-            self.stats,
-            self._config,
-            self._budget,
-            self.wake,
+        if self._members.individual and self._delay_tick_ms:
+            self._add_delay_gate(self._source, late=False)
+        parts = DeliveryParts(
+            source=self._source,
+            cursor=self.cursor,
+            outlet=outlet,
+            stats=self.stats,
+            config=self._config,
+            budget=self._budget,
+            wake=self.wake,
         )
-        if delivery.individual and self._delay_tick_ms:
-            self._source.gate = self._delay_gate(self._source, late=False)
-        return delivery
+        return kind.delivery(dispatcher, parts)
 
-    def _delay_gate(self, source: EntrySource, *, late: bool) -> DelayGate:
+    def _add_delay_gate(self, source: EntrySource, *, late: bool) -> None:
 
         def deliver_due(entries: Iterable[tuple[int, int]]) -> None:
             source.deliver_due(entries)
@@ -256,7 +247,7 @@ class Subscription(WithMembers):
             source.read_again(ledger_id, entry_ids)
             self.wake()
 
-        return DelayGate(
+        self._delay_gate = DelayGate(
             self._ledger,
             self.cursor,
             tick_ms=self._delay_tick_ms,
@@ -267,18 +258,20 @@ class Subscription(WithMembers):
             held=lambda: (Position(*held) for each in self.consumers for held in each.pending.positions()),
             late=late,
         )
+        source.add_gate(self._delay_gate, schedules=True)
 
     def delay_delivery(self, tick_ms: int) -> None:
         """Entries with a time of their own wait for it, on Shared and Key_Shared; 0: they do not."""
         before, self._delay_tick_ms = self._delay_tick_ms, tick_ms
         source = self._source
-        if source is None or not self._individual or bool(before) == bool(tick_ms):
+        if source is None or not self._members.individual or bool(before) == bool(tick_ms):
             return
-        gate, source.gate = source.gate, None
-        if isinstance(gate, DelayGate):
+        gate, self._delay_gate = self._delay_gate, None
+        if gate is not None:
+            source.remove_gate(gate)
             gate.open()
         if tick_ms:
-            source.gate = self._delay_gate(source, late=True)
+            self._add_delay_gate(source, late=True)
             source.ask_again()
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -292,7 +285,7 @@ class Subscription(WithMembers):
         else:
             self._delivery.close()
             self._source.close()
-            self._source = self._delivery = self._outlet = None
+            self._source = self._delivery = self._outlet = self._delay_gate = None
         consumer.pending.clear()
         if self._broker_limit is not None:
             self._report_unacked(self._broker_limit)
@@ -317,7 +310,7 @@ class Subscription(WithMembers):
         """Entries of one ledger are acknowledged, whoever of the subscription's consumers holds them."""
         pending = consumer.pending
         before = pending.messages
-        if self._individual and pending.remove_many(ledger_id, entry_ids) != len(entry_ids):
+        if self._members.individual and pending.remove_many(ledger_id, entry_ids) != len(entry_ids):
             # Some were delivered to others, or acknowledged before.
             for other in self.consumers:
                 if other is not consumer and other.pending.remove_many(ledger_id, entry_ids):
@@ -391,12 +384,12 @@ class Subscription(WithMembers):
                 consumer.tell_of_end()
 
     def _report_unacked(self, limit: BrokerUnackedLimit) -> None:
-        limit.report(self, self.unacked_messages if self._individual else 0)
+        limit.report(self, self.unacked_messages if self._members.individual else 0)
 
     def _settle(self, consumer: Consumer, ledger_id: int, entry_id: int) -> int:
         """Nobody holds the entry any more; returns how many of its messages were unacknowledged."""
         messages = consumer.pending.remove(ledger_id, entry_id)
-        if messages or not self._individual:
+        if messages or not self._members.individual:
             return messages
         holder = holder_of(self.consumers, consumer, ledger_id, entry_id)
         if holder is None:
@@ -411,7 +404,7 @@ class Subscription(WithMembers):
         """
         before = self.cursor.backlog()
         self.cursor.ack_cumulative(position)
-        if self._individual:
+        if self._members.individual:
             take_through(self.consumers, position)
         if self._source is not None:
             self._source.forget_acknowledged()
@@ -471,13 +464,16 @@ class Subscription(WithMembers):
             return
         entries = size = 0
         rate = self.dispatch_rate
-        turn_entries_max = TURN_ENTRIES_MAX if self.key_shared is None else KEY_SHARED_TURN_ENTRIES_MAX
+        kind = self._members.kind
+        if kind is None:
+            return
+        turn_entries_max, individual = kind.turn_entries_max, kind.individual
         while entries < turn_entries_max and size < TURN_BYTES_MAX:
             delivery, source = self._delivery, self._source
             if delivery is None or source is None:
                 return
             entries_max, bytes_max = turn_entries_max - entries, TURN_BYTES_MAX - size
-            if delivery.individual:
+            if individual:
                 room = self._unacked_room()
                 source.replays_only = room <= 0
                 if room > 0:

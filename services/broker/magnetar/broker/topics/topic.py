@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.stats import TopicStats
-from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.topics.closed_clients import ClosedClient
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.publish.producers import Producers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
+from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.publish.publish_gate import PublishLimits

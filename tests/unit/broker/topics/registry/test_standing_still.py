@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from magnetar.broker.ownership.sole_ownership import SoleOwnership
-from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.tenure import Lease
 from magnetar.broker.topics.persistent_topic import PersistentTopic

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.policy_writer import PolicyWriter
-from magnetar.broker.subscriptions.consumer import ConsumerOptions
+from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.config import TopicConfig
 from magnetar.broker.topics.persistent_topic import PersistentTopic

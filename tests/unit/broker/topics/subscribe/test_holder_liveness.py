@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from magnetar.broker.subscriptions.consumer import ConsumerOptions
+from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
 from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import ConsumerAssignFailed, ConsumerBusy

@@ -8,7 +8,7 @@ from dataclasses import replace
 import crc32c
 import pytest
 from magnetar.broker.policies.config import RetentionConfig
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.broker.topics.backlog.backlog import Backlog
 from magnetar.common.errors import EntryUnreadable
 from magnetar.common.wire import pulsar_pb2 as pb

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from magnetar.broker.message_drops import NonPersistentTopicStats
-from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.subscriptions.non_persistent_subscription import NonPersistentSubscription
 from magnetar.broker.topics.publish.in_process_limit import InProcess
 from magnetar.broker.topics.publish.pending_publish import part_of, run_of
 from magnetar.broker.topics.publish.producer import Producer

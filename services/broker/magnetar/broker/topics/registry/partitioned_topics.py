@@ -15,8 +15,8 @@ from typing import Final
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.registry.creation_guards import guards_of
+from magnetar.broker.topics.registry.remote_topics import RemoteTopics
 from magnetar.broker.topics.registry.topic_registry import NOT_PARTITIONED, TopicRegistry, check_deletable
-from magnetar.broker.topics.watch.topic_lists import Elsewhere
 from magnetar.common.errors import (
     BeingChanged,
     InvalidName,
@@ -73,7 +73,7 @@ class PartitionedTopics:
         self._policies = policies
         self._registry = registry
         self._changing: set[str] = set()
-        self.elsewhere: Elsewhere | None = None
+        self.elsewhere: RemoteTopics | None = None
         """What other brokers have loaded; None where there are none."""
 
     async def get(self, name: TopicName) -> PartitionedTopic | None:
@@ -202,7 +202,7 @@ class PartitionedTopics:
         log.info("partitioned topic deleted", topic=name.full, partitions=count)
 
     async def _delete_metadata(
-        self, name: TopicName, found: Versioned, count: int, elsewhere: Elsewhere
+        self, name: TopicName, found: Versioned, count: int, elsewhere: RemoteTopics
     ) -> None:
         """Of partitions that are gone, in a transaction in which no other broker can have made one.
 

@@ -18,7 +18,7 @@ from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
-from magnetar.broker.subscriptions.broker_unacked_limit import broker_unacked_limit
+from magnetar.broker.subscriptions.limits.broker_unacked_limit import broker_unacked_limit
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.stats import SubscriptionStats
-from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.broker.versions import tell_closed
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
@@ -26,6 +26,8 @@ class AnySubscription(Protocol):
     def properties(self) -> dict[str, str]: ...
     @property
     def type(self) -> SubType.ValueType | None: ...
+    @property
+    def individual(self) -> bool: ...
     @property
     def consumers(self) -> list[Consumer]: ...
     @property

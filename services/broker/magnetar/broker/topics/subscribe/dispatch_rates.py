@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from magnetar.broker.policies.config import RateConfig
 from magnetar.broker.policies.effective import EffectivePolicies, Rate
 from magnetar.broker.stats import TopicStats
-from magnetar.broker.subscriptions.dispatch_rate import (
+from magnetar.broker.subscriptions.limits.dispatch_rate import (
     OF_BROKER,
     OF_SUBSCRIPTION,
     OF_TOPIC,

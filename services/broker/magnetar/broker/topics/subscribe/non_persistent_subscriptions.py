@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from magnetar.broker.message_drops import NonPersistentTopicStats
 from magnetar.broker.subscriptions.config import DispatchConfig
-from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.membership import check_allowed
-from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.non_persistent_subscription import NonPersistentSubscription
+from magnetar.broker.subscriptions.types.table import check_allowed
 from magnetar.broker.topics.subscribe.any_subscription import AnySubscription, close_consumers
 from magnetar.broker.topics.subscribe.consumer_limits import (
     check_one_more_consumer,

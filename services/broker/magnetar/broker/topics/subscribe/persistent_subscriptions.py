@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.latencies import SAMPLER
 from magnetar.broker.stats import TopicStats
-from magnetar.broker.subscriptions.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.config import DispatchConfig
-from magnetar.broker.subscriptions.consumer import Consumer
-from magnetar.broker.subscriptions.delay_gate import delay_tick_ms
-from magnetar.broker.subscriptions.dispatch_rate import DispatchLimit
-from magnetar.broker.subscriptions.membership import SubType, check_allowed
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.filters.delay_gate import delay_tick_ms
+from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
+from magnetar.broker.subscriptions.limits.dispatch_rate import DispatchLimit
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.subscriptions.types.table import TYPES, check_allowed
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.tenure import Tenure
 from magnetar.broker.topics.stored_entries import messages_of
@@ -152,7 +152,7 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
                 clock=self._clock,
                 sends_entry_metadata=request.sends_entry_metadata,
             )
-            if request.type not in (SubType.Exclusive, SubType.Failover):
+            if TYPES[request.type].individual:
                 consumer.epoch = None
             try:
                 subscription.add_consumer(consumer, request.type)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magnetar.broker.peer import Peer
-from magnetar.broker.subscriptions.consumer import ConsumerOptions
-from magnetar.broker.subscriptions.membership import SubType
+from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
+from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.common.naming.position import Position
 
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from typing import TypeVar
 
-from magnetar.broker.subscriptions.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.topics.closed_clients import ClosedClient
 from magnetar.broker.topics.subscribe.any_subscription import AnySubscription, close_consumers
 from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest

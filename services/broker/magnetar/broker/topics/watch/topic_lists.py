@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from magnetar.broker.peer import Peer
+from magnetar.broker.topics.registry.remote_topics import RemoteTopics
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.watch.topic_list_watcher import MatchingTopics, TopicListWatcher
 from magnetar.broker.topics.watch.topic_pattern import TopicPattern
@@ -29,14 +30,6 @@ log = get_logger(__name__)
 
 ELSEWHERE_S: Final = 5.0
 """Between two questions which non-persistent topics other brokers have, while somebody watches."""
-
-
-class Elsewhere(Protocol):
-    """The topics of other brokers."""
-
-    async def non_persistent(self, namespace: NamespaceName) -> list[str]:
-        """Full names of those that are loaded there. Raises MagnetarError when one of them does not say."""
-        ...
 
 
 class _NamespaceTopics:
@@ -78,7 +71,7 @@ class TopicLists:
         self._registry = registry
         self._followed: dict[tuple[str, NamespaceName], _NamespaceTopics] = {}
         registry.on_non_persistent = self._non_persistent_changed
-        self.elsewhere: Elsewhere | None = None
+        self.elsewhere: RemoteTopics | None = None
         """None where there are no other brokers."""
 
     async def non_persistent(self, namespace: NamespaceName, *, system_too: bool = False) -> list[str]:
@@ -164,7 +157,7 @@ class TopicLists:
         ]
 
     async def _follow_brokers(
-        self, namespace: NamespaceName, followed: _NamespaceTopics, elsewhere: Elsewhere
+        self, namespace: NamespaceName, followed: _NamespaceTopics, elsewhere: RemoteTopics
     ) -> None:
         """What another broker has is known some seconds late; what cannot be asked for stays as it was."""
         while True:

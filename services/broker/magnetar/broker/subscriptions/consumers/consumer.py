@@ -1,0 +1,258 @@
+"""A consumer: one client's end of a subscription, with its permits and what it holds unacknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from magnetar.broker.peer import Peer
+from magnetar.broker.stats import SubscriptionStats
+from magnetar.broker.subscriptions.consumers.pending_acks import PendingAcks
+from magnetar.broker.versions import ACTIVE_CONSUMER_CHANGE, END_OF_TOPIC
+from magnetar.common.runtime.clock import Clock
+from magnetar.common.wire import commands
+from magnetar.common.wire.messages import MessageFramer, run_entry_metadata
+from magnetar.ledger.ledger_store import RUN_CHUNK, Run
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """What a Subscribe command says about its consumer."""
+
+    consumer_id: int
+    name: str
+    priority_level: int
+    properties: dict[str, str]
+    epoch: int | None
+    """The consumer epoch that a client sent; Messages carry it back so that it can drop older ones."""
+    """Its client understands ActiveConsumerChange (Failover)."""
+    sticky: bool = False
+    """It names its slots itself (Key_Shared, STICKY)."""
+    hash_ranges: tuple[tuple[int, int], ...] = ()
+    """The slots that it names, both ends of a range inclusive; unchecked. Exclusive and Key_Shared."""
+    allow_out_of_order: bool = False
+    """It wants its keys at once, before another consumer has acknowledged what it holds of them."""
+    client_version: str = ""
+    """What its client calls itself, for statistics."""
+
+
+class Consumer:
+    """Permits, unacknowledged messages and the way to the client. Implements dispatch.candidate.Candidate."""
+
+    __slots__ = (
+        "_blocked_on_unacked",
+        "_clock",
+        "_framer",
+        "acked_at_ms",
+        "allow_out_of_order",
+        "client_version",
+        "connected_since_ms",
+        "consumer_id",
+        "entries_out",
+        "epoch",
+        "flow_at_ms",
+        "hash_ranges",
+        "name",
+        "on_detached",
+        "peer",
+        "pending",
+        "permits",
+        "priority_level",
+        "properties",
+        "sends_entry_metadata",
+        "sent_at_ms",
+        "stats",
+        "sticky",
+        "told_of_end",
+        "unacked_max",
+    )
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        peer: Peer,
+        *,
+        partition: int,
+        unacked_max: int,
+        clock: Clock,
+        sends_entry_metadata: bool,
+    ) -> None:
+        self.consumer_id = options.consumer_id
+        self.name = options.name
+        self.priority_level = options.priority_level
+        self.properties = options.properties
+        self.epoch = options.epoch
+        self.peer = peer
+        self.permits = 0
+        self.pending = PendingAcks()
+        self.stats = SubscriptionStats()
+        self.client_version = options.client_version
+        self._clock = clock
+        self.connected_since_ms = clock.wall_ms()
+        self.sent_at_ms = self.acked_at_ms = self.flow_at_ms = 0
+        """When it last was sent something, acknowledged something, gave permits; 0: never."""
+        self.entries_out = 0
+        self.sends_entry_metadata = sends_entry_metadata
+        self.on_detached: Callable[[], None] | None = None
+        self.told_of_end = False
+        """It knows that the topic is terminated and everything acknowledged."""
+        self.sticky = options.sticky
+        self.hash_ranges = options.hash_ranges
+        self.allow_out_of_order = options.allow_out_of_order
+        self.unacked_max = unacked_max
+        """Unacknowledged messages at which it gets no more (Shared, Key_Shared); 0: no limit."""
+        self._framer = MessageFramer(options.consumer_id, partition)
+        self._blocked_on_unacked = False
+
+    @property
+    def blocked_on_unacked(self) -> bool:
+        """Holds too many unacknowledged messages: blocked at the limit, free again at half of it."""
+        if self._blocked_on_unacked and self.pending.messages <= self.unacked_max // 2:
+            self._blocked_on_unacked = False
+        return self._blocked_on_unacked
+
+    def note_unacked(self) -> None:
+        """It was given entries of its own (Shared, Key_Shared): it is blocked if these are too many."""
+        if self.pending.messages >= self.unacked_max > 0:
+            self._blocked_on_unacked = True
+
+    def limit_unacked(self, unacked_max: int) -> None:
+        """Another limit holds from now on."""
+        self.unacked_max = unacked_max
+        self._blocked_on_unacked = False
+        self.note_unacked()
+
+    def redelivers(self, messages: int) -> None:
+        """So many messages that it held will be delivered again, which frees it whatever else it holds."""
+        self.stats.messages_redelivered += messages
+        self._blocked_on_unacked = False
+
+    @property
+    def capacity(self) -> int:
+        """Messages it can take now."""
+        if self.permits <= 0 or not self.peer.writable or self.blocked_on_unacked:
+            return 0
+        if self.unacked_max <= 0:
+            return self.permits
+        # One who asked for a redelivery is free even if a big batch had taken it beyond its limit.
+        return min(self.permits, max(1, self.unacked_max - self.pending.messages))
+
+    @property
+    def held_back_by(self) -> str | None:
+        if self.permits <= 0:
+            return f"consumer {self.name} has given no permits"
+        if not self.peer.writable:
+            return f"the socket of consumer {self.name} is full"
+        if self.blocked_on_unacked:
+            return (
+                f"consumer {self.name} has too many unacknowledged messages (maxUnackedMessagesPerConsumer)"
+            )
+        return None
+
+    def noted_ack(self) -> None:
+        """It acknowledged something; once per command or run of them."""
+        self.acked_at_ms = self._clock.wall_ms()
+
+    def noted_flow(self) -> None:
+        """It gave permits."""
+        self.flow_at_ms = self._clock.wall_ms()
+
+    def _sent(self, entries: int, messages: int, byte_length: int) -> None:
+        self.permits -= messages
+        self.entries_out += entries
+        self.sent_at_ms = self._clock.wall_ms()
+        stats = self.stats
+        stats.messages_out += messages
+        stats.bytes_out += byte_length
+
+    def tell_active(self, active: bool) -> None:
+        """On Failover: tell the client whether it is the active one, if it understands that."""
+        if self.peer.protocol_version >= ACTIVE_CONSUMER_CHANGE and self.peer.connected:
+            self.peer.write(commands.active_consumer_change(self.consumer_id, active))
+
+    def tell_of_end(self) -> None:
+        """The topic is terminated and everything acknowledged: tell the client, if it understands that."""
+        self.told_of_end = True
+        if self.peer.protocol_version >= END_OF_TOPIC:
+            self.peer.write(commands.reached_end_of_topic(self.consumer_id))
+
+    def detach(self) -> None:
+        """The broker closed it, not the client: its connection forgets it."""
+        if self.on_detached is not None:
+            self.on_detached()
+
+    def deliver(
+        self,
+        run: Run,
+        messages: int,
+        *,
+        redelivery_count: int = 0,
+        ack_set: Sequence[int] | None = None,
+    ) -> None:
+        """Send every entry of the run; `messages` is how many permits that costs."""
+        out: list[bytes] = []
+        self._framer.frames(
+            out,
+            run.ledger_id,
+            run.first_entry_id,
+            run.entries,
+            redelivery_count=redelivery_count,
+            ack_set=ack_set,
+            consumer_epoch=self.epoch,
+            entry_metadata=self._entry_metadata(run) if self.sends_entry_metadata else None,
+        )
+        self.peer.write_parts(out)
+        self._sent(len(run.entries), messages, run.byte_length)
+        if run.flags & RUN_CHUNK:
+            self.stats.chunks_out += len(run.entries)
+
+    def deliver_runs(self, runs: Sequence[Run], messages: int, byte_length: int) -> None:
+        """Send new entries, whole; `messages` and `byte_length` are those of all the runs."""
+        out: list[bytes] = []
+        frames = self._framer.frames
+        entries = 0
+        for run in runs:
+            entries += len(run.entries)
+            frames(
+                out,
+                run.ledger_id,
+                run.first_entry_id,
+                run.entries,
+                consumer_epoch=self.epoch,
+                entry_metadata=self._entry_metadata(run) if self.sends_entry_metadata else None,
+            )
+        self.peer.write_parts(out)
+        self._sent(entries, messages, byte_length)
+
+    def deliver_entries(
+        self,
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        entries: Sequence[bytes],
+        messages: int,
+        byte_length: int,
+        entry_metadata: Sequence[bytes] | None,
+    ) -> None:
+        """Send new entries of one ledger, whole, in ascending order."""
+        out: list[bytes] = []
+        self._framer.frames_of(
+            out, ledger_id, entry_ids, entries, consumer_epoch=self.epoch, entry_metadata=entry_metadata
+        )
+        self.peer.write_parts(out)
+        self._sent(len(entry_ids), messages, byte_length)
+
+    @staticmethod
+    def _entry_metadata(run: Run) -> list[bytes]:
+        return run_entry_metadata(run.publish_time_ms, run.first_index, len(run.entries), run.message_counts)
+
+
+def fitting(entries: int, message_counts: Sequence[int] | None, messages_max: int) -> int:
+    """How many of the first entries `messages_max` messages allow; at least one: no batch is split."""
+    if message_counts is None:
+        return min(entries, messages_max)
+    messages = 0
+    for index, count in enumerate(message_counts):
+        messages += count
+        if messages >= messages_max:
+            return index + 1
+    return entries

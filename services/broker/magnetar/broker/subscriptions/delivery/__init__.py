@@ -1,0 +1,1 @@
+"""What a delivery is, and how it sends entries to consumers."""

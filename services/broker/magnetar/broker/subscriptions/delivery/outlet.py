@@ -1,0 +1,117 @@
+"""The outlet of a subscription: sends entries with the state that the cursor has of them, and counts."""
+
+from __future__ import annotations
+
+from magnetar.broker.latencies import Sample
+from magnetar.broker.stats import SubscriptionStats, TopicStats
+from magnetar.broker.subscriptions.consumers.consumer import Consumer, fitting
+from magnetar.common.naming.position import Position
+from magnetar.common.wire.ack_set import acked_bits_to_words
+from magnetar.ledger.ledger_store import RUN_MARKER, Run
+from magnetar.ledger.managed_ledger.cursor import Cursor
+
+
+class Outlet:
+    """Sends the entries of one subscription; made with its first consumer.
+
+    How runs are divided among consumers is the business of each type, which calls `count` for what it sends
+    itself.
+    """
+
+    __slots__ = ("_cursor", "_sent_until", "_stats", "_topic_stats", "sample")
+
+    def __init__(
+        self, cursor: Cursor, stats: SubscriptionStats, topic_stats: TopicStats, last_position: Position
+    ) -> None:
+        """Entries up to `last_position`, that one included, may have been delivered before."""
+        self._cursor = cursor
+        self._stats = stats
+        self._topic_stats = topic_stats
+        self._sent_until = last_position
+        self.sample: Sample | None = None
+        """The entry whose latency is measured until it goes out here; None for none."""
+
+    def may_have_entry_state(self, run: Run) -> bool:
+        """True when an entry of the run may have acknowledged batch messages or a delivery count."""
+        return self._cursor.has_entry_state and (run.ledger_id, run.first_entry_id) <= self._sent_until
+
+    def front(
+        self, consumer: Consumer, run: Run, messages_max: int, bytes_max: int, *, replayed: bool
+    ) -> Run | None:
+        """Return the part of a run that may be sent now; None when its first entry is acknowledged by now.
+
+        That is one entry where it may have state in the cursor; else as many entries as `messages_max` and
+        `bytes_max` allow, at least one.
+        """
+        first = run.first_entry_id
+        if replayed or self.may_have_entry_state(run):
+            return None if self._cursor.is_acked(run.ledger_id, first) else run.slice(first, first)
+        return self.within(run, messages_max, bytes_max)
+
+    @staticmethod
+    def within(run: Run, messages_max: int, bytes_max: int) -> Run:
+        """Return the front of a run that `messages_max` and `bytes_max` allow: at least one entry."""
+        taken = fitting(len(run.entries), run.message_counts, messages_max)
+        if run.byte_length > bytes_max:
+            taken = min(taken, _within(run.entries, bytes_max))
+        return run.slice(run.first_entry_id, run.first_entry_id + taken - 1)
+
+    def skips(self, run: Run) -> bool:
+        """Acknowledge a run of markers, which are bookkeeping between brokers; False for any other run."""
+        if not run.flags & RUN_MARKER:
+            return False
+        self._cursor.ack_range(run.ledger_id, run.first_entry_id, run.last_entry_id)
+        return True
+
+    def send(self, consumer: Consumer, run: Run, *, individual: bool) -> None:
+        """Send a run: whole and new, or one entry with what the cursor knows of it.
+
+        `individual`: the consumer holds it until it acknowledges it. Ordered types send 0 as the redelivery
+        count, as Pulsar 4.0 does; the durable count is kept for consumers of the other types.
+        """
+        if len(run.entries) == 1:
+            messages = self.send_one(consumer, run, individual=individual)
+            if individual:
+                consumer.pending.add(run.ledger_id, run.first_entry_id, messages)
+        else:
+            messages = run.messages
+            consumer.deliver(run, messages)
+            if individual:
+                consumer.pending.add_run(run)
+        if individual:
+            consumer.note_unacked()
+        self.count(run.ledger_id, run.last_entry_id, messages, run.byte_length)
+
+    def send_one(self, consumer: Consumer, run: Run, *, individual: bool) -> int:
+        """Send a run of one entry without counting it; returns how many messages of it are unacknowledged."""
+        messages = run.messages
+        ledger_id, entry_id = run.ledger_id, run.first_entry_id
+        # Only as many bits as there are messages: the batch size was claimed by the client that acknowledged.
+        acked = self._cursor.batch_acked(ledger_id, entry_id) & (1 << messages) - 1
+        ack_set = None
+        if acked:
+            ack_set = acked_bits_to_words(acked, messages)
+            messages -= acked.bit_count()
+        count = self._cursor.delivery_count(ledger_id, entry_id) if individual else 0
+        consumer.deliver(run, messages, redelivery_count=count, ack_set=ack_set)
+        return messages
+
+    def count(self, ledger_id: int, last_entry_id: int, messages: int, byte_count: int) -> None:
+        """Count what was just sent to a consumer, up to and including this entry."""
+        self._sent_until = max(self._sent_until, Position(ledger_id, last_entry_id))
+        if self.sample is not None and (ledger_id, last_entry_id) >= self.sample.position:
+            sample, self.sample = self.sample, None
+            sample.sent()
+        self._stats.messages_out += messages
+        self._stats.bytes_out += byte_count
+        self._topic_stats.messages_out += messages
+        self._topic_stats.bytes_out += byte_count
+
+
+def _within(entries: list[bytes], bytes_max: int) -> int:
+    size = 0
+    for index, entry in enumerate(entries):
+        size += len(entry)
+        if size > bytes_max:
+            return max(1, index)
+    return len(entries)

@@ -1,0 +1,481 @@
+"""The source of a subscription's entries: those to redeliver first, then those after its read position.
+
+A delivery pulls: `peek` answers at once from memory, or answers None and starts one read from storage, after
+which `wake` is called. There is no waiting state that could be lost: every `peek` decides anew.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.subscriptions.config import DispatchConfig
+from magnetar.broker.subscriptions.entries.due_entries import DueEntries, DueRead, read_due
+from magnetar.broker.subscriptions.entries.read_ahead import ReadAhead
+from magnetar.broker.subscriptions.entries.replay_set import ReplaySet
+from magnetar.broker.subscriptions.filters.entry_gate import EntryGate
+from magnetar.broker.task_spawner import Spawn
+from magnetar.common.naming.position import Position
+from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger.context import ReadResult
+from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+from pyroaring import BitMap
+
+_DUE_ENTRIES_MAX = 128
+"""Due entries fetched at a time."""
+
+LOOKED_AT_ENTRIES = 1_000
+"""Entries that `peek` examines and may not deliver before other work gets the event loop."""
+
+_GATED_ENTRIES = 100
+"""Minimum number of entries for which gates are asked at a time."""
+
+_STRETCH_ENTRIES = 64
+"""A stretch of so many entries that need not be read ends a read."""
+
+
+class EntrySource:
+    """The entries of one subscription in delivery order, without those that its cursor has acknowledged."""
+
+    __slots__ = (
+        "_catching_up",
+        "_config",
+        "_cursor",
+        "_due",
+        "_fresh",
+        "_kept_came",
+        "_ledger",
+        "_read_after",
+        "_reads",
+        "_replay",
+        "_replayed",
+        "_scheduler",
+        "_wake",
+        "gates",
+        "in_order",
+        "replays_only",
+    )
+
+    def __init__(
+        self,
+        ledger: ManagedLedger,
+        cursor: Cursor,
+        config: DispatchConfig,
+        budget: ByteBudget,
+        spawn: Spawn,
+        wake: Callable[[], None],
+    ) -> None:
+        self._ledger = ledger
+        self._cursor = cursor
+        self._config = config
+        self._reads = ReadAhead(self, ledger.name, cursor.name, config.read_bytes_max, budget, spawn, wake)
+        self._catching_up = False
+        self._wake = wake
+        self._read_after = cursor.mark_delete
+        self._fresh: deque[Run] = deque()
+        self._replay = ReplaySet()
+        self._replayed: deque[Run] = deque()
+        self._due: DueEntries | None = None
+        self._kept_came = False
+        """True when a gate gave entries back: entries behind those in `_fresh` may be delivered by now."""
+
+        self._scheduler: EntryGate | None = None
+        """The gate that gives entries back when they are due; None where no gate does."""
+
+        self.gates: tuple[EntryGate, ...] = ()
+        """The gates in the order in which they are asked, once for each run that was read."""
+
+        self.in_order = False
+        """True when entries are redelivered strictly in the order of the topic."""
+
+        self.replays_only = False
+        """True while only redeliveries are given out, and nothing new is read."""
+
+    @property
+    def replaying(self) -> bool:
+        """True while entries wait to be redelivered."""
+        return bool(self._replay) or bool(self._replayed) or bool(self._due)
+
+    @property
+    def replays(self) -> int:
+        """How many entries wait to be redelivered."""
+        due = 0 if self._due is None else len(self._due)
+        return len(self._replay) + sum([len(run.entries) for run in self._replayed]) + due
+
+    @property
+    def reading(self) -> bool:
+        """True while a read from storage is under way."""
+        return self._reads.under_way
+
+    @property
+    def read_position(self) -> Position:
+        """The position up to which every entry was read or skipped."""
+        return self._read_after
+
+    def rewind(self, position: Position) -> None:
+        """Deliver everything unacknowledged after `position` again; what was read ahead is dropped."""
+        self._reads.drop()
+        self._read_after = position
+        self._fresh.clear()
+        self._replay.clear()
+        self._replayed.clear()
+        self._due = None
+        self._kept_came = False
+        for gate in self.gates:
+            gate.clear()
+        self._reads.release(self._reads.held_bytes)
+
+    def close(self) -> None:
+        """Stop reading; the result of a read under way is dropped."""
+        for gate in self.gates:
+            gate.clear()
+        self._reads.close()
+
+    def give_back(self) -> None:
+        """Free the memory of what was read ahead for others; it is read again when it is needed."""
+        if self._reads.offered:
+            self._put_back_all()
+
+    def _put_back_all(self) -> None:
+        self._replay_runs(self._replayed)
+        if self._kept_came:
+            # Entries behind these may be delivered already: reading on from here would deliver them twice.
+            self._replay_runs(self._fresh)
+        elif self._fresh:
+            first = self._fresh[0]
+            self._read_after = Position(first.ledger_id, first.first_entry_id - 1)
+            self._fresh.clear()
+            # A read ahead of these entries may be under way, which must not come before them.
+            self._reads.drop()
+        self._reads.release(self._reads.held_bytes)
+
+    def _older_first(self) -> None:
+        """Put back what was read if something older came meanwhile, as from a negative acknowledgement.
+
+        That costs a read at most, and ends: only a delivered entry can be acknowledged negatively.
+        """
+        if self._replayed:
+            head = self._replayed[0]
+            if self._replay.first < (head.ledger_id, head.first_entry_id):
+                byte_count = sum([run.byte_length for run in self._replayed])
+                self._replay_runs(self._replayed)
+                self._release(byte_count)
+
+    def _replay_runs(self, runs: deque[Run]) -> None:
+        while runs:
+            run = runs.popleft()
+            self.replay_all((run.ledger_id, run.first_entry_id + n) for n in range(len(run.entries)))
+
+    def forget_acknowledged(self) -> None:
+        """Drop entries that were acknowledged without being delivered from what was read."""
+        before = sum(run.byte_length for runs in (self._fresh, self._replayed) for run in runs)
+        self._fresh = deque([part for run in self._fresh for part in self._unacked(run)])
+        self._replayed = deque([part for run in self._replayed for part in self._unacked(run)])
+        after = sum(run.byte_length for runs in (self._fresh, self._replayed) for run in runs)
+        if self._read_after < self._cursor.mark_delete:
+            self._read_after = self._cursor.mark_delete
+            self._reads.drop()
+        self._release(before - after)
+
+    def replay(self, ledger_id: int, entry_id: int) -> None:
+        """Redeliver this entry before anything new."""
+        self._replay.add(ledger_id, entry_id)
+
+    def replay_all(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Redeliver these (ledger id, entry id), oldest first, before anything new."""
+        for ledger_id, entry_id in entries:
+            self._replay.add(ledger_id, entry_id)
+
+    def deliver_due(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Deliver these, which the scheduling gate kept until now, in this order, before everything else."""
+        self._kept_came = True
+        if self._due is None:
+            self._due = DueEntries()
+        if self._replay:
+            entries = list(entries)
+            for ledger_id, entry_id in entries:
+                self._replay.discard_range(ledger_id, entry_id, entry_id)
+        self._due.add(entries)
+
+    def read_again(self, ledger_id: int, entry_ids: BitMap) -> None:
+        """Ask the gates anew about these, which one of them kept, before anything new is delivered."""
+        self._kept_came = True
+        self._replay.add_all(ledger_id, entry_ids)
+
+    def add_gate(self, gate: EntryGate, *, schedules: bool = False) -> None:
+        """Ask this gate too, after the others, about runs that are read from now on.
+
+        `schedules`: it gives entries back with `deliver_due` when they are due, and is not asked about these
+        again, while the other gates are. At most one gate of a subscription does that.
+        """
+        self.gates = (*self.gates, gate)
+        if schedules:
+            self._scheduler = gate
+
+    def remove_gate(self, gate: EntryGate) -> None:
+        """Ask this gate no longer; what it kept is not delivered unless it gives it back."""
+        self.gates = tuple([each for each in self.gates if each is not gate])
+        if self._scheduler is gate:
+            self._scheduler = None
+
+    def ask_again(self) -> None:
+        """Read again what was read ahead, so that a gate that was just added is asked about it."""
+        self._put_back_all()
+
+    def peek(self, entries_max: int) -> tuple[Run, bool] | None:
+        """Return the next entries as (run, is it a redelivery); None when there are none in memory now.
+
+        The run may hold more than `entries_max` entries; the caller takes a front part and calls `advance`.
+        """
+        if self.gates:
+            # Where most entries are kept, few at a time would take long.
+            entries_max = max(entries_max, _GATED_ENTRIES)
+        left = LOOKED_AT_ENTRIES
+        while True:
+            if self.in_order and self._replay:
+                self._older_first()
+            if self._replayed:
+                return self._replayed[0], True
+            if not (self._due or self._replay):
+                if self.replays_only:
+                    return None
+                if self._fresh:
+                    return self._fresh[0], False
+            if left <= 0:
+                self._wake()
+                return None
+            if self._due and not (self.in_order and self._replay):
+                fetched = self._fetch_due(self._due)
+            elif self._replay:
+                fetched = self._fetch_replay(entries_max)
+            else:
+                fetched = self._fetch_fresh(entries_max)
+            if not fetched:
+                return None
+            left -= fetched
+
+    def advance(self, entries: int) -> None:
+        """Take the first `entries` entries off the run that `peek` returned: they were delivered."""
+        runs = self._replayed or self._fresh
+        run = runs[0]
+        delivered = run.byte_length
+        if entries == len(run.entries):
+            runs.popleft()
+        else:
+            runs[0] = run.slice(run.first_entry_id + entries, run.last_entry_id)
+            delivered -= runs[0].byte_length
+        self._delivered(delivered)
+
+    def take_runs(self, messages_max: int, bytes_max: int) -> list[Run]:
+        """Take whole runs in memory that fit, as `peek` and `advance` would one by one.
+
+        Takes only new, ordinary entries: none while something waits to be redelivered, and none from a chunk
+        or a marker on. One run may exceed `bytes_max`.
+        """
+        taken: list[Run] = []
+        if self.replaying:
+            return taken
+        fresh = self._fresh
+        size = 0
+        while fresh and size < bytes_max:
+            run = fresh[0]
+            messages_max -= run.messages
+            if run.flags or messages_max < 0:
+                break
+            taken.append(fresh.popleft())
+            size += run.byte_length
+        if taken:
+            self._delivered(size)
+        return taken
+
+    def take_replayed(self, entries_max: int, bytes_max: int) -> tuple[int, list[Run]]:
+        """Take entries in memory that wait to be redelivered, each as a run of its own.
+
+        Takes as many consecutive ones as fit, up to the first chunk or batch. Returns how many entries were
+        taken off, and those of them that are not acknowledged by now.
+        """
+        taken: list[Run] = []
+        replayed, is_acked = self._replayed, self._cursor.is_acked
+        passed = size = 0
+        while replayed and len(taken) < entries_max and size < bytes_max:
+            run = replayed[0]
+            if run.flags or run.message_counts is not None or len(run.entries) > 1:
+                break
+            replayed.popleft()
+            passed += 1
+            size += run.byte_length
+            if not is_acked(run.ledger_id, run.first_entry_id):
+                taken.append(run)
+        if passed:
+            self._delivered(size)
+        return passed, taken
+
+    def _delivered(self, byte_count: int) -> None:
+        reads = self._reads
+        if reads.held_bytes:
+            self._release(byte_count)
+        if self._catching_up and not reads.under_way and reads.held_bytes < self._config.read_bytes_max // 2:
+            self._read_on()
+
+    def _fetch_fresh(self, entries_max: int) -> int:
+        """Move entries after the read position into `_fresh`; returns how many were examined.
+
+        0 when none are in memory; so for the other `_fetch` methods.
+        """
+        start = self._next_start()
+        if start is None:
+            return 0
+        run = self._ledger.read_cached(start, entries_max, self._config.read_bytes_max)
+        if run is None:
+            self._start_read(start, self._fresh_entries_max(start), replayed=False)
+            return 0
+        passing = self._passing(run)
+        self._catching_up = False
+        self._read_after = Position(run.ledger_id, run.last_entry_id)
+        self._fresh.extend(passing)
+        return len(run.entries)
+
+    def _next_start(self) -> Position | None:
+        """Return the next entry that has to be read: neither acknowledged nor kept by a gate."""
+        cursor, gates = self._cursor, self.gates
+        while (start := self._ledger.next_position(self._read_after)) is not None:
+            kept = self._kept(start.ledger_id) if gates else None
+            if kept is None and not cursor.has_holes:
+                return start
+            entry_id = cursor.next_unacked(start.ledger_id, start.entry_id, kept)
+            if entry_id == start.entry_id:
+                return start
+            self._read_after = Position(start.ledger_id, entry_id - 1)
+        return None
+
+    def _kept(self, ledger_id: int) -> BitMap | None:
+        """Return the entries of a ledger that any gate would keep; None when no gate knows of some."""
+        kept: BitMap | None = None
+        for gate in self.gates:
+            more = gate.kept(ledger_id)
+            if more is not None:
+                kept = more if kept is None else kept | more
+        return kept
+
+    def _fresh_entries_max(self, start: Position) -> int:
+        """Return how many entries to read from `start` on, stopping before a long stretch of kept ones."""
+        entries_max = self._config.read_entries_max
+        kept = self._kept(start.ledger_id) if self.gates else None
+        if kept is not None and kept.max() > start.entry_id:
+            first = kept.next_set_bit(start.entry_id)
+            if kept.contains_range(first, first + _STRETCH_ENTRIES):
+                return min(entries_max, first - start.entry_id)
+        return entries_max
+
+    def _passing(self, run: Run) -> list[Run]:
+        """Return the parts of a run that may go out now."""
+        parts = self._unacked(run)
+        for gate in self.gates:
+            parts = [part for each in parts for part in gate.hold(each)]
+        return parts
+
+    def _fetch_due(self, due: DueEntries) -> int:
+        """Move due entries into `_replayed`, each as a run."""
+        lot = due.next(_DUE_ENTRIES_MAX)
+        passing: list[Run] = []
+        fetched = 0
+        while fetched < len(lot):
+            ledger_id, first = lot[fetched]
+            count = 1
+            while fetched + count < len(lot) and lot[fetched + count] == (ledger_id, first + count):
+                count += 1
+            run = self._ledger.read_cached(Position(ledger_id, first), count, self._config.read_bytes_max)
+            if run is None:
+                break
+            fetched += len(run.entries)
+            passing += self._singly(run)
+        due.drop(lot[:fetched])
+        self._replayed.extend(passing)
+        if not fetched:
+            read = partial(read_due, self._ledger, lot, self._config.read_bytes_max)
+            self._reads.begin(Position(*lot[0]), read, partial(self._take_due, due, lot))
+        return fetched
+
+    def _singly(self, run: Run) -> list[Run]:
+        """Return the due entries of a run that may go out, one by one: the other gates are asked as well."""
+        ledger_id, first, last = run.ledger_id, run.first_entry_id, run.last_entry_id
+        is_acked = self._cursor.is_acked
+        parts = [run.slice(n, n) for n in range(first, last + 1) if not is_acked(ledger_id, n)]
+        for gate in self.gates:
+            if gate is not self._scheduler:
+                parts = [part for each in parts for part in gate.hold(each)]
+        return parts
+
+    def _fetch_replay(self, entries_max: int) -> int:
+        ledger_id, first, last = self._replay.first_range(entries_max)
+        run = self._ledger.read_cached(
+            Position(ledger_id, first), last - first + 1, self._config.read_bytes_max
+        )
+        if run is None:
+            ledger_id, first, last = self._replay.first_window(entries_max, self._config.read_entries_max)
+            self._start_read(Position(ledger_id, first), last - first + 1, replayed=True)
+            return 0
+        passing = self._passing(run)
+        self._replay.discard_range(ledger_id, first, run.last_entry_id)
+        self._replayed.extend(passing)
+        return len(run.entries)
+
+    def _unacked(self, run: Run) -> list[Run]:
+        return [run.slice(first, last) for first, last in self._cursor.unacked_ranges(run)]
+
+    def _read_on(self) -> None:
+        """Start the next read while the last one is delivered, if entries are not in the tail cache."""
+        start = self._next_start()
+        if start is not None and self._ledger.read_cached(start, 1, 1) is None:
+            self._start_read(start, self._fresh_entries_max(start), replayed=False)
+
+    def _start_read(self, start: Position, entries_max: int, *, replayed: bool) -> None:
+        read = partial(self._ledger.read, start, entries_max, self._config.read_bytes_max)
+        self._reads.begin(start, read, partial(self._take_read, start, entries_max, replayed))
+
+    def _take_read(self, start: Position, entries_max: int, replayed: bool, result: ReadResult) -> int:
+        self._skip(result.unreadable)
+        if replayed:
+            self._take_replayed(start, entries_max, result.runs)
+        else:
+            passing = [part for run in result.runs for part in self._passing(run)]
+            self._read_after = Position(result.next.ledger_id, result.next.entry_id - 1)
+            self._fresh.extend(passing)
+        self._catching_up = not replayed
+        return sum(run.byte_length for run in result.runs)
+
+    def _take_due(self, due: DueEntries, lot: list[tuple[int, int]], result: DueRead) -> int:
+        self._skip(result.unreadable)
+        parts = [part for run in result.runs for part in self._singly(run)]
+        due.drop(lot[: result.examined])
+        self._replayed.extend(parts)
+        return sum(run.byte_length for run in result.runs)
+
+    def _skip(self, unreadable: list[Position]) -> None:
+        for position in unreadable:
+            self._cursor.ack(position.ledger_id, position.entry_id)
+
+    def _release(self, byte_count: int) -> None:
+        """Release so many bytes of memory, which may have been read ahead."""
+        held = self._reads.held_bytes
+        # When nothing is left, release everything: what was acknowledged meanwhile was never delivered.
+        self._reads.release(min(byte_count, held) if self._fresh or self._replayed else held)
+
+    def _take_replayed(self, start: Position, entries: int, runs: list[Run]) -> None:
+        """Take only entries that were asked for: a read goes past holes, and over entries between them."""
+        last_wanted = start.entry_id + entries - 1
+        last_read = start.entry_id
+        passing: list[Run] = []
+        for run in runs:
+            if run.ledger_id != start.ledger_id or run.first_entry_id > last_wanted:
+                last_read = last_wanted
+                break
+            last_read = min(run.last_entry_id, last_wanted)
+            for first, last in self._replay.ranges(run.ledger_id, run.first_entry_id, last_read):
+                passing += self._passing(run.slice(first, last))
+        # Entries up to here were taken, or are gone: acknowledged, trimmed or unreadable.
+        self._replay.discard_range(start.ledger_id, start.entry_id, last_read if runs else last_wanted)
+        self._replayed.extend(passing)

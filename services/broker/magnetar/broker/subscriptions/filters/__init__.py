@@ -1,0 +1,1 @@
+"""Entry gates, which keep entries from going out: delayed delivery and hash ranges."""

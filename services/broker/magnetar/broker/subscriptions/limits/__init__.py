@@ -1,0 +1,1 @@
+"""Limits on dispatch: rates, and unacknowledged messages of the whole broker."""

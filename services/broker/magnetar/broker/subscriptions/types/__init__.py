@@ -1,0 +1,1 @@
+"""The subscription types, one module each, and the table of them."""

@@ -1,0 +1,115 @@
+"""Failover: delivery to the active consumer, and what happens when another one becomes active.
+
+Everything unacknowledged is sent to the new active consumer, in order, from the mark-delete position on. The
+switch (rewind, tell all consumers, go on) happens a delay after it was decided, and dispatch pauses until
+then: acknowledgements on their way still arrive, and consumers that start together cause one switch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from magnetar.broker.dispatch.failover import FailoverDispatcher
+from magnetar.broker.subscriptions.config import DispatchConfig
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.types.ordered_delivery import OrderedDelivery
+from magnetar.broker.subscriptions.types.subscription_type import DeliveryParts, SubscriptionType, SubType
+from magnetar.common.naming.position import Position
+from magnetar.common.naming.topic_name import TopicName
+
+
+class FailoverType(SubscriptionType[FailoverDispatcher[Consumer]]):
+    """Failover subscriptions."""
+
+    __slots__ = ()
+
+    sub_type: ClassVar[SubType.ValueType] = SubType.Failover
+    individual: ClassVar[bool] = False
+    announces_active: ClassVar[bool] = True
+
+    def dispatcher(self, first: Consumer, topic: str, config: DispatchConfig) -> FailoverDispatcher[Consumer]:
+        on_ring = config.failover_consistent_hashing
+        return FailoverDispatcher(topic, -1 if on_ring else TopicName.parse(topic).partition_index)
+
+    def delivery(self, dispatcher: FailoverDispatcher[Consumer], parts: DeliveryParts) -> FailoverDelivery:
+        return FailoverDelivery(dispatcher, parts)
+
+    def choose(self, dispatcher: FailoverDispatcher[Consumer], entry: bytes) -> tuple[Consumer, int] | None:
+        return dispatcher.next()
+
+    def active(self, dispatcher: FailoverDispatcher[Consumer]) -> Consumer | None:
+        return dispatcher.active
+
+
+class FailoverDelivery(OrderedDelivery):
+    """Delivery to the active consumer of a Failover subscription. Implements delivery.Delivery."""
+
+    __slots__ = ("_chosen", "_delay_s", "_failover", "_served", "_switch", "_wake")
+
+    def __init__(self, dispatcher: FailoverDispatcher[Consumer], parts: DeliveryParts) -> None:
+        super().__init__(dispatcher, parts)
+        self._failover = dispatcher
+        self._delay_s = parts.config.failover_delay_ms / 1000
+        self._wake = parts.wake
+        self._chosen: Consumer | None = None
+        """The active consumer, by the last look at the dispatcher."""
+        self._served: Consumer | None = None
+        """The consumer that got the last entries, in order; None when delivery has to start anew anyway."""
+        self._switch: asyncio.TimerHandle | None = None
+
+    @property
+    def paused_by(self) -> str | None:
+        return None if self._switch is None else "another consumer is about to become the active one"
+
+    @property
+    def candidates(self) -> Sequence[Consumer]:
+        return [] if self._chosen is None else [self._chosen]
+
+    def step(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
+        return super().step(entries_max, bytes_max) if self._switch is None else None
+
+    def consumer_added(self, consumer: Consumer) -> None:
+        if not self._changed():
+            # After the answer to its Subscribe, which is written in this turn of the event loop.
+            asyncio.get_running_loop().call_soon(consumer.tell_active, False)
+
+    def consumer_removed(self, consumer: Consumer) -> None:
+        self._changed()
+
+    def _changed(self) -> bool:
+        """Schedule a switch if the last join or leave changed the active consumer; True if it did."""
+        if self._failover.active is self._chosen:
+            return False
+        self._chosen = self._failover.active
+        if self._switch is None:
+            self._switch = asyncio.get_running_loop().call_later(self._delay_s, self._go_on)
+        return True
+
+    def _go_on(self) -> None:
+        self._switch = None
+        if self._served is not self._chosen:
+            self._served = self._chosen
+            self.rewind()
+        tell_active(self._failover.consumers, self._chosen)
+        self._wake()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
+        """Redeliver to the active consumer, ignoring requests of others; a pending switch rewinds anyway."""
+        if self._switch is not None:
+            self._served = None
+        if consumer is self._served:
+            super().redeliver(consumer, positions, epoch)
+        elif epoch is not None:
+            consumer.epoch = epoch
+
+    def close(self) -> None:
+        if self._switch is not None:
+            self._switch.cancel()
+
+
+def tell_active(consumers: Iterable[Consumer], active: Consumer | None) -> None:
+    """Tell each consumer whether it is the active one."""
+    for consumer in consumers:
+        consumer.tell_active(consumer is active)

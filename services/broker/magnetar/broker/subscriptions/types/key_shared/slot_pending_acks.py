@@ -1,0 +1,114 @@
+"""What one consumer of a Key_Shared subscription holds unacknowledged, with the slot of each entry.
+
+Messages and slot share one number (messages << 16 | slot), so that adding many entries is one C call and an
+acknowledgement one `pop`, as on Shared; slots are looked at only when owners change or while some drain.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.consumers.pending_acks import PendingAcks
+from magnetar.ledger.ledger_store import Run
+
+_SLOT_BITS = 16
+_SLOT = (1 << _SLOT_BITS) - 1
+_ONE_MESSAGE = 1 << _SLOT_BITS
+
+
+class SlotPendingAcks(PendingAcks):
+    """PendingAcks that know slots. Entries are added with theirs."""
+
+    __slots__ = ("on_settled",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_settled: Callable[[list[int]], None] | None = None
+        """Told the slots of entries that are no longer pending; None while nobody needs to know."""
+
+    def add_entries(
+        self,
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        slots: Sequence[int],
+        message_counts: Sequence[int] | None,
+    ) -> None:
+        """Entries were just delivered whole, each of one message when `message_counts` is None."""
+        entries = self._ledgers.setdefault(ledger_id, {})
+        if message_counts is None:
+            entries.update(zip(entry_ids, [_ONE_MESSAGE | slot for slot in slots], strict=True))
+            self.messages += len(entry_ids)
+        else:
+            packed = [
+                messages << _SLOT_BITS | slot for messages, slot in zip(message_counts, slots, strict=True)
+            ]
+            entries.update(zip(entry_ids, packed, strict=True))
+            self.messages += sum(message_counts)
+
+    def add_in_slot(self, ledger_id: int, entry_id: int, messages: int, slot: int) -> None:
+        """One entry was delivered, of which `messages` are unacknowledged."""
+        self._ledgers.setdefault(ledger_id, {})[entry_id] = messages << _SLOT_BITS | slot
+        self.messages += messages
+
+    def add(self, ledger_id: int, entry_id: int, messages: int) -> None:
+        raise AssertionError("an entry has a slot here")
+
+    def add_run(self, run: Run) -> None:
+        raise AssertionError("an entry has a slot here")
+
+    def remove(self, ledger_id: int, entry_id: int) -> int:
+        entries = self._ledgers.get(ledger_id)
+        if entries is None:
+            return 0
+        packed = entries.pop(entry_id, 0)
+        if not entries:
+            del self._ledgers[ledger_id]
+        messages = packed >> _SLOT_BITS
+        self.messages -= messages
+        if packed and self.on_settled is not None:
+            self.on_settled([packed & _SLOT])
+        return messages
+
+    def remove_many(self, ledger_id: int, entry_ids: Sequence[int]) -> int:
+        entries = self._ledgers.get(ledger_id)
+        if entries is None:
+            return 0
+        before = len(entries)
+        pop = entries.pop
+        if self.on_settled is None:
+            self.messages -= sum([pop(entry_id, 0) >> _SLOT_BITS for entry_id in entry_ids])
+            settled = None
+        else:
+            packed = [pop(entry_id, 0) for entry_id in entry_ids]
+            self.messages -= sum([each >> _SLOT_BITS for each in packed])
+            settled = [each & _SLOT for each in packed if each]
+        removed = before - len(entries)
+        if not entries:
+            del self._ledgers[ledger_id]
+        if settled and self.on_settled is not None:
+            self.on_settled(settled)
+        return removed
+
+    def reduce(self, ledger_id: int, entry_id: int, messages: int) -> None:
+        entries = self._ledgers.get(ledger_id)
+        if entries is not None and entry_id in entries:
+            packed = entries[entry_id]
+            messages = min(max(messages, 0), packed >> _SLOT_BITS)
+            self.messages += messages - (packed >> _SLOT_BITS)
+            entries[entry_id] = messages << _SLOT_BITS | packed & _SLOT
+
+    def in_slots(self) -> Counter[int]:
+        """Pending entries by slot."""
+        counts: Counter[int] = Counter()
+        for entries in self._ledgers.values():
+            counts.update([packed & _SLOT for packed in entries.values()])
+        return counts
+
+
+def slot_pending(consumer: Consumer) -> SlotPendingAcks:
+    """What a consumer of a Key_Shared subscription holds."""
+    pending = consumer.pending
+    assert isinstance(pending, SlotPendingAcks), "set when the consumer came"
+    return pending

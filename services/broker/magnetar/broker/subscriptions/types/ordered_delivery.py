@@ -1,0 +1,96 @@
+"""Delivery of every entry to one active consumer, in order, whole runs at a time: Exclusive and Failover.
+
+No record is kept of what was sent: a redelivery sends everything unacknowledged behind the mark-delete
+position again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.delivery.outlet import Outlet
+from magnetar.broker.subscriptions.entries.entry_source import EntrySource
+from magnetar.broker.subscriptions.types.subscription_type import DeliveryParts
+from magnetar.common.naming.position import Position
+from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger.cursor import Cursor
+
+
+class OrderedDispatcher(Protocol):
+    """A dispatcher that gives every entry to one consumer."""
+
+    def next(self) -> tuple[Consumer, int] | None:
+        """Return that consumer and how many messages it may take now; None when it can take none."""
+        ...
+
+
+class OrderedDelivery:
+    """The part of a delivery.Delivery that Exclusive and Failover share."""
+
+    __slots__ = ("_cursor", "_dispatcher", "_outlet", "_source")
+
+    def __init__(self, dispatcher: OrderedDispatcher, parts: DeliveryParts) -> None:
+        self._dispatcher = dispatcher
+        self._source: EntrySource = parts.source
+        self._cursor: Cursor = parts.cursor
+        self._outlet: Outlet = parts.outlet
+
+    @property
+    def paused_by(self) -> str | None:
+        return None
+
+    @property
+    def waiting(self) -> int:
+        return 0
+
+    def step(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
+        choice = self._dispatcher.next()
+        if choice is None:
+            return None
+        consumer, messages_max = choice
+        messages_max = min(messages_max, entries_max)
+        source, outlet = self._source, self._outlet
+        peeked = source.peek(messages_max)
+        if peeked is None:
+            return None
+        run, replayed = peeked
+        if not self._cursor.has_entry_state:
+            # No entry has acknowledged batch messages or a delivery count to look up.
+            runs = source.take_runs(messages_max, bytes_max)
+            if runs:
+                return self._send_runs(consumer, runs)
+        if outlet.skips(run):
+            source.advance(len(run.entries))
+            return len(run.entries), 0
+        part = outlet.front(consumer, run, messages_max, bytes_max, replayed=replayed)
+        if part is None:
+            source.advance(1)
+            return 1, 0
+        outlet.send(consumer, part, individual=False)
+        source.advance(len(part.entries))
+        return len(part.entries), part.byte_length
+
+    def _send_runs(self, consumer: Consumer, runs: list[Run]) -> tuple[int, int]:
+        """Send new runs whole; returns (entries, bytes)."""
+        entries = messages = size = 0
+        for run in runs:
+            entries += len(run.entries)
+            messages += run.messages
+            size += run.byte_length
+        consumer.deliver_runs(runs, messages, size)
+        self._outlet.count(runs[-1].ledger_id, runs[-1].last_entry_id, messages, size)
+        return entries, size
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
+        """Send everything unacknowledged again, in order; ids are ignored, as in Apache Pulsar 4.0."""
+        if epoch is not None:
+            consumer.epoch = epoch
+        self.rewind()
+
+    def rewind(self) -> None:
+        self._source.rewind(self._cursor.mark_delete)
+
+    def close(self) -> None:
+        """Release nothing: an ordered delivery keeps no entries."""

@@ -1,0 +1,137 @@
+"""Shared: each entry goes to one of many consumers, in turn; all chunks of a message go to the same one."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from magnetar.broker.dispatch.chunk_affinity import ChunkAffinity
+from magnetar.broker.dispatch.shared import SharedDispatcher
+from magnetar.broker.subscriptions.config import DispatchConfig
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.types.individual_delivery import IndividualDelivery
+from magnetar.broker.subscriptions.types.subscription_type import DeliveryParts, SubscriptionType, SubType
+from magnetar.common.errors import DataCorruption
+from magnetar.common.wire.batch import parse_metadata
+from magnetar.ledger.ledger_store import RUN_CHUNK, Run
+
+
+class SharedType(SubscriptionType[SharedDispatcher[Consumer]]):
+    """Shared subscriptions."""
+
+    __slots__ = ()
+
+    sub_type: ClassVar[SubType.ValueType] = SubType.Shared
+    individual: ClassVar[bool] = True
+
+    def dispatcher(self, first: Consumer, topic: str, config: DispatchConfig) -> SharedDispatcher[Consumer]:
+        return SharedDispatcher(config.round_robin_entries_max)
+
+    def delivery(self, dispatcher: SharedDispatcher[Consumer], parts: DeliveryParts) -> SharedDelivery:
+        return SharedDelivery(dispatcher, parts)
+
+    def choose(self, dispatcher: SharedDispatcher[Consumer], entry: bytes) -> tuple[Consumer, int] | None:
+        choice = dispatcher.next()
+        if choice is not None:
+            dispatcher.took()
+        return choice
+
+
+class SharedDelivery(IndividualDelivery):
+    """Delivery to the consumers of a Shared subscription. Implements delivery.Delivery."""
+
+    __slots__ = ("_chunks", "_dispatcher", "_parked")
+
+    def __init__(self, dispatcher: SharedDispatcher[Consumer], parts: DeliveryParts) -> None:
+        super().__init__(dispatcher.consumers, parts)
+        self._dispatcher = dispatcher
+        self._chunks: ChunkAffinity[Consumer] | None = None
+        self._parked: dict[Consumer, list[tuple[int, int]]] | None = None
+        """Chunks that wait for the consumer of their message while other entries are delivered."""
+
+    def step(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
+        if self._parked:
+            self._unpark()
+        choice = self._dispatcher.next()
+        if choice is None:
+            return None
+        consumer, messages_max = choice
+        messages_max = min(messages_max, entries_max)
+        source, outlet = self._source, self._outlet
+        peeked = source.peek(messages_max)
+        if peeked is None:
+            return None
+        run, replayed = peeked
+        if outlet.skips(run):
+            source.advance(len(run.entries))
+            return len(run.entries), 0
+        if replayed and not self._cursor.has_entry_state:
+            passed, singles = source.take_replayed(messages_max, bytes_max)
+            if singles:
+                self._dispatcher.took()
+                return len(singles), self._send_singly(consumer, singles)
+            if passed:
+                return passed, 0
+        chunk = run.flags & RUN_CHUNK
+        part = outlet.front(consumer, run, 1 if chunk else messages_max, bytes_max, replayed=replayed)
+        if part is None:
+            source.advance(1)
+            return 1, 0
+        if chunk:
+            self._send_chunk(consumer, part)
+        else:
+            self._dispatcher.took()
+            outlet.send(consumer, part, individual=True)
+        source.advance(len(part.entries))
+        return len(part.entries), part.byte_length
+
+    def _send_singly(self, consumer: Consumer, runs: list[Run]) -> int:
+        """Send runs of one ordinary entry each, of which the cursor has no state; returns bytes."""
+        size = sum([run.byte_length for run in runs])
+        consumer.deliver_runs(runs, len(runs), size)
+        add = consumer.pending.add
+        for run in runs:
+            add(run.ledger_id, run.first_entry_id, 1)
+        consumer.note_unacked()
+        ledger_id, entry_id = max([(run.ledger_id, run.first_entry_id) for run in runs])
+        self._outlet.count(ledger_id, entry_id, len(runs), size)
+        return size
+
+    def consumer_removed(self, consumer: Consumer) -> None:
+        if self._chunks is not None:
+            self._chunks.forget(consumer)
+        super().consumer_removed(consumer)
+        if self._parked is not None:
+            self._source.replay_all(self._parked.pop(consumer, ()))
+
+    def rewind(self) -> None:
+        self._parked = None
+        super().rewind()
+
+    def _send_chunk(self, candidate: Consumer, run: Run) -> None:
+        """Send a chunk to the consumer that got its message's first chunk, or park it until that one can."""
+        if self._chunks is None:
+            self._chunks = ChunkAffinity()
+            self._source.in_order = True
+        try:
+            metadata = parse_metadata(run.entries[0])
+        except DataCorruption:
+            # Stored as its client sent it: not a valid chunk, which its reader has to find out.
+            self._dispatcher.took()
+            self._outlet.send(candidate, run, individual=True)
+            return
+        target = self._chunks.target(metadata.uuid, candidate)
+        if target.capacity <= 0:
+            if self._parked is None:
+                self._parked = {}
+            self._parked.setdefault(target, []).append((run.ledger_id, run.first_entry_id))
+            return
+        if target is candidate:
+            self._dispatcher.took()
+        self._outlet.send(target, run, individual=True)
+        self._chunks.delivered(metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg, target)
+
+    def _unpark(self) -> None:
+        """Redeliver the parked chunks of consumers that can take messages again."""
+        assert self._parked is not None, "asked before"
+        for consumer in [each for each in self._parked if each.capacity > 0]:
+            self._source.replay_all(self._parked.pop(consumer))

@@ -1,0 +1,112 @@
+"""The parts of a subscription type. Each type is a subclass in a module of its own; `table` lists them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
+from magnetar.broker.stats import SubscriptionStats
+from magnetar.broker.subscriptions.config import DispatchConfig
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.delivery.delivery import Delivery
+from magnetar.broker.subscriptions.delivery.outlet import Outlet
+from magnetar.broker.subscriptions.entries.entry_source import EntrySource
+from magnetar.common.wire.pulsar_pb2 import CommandSubscribe
+from magnetar.ledger.managed_ledger.cursor import Cursor
+
+SubType = CommandSubscribe.SubType
+
+
+class Dispatcher(Protocol):
+    """The connected consumers of one subscription, as far as every type knows them."""
+
+    @property
+    def consumers(self) -> list[Consumer]: ...
+    def add(self, consumer: Consumer) -> None:
+        """Connect a consumer. Raises ConsumerAssignFailed when it cannot have what it names."""
+        ...
+
+    def remove(self, consumer: Consumer) -> None: ...
+
+
+D = TypeVar("D", bound=Dispatcher)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryParts:
+    """What a delivery may use of its subscription, which owns all of it."""
+
+    source: EntrySource
+    cursor: Cursor
+    outlet: Outlet
+    stats: SubscriptionStats
+    config: DispatchConfig
+    budget: ByteBudget
+    wake: Callable[[], None]
+    """Schedules a turn of the subscription."""
+
+
+class SubscriptionType(ABC, Generic[D]):
+    """One type of subscription: its dispatcher, its delivery, and the rules for its consumers.
+
+    Instances have no state: what a subscription needs is in the dispatcher and the delivery made for it.
+    """
+
+    __slots__ = ()
+
+    sub_type: ClassVar[SubType.ValueType]
+    """The number of the type on the wire."""
+
+    individual: ClassVar[bool]
+    """True when each consumer holds entries of its own until it acknowledges them one by one.
+
+    Otherwise one consumer gets every entry in order, and may acknowledge cumulatively.
+    """
+
+    announces_active: ClassVar[bool] = False
+    """True when consumers are told which of them is the active one."""
+
+    turn_entries_max: ClassVar[int] = 1_000
+    """Entries delivered before other work gets the event loop again (about half a millisecond)."""
+
+    @property
+    def name(self) -> str:
+        """The name of the type on the wire, in policies and in statistics."""
+        return SubType.Name(self.sub_type)
+
+    @abstractmethod
+    def dispatcher(self, first: Consumer, topic: str, config: DispatchConfig) -> D:
+        """Make the dispatcher of a subscription; `first` is its first consumer, which is not added yet.
+
+        `topic` is the full name of the topic.
+        """
+
+    @abstractmethod
+    def delivery(self, dispatcher: D, parts: DeliveryParts) -> Delivery:
+        """Make the delivery of a subscription of a persistent topic."""
+
+    @abstractmethod
+    def choose(self, dispatcher: D, entry: bytes) -> tuple[Consumer, int] | None:
+        """Choose who gets one entry of a non-persistent topic now, and how many messages it may take.
+
+        None when no consumer can take it. A consumer that is chosen has had its turn.
+        """
+
+    def admit(self, subscription: str, consumer: Consumer, connected: Sequence[Consumer]) -> None:
+        """Check a newcomer against the consumers that are connected; `subscription` is the name.
+
+        Raises ConsumerBusy when one of those forbids it, ConsumerAssignFailed for invalid hash ranges.
+        """
+        return
+
+    def active(self, dispatcher: D) -> Consumer | None:
+        """Return the one consumer that gets every entry; None on types that have none."""
+        return None
+
+    def key_shared(self, dispatcher: D) -> KeySharedDispatcher[Consumer] | None:
+        """Return the dispatcher where consumers own keys, for statistics and liveness probes."""
+        return None
