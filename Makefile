@@ -8,9 +8,22 @@ export PYTHONHASHSEED := 0
 
 SOURCES := $(wildcard cli libs services spark bench proto/generate.py docs/conf.py docs/generate.py tools tests)
 PYTEST := $(BIN)/python -m pytest
+# Tests with servers mostly wait, so there are more processes than cores. tests/scheduling.py says what goes where.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 4 ] && echo $$((n * 2)) || echo 8)
+# pytest's exit code where no test was chosen.
+NONE := 5
+
+# $(call run_tests,TIERS): first what may share the machine, then what measures it, one test at a time.
+define run_tests
+	@code=0; alone=0; \
+	$(PYTEST) --cache-clear -n $(WORKERS) -m "($(1)) and not alone" $(ARGS) || code=$$?; \
+	case $$code in 0|1|$(NONE)) ;; *) exit $$code;; esac; \
+	$(PYTEST) -m "($(1)) and alone" $(ARGS) || alone=$$?; \
+	case $$code-$$alone in 0-$(NONE)) exit 0;; $(NONE)-*) exit $$alone;; 0-*) exit $$alone;; *) exit $$code;; esac
+endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-over-bookies spark-proof lint fmt helm-lint proto docs docs-site lock bench bench-storage sim sim-record clients soak chaos mutations kubernetes check clean distclean
+.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-nightly test-again test-over-bookies spark-proof lint fmt helm-lint proto docs docs-site lock bench bench-storage sim sim-record clients soak chaos mutations kubernetes check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -44,17 +57,23 @@ run: setup ## start standalone on 6650 and 8080, data in ./data: make run ARGS="
 cluster: setup ## a whole cluster as local processes, data in ./data/cluster: make cluster ARGS="--help"
 	@exec $(BIN)/python -m tools.local_cluster $(ARGS)
 
-test: setup-tests ## the default tests, at most 20 minutes on two cores: make test ARGS="-k cursor"
-	@$(BIN)/python tools/run_tests.py all -m "not full" $(ARGS)
+test: setup-tests ## the default tests, at most 8 minutes on two cores: make test ARGS="-k cursor"
+	$(call run_tests,not full and not nightly)
 
 test-fast: setup-tests ## repository, unit and property tests only
-	@$(BIN)/python tools/run_tests.py fast -m "not full" $(ARGS)
+	@$(PYTEST) -n $(WORKERS) -m "not full and not nightly" tests/repository tests/unit tests/property $(ARGS)
 
-test-full: setup-tests ## every test there is; includes all of make test
-	@$(BIN)/python tools/run_tests.py all $(ARGS)
+test-full: setup-tests ## what a change has to pass; includes all of make test
+	$(call run_tests,not nightly)
+
+test-nightly: setup-tests ## every test there is: the most seeds, kills and cycles
+	$(call run_tests,full or nightly or not full)
+
+test-again: setup-tests ## what failed in the last run, one test at a time
+	@$(PYTEST) --last-failed --last-failed-no-failures none $(ARGS)
 
 test-over-bookies: setup-tests ## every client test over a broker with etcd and three bookies, 20 minutes
-	@MAGNETAR_ALL_OVER_BOOKIES=1 $(BIN)/python tools/run_tests.py bookies -m "not full" $(ARGS)
+	@MAGNETAR_ALL_OVER_BOOKIES=1 $(PYTEST) -n $(WORKERS) -m "not full and not nightly" -k bookies tests/integration $(ARGS)
 
 lint: setup-tests ## format, ruff, mypy --strict, one-way imports, generated code and docs up to date
 	$(BIN)/ruff format --check $(SOURCES)
@@ -122,8 +141,8 @@ chaos: setup ## a cluster whose processes are killed, paused and cut off, 10 min
 mutations: setup-tests ## mistakes planted in storage one at a time, which tests must notice, 5 minutes: make mutations ARGS="--only fence", ARGS=--check
 	@$(BIN)/python -m tests.mutations $(ARGS)
 
-kubernetes: setup-spark ## the chart on a real one-node Kubernetes, built by the first call: make kubernetes RECORD=PAGE, ARGS="--up"
-	@$(BIN)/python -m tests.kubernetes $(if $(RECORD),--record $(RECORD)) $(ARGS)
+kubernetes: deploy-setup setup-tests ## the chart in the cluster of KUBECONFIG, or of kind: make kubernetes KUBERNETES_LOAD="kind load image-archive", RECORD=PAGE
+	KUBERNETES_REQUIRED=1 KUBERNETES_LOAD="$(KUBERNETES_LOAD)" KUBERNETES_RECORD="$(RECORD)" $(PYTEST) tests/kubernetes $(ARGS)
 
 check: lint test-fast ## lint and the fast tests: what a commit should pass
 

@@ -19,9 +19,8 @@ import pulsar
 from bench.target import report
 from tools.compose import Compose, ComposeFailed, have_images
 from tools.deploy_setup import compose_command
-from tools.docker_daemon import DockerUnavailable, docker_daemon
 from tools.free_ports import free_ports
-from tools.images.docker import Docker, DockerFailed
+from tools.images.docker import Docker, DockerFailed, DockerUnavailable
 from tools.images.stand_ins import NoStandIn
 from tools.images.targets import NotPinned
 from tools.images.wheels import NoWheels
@@ -110,16 +109,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     if program is None:
         sys.exit("compose start: neither docker compose nor docker-compose is there")
     try:
-        with docker_daemon() as daemon:
-            service, http, prometheus = free_ports(3)
-            settings = {
-                "MAGNETAR_PORT": str(service),
-                "MAGNETAR_HTTP_PORT": str(http),
-                "PROMETHEUS_PORT": str(prometheus),
-            }
-            compose = Compose(Docker(daemon), tuple(program), PROJECT, settings)
-            have_images(compose.docker, compose.images())
-            rounds = [measure(compose, f"pulsar://127.0.0.1:{service}") for _ in range(options.rounds)]
+        service, http, prometheus = free_ports(3)
+        settings = {
+            "MAGNETAR_PORT": str(service),
+            "MAGNETAR_HTTP_PORT": str(http),
+            "PROMETHEUS_PORT": str(prometheus),
+        }
+        compose = Compose(Docker(), tuple(program), PROJECT, settings)
+        have_images(compose.docker, compose.images())
+        rounds = [measure(compose, f"pulsar://127.0.0.1:{service}") for _ in range(options.rounds)]
     except (ComposeFailed, DockerFailed, DockerUnavailable, NoStandIn, NotPinned, NoWheels) as error:
         sys.exit(f"compose start: {error}")
     report("compose start", {key: median(one[key] for one in rounds) for key in rounds[0]})

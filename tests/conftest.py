@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import logging
 import os
 import sys
@@ -17,9 +16,9 @@ import pytest
 import structlog
 
 from tests.integration.harness import launched
+from tests.scheduling import IN_PROCESS, Scheduling, in_turn
 from tests.spent import HAPPENED, SPENT
 from tests.time_left import why_no_full_tier
-from tools.run_tests import IN_PROCESS, OUTCOMES, RESULTS_VARIABLE, Results
 
 ROOT = Path(__file__).parent.parent
 POLLERS = ("anon_inode:[eventpoll]", "anon_inode:[eventfd]")
@@ -57,8 +56,11 @@ def logging_restored() -> Iterator[None]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests marked `seeds(count)` run once per seed, with `full=more` more often in the full tier; `make sim`
-    chooses others through the environment: so many from 0 on, or `100-200`, which is 100 to 199."""
+    """Run tests marked `seeds(count, full=more, nightly=most)` once per seed.
+
+    Seeds from `count` on belong to the full tier, those from `full` on to the nightly one. `make sim`
+    chooses others through the environment: that many from 0 on, or `100-200`, which is 100 to 199.
+    """
     marker = metafunc.definition.get_closest_marker("seeds")
     if marker is None or "seed" not in metafunc.fixturenames:
         return
@@ -70,9 +72,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         first, _, end = chosen.rpartition("-")
         metafunc.parametrize("seed", range(int(first or 0), int(end)))
     else:
-        count, full = marker.args[0], marker.kwargs.get("full", 0)
-        more = [pytest.param(seed, marks=pytest.mark.full) for seed in range(count, full)]
-        metafunc.parametrize("seed", [*range(count), *more])
+        (count,) = marker.args
+        full = marker.kwargs.get("full", count)
+        nightly = marker.kwargs.get("nightly", full)
+        tiers = metafunc.config.option.markexpr  # thousands of tests cost seconds, if only to be left out
+        more = [] if "not full" in tiers else range(count, full)
+        most = [] if "not nightly" in tiers else range(full, nightly)
+        parameters = [pytest.param(seed, marks=pytest.mark.full) for seed in more]
+        parameters += [pytest.param(seed, marks=pytest.mark.nightly) for seed in most]
+        metafunc.parametrize("seed", [*range(count), *parameters])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes, by pytest-xdist
+        items[:] = in_turn(items)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -112,9 +131,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says how many simulated runs there were, and how fast; notes what a summary of several runs needs."""
-    if told := os.environ.get(RESULTS_VARIABLE):
-        Path(told).write_text(json.dumps(results_of(terminalreporter.stats)._asdict()))
+    """Say how many simulated runs there were, and how fast."""
     seeds, cpu_s = SPENT["seeds"], SPENT["cpu_s"]
     if seeds:
         rate = seeds / cpu_s
@@ -123,14 +140,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
         counts = ", ".join(f"{name} {count}" for name, count in sorted(HAPPENED.items()))
         terminalreporter.write_line(f"trouble of these runs: {counts}")
-
-
-def results_of(stats: dict[str, list[Any]]) -> Results:
-    """From the reports that pytest's terminal has by outcome."""
-    failures = [
-        f"{what.upper()} {report.nodeid}" for what in ("failed", "error") for report in stats.get(what, ())
-    ]
-    return Results({outcome: len(stats.get(outcome, ())) for outcome in OUTCOMES}, failures)
 
 
 @pytest.fixture(autouse=True)

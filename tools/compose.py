@@ -18,11 +18,9 @@ from typing import Final
 
 import yaml
 
-from tools.deploy_setup import compose_command, docker_program
-from tools.docker_daemon import DockerDaemon
-from tools.docker_keeper import answers
+from tools.deploy_setup import compose_command
 from tools.images.build import ensure
-from tools.images.docker import Docker, DockerFailed
+from tools.images.docker import Docker, DockerFailed, DockerUnavailable
 from tools.images.stand_ins import NoStandIn, provide
 from tools.images.targets import REPOSITORY, TARGETS, NotPinned, image_name, version
 from tools.images.wheels import NoWheels
@@ -69,7 +67,7 @@ class Compose:
     def environment(self) -> dict[str, str]:
         """In which compose runs."""
         # Buildkit's and v2's progress for terminals would be nothing but noise in a message.
-        return {**self.docker.daemon.environment, "COMPOSE_ANSI": "never", **self.settings}
+        return {**os.environ, "COMPOSE_ANSI": "never", **self.settings}
 
     def run(self, *arguments: str, seconds_max: float = COMMAND_SECONDS_MAX) -> str:
         """What `compose arguments` prints. Raises ComposeFailed."""
@@ -198,19 +196,14 @@ def arguments() -> argparse.Namespace:
 
 
 def cluster() -> Compose:
-    """The user's project, on the daemon that answers. Raises ComposeFailed."""
-    program, docker_cli = compose_command(), docker_program()
-    if docker_cli is None or program is None:
-        missing = (
-            "there is no docker"
-            if docker_cli is None
-            else "neither docker compose nor docker-compose is there"
+    """Return the user's project, on the daemon that answers. Raises ComposeFailed and DockerUnavailable."""
+    docker, program = Docker(), compose_command()
+    if program is None:
+        raise ComposeFailed(
+            "neither docker compose nor docker-compose is there: "
+            "install it (on Debian, make deploy-setup as root does)"
         )
-        raise ComposeFailed(f"{missing}: install it (on Debian, make deploy-setup as root does)")
-    if not answers(docker_cli, ""):
-        where = os.environ.get("DOCKER_HOST") or "its usual place"
-        raise ComposeFailed(f"no Docker daemon answers at {where}: start it, or name another in DOCKER_HOST")
-    return Compose(Docker(DockerDaemon(os.environ.get("DOCKER_HOST", ""), ours=False)), tuple(program))
+    return Compose(docker, tuple(program))
 
 
 def up(compose: Compose) -> None:
@@ -244,7 +237,7 @@ def main() -> None:
             compose.profiles = PROFILES
             compose.down(volumes=asked.volumes)
             print(f"compose: stopped; {'all data is deleted' if asked.volumes else 'data stays'}")
-    except (ComposeFailed, DockerFailed, NoStandIn, NotPinned, NoWheels) as error:
+    except (ComposeFailed, DockerFailed, DockerUnavailable, NoStandIn, NotPinned, NoWheels) as error:
         sys.exit(f"compose: {error}")
     except KeyboardInterrupt:
         sys.exit("compose: interrupted; make down stops what was started")

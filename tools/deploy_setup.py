@@ -86,15 +86,12 @@ COMPOSE_GO: Final = GoProgram(
 
 PACKAGES: Final = (
     Package("docker.io", "dockerd", "images are not built, and no container runs"),
-    Package("iptables", "iptables", "a Docker daemon of our own cannot publish ports"),
+    Package("iptables", "iptables", "a Docker daemon that CI starts cannot publish ports"),
     Package("docker-compose", "docker-compose", "docker-compose.yml is not tried"),
     Package("debootstrap", "debootstrap", "there is no stand-in for a base image that cannot be pulled"),
     Package("etcd-server", "etcd", "there is no stand-in for etcd's image"),
     Package("etcd-client", "etcdctl", "there is no stand-in for etcd's image"),
     Package("prometheus", "prometheus", "queries and alerts are not tried on a Prometheus"),
-    Package("containerd", "containerd", "no Kubernetes node is started"),
-    Package("runc", "runc", "no Kubernetes node is started"),
-    Package("containernetworking-plugins", "/usr/lib/cni/bridge", "no Kubernetes node is started"),
 )
 
 

@@ -31,9 +31,10 @@ class BrokerConnection(RawConnection):
     url = ""
 
     @classmethod
-    async def to(cls, url: str) -> Self:
-        """Raises OSError or Ended."""
-        connection = await cls.connect(Endpoint(url, ""), CONNECT_SECONDS_MAX)
+    async def to(cls, url: str, proxy: str = "") -> Self:
+        """Connect, through a proxy if one is named. Raises OSError or Ended."""
+        broker = url.removeprefix("pulsar://") if proxy else ""
+        connection = await cls.connect(Endpoint(proxy or url, ""), CONNECT_SECONDS_MAX, broker)
         connection.url = url
         return connection
 
@@ -71,6 +72,8 @@ class Doors:
         self._to_discoveries: dict[str, BrokerConnection] = {}
         self._to_brokers: dict[tuple[str, int], asyncio.Task[BrokerConnection]] = {}
         self._all: list[BrokerConnection] = []
+        self._proxy = ""
+        """The discovery that carries connections to brokers, where lookups say that one does."""
 
     async def where(self, topic: str, turn: int) -> str:
         """The owner's URL, asked of a discovery, another one each turn. Raises Refused, Ended or OSError."""
@@ -84,6 +87,7 @@ class Doors:
         answer = (await connection.ask("lookupTopic", topic=topic)).command
         if answer.response == pb.CommandLookupTopicResponse.Failed:
             raise Refused(pb.ServerError.Name(answer.error), answer.message)
+        self._proxy = url if answer.proxy_through_service_url else ""
         return str(answer.brokerServiceUrl)
 
     async def to(self, url: str, topic_number: int) -> BrokerConnection:
@@ -91,7 +95,7 @@ class Doors:
         key = (url, topic_number % LINES_A_BROKER)
         task = self._to_brokers.get(key)
         if task is None or (task.done() and (task.exception() is not None or not task.result().open)):
-            task = self._to_brokers[key] = asyncio.create_task(BrokerConnection.to(url))
+            task = self._to_brokers[key] = asyncio.create_task(BrokerConnection.to(url, self._proxy))
             self._counts["connections"] += 1
         connection = self._kept(await asyncio.shield(task))
         if connection.silent:

@@ -32,7 +32,11 @@ _DIGEST_LENGTH: Final = 12
 
 
 class CannotBuild(Exception):
-    """A toolchain is not there, or it can neither fetch nor build."""
+    """A program cannot be built; the message says why."""
+
+
+class CannotFetch(CannotBuild):
+    """A toolchain is missing, or it cannot download what a program consists of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class Source:
     name: str
     """The language and the library's version, as tables show it."""
     library: str
-    folder: str
+    folder: Path
     make: Callable[[Path, Path], list[str]]
     """Builds from the sources in the first directory into the second; returns the command.
 
@@ -65,9 +69,9 @@ class Source:
     def key(self) -> str:
         """The name of its directory in the cache."""
         digest = hashlib.sha256(self.variant.encode())
-        for path in sorted((SOURCES / self.folder).rglob("*")):
+        for path in sorted(self.folder.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
-                digest.update(f"{path.relative_to(SOURCES)}\n".encode() + path.read_bytes())
+                digest.update(f"{path.relative_to(self.folder.parent)}\n".encode() + path.read_bytes())
         plain = "".join(each if each.isalnum() else "-" for each in self.name.lower())
         return f"{plain}-{digest.hexdigest()[:_DIGEST_LENGTH]}"
 
@@ -75,13 +79,13 @@ class Source:
         """The program, built now where it was not. Raises CannotBuild."""
         place = cache_directory() / "clients"
         target = place / self.key
-        with locked(f"client-{self.folder}"):
+        with locked(f"client-{self.folder.name}"):
             told = target / "command"
             if not told.exists():
                 for outdated in place.glob(f"{self.key[:-_DIGEST_LENGTH]}*"):
                     shutil.rmtree(outdated)
                 target.mkdir(parents=True)
-                command = self.make(SOURCES / self.folder, target)
+                command = self.make(self.folder, target)
                 told.write_text("\0".join(command))
         return Program(self.name, told.read_text().split("\0"))
 
@@ -89,7 +93,7 @@ class Source:
 def _tool(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise CannotBuild(f"there is no {name} on the PATH")
+        raise CannotFetch(f"there is no {name} on the PATH")
     return found
 
 
@@ -99,10 +103,14 @@ def _call(
     ended = run(command, seconds_max, directory=directory, environment={**os.environ, **(environment or {})})
     if ended.why_failed is not None:
         said = (ended.errors.strip() or ended.printed.strip())[-2_000:]
-        raise CannotBuild(f"{ended.why_failed}\n{said}")
+        failure = CannotFetch if seconds_max == FETCH_SECONDS_MAX else CannotBuild
+        raise failure(f"{ended.why_failed}\n{said}")
 
 
-def _java(version: str) -> Callable[[Path, Path], list[str]]:
+_SMALL_JAVA: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx768m")
+
+
+def _java(version: str, main: str = "ClientProgram") -> Callable[[Path, Path], list[str]]:
     def make(source: Path, target: Path) -> list[str]:
         maven, java, compiler = _tool("mvn"), _tool("java"), _tool("javac")
         told = target / "class-path"
@@ -116,8 +124,7 @@ def _java(version: str) -> Callable[[Path, Path], list[str]]:
         classes = target / "classes"
         files = sorted(map(str, (source / "src").glob("*.java")))
         _call([compiler, "-nowarn", "-cp", class_path, "-d", str(classes), *files], BUILD_SECONDS_MAX, target)
-        options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx768m"]
-        return [java, *options, "-cp", f"{classes}:{class_path}", "ClientProgram"]
+        return [java, *_SMALL_JAVA, "-cp", f"{classes}:{class_path}", main]
 
     return make
 
@@ -169,12 +176,27 @@ def _node(source: Path, target: Path) -> list[str]:
 
 
 PROGRAMS: Final = (
-    Source("Java 4.0.8", "org.apache.pulsar:pulsar-client", "java", _java("4.0.8"), "4.0.8"),
-    Source("Java 2.11.4", "org.apache.pulsar:pulsar-client", "java", _java("2.11.4"), "2.11.4"),
-    Source("Go 0.19.0", "github.com/apache/pulsar-client-go", "go", _go),
-    Source("Rust 6.9.1", "pulsar of crates.io", "rust", _rust),
-    Source("Node 1.15.0", "pulsar-client of npm", "node", _node),
-    Source("Python 3.13.0", "pulsar-client of PyPI", "python", _python("requirements.txt"), "new"),
-    Source("Python 3.1.0", "pulsar-client of PyPI", "python", _python("requirements-3.1.0.txt"), "old"),
+    Source("Java 4.0.8", "org.apache.pulsar:pulsar-client", SOURCES / "java", _java("4.0.8"), "4.0.8"),
+    Source("Java 2.11.4", "org.apache.pulsar:pulsar-client", SOURCES / "java", _java("2.11.4"), "2.11.4"),
+    Source("Go 0.19.0", "github.com/apache/pulsar-client-go", SOURCES / "go", _go),
+    Source("Rust 6.9.1", "pulsar of crates.io", SOURCES / "rust", _rust),
+    Source("Node 1.15.0", "pulsar-client of npm", SOURCES / "node", _node),
+    Source("Python 3.13.0", "pulsar-client of PyPI", SOURCES / "python", _python("requirements.txt"), "new"),
+    Source(
+        "Python 3.1.0", "pulsar-client of PyPI", SOURCES / "python", _python("requirements-3.1.0.txt"), "old"
+    ),
 )
 """All of them, as tables list them."""
+
+_ADMIN: Final = ROOT / "tests" / "integration" / "admin_clients"
+
+ADMIN_PROGRAMS: Final = {
+    "java": Source(
+        "Java admin client",
+        "org.apache.pulsar:pulsar-client-admin",
+        _ADMIN / "java",
+        _java("", "AdminClient"),
+    ),
+    "go": Source("Go admin client", "github.com/apache/pulsar-client-go", _ADMIN / "go", _go),
+}
+"""Apache Pulsar's own admin clients, by language."""

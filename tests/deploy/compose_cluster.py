@@ -16,9 +16,8 @@ from testcontainers.compose import DockerCompose
 
 from tools.compose import ROOT, Compose, ComposeFailed, have_images
 from tools.deploy_setup import compose_command
-from tools.docker_daemon import DockerUnavailable, docker_daemon
 from tools.free_ports import free_ports
-from tools.images.docker import Docker, DockerFailed
+from tools.images.docker import Docker, DockerFailed, DockerUnavailable
 from tools.images.stand_ins import NoStandIn
 from tools.images.targets import image_name
 from tools.images.wheels import NotFetched, NoWheels
@@ -96,14 +95,14 @@ def compose_cluster(name: str) -> Iterator[ComposeCluster]:
     if program is None:
         pytest.skip("neither docker compose nor docker-compose is there (make deploy-setup)")
     try:
-        with docker_daemon() as daemon, pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
             service, http, prometheus = free_ports(3)
             settings = {
                 "MAGNETAR_PORT": str(service),
                 "MAGNETAR_HTTP_PORT": str(http),
                 "PROMETHEUS_PORT": str(prometheus),
             }
-            compose = Compose(Docker(daemon), tuple(program), name, settings)
+            compose = Compose(Docker(), tuple(program), name, settings)
             have_images(compose.docker, [*compose.images(), image_name("tools")])
             for key, value in compose.environment.items():  # testcontainers hands its own on
                 if os.environ.get(key) != value:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from tests.deploy.chart import VALUE_SETS, Rendered, render
 from tools.deploy_setup import helm_program
-from tools.docker_daemon import DockerUnavailable, docker_daemon
 from tools.images.build import ensure
-from tools.images.docker import Docker
+from tools.images.docker import Docker, DockerUnavailable
 from tools.images.stand_ins import NoStandIn, provide
 from tools.images.wheels import NotFetched
 
@@ -31,45 +28,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(FIRST_TIME_SECONDS_MAX))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A line for each file of tests that need Docker, helm and the like: whether it ran, or why not.
-
-    So nobody takes a run without Docker for one that tried the images.
-    """
-    lines = tiers(terminalreporter.stats)
-    if lines:
-        terminalreporter.section("deployment: what ran")
-        for line in lines:
-            terminalreporter.write_line(line)
-
-
-def tiers(stats: dict[str, list[Any]]) -> list[str]:
-    """From the reports that pytest's terminal has by outcome."""
-    counted: dict[str, Counter[str]] = defaultdict(Counter)
-    reasons: dict[str, set[str]] = defaultdict(set)
-    for outcome in ("passed", "failed", "error", "skipped"):
-        for report in stats.get(outcome, ()):
-            file = report.nodeid.partition("::")[0]
-            if file.startswith("tests/deploy/"):
-                counted[file][outcome] += 1
-                if outcome == "skipped" and isinstance(report.longrepr, tuple):
-                    reasons[file].add(report.longrepr[2].removeprefix("Skipped: "))
-    lines = []
-    for file, outcomes in sorted(counted.items()):
-        told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
-        mark = "DID NOT RUN" if outcomes.keys() == {"skipped"} else "ran"
-        lines.append(" ".join([f"{file}: {mark}: {told}", *(f"({why})" for why in sorted(reasons[file]))]))
-    return lines
-
-
 @pytest.fixture(scope="session")
-def docker() -> Iterator[Docker]:
-    """The daemon that answers, or one of our own for as long as the tests run; DOCKER_HOST names it."""
+def docker() -> Docker:
+    """The daemon that answers; DOCKER_HOST may name it."""
     try:
-        with docker_daemon() as daemon, pytest.MonkeyPatch.context() as patch:
-            if daemon.host:
-                patch.setenv("DOCKER_HOST", daemon.host)
-            yield Docker(daemon)
+        return Docker()
     except DockerUnavailable as error:
         pytest.skip(f"no test with containers runs: {error}")
 

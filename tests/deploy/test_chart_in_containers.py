@@ -1,6 +1,6 @@
 """The chart's pods, run as containers: they wait for etcd, serve, pass the chart's own test, and end in time.
 
-Between tier 0, which reads what the chart renders, and tier 2, a whole node.
+Between tier 0, which reads what the chart renders, and tier 2, a release in a cluster.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ from tests.faults.traffic import keep, read_topic
 from tests.integration.harness import StandaloneServer, eventually
 from tests.integration.raw.transcript import Line, line, payload_frame, simple_frame
 
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 KEEP_ALIVE_S = 2
 BUDGET_MIB = 48

@@ -17,6 +17,8 @@ from tests.faults.traffic import Publisher, assert_promises_kept, keep, read_top
 from tests.integration.harness import StandaloneServer
 from tests.integration.raw.transcript import line
 
+pytestmark = pytest.mark.alone
+
 KEEP_ALIVE_S = 2
 LIVENESS_S = 1
 

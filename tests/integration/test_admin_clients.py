@@ -5,18 +5,16 @@ Both programs run against any other service, too.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pulsar
 import pytest
 
 from tests.integration import admin_programs
-from tests.integration.admin_programs import drive, go_program, java_program, publish_ten
+from tests.integration.admin_programs import drive, publish_ten
 from tests.integration.harness import Endpoint
 
 SERVER_SETTINGS = admin_programs.SERVER_SETTINGS
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(800)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1_800)]  # in make test-full they ask a cluster
 
 
 @pytest.fixture
@@ -26,11 +24,8 @@ def topic_of_ten(client: pulsar.Client, topic: str) -> str:
     return topic
 
 
-def test_the_java_admin_client_drives_everything(
-    endpoint: Endpoint, topic_of_ten: str, tmp_path: Path
+@pytest.mark.parametrize(("language", "checks_min"), [("java", 150), ("go", 110)])
+def test_an_admin_client_drives_everything(
+    endpoint: Endpoint, topic_of_ten: str, language: str, checks_min: int
 ) -> None:
-    drive(java_program(tmp_path), endpoint, topic_of_ten, checks_min=150)
-
-
-def test_the_go_admin_client_drives_everything(endpoint: Endpoint, topic_of_ten: str, tmp_path: Path) -> None:
-    drive(go_program(tmp_path), endpoint, topic_of_ten, checks_min=110)
+    drive(language, endpoint, topic_of_ten, checks_min)

@@ -15,7 +15,7 @@ import pulsar
 import pytest
 from magnetar.common.errors import NoSuchEntry, TopicNotFound
 from magnetar.common.metadata.values import LedgerMetadata, decode
-from magnetar.common.offload.calling import Described
+from magnetar.common.offload.client_calls import Described
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import COMPLETE, RUNNING, WANTED, CompleteRequest, Ledger
 from magnetar.common.offload.offload_refusals import (

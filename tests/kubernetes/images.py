@@ -8,9 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from tools.docker_daemon import DockerUnavailable, docker_daemon
 from tools.images.build import ensure
-from tools.images.docker import Docker, DockerFailed
+from tools.images.docker import Docker, DockerFailed, DockerUnavailable
 from tools.images.stand_ins import NoStandIn, provide
 from tools.images.targets import TARGETS, NotPinned, image_name
 from tools.images.wheels import NoWheels
@@ -32,11 +31,10 @@ def save_images(names: set[str], archive: Path) -> dict[str, str]:
         shutil.copyfile(given, archive)
         return dict.fromkeys(names, "from an archive that was given")
     targets = {image_name(target): target for target in TARGETS}
-    with docker_daemon() as daemon:
-        docker = Docker(daemon)
-        ours = ensure(docker, sorted(targets[name] for name in names & targets.keys()))
-        found = dict.fromkeys(ours.values(), "built from this tree")
-        for image in sorted(names - found.keys()):
-            found[image] = provide(docker, image)
-        docker.run("save", "--output", str(archive), *sorted(names))
+    docker = Docker()
+    ours = ensure(docker, sorted(targets[name] for name in names & targets.keys()))
+    found = dict.fromkeys(ours.values(), "built from this tree")
+    for image in sorted(names - found.keys()):
+        found[image] = provide(docker, image)
+    docker.run("save", "--output", str(archive), *sorted(names))
     return found

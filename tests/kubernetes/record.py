@@ -51,10 +51,10 @@ class Record:
     def page(self) -> str:
         """Markdown."""
         lines = [
-            "# A run on a real Kubernetes node",
+            "# A run on a real Kubernetes cluster",
             "",
             "Written by the run itself: `make kubernetes RECORD=docs/kubernetes-run.md`.",
-            "[testing.md](testing.md#kubernetes) says what the node is, and what it cannot show.",
+            "[testing.md](testing.md#kubernetes) says what the cluster may be, and what the tiers show.",
             "",
             *_table(("", ""), self.facts),
             "",

@@ -1,4 +1,4 @@
-"""A release of the chart on a node: helm's verbs, each noted with its time, and what is there then."""
+"""A release of the chart in a cluster: helm's verbs, each noted with its time, and what is there then."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from tests.integration.harness import Endpoint
-from tests.kubernetes.node_place import run
+from tests.integration.harness import Endpoint, eventually, page_at
+from tests.kubernetes.kube_cluster import KubeCluster
 from tests.kubernetes.pods_under_load import (
     COMPONENT,
     INSTANCE,
@@ -22,26 +23,30 @@ from tests.kubernetes.pods_under_load import (
     Report,
     read_report,
 )
+from tests.kubernetes.port_forward import forwarded
 from tests.kubernetes.record import Record
-from tests.kubernetes.single_node import SingleNode
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 CHART: Final = "helm/magnetar"
 SMALL: Final = f"{CHART}/values-small.yaml"
 RELEASE: Final = "magnetar"
-NAMESPACE: Final = "magnetar"
 WAIT_S: Final = 300
 """What helm waits for pods; they take seconds on a machine of their own."""
 LOAD_SECONDS_MAX: Final = 1_500.0
+REACHED_SECONDS_MAX: Final = 60.0
 
 
 class Release:
-    """`magnetar` in the namespace of that name. Commands are run at the root of the repository, as typed."""
+    """`magnetar` in the tests' namespace. Commands are run at the root of the repository, as typed."""
 
-    def __init__(self, node: SingleNode, helm: Path, record: Record, values: Mapping[str, str]) -> None:
-        self.node = node
+    def __init__(
+        self, cluster: KubeCluster, record: Record, values: Mapping[str, str], directory: Path
+    ) -> None:
+        """`directory` holds what workloads write."""
+        self.cluster = cluster
+        self.directory = directory
+        self.endpoint = Endpoint("", "", RELEASE)
+        """How the tests reach discovery's service; set once it is forwarded."""
         self.record = record
-        self._helm = helm
         self._values = dict(values)
         """What every install and upgrade of this run sets, beside the values file."""
 
@@ -49,25 +54,34 @@ class Release:
 
     def rendered(self) -> str:
         """What an install would make."""
-        return self._run(["helm", "template", RELEASE, CHART, *self._chosen({})], WAIT_S)
+        return self.run(["helm", "template", RELEASE, CHART, *self._chosen({})], WAIT_S)
 
     def install(self, title: str) -> None:
         self.helm(title, "install", RELEASE, CHART, *self._chosen({}), *_WAIT)
 
     def upgrade_command(self, values: Mapping[str, str]) -> list[str]:
         """What `under_load` may be given: helm is on its PATH."""
-        return ["helm", "upgrade", RELEASE, CHART, "--namespace", NAMESPACE, *self._chosen(values), *_WAIT]
+        return [
+            "helm",
+            "upgrade",
+            RELEASE,
+            CHART,
+            "--namespace",
+            self.cluster.namespace,
+            *self._chosen(values),
+            *_WAIT,
+        ]
 
     def rollback_command(self, revision: int) -> list[str]:
         """To one that there was."""
-        return ["helm", "rollback", RELEASE, str(revision), "--namespace", NAMESPACE, *_WAIT]
+        return ["helm", "rollback", RELEASE, str(revision), "--namespace", self.cluster.namespace, *_WAIT]
 
     def helm(self, title: str, verb: str, *arguments: str) -> str:
         """Run and note it; it must succeed. What it printed is returned."""
-        command = ["helm", verb, *arguments, "--namespace", NAMESPACE]
+        command = ["helm", verb, *arguments, "--namespace", self.cluster.namespace]
         began = time.monotonic()
         try:
-            said = self._run(command, WAIT_S + 60.0)
+            said = self.run(command, WAIT_S + 60.0)
         except (AssertionError, subprocess.TimeoutExpired):
             print(self.describe())
             raise
@@ -82,13 +96,13 @@ class Release:
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:
         """In the release's namespace; it must succeed."""
-        return self.node.plane.kubectl("--namespace", NAMESPACE, *arguments, given=given)
+        return self.cluster.kubectl(*arguments, given=given)
 
     def noted(self, title: str, *arguments: str) -> str:
         """A call of kubectl that belongs into the record."""
         began = time.monotonic()
         said = self.kubectl(*arguments)
-        command = ["kubectl", "--namespace", NAMESPACE, *arguments]
+        command = ["kubectl", "--namespace", self.cluster.namespace, *arguments]
         self.record.note(title, time.monotonic() - began, command, said)
         return said
 
@@ -107,15 +121,25 @@ class Release:
         (name,) = self.names(kind, component)
         return name
 
-    def service_address(self) -> Endpoint:
-        """How clients reach the cluster: discovery's service, by the address that Kubernetes gave it."""
+    def service(self) -> tuple[str, list[int]]:
+        """Return discovery's service and its ports for clients and for HTTP."""
         services = [
             one for one in self.objects("services", "discovery") if one["spec"]["clusterIP"] != "None"
         ]
         (service,) = services
         ports = {one["name"]: one["port"] for one in service["spec"]["ports"]}
-        host = service["spec"]["clusterIP"]
-        return Endpoint(f"pulsar://{host}:{ports['pulsar']}", f"http://{host}:{ports['http']}", RELEASE)
+        return str(service["metadata"]["name"]), [ports["pulsar"], ports["http"]]
+
+    @contextmanager
+    def reached(self) -> Iterator[None]:
+        """Keep discovery's service reachable from here for as long as the block runs."""
+        name, ports = self.service()
+        kubectl = ["kubectl", "--namespace", self.cluster.namespace, "port-forward", f"service/{name}"]
+        with forwarded(kubectl, self.cluster.environment, ports) as (pulsar, http):
+            self.endpoint = Endpoint(f"pulsar://127.0.0.1:{pulsar}", f"http://127.0.0.1:{http}", RELEASE)
+            ready = f"{self.endpoint.http_url}/readyz"
+            eventually(lambda: page_at(ready)[0] == 200, f"{ready} answers", REACHED_SECONDS_MAX)
+            yield
 
     def describe(self) -> str:
         """What somebody wants to know when pods do not get ready."""
@@ -124,9 +148,7 @@ class Release:
             name, statuses = pod["metadata"]["name"], pod["status"].get("containerStatuses", ())
             if not statuses or not all(one["ready"] for one in statuses):
                 parts.append(self.kubectl("describe", "pod", name)[-3_000:])
-                logs = self.node.plane.try_kubectl(
-                    "--namespace", NAMESPACE, "logs", name, "--all-containers", "--tail=30"
-                )
+                logs = self.cluster.try_kubectl("logs", name, "--all-containers", "--tail=30")
                 parts.append(logs.stdout + logs.stderr)
         return "\n".join(parts)
 
@@ -135,15 +157,14 @@ class Release:
     def under_load(
         self, faults: Sequence[PodFault], *, seed: int, topics: int = 12, library_topics: int = 2
     ) -> Report:
-        """The chaos workload in a process on the node, with these faults, one after the other."""
-        endpoint = self.service_address()
-        directory = self.node.directory / f"load-{seed}"
+        """The chaos workload in a process of its own, with these faults, one after the other."""
+        directory = self.directory / f"load-{seed}"
         directory.mkdir()
         plan = Plan(
             RELEASE,
-            NAMESPACE,
-            endpoint.service_url,
-            endpoint.http_url,
+            self.cluster.namespace,
+            self.endpoint.service_url,
+            self.endpoint.http_url,
             str(directory),
             seed,
             topics,
@@ -151,7 +172,7 @@ class Release:
             tuple(faults),
         )
         (directory / "plan.json").write_text(json.dumps(asdict(plan)))
-        said = self.inside(
+        said = self.run(
             [sys.executable, "-m", "tests.kubernetes.pods_under_load", str(directory / "plan.json")],
             LOAD_SECONDS_MAX,
         )
@@ -161,29 +182,9 @@ class Release:
             self.record.note(title, told.lasted_s, fault.command)
         return report
 
-    def inside(self, command: Sequence[str], seconds_max: float) -> str:
-        """What a program of the tests prints that runs on the node and knows the cluster's names."""
-        place = self.node.plane.place
-        return run(
-            [*place.inside(names=True), *command],
-            environment=self.environment,
-            directory=ROOT,
-            seconds_max=seconds_max,
-        )
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """With kubectl and helm on the PATH."""
-        found = self.node.plane.environment
-        return {**found, "PATH": f"{self._helm.parent}:{found['PATH']}", "PYTHONPATH": str(ROOT)}
-
-    def _run(self, command: Sequence[str], seconds_max: float) -> str:
-        return run(
-            [*self.node.plane.place.inside(), *command],
-            environment=self.environment,
-            directory=ROOT,
-            seconds_max=seconds_max,
-        )
+    def run(self, command: Sequence[str], seconds_max: float) -> str:
+        """What a program of the tests or helm prints; it must succeed."""
+        return self.cluster.run(command, seconds_max=seconds_max)
 
 
 _WAIT: Final = ("--wait", f"--timeout={WAIT_S}s")

@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.deploy.chart import VALUE_SETS, arguments_of
-from tests.kubernetes.node_place import run
-from tests.kubernetes.programs import programs
-from tests.kubernetes.release import CHART, ROOT
-from tests.kubernetes.single_node import SingleNode
+from tests.kubernetes.kube_cluster import KubeCluster
+from tests.kubernetes.operator_definitions import NoDefinitions, operator_definitions
+from tests.kubernetes.release import CHART
+from tests.kubernetes.tiers import cannot_run
 
-NAMESPACE: Final = "default"
 RELEASE: Final = "magnetar"
 MORE: Final[Mapping[str, Any]] = {
     "bookie.rackFrom": "zone",
@@ -45,37 +43,44 @@ Objects = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def server(control_plane: SingleNode) -> SingleNode:
-    """A control plane that knows the kinds of Prometheus' operator."""
-    built = programs()
-    assert built is not None
-    kubectl = control_plane.plane.kubectl
-    kubectl("create", "--filename", str(built / "definitions"))  # apply's own note of them would be too long
-    for path in sorted((built / "definitions").iterdir()):
-        definition = f"customresourcedefinition/{path.stem}.monitoring.coreos.com"
-        kubectl("wait", "--for=condition=Established", definition, "--timeout=60s")
-    return control_plane
+def server(cluster: KubeCluster) -> Iterator[KubeCluster]:
+    """An API server that knows the kinds of Prometheus' operator; those that are added are removed again."""
+    try:
+        definitions = operator_definitions()
+    except NoDefinitions as error:
+        cannot_run(str(error))
+    added = []
+    try:
+        for kind, path in definitions.items():
+            name = f"customresourcedefinition/{kind}.monitoring.coreos.com"
+            if cluster.try_kubectl("get", name).returncode != 0:
+                cluster.kubectl("create", "--filename", str(path))  # apply's own note of it would be too long
+                added.append(name)
+            cluster.kubectl("wait", "--for=condition=Established", name, "--timeout=60s")
+        yield cluster
+    finally:
+        for name in added:
+            cluster.try_kubectl("delete", name, "--wait=false")
 
 
 @pytest.fixture
-def render(helm: Path) -> Render:
+def render(server: KubeCluster) -> Render:
     def rendered(values: Mapping[str, Any], small: bool) -> str:
         chosen = arguments_of(values, small=small)
-        command = [str(helm), "template", RELEASE, CHART, "--namespace", NAMESPACE, *chosen]
-        return run(command, directory=ROOT)
+        return server.run(["helm", "template", RELEASE, CHART, "--namespace", server.namespace, *chosen])
 
     return rendered
 
 
-def dry_run(node: SingleNode, objects: str) -> subprocess.CompletedProcess[str]:
+def dry_run(server: KubeCluster, objects: str) -> subprocess.CompletedProcess[str]:
     """What the API server says of objects that it does not keep: how it would keep them, or why not."""
-    return node.plane.try_kubectl(
+    return server.try_kubectl(
         *("apply", "--dry-run=server", "--output", "json", "--filename", "-"), given=objects
     )
 
 
-def taken(node: SingleNode, objects: str) -> Objects:
-    done = dry_run(node, objects)
+def taken(server: KubeCluster, objects: str) -> Objects:
+    done = dry_run(server, objects)
     assert done.returncode == 0, done.stderr
     found: Objects = json.loads(done.stdout)["items"]
     return found
@@ -83,7 +88,7 @@ def taken(node: SingleNode, objects: str) -> Objects:
 
 @pytest.mark.parametrize("name", VALUE_SETS)
 def test_the_api_server_takes_every_object_of_the_chart(
-    server: SingleNode, render: Render, name: str
+    server: KubeCluster, render: Render, name: str
 ) -> None:
     values, small = VALUE_SETS[name]
     objects = render(values, small)
@@ -92,7 +97,7 @@ def test_the_api_server_takes_every_object_of_the_chart(
     assert {"StatefulSet", "Deployment", "Service"} <= {one["kind"] for one in stored}
 
 
-def test_the_api_server_refuses_what_schemas_let_pass(server: SingleNode, render: Render) -> None:
+def test_the_api_server_refuses_what_schemas_let_pass(server: KubeCluster, render: Render) -> None:
     """Else the tests above would show nothing."""
     stored = taken(server, render({}, True))
     replicas, scheme = (
@@ -111,20 +116,20 @@ def test_the_api_server_refuses_what_schemas_let_pass(server: SingleNode, render
 
 
 @pytest.fixture
-def helm_on(server: SingleNode, helm: Path) -> Iterator[Helm]:
-    """helm on a release that nothing runs: without --wait the API server's word is all there is."""
+def helm_on(server: KubeCluster) -> Iterator[Helm]:
+    """helm on a release that nothing waits for: the API server's word is all that counts."""
 
     def on(verb: str, *arguments: str) -> str:
-        command = [*server.plane.place.inside(), str(helm), verb, *arguments, "--namespace", NAMESPACE]
-        return run(command, environment=server.plane.environment, directory=ROOT, seconds_max=120.0)
+        command = ["helm", verb, *arguments, "--namespace", server.namespace]
+        return server.run(command, seconds_max=120.0)
 
     yield on
     on("uninstall", RELEASE)
 
 
-def bookies(server: SingleNode) -> int:
+def bookies(server: KubeCluster) -> int:
     """How many the API server has been told to keep."""
-    said = server.plane.kubectl(
+    said = server.kubectl(
         *("get", "statefulsets", "--selector", "app.kubernetes.io/component=bookie", "--output", "json")
     )
     (found,) = json.loads(said)["items"]
@@ -132,11 +137,11 @@ def bookies(server: SingleNode) -> int:
 
 
 NO_PODS: Final = "--no-hooks"
-"""Where a bookie is taken away or a rollback begins: the job that looks at bookies would wait for a node."""
+"""Where a bookie is taken away or a rollback begins: the job that looks at bookies would wait for images."""
 
 
 def test_no_upgrade_or_rollback_changes_what_kubernetes_keeps_as_it_is(
-    server: SingleNode, helm_on: Helm
+    server: KubeCluster, helm_on: Helm
 ) -> None:
     """Selectors, claims and services of stateful sets: the API server refuses every change of them."""
     helm_on("install", RELEASE, CHART, *arguments_of({}, small=True))
@@ -150,7 +155,7 @@ def test_no_upgrade_or_rollback_changes_what_kubernetes_keeps_as_it_is(
     assert bookies(server) == 4
 
 
-def test_helm_refuses_an_upgrade_that_would_cost_data(server: SingleNode, helm_on: Helm) -> None:
+def test_helm_refuses_an_upgrade_that_would_cost_data(server: KubeCluster, helm_on: Helm) -> None:
     """By what the API server says of the release; tests/deploy/test_helm_upgrades.py has more of it."""
     helm_on("install", RELEASE, CHART, *arguments_of({"bookie.replicas": 5}, small=True))
     for values, reason in (
@@ -176,20 +181,24 @@ def test_helm_refuses_an_upgrade_that_would_cost_data(server: SingleNode, helm_o
     ],
 )
 def test_service_accounts_may_do_no_more_than_everybody_but_learn_a_zone(
-    server: SingleNode, helm_on: Helm, values: Mapping[str, Any], more: dict[str, list[str]]
+    server: KubeCluster, helm_on: Helm, values: Mapping[str, Any], more: dict[str, list[str]]
 ) -> None:
     """As the API server's own authorizer has it, whatever roles the chart brings."""
     helm_on("install", RELEASE, CHART, *arguments_of(values, small=True))
-    said = server.plane.kubectl("get", "serviceaccounts", "--output", "json")
+    said = server.kubectl("get", "serviceaccounts", "--output", "json")
     names = [one["metadata"]["name"] for one in json.loads(said)["items"]]
     ours = [name for name in names if name != "default"]
     assert len(ours) >= 3
 
     def rights(name: str) -> set[str]:
-        user = f"system:serviceaccount:{NAMESPACE}:{name}"
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
+        user = f"system:serviceaccount:{server.namespace}:{name}"
+        groups = (
+            "system:serviceaccounts",
+            f"system:serviceaccounts:{server.namespace}",
+            "system:authenticated",
+        )
         as_groups = [f"--as-group={group}" for group in groups]
-        listed = server.plane.kubectl("auth", "can-i", "--list", "--no-headers", f"--as={user}", *as_groups)
+        listed = server.kubectl("auth", "can-i", "--list", "--no-headers", f"--as={user}", *as_groups)
         return {" ".join(line.split()) for line in listed.splitlines()}
 
     everybody = rights("nobody-in-particular")

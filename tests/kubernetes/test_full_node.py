@@ -1,4 +1,4 @@
-"""Tier 2: the chart on a real node, with the project's own images: installed, loaded, changed, taken away.
+"""Tier 2: the chart in a real cluster, with the project's own images: installed, loaded, changed, taken away.
 
 The tests share one release and run in their order, as an operator's days do.
 """
@@ -6,8 +6,8 @@ The tests share one release and run in their order, as an operator's days do.
 from __future__ import annotations
 
 import json
-import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,16 +15,14 @@ import pytest
 
 from tests.integration.harness import eventually, magnetar_command
 from tests.kubernetes.images import CANNOT, images_of, save_images
-from tests.kubernetes.node_place import NODE_ADDRESS
-from tests.kubernetes.object_store import ACCESS_KEY, REGION, SECRET_KEY
+from tests.kubernetes.kube_cluster import KubeCluster
+from tests.kubernetes.object_store import ACCESS_KEY, REGION, SECRET_KEY, ObjectStore, object_store
 from tests.kubernetes.pods_under_load import PodFault, Report
 from tests.kubernetes.record import Record, program_version, size, table
-from tests.kubernetes.release import NAMESPACE, RELEASE, Release
-from tests.kubernetes.single_node import SingleNode
-from tests.kubernetes.tiers import cannot_run
+from tests.kubernetes.release import RELEASE, Release
+from tests.kubernetes.tiers import cannot_run, why_no_time
 
 BUCKET: Final = "cold"
-STORE_PORT: Final = 9000
 COMPONENTS: Final = {"etcd": 1, "bookie": 3, "broker": 2, "discovery": 1}
 """Pods of each, in the values for a small node."""
 QUORUMS: Final = ("EnsembleSize", "WriteQuorum", "AckQuorum")
@@ -37,45 +35,66 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(1_800)]
 
 
 @pytest.fixture(scope="module")
-def object_store(node: SingleNode) -> str:
-    """The URL of an S3 endpoint that pods reach, with a bucket."""
-    arguments = [NODE_ADDRESS, str(STORE_PORT), BUCKET]
-    command = [sys.executable, "-m", "tests.kubernetes.object_store", "serve", *arguments]
-    node.start_inside("object-store", command)
-    return f"http://{NODE_ADDRESS}:{STORE_PORT}"
+def nodes(cluster: KubeCluster, record: Record) -> list[dict[str, Any]]:
+    """The cluster's nodes, where there is time for all of this."""
+    if reason := why_no_time():
+        cannot_run(reason)
+    found: list[dict[str, Any]] = json.loads(cluster.kubectl("get", "nodes", "--output", "json"))["items"]
+    versions = {str(one["status"]["nodeInfo"]["kubeletVersion"]) for one in found}
+    record.fact("Kubernetes", ", ".join(sorted(versions)))
+    runtimes = {str(one["status"]["nodeInfo"]["containerRuntimeVersion"]) for one in found}
+    record.fact("containers run by", ", ".join(sorted(runtimes)))
+    return found
 
 
 @pytest.fixture(scope="module")
-def release(node: SingleNode, helm: Path, record: Record, object_store: str) -> Release:
-    """The chart, installed with the images of this tree; every pod is ready."""
-    installed = Release(node, helm, record, chosen_values())
-    archive = node.directory / "images.tar"
-    began = time.monotonic()
-    try:
-        images = save_images(images_of(installed.rendered()), archive)
-    except CANNOT as error:
-        cannot_run(str(error))
-    record.note("images: built where they were not up to date, and saved", time.monotonic() - began)
-    began = time.monotonic()
-    node.worker.import_image(archive)
-    record.note(f"images: {size(archive)} imported", time.monotonic() - began)
-    archive.unlink()
-    record.section("Images", table(("image", "how"), sorted(images.items())))
+def store(nodes: list[dict[str, Any]]) -> Iterator[ObjectStore]:
+    """An S3 endpoint that pods reach, with a bucket."""
+    addresses = {one["type"]: one["address"] for one in nodes[0]["status"]["addresses"]}
+    with object_store(addresses["InternalIP"], BUCKET) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def release(
+    cluster: KubeCluster,
+    helm: Path,
+    record: Record,
+    store: ObjectStore,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Release]:
+    """The chart, installed with the images of this tree where they can be loaded; every pod is ready."""
+    installed = Release(cluster, record, chosen_values(), tmp_path_factory.mktemp("release"))
+    if cluster.loads_images:
+        load_images(installed)
     record.fact("helm", program_version([str(helm), "version", "--short"]))
-    record.fact(
-        "containerd, runc", ", ".join(program_version([name, "--version"]) for name in ("containerd", "runc"))
-    )
     secret = {
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
         "AWS_DEFAULT_REGION": REGION,
-        "AWS_ENDPOINT_URL": object_store,
+        "AWS_ENDPOINT_URL": store.url,
     }
-    node.plane.kubectl("create", "namespace", NAMESPACE)
     literals = [f"--from-literal={name}={value}" for name, value in secret.items()]
-    node.plane.kubectl("--namespace", NAMESPACE, "create", "secret", "generic", "object-store", *literals)
+    cluster.kubectl("create", "secret", "generic", "object-store", *literals)
     installed.install("helm install --wait")
-    return installed
+    with installed.reached():
+        yield installed
+
+
+def load_images(release: Release) -> None:
+    """Bring in what the chart names: this tree's images, built where they are not up to date, and etcd's."""
+    archive = release.directory / "images.tar"
+    began = time.monotonic()
+    try:
+        images = save_images(images_of(release.rendered()), archive)
+    except CANNOT as error:
+        cannot_run(str(error))
+    release.record.note("images: built where they were not up to date, and saved", time.monotonic() - began)
+    began = time.monotonic()
+    release.cluster.load_images(archive)
+    release.record.note(f"images: {size(archive)} loaded", time.monotonic() - began)
+    archive.unlink()
+    release.record.section("Images", table(("image", "how"), sorted(images.items())))
 
 
 def chosen_values() -> dict[str, str]:
@@ -96,8 +115,8 @@ def chosen_values() -> dict[str, str]:
 def published(release: Release, topic: str, name: str) -> list[str]:
     """Publish messages `<name>-<number>`, of which all are confirmed; returns them."""
     messages = [f"{name}-{number}" for number in range(MESSAGES)]
-    url = release.service_address().service_url
-    release.inside(
+    url = release.endpoint.service_url
+    release.run(
         [*magnetar_command(), "produce", topic, "--url", url, "-m", ",".join(messages)], COMMAND_SECONDS_MAX
     )
     return messages
@@ -105,17 +124,15 @@ def published(release: Release, topic: str, name: str) -> list[str]:
 
 def consumed(release: Release, topic: str, subscription: str, count: int) -> list[str]:
     """What a subscription that begins at the first message gets, in its order."""
-    url = release.service_address().service_url
+    url = release.endpoint.service_url
     options = ["-s", subscription, "-p", "Earliest", "-n", str(count), "--json"]
-    said = release.inside(
-        [*magnetar_command(), "consume", topic, "--url", url, *options], COMMAND_SECONDS_MAX
-    )
+    said = release.run([*magnetar_command(), "consume", topic, "--url", url, *options], COMMAND_SECONDS_MAX)
     return [str(json.loads(line)["content"]) for line in said.splitlines() if line.startswith("{")]
 
 
 def admin(release: Release, *arguments: str) -> str:
-    url = release.service_address().http_url
-    return release.inside([*magnetar_command(), "admin", "--admin-url", url, *arguments], COMMAND_SECONDS_MAX)
+    url = release.endpoint.http_url
+    return release.run([*magnetar_command(), "admin", "--admin-url", url, *arguments], COMMAND_SECONDS_MAX)
 
 
 def assert_promises_kept(release: Release, report: Report) -> None:
@@ -215,7 +232,7 @@ def test_no_upgrade_takes_a_bookie_away_that_has_data(release: Release) -> None:
     quorums = (f"broker.config.managedLedgerDefault{each}" for each in QUORUMS)
     fewer = release.upgrade_command({"bookie.replicas": "2", **dict.fromkeys(quorums, "2")})
     with pytest.raises(AssertionError, match="pre-upgrade hooks failed"):
-        release.inside(fewer, COMMAND_SECONDS_MAX)
+        release.run(fewer, COMMAND_SECONDS_MAX)
     why = release.noted("why helm upgrade to two bookies was refused", "logs", "job/magnetar-bookie-check")
     assert "magnetar admin bookies decommission magnetar-bookie-2" in why
     (bookies,) = release.objects("statefulsets", "bookie")
@@ -229,10 +246,10 @@ def test_a_second_bookie_is_not_evicted_while_one_is_away(release: Release) -> N
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
-            "metadata": {"name": name, "namespace": NAMESPACE},
+            "metadata": {"name": name, "namespace": release.cluster.namespace},
         }
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"
-        done = release.node.plane.try_kubectl("create", "--raw", path, "-f", "-", given=json.dumps(eviction))
+        path = f"/api/v1/namespaces/{release.cluster.namespace}/pods/{name}/eviction"
+        done = release.cluster.try_kubectl("create", "--raw", path, "-f", "-", given=json.dumps(eviction))
         return done.stdout + done.stderr
 
     before = release.objects("pods", "bookie")
@@ -254,7 +271,9 @@ def all_ready(release: Release, component: str, count: int, gone: str) -> bool:
     )
 
 
-def test_the_offload_job_runs_once_and_brokers_read_what_it_wrote(release: Release) -> None:
+def test_the_offload_job_runs_once_and_brokers_read_what_it_wrote(
+    release: Release, store: ObjectStore
+) -> None:
     topic = "persistent://public/default/offloaded"
     admin(release, "topics", "create-subscription", topic, "-s", "everything", "-m", "earliest")
     messages = published(release, topic, "cold")
@@ -265,22 +284,11 @@ def test_the_offload_job_runs_once_and_brokers_read_what_it_wrote(release: Relea
     release.noted("the CronJob, once", "create", "job", "offload-once", f"--from=cronjob/{cron_job}")
     began = time.monotonic()
     wait = ("wait", "--for=condition=Complete", "job/offload-once", f"--timeout={JOB_SECONDS_MAX}s")
-    release.node.plane.kubectl("--namespace", NAMESPACE, *wait, seconds_max=JOB_SECONDS_MAX + 30.0)
+    release.cluster.kubectl(*wait, seconds_max=JOB_SECONDS_MAX + 30.0)
     release.record.note("the offload job: start, Spark, one ledger", time.monotonic() - began)
     release.noted("what the job said", "logs", "job/offload-once", "--tail=20")
     assert json.loads(admin(release, "topics", "offload-status", topic, "--json"))["status"] == "SUCCESS"
-    listed = release.inside(
-        [
-            sys.executable,
-            "-m",
-            "tests.kubernetes.object_store",
-            "list",
-            NODE_ADDRESS,
-            str(STORE_PORT),
-            BUCKET,
-        ],
-        COMMAND_SECONDS_MAX,
-    ).splitlines()
+    listed = store.keys()
     assert any(key.endswith("_manifest.json") for key in listed), listed
     assert any(key.endswith(".parquet") for key in listed), listed
     assert consumed(release, topic, "everything", 2 * MESSAGES) == [*messages, *more]

@@ -1,119 +1,98 @@
-"""What the tests on a real node are made of, as far as it can be looked at without one."""
+"""What the tests of a real cluster are made of, as far as it can be looked at without one."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
+import os
 import socket
-import tarfile
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
 
 import pytest
 
 from tests.chaos.chaos import Gaps, Outcome
-from tests.kubernetes import traces
-from tests.kubernetes.control_plane import ControlPlane
-from tests.kubernetes.image_archive import write_image
 from tests.kubernetes.images import images_of
-from tests.kubernetes.node_place import NodePlace
+from tests.kubernetes.kube_cluster import kube_cluster, why_no_cluster
 from tests.kubernetes.pods_under_load import RESULT, Plan, PodFault, Report, read_plan, read_report
-from tests.kubernetes.programs import PROGRAM_NAMES, SOURCES, version
+from tests.kubernetes.port_forward import forwarded
 from tests.kubernetes.record import Record, table
 from tests.kubernetes.tiers import NODE_SECONDS, REQUIRED_VARIABLE, TIERS, what_ran, why_no_time
-from tests.kubernetes.worker import Worker
 from tests.time_left import END_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_module_of_kubernetes_is_of_one_version() -> None:
-    """It replaces its staging modules by folders of its own: one that is forgotten here is of any version."""
-    text = (SOURCES / "go.mod").read_text()
-    minor = version().removeprefix("v1.")
-    replaced = dict(re.findall(r"^\t(k8s\.io/[\w-]+) => \1 (\S+)$", text, re.MULTILINE))
-    assert set(replaced.values()) == {f"v0.{minor}"}
-    unpinned = set(re.findall(r"^\t(k8s\.io/[\w-]+) v0\.0\.0(?: // indirect)?$", text, re.MULTILINE))
-    assert unpinned - replaced.keys() == set()
-    assert len(replaced) == 31
+KUBECTL = """#!/bin/sh
+# Stands for `kubectl port-forward`: carries one connection and ends, as when its pod is replaced.
+exec {python} - "$@" <<'END'
+import socket, sys
+here, there = map(int, sys.argv[-1].split(":"))
+with socket.create_server(("127.0.0.1", here)) as server:
+    connection, _ = server.accept()
+    with connection:
+        connection.sendall(b"to %d" % there)
+END
+"""
 
 
-def test_the_binary_knows_every_program_that_is_linked_to_it() -> None:
-    named = re.findall(r'^\t"([\w-]+)": +', (SOURCES / "main.go").read_text(), re.MULTILINE)
-    assert sorted(named) == sorted(PROGRAM_NAMES)
+def test_a_forwarded_port_comes_back_when_its_pod_was_replaced(tmp_path: Path) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(KUBECTL.format(python=sys.executable))
+    kubectl.chmod(0o755)
+    with forwarded([str(kubectl), "service/front"], os.environ, [6650]) as (port,):
+        for _ in range(3):
+            assert answer_of(port) == b"to 6650"
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port)).close()
 
 
-def test_every_configuration_of_a_node_is_filled_in(tmp_path: Path) -> None:
-    plane = ControlPlane(NodePlace(tmp_path), tmp_path / "programs")
-    Worker(plane).write_files("somewhere")
-    written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(written) == 7
-    texts = [path.read_text() for path in written]
-    texts.append(plane.configuration("kubeconfig.yaml", authority="a", certificate="b", key="c"))
-    texts.append(plane.configuration("volume.yaml", number=1, capacity="1Gi"))
-    texts.append(plane.configuration("dns-service.yaml", dns_address="10.0.0.1", node_address="10.0.0.2"))
-    assert [text for text in texts if "$" in text] == []
-    assert json.loads((tmp_path / "cni/pod-network.conflist").read_text())["plugins"][0]["type"] == "bridge"
+def answer_of(port: int) -> bytes:
+    """What the port says, once something listens there."""
+    for _ in range(500):
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+                if said := connection.recv(100):
+                    return said
+        except (ConnectionRefusedError, ConnectionResetError):  # one that has just ended
+            time.sleep(0.02)
+    raise AssertionError(f"nothing listens at port {port}")
 
 
-def test_a_node_leaves_nothing_of_its_containers_and_takes_nothing_of_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_a_cluster_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert why_no_cluster() == "there is no kubectl on the PATH"
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\necho 'connection refused' >&2; exit 1\n")
+    kubectl.chmod(0o755)
+    assert "no kind on the PATH" in why_no_cluster()
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    assert why_no_cluster() == "the cluster of KUBECONFIG: connection refused"
+
+
+def test_images_are_loaded_by_the_command_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    machine, node = tmp_path / "machine", tmp_path / "node"
-    shared = {
-        "SHIM_SOCKETS": machine / "run/s",
-        "RUNC_STATE": machine / "run/runc/k8s.io",
-        "CNI_RESULTS": machine / "cni/results",
-        "CONTAINER_LOGS": machine / "logs",
-    }
-    for name, path in shared.items():
-        path.mkdir(parents=True)
-        monkeypatch.setattr(traces, name, path)
-    dead = machine / "kubelet/device-plugins/kubelet.sock"
-    dead.parent.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(dead))
-        listening.listen()
-        assert not traces.nobody_listens(dead)
-    monkeypatch.setattr(traces, "KUBELET_SOCKET", dead)
-    for owner, container in ((node, "ours"), (tmp_path / "other", "theirs")):
-        bundle = owner / traces.BUNDLES / container
-        bundle.mkdir(parents=True)
-        (bundle / "address").write_text(f"unix://{shared['SHIM_SOCKETS']}/{container}")
-        (shared["SHIM_SOCKETS"] / container).touch()
-        (shared["RUNC_STATE"] / container).mkdir()
-        sandbox = {"sandbox": f"{owner}/run/containerd/netns/cni-1"}
-        (shared["CNI_RESULTS"] / f"pods-{container}-eth0").write_text(json.dumps(sandbox))
-        (shared["CONTAINER_LOGS"] / f"{container}.log").symlink_to(owner / "pod-logs/0.log")
-    traces.forget(node)
-    assert [path for path in machine.rglob("*") if "ours" in path.name] == []
-    assert len([path for path in machine.rglob("*") if "theirs" in path.name]) == 4
-    assert not (machine / "kubelet").exists()
-    traces.forget(tmp_path / "other")
-    assert [*machine.iterdir()] == []
-
-
-def test_an_image_archive_names_everything_by_its_digest(tmp_path: Path) -> None:
-    program = tmp_path / "pause"
-    program.write_bytes(b"\x7fELF")
-    write_image(tmp_path / "pause.tar", "somewhere/pause:1", program, "x86_64")
-    with tarfile.open(tmp_path / "pause.tar") as archive:
-        content = {member.name: (archive.extractfile(member) or _nothing()).read() for member in archive}
-    (manifest,) = json.loads(content["manifest.json"])
-    assert manifest["RepoTags"] == ["somewhere/pause:1"]
-    assert manifest["Config"] == f"{hashlib.sha256(content[manifest['Config']]).hexdigest()}.json"
-    config = json.loads(content[manifest["Config"]])
-    (layer,) = manifest["Layers"]
-    assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(content[layer]).hexdigest()}"]
-    assert (config["architecture"], config["config"]["Entrypoint"]) == ("amd64", ["/pause"])
-
-
-def _nothing() -> NoReturn:
-    raise AssertionError("an archive has files only")
+    kubectl, load = tmp_path / "kubectl", tmp_path / "load"
+    calls = tmp_path / "calls"
+    for each in (kubectl, load):
+        each.write_text(f'#!/bin/sh\necho "{each.name} $*" >> {calls}\n')
+        each.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("KUBERNETES_LOAD", "load --into here")
+    with kube_cluster() as cluster:
+        assert cluster.loads_images
+        cluster.load_images(Path("/a/images.tar"))
+    said = calls.read_text().splitlines()
+    assert said[0].endswith(f"create namespace {cluster.namespace}")
+    assert said[-2:] == [
+        "load --into here /a/images.tar",
+        f"kubectl --namespace {cluster.namespace} delete namespace {cluster.namespace} --wait=false",
+    ]
 
 
 def test_plans_and_reports_come_through_a_pipe_as_they_were() -> None:
@@ -145,7 +124,7 @@ def test_a_record_has_each_step_with_its_command_and_its_time() -> None:
     assert page.index("## Steps") < page.index("## Pods") < page.index("## Commands")
 
 
-def test_a_whole_node_is_tried_when_it_was_asked_for_or_when_there_is_time(
+def test_a_release_is_tried_when_it_was_asked_for_or_when_there_is_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(REQUIRED_VARIABLE, raising=False)

@@ -15,10 +15,10 @@ REQUIRED_VARIABLE: Final = "KUBERNETES_REQUIRED"
 RECORD_VARIABLE: Final = "KUBERNETES_RECORD"
 """Names the page to which a run is written."""
 NODE_SECONDS: Final = 720.0
-"""What the tests on a whole node may take on two cores: 7 minutes of their own with everything built."""
+"""What the tests of a release may take on two cores: 7 minutes of their own with all images built."""
 TIERS: Final = {
     "tests/kubernetes/test_dry_run.py": "tier 1, a real API server",
-    "tests/kubernetes/test_full_node.py": "tier 2, a whole node",
+    "tests/kubernetes/test_full_node.py": "tier 2, a release with its pods",
 }
 
 
@@ -30,7 +30,7 @@ def cannot_run(reason: str) -> NoReturn:
 
 
 def why_no_time() -> str:
-    """Why the tests on a whole node are not run now; empty where they were asked for, or there is time."""
+    """Why the tests of a release are not run now; empty where they were asked for, or there is time."""
     if os.environ.get(REQUIRED_VARIABLE):
         return ""
     left = seconds_left()

@@ -96,10 +96,10 @@ TOPICS: Final = (
     Mistake(
         "a_former_owner_lets_ledgers_leave",
         "leaving the bookies is not guarded by the head",
-        f"{_TOPIC}leaving.py",
+        f"{_TOPIC}bookie_release.py",
         "                Check(head.key, head.version),\n",
         "",
-        (f"{_UNIT}test_cold_leaving.py",),
+        (f"{_UNIT}test_bookie_release.py",),
     ),
     Mistake(
         "an_entry_with_copies_is_skipped",

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tools import deploy_setup, docker_daemon
+from tools import deploy_setup
 from tools.bounded import run, uninterrupted
+from tools.images import docker
 from tools.images.targets import ROOT
 
 SECONDS_MAX = 30.0
@@ -60,11 +61,9 @@ def test_where_packages_cannot_be_installed_it_is_said_what_does_not_run(
     assert "no apt-get" in left["docker.io"]
     assert "images are not built" in left["docker.io"]
     assert "no Go" in left["helm"]
-    with (
-        pytest.raises(docker_daemon.DockerUnavailable, match="no docker program"),
-        docker_daemon.docker_daemon(),
-    ):
-        pass
+    monkeypatch.setattr(docker, "docker_program", lambda: None)
+    with pytest.raises(docker.DockerUnavailable, match="no docker program"):
+        docker.Docker()
 
 
 def test_a_command_that_does_not_end_is_given_up_with_all_that_it_started(tmp_path: Path) -> None:
@@ -128,13 +127,13 @@ def test_packages_that_a_release_does_not_have_take_no_others_away(
     command(tmp_path, "apt-cache", '[ "$2" != docker-compose ]')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(deploy_setup, "_POLICY", tmp_path / "policy-rc.d")
-    wanted = [each for each in deploy_setup.PACKAGES if each.name in ("docker-compose", "runc")]
+    wanted = [each for each in deploy_setup.PACKAGES if each.name in ("docker-compose", "prometheus")]
     assert deploy_setup.install(wanted) is None
     said = calls.read_text().splitlines()
     assert [("update" in line, "download-only" in line, "no-download" in line) for line in said] == [
         (False, True, False), (True, False, False), (False, True, False), (False, False, True)
     ]  # fmt: skip
-    assert said[-1].endswith("install --no-download runc")
+    assert said[-1].endswith("install --no-download prometheus")
 
 
 def test_packages_start_nothing_and_leave_no_policy_behind(

@@ -8,11 +8,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
-from tests.deploy.conftest import tiers
 from tools.images import stand_ins, targets
 from tools.images.docker import DockerFailed
 from tools.images.stand_ins import JAVA_IMAGE, LABEL, PYTHON_IMAGE, NoStandIn, provide
@@ -132,22 +130,3 @@ def test_an_image_without_a_stand_in_is_said_to_have_none() -> None:
     ):
         provide(NoRegistry(), "grafana/grafana:12.1.1")  # type: ignore[arg-type]
     assert LABEL not in DOCKERFILE
-
-
-def test_the_summary_says_which_tier_did_not_run_and_why() -> None:
-    def report(node: str, reason: str | None = None) -> SimpleNamespace:
-        return SimpleNamespace(nodeid=node, longrepr=("f", 1, f"Skipped: {reason}") if reason else None)
-
-    lines = tiers(
-        {
-            "passed": [report("tests/deploy/test_a.py::test_x"), report("tests/unit/test_b.py::test_y")],
-            "skipped": [
-                report("tests/deploy/test_a.py::test_z", "no etcd"),
-                report("tests/deploy/test_c.py::test_z", "no docker"),
-            ],
-        }
-    )
-    assert lines == [
-        "tests/deploy/test_a.py: ran: 1 passed, 1 skipped (no etcd)",
-        "tests/deploy/test_c.py: DID NOT RUN: 1 skipped (no docker)",
-    ]

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from magnetar.ledger.cold.columns import COLUMNS
-from magnetar.spark.options import OPTIONS
-from magnetar.spark.sink_options import SinkOptions
+from magnetar.spark.sink.options import SinkOptions
+from magnetar.spark.source_options import OPTIONS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/spark.md").read_text(encoding="utf-8")
 

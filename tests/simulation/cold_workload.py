@@ -16,7 +16,7 @@ from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.cold.cold_reader import ColdLedger, ObjectsDamaged, ObjectsUnavailable, Verified
 from magnetar.ledger.local_store import LocalLedgerStore
-from magnetar.ledger.managed_ledger import ManagedLedger, ManagedLedgerContext, ReadResult, leaving
+from magnetar.ledger.managed_ledger import ManagedLedger, ManagedLedgerContext, ReadResult, bookie_release
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
 from magnetar.ledger.managed_ledger.trimming import Retention
@@ -126,7 +126,7 @@ class ColdWorkload(ManagedLedgerWorkload):
         try:
             verified = await store.verify(cold)
         except ObjectsDamaged as error:
-            await leaving.want_again(topic._ctx, cold, str(error))
+            await bookie_release.want_again(topic._ctx, cold, str(error))
         else:
             if await topic.leave_bookies(verified):
                 self.left += 1
@@ -151,7 +151,7 @@ class ColdWorkload(ManagedLedgerWorkload):
         if span is None:
             return
         try:
-            left = await leaving.leave(former._ctx, former._head, former.creation_id, span, verified)
+            left = await bookie_release.leave(former._ctx, former._head, former.creation_id, span, verified)
         except OwnershipLost:
             self.zombies_refused += 1
             return

@@ -20,7 +20,7 @@ def simulated(seed: int, *, faults: bool, steps: int) -> OwnershipWorkload:
     return made[0]
 
 
-@pytest.mark.seeds(4, full=40)
+@pytest.mark.seeds(4, full=13, nightly=40)
 def test_brokers_share_bundles_and_agree_who_owns_which(seed: int) -> None:
     workload = simulated(seed, faults=False, steps=100)
     for operation in ("_take", "_release", "_hand_over", "_split", "_merge", "_find"):
@@ -29,7 +29,7 @@ def test_brokers_share_bundles_and_agree_who_owns_which(seed: int) -> None:
     assert all(broker.runs == 1 for broker in workload.brokers)
 
 
-@pytest.mark.seeds(12, full=150)
+@pytest.mark.seeds(12, full=50, nightly=150)
 def test_no_two_own_the_same_hash_and_nobody_believes_it_for_long(seed: int) -> None:
     workload = simulated(seed, faults=True, steps=100)
     assert workload.done["_take"] > 5

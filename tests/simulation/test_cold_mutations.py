@@ -9,7 +9,7 @@ from magnetar.common.metadata.store import Check, Delete, Op
 from magnetar.common.metadata.values import TopicLedger
 from magnetar.ledger.cold.cold_reader import ColdLedger, ColdLedgerReader, Verified
 from magnetar.ledger.ledger_store import Run
-from magnetar.ledger.managed_ledger import intents, leaving, offload_progress, offload_state, trimming
+from magnetar.ledger.managed_ledger import bookie_release, intents, offload_progress, offload_state, trimming
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
 from magnetar.ledger.managed_ledger.offload_state import leave as leave_step
@@ -19,7 +19,7 @@ from tests.simulation.cold_objects import SimColdStore, decode_part
 from tests.simulation.cold_workload import ColdWorkload
 from tests.simulation.mutants import Mutation, Patch, Suite, assert_noticed, noticed
 from tests.simulation.power_loss import cut_everywhere
-from tests.unit.ledger.managed_ledger import test_cold_leaving, test_cold_reading
+from tests.unit.ledger.managed_ledger import test_bookie_release, test_cold_reading
 
 # --- the suites ---
 
@@ -29,20 +29,20 @@ def power_loss(seed: int) -> None:
 
 
 def former_owner(_seed: int) -> None:
-    test_cold_leaving.test_a_former_owner_lets_nothing_go()
+    test_bookie_release.test_a_former_owner_lets_nothing_go()
 
 
 def other_attempt(_seed: int) -> None:
-    test_cold_leaving.test_objects_of_another_attempt_than_was_verified_do_not_let_a_ledger_go()
+    test_bookie_release.test_objects_of_another_attempt_than_was_verified_do_not_let_a_ledger_go()
 
 
 def crash_behind_the_transaction(_seed: int) -> None:
-    test_cold_leaving.test_a_crash_behind_the_transaction_leaves_an_intent_that_the_next_one_finishes()
+    test_bookie_release.test_a_crash_behind_the_transaction_leaves_an_intent_that_the_next_one_finishes()
 
 
 def recorded_deletions(_seed: int) -> None:
-    test_cold_leaving.test_trimming_records_the_objects_of_whole_of_running_and_of_left_ledgers()
-    test_cold_leaving.test_deleting_a_topic_records_its_objects_however_a_job_changes_its_ledgers_meanwhile()
+    test_bookie_release.test_trimming_records_the_objects_of_whole_of_running_and_of_left_ledgers()
+    test_bookie_release.test_deleting_a_topic_records_its_objects_however_a_job_changes_its_ledgers_meanwhile()
 
 
 def damage(_seed: int) -> None:
@@ -66,7 +66,7 @@ def any_owner_lets_go(patch: Patch) -> None:
         def __new__(cls, key: str, expected_version: int) -> Any:
             return Delete("/nothing", -1)
 
-    patch.setattr(leaving, "Check", NoCheck)
+    patch.setattr(bookie_release, "Check", NoCheck)
 
 
 def nothing_is_verified(patch: Patch) -> None:
@@ -84,7 +84,7 @@ def nothing_is_verified(patch: Patch) -> None:
 
 
 def whatever_was_verified_counts(patch: Patch) -> None:
-    patch.setattr(leaving, "_is_of", lambda value, ledger: True)
+    patch.setattr(bookie_release, "_is_of", lambda value, ledger: True)
 
     def leave(value: TopicLedger, *, attempt: bytes, now_ms: int) -> TopicLedger:
         return leave_step(value, attempt=value.offload.attempt, now_ms=now_ms)
@@ -96,17 +96,17 @@ def ledgers_leave_without_an_intent(patch: Patch) -> None:
     def none(ctx: ManagedLedgerContext, *_: object) -> Op:
         return Delete("/nothing", -1)
 
-    patch.setattr(leaving, "delete_ledger_intent", none)
+    patch.setattr(bookie_release, "delete_ledger_intent", none)
 
 
 def ledgers_are_deleted_before_they_left(patch: Patch) -> None:
-    left = leaving.leave
+    left = bookie_release.leave
 
     async def leave(ctx: Any, head: Any, creation_id: int, span: LedgerSpan, verified: Verified) -> bool:
         await ctx.ledgers.delete(span.ref)
         return await left(ctx, head, creation_id, span, verified)
 
-    patch.setattr(leaving, "leave", leave)
+    patch.setattr(bookie_release, "leave", leave)
 
 
 def objects_are_not_recorded(patch: Patch) -> None:

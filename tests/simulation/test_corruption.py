@@ -11,7 +11,7 @@ FLIPS = 50
 
 
 @pytest.mark.parametrize("clean_end", [True, False], ids=["sealed", "open"])
-@pytest.mark.seeds(2, full=6)
+@pytest.mark.seeds(2, full=3, nightly=6)
 def test_a_flipped_bit_costs_at_most_the_entries_of_its_record(seed: int, clean_end: bool) -> None:
     remains = remains_of(LedgerWorkload(seed, clean_end=clean_end), seed)
     for flip in range(FLIPS):

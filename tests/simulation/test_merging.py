@@ -217,7 +217,7 @@ def cut_off(who: str) -> Fault:
 @pytest.mark.parametrize("who", ["asker", "taker", "giver"])
 @pytest.mark.parametrize("fault", [die, doubt, cut_off])
 @pytest.mark.parametrize("topic_moves", [False, True])
-@pytest.mark.seeds(2, full=8)
+@pytest.mark.seeds(2, full=3, nightly=8)
 def test_things_may_go_wrong_at_any_moment_of_a_merge(
     seed: int, topic_moves: bool, fault: Callable[[str], Fault], who: str
 ) -> None:

@@ -61,13 +61,19 @@ class RawConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     @classmethod
-    async def connect(cls, endpoint: Endpoint, seconds_max: float = ANSWER_SECONDS_MAX) -> Self:
-        """A connection after Connected. Raises OSError, which TimeoutError is one of, or Ended."""
+    async def connect(
+        cls, endpoint: Endpoint, seconds_max: float = ANSWER_SECONDS_MAX, broker: str = ""
+    ) -> Self:
+        """Return a connection after Connected, to a broker behind a proxy where one is named (`host:port`).
+
+        Raises OSError, which TimeoutError is one of, or Ended.
+        """
+        behind = {"proxy_to_broker_url": broker} if broker else {}
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(seconds_max):
             _, connection = await loop.create_connection(cls, endpoint.host, endpoint.port)
             try:
-                connection.send("connect", client_version="soak", protocol_version=PROTOCOL_VERSION)
+                connection.send("connect", client_version="soak", protocol_version=PROTOCOL_VERSION, **behind)
                 await connection._connected
             except BaseException:
                 connection.abort()

@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import Ledger
-from magnetar.spark import compact, job_runs, register, verify
-from magnetar.spark.compaction import LocationInUse, check_location, latest_by_key, write_parquet
-from magnetar.spark.comparing import CompareTask, compare_part
+from magnetar.spark import compact, register, verify
+from magnetar.spark.jobs import job_run
+from magnetar.spark.jobs.compaction import LocationInUse, check_location, latest_by_key, write_parquet
+from magnetar.spark.jobs.parquet_comparison import CompareTask, compare_part
+from magnetar.spark.ledgers.ledger_source import ServiceAddress
 from magnetar.spark.offload.command import run_in
-from magnetar.spark.offload.tasks import ServiceAddress
 from magnetar.spark.verify import Verified, plan
 from pyspark.sql import SparkSession
 
@@ -94,7 +95,7 @@ def offloaded(
                 publish(client, topic, [b"no key"])
             close_ledgers(_server.rest, topic)
         arguments = ["--service", _server.offload_address, "--topic", topic, "--want"]
-        assert run_in(spark, [*arguments, "--location", location.as_uri()]) == job_runs.DONE
+        assert run_in(spark, [*arguments, "--location", location.as_uri()]) == job_run.DONE
         publish(client, topic, [b"later"], message=lambda _: {"partition_key": "key-7"}, batch=1)
     tail = {**expected, "key-7": b"later"}
     return Offloaded(_server, topic, location, expected, tail)
@@ -102,9 +103,9 @@ def offloaded(
 
 def _delete(server: SparkServer, topic: str, key: str) -> None:
     """A message without value; the PyPI client cannot send one."""
-    from magnetar.spark.sequence_numbers import ONE_BATCH
-    from magnetar.spark.sink_options import SinkOptions
-    from magnetar.spark.sink_task import TaskIdentity, write_rows
+    from magnetar.spark.sink.options import SinkOptions
+    from magnetar.spark.sink.sequence_numbers import ONE_BATCH
+    from magnetar.spark.sink.write_task import TaskIdentity, write_rows
 
     options = SinkOptions(service_url=server.endpoint.service_url, topic=topic, deduplication="none")
     rows = pa.RecordBatch.from_pydict({"value": pa.array([None], pa.string()), "key": [key]})
@@ -144,7 +145,7 @@ def test_compact_writes_the_latest_value_of_each_key_and_replaces_what_it_wrote_
     assert (done["keys"], done["replaced"]) == (KEYS - 1, 0)
     assert values_at(to) == offloaded.expected
     first = {path.name for path in to.glob("*.parquet")}
-    assert compact.main([*service, "--to", str(to)]) == job_runs.FAILED
+    assert compact.main([*service, "--to", str(to)]) == job_run.FAILED
     assert "--overwrite" in capsys.readouterr().err
     # The same with the tail, in the session of the tests: starting another one takes long.
     given = compact.parser().parse_args([*service, "--to", str(to), "--tail", "--overwrite"])
@@ -227,7 +228,7 @@ def test_a_ledger_that_no_topic_has_is_not_verified_as_equal(
     offloaded: Offloaded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service = ["--service", offloaded.server.offload_address, "--topic", offloaded.topic]
-    assert verify.main([*service, "--ledger", "987654"]) == job_runs.WRONG
+    assert verify.main([*service, "--ledger", "987654"]) == job_run.WRONG
     assert "--ledger 987654: none of the topics" in capsys.readouterr().err
 
 
@@ -335,9 +336,9 @@ def test_a_manifest_that_says_otherwise_than_the_metadata_differs(offloaded: Off
 def test_a_job_whose_broker_is_away_ends_with_3_and_names_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(job_runs, "ASK_DEADLINE_S", 0.5)
+    monkeypatch.setattr(job_run, "ASK_DEADLINE_S", 0.5)
     for main, more in ((verify.main, []), (compact.main, ["--to", "file:///nowhere"])):
-        assert main(["--service", "127.0.0.1:1", "--topic", "t", *more]) == job_runs.NO_BROKER
+        assert main(["--service", "127.0.0.1:1", "--topic", "t", *more]) == job_run.NO_BROKER
         assert "127.0.0.1:1" in capsys.readouterr().err
 
 
@@ -346,5 +347,5 @@ def test_a_topic_without_offloaded_ledgers_is_not_compacted_to_nothing(
 ) -> None:
     publish(client, topic, [b"value"], message=lambda _: {"partition_key": "k"})
     given = ["--service", server.offload_address, "--topic", topic, "--to", "file:///nowhere"]
-    assert compact.main(given) == job_runs.FAILED
+    assert compact.main(given) == job_run.FAILED
     assert "or give --tail" in capsys.readouterr().err

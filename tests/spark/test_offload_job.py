@@ -16,14 +16,9 @@ import pytest
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import RUNNING, WANTED
 from magnetar.ledger.cold.objects import open_store
+from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
 from magnetar.spark.offload.spark_tasks import SparkTasks
-from magnetar.spark.offload.tasks import (
-    LedgerSource,
-    PartTask,
-    ServiceAddress,
-    Stopped,
-    TasksFailed,
-)
+from magnetar.spark.offload.tasks import PartTask, Stopped, TasksFailed
 from pyspark.sql import SparkSession
 
 from tests.integration.harness import magnetar_command

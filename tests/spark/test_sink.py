@@ -16,14 +16,15 @@ from typing import Any
 import pulsar
 import pyarrow as pa
 import pytest
-from magnetar.spark import register, sink_producer
-from magnetar.spark.routing import HASHES
-from magnetar.spark.sequence_numbers import BATCHES, RowsDiffer
-from magnetar.spark.sink_entries import WINDOW_BYTES
-from magnetar.spark.sink_errors import BadRow, NotDeduplicated
-from magnetar.spark.sink_options import SinkOptions
-from magnetar.spark.sink_producer import NameBusy
-from magnetar.spark.sink_task import TaskIdentity, Written, write_rows
+from magnetar.spark import register
+from magnetar.spark.sink import producer
+from magnetar.spark.sink.entries import WINDOW_BYTES
+from magnetar.spark.sink.errors import BadRow, NotDeduplicated
+from magnetar.spark.sink.options import SinkOptions
+from magnetar.spark.sink.producer import NameBusy
+from magnetar.spark.sink.routing import HASHES
+from magnetar.spark.sink.sequence_numbers import BATCHES, RowsDiffer
+from magnetar.spark.sink.write_task import TaskIdentity, Written, write_rows
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.taskcontext import TaskContext
@@ -131,7 +132,7 @@ def test_a_task_whose_own_process_is_killed_is_gone_on_with(
 
 KILLED = """
 import os, signal, sys
-from magnetar.spark.sink_task import write_rows
+from magnetar.spark.sink.write_task import write_rows
 from tests.spark import test_sink as t
 
 def until_killed():
@@ -229,7 +230,7 @@ def test_a_broker_that_does_not_say_whether_it_deduplicates_is_found_out_by_one_
     server: SparkServer, rest: Rest, client: pulsar.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As brokers of Apache Pulsar, which pass over what they do not know of a producer's metadata."""
-    monkeypatch.setattr(sink_producer, "DEDUPLICATION", "not.known")
+    monkeypatch.setattr(producer, "DEDUPLICATION", "not.known")
     topic = f"persistent://{rest.new_namespace()}/plain"
     with pytest.raises(NotDeduplicated, match="One message was published to find out"):
         write_rows(batches(5), options_of(server, topic), identity())

@@ -7,9 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from tools.docker_daemon import DockerUnavailable, docker_daemon
 from tools.images.build import Bases, ensure, is_stand_in, prune
-from tools.images.docker import Docker, DockerFailed
+from tools.images.docker import Docker, DockerFailed, DockerUnavailable
 from tools.images.stand_ins import JAVA_IMAGE, PYTHON_IMAGE, NoStandIn, provide
 from tools.images.targets import TARGETS, NotPinned
 from tools.images.wheels import NoWheels
@@ -50,20 +49,19 @@ def build(asked: argparse.Namespace) -> None:
     started = time.monotonic()
     names = asked.targets or list(TARGETS)
     bases = Bases(asked.python_image, asked.java_image, stand_ins=not asked.release)
-    with docker_daemon() as daemon:
-        docker = Docker(daemon)
-        made = ensure(docker, names, bases)
-        for image in asked.provide:
-            print(f"images: {image}: {provide(docker, image, stand_ins=bases.stand_ins)}", flush=True)
-        if asked.prune:
-            print("\n".join(f"images: {line}" for line in prune(docker) if line))
-        base = docker.size(bases.python)
-        rows = [(image, docker.size(image)) for image in made.values()]
-        if asked.save:
-            asked.save.mkdir(parents=True, exist_ok=True)
-            for name, image in made.items():
-                docker.save(image, asked.save / f"magnetar-{name}.tar")
-        standing = " (a stand-in)" if is_stand_in(docker, bases.python) else ""
+    docker = Docker()
+    made = ensure(docker, names, bases)
+    for image in asked.provide:
+        print(f"images: {image}: {provide(docker, image, stand_ins=bases.stand_ins)}", flush=True)
+    if asked.prune:
+        print("\n".join(f"images: {line}" for line in prune(docker) if line))
+    base = docker.size(bases.python)
+    rows = [(image, docker.size(image)) for image in made.values()]
+    if asked.save:
+        asked.save.mkdir(parents=True, exist_ok=True)
+        for name, image in made.items():
+            docker.save(image, asked.save / f"magnetar-{name}.tar")
+    standing = " (a stand-in)" if is_stand_in(docker, bases.python) else ""
     print("\n".join(sizes(rows, bases.python + standing, base, table=asked.table)))
     print(f"images: done in {time.monotonic() - started:.0f} s")
 

@@ -47,9 +47,6 @@ def ensure(docker: Docker, names: Iterable[str], bases: Bases | None = None) -> 
     with locked("images"):
         for image in (chosen.python, *([chosen.java] if "spark" in wanted else [])):
             print(f"images: {image}: {provide(docker, image, stand_ins=chosen.stand_ins)}", flush=True)
-        if docker.daemon.ours:  # what a day has left: without this it grows for good
-            docker.run("image", "prune", "--force", "--filter", "until=24h")  # stages of builds
-            prune(docker, "until=24h")
         architecture = docker.architecture()
         return {name: _ensure(docker, TARGETS[name], chosen, architecture) for name in wanted}
 

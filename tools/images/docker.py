@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from tools.deploy_setup import docker_program
-from tools.docker_daemon import DockerDaemon
 
 PULL_SECONDS_MAX: Final = 600.0
 """For the largest one on a slow line; Docker itself says within a minute that it reaches no registry."""
 
+_ANSWER_SECONDS_MAX: Final = 20.0
 _TAIL_LINES: Final = 25
 
 
 class DockerFailed(Exception):
-    """Docker said no; the message is what it printed last."""
+    """A command of Docker failed; the message is what it printed last."""
+
+
+class DockerUnavailable(Exception):
+    """There is no Docker program, or no daemon answers; the message says which."""
 
 
 class Docker:
-    """One daemon."""
+    """The daemon that Docker's own programs use: the one of DOCKER_HOST or of the current context."""
 
-    def __init__(self, daemon: DockerDaemon) -> None:
-        self.daemon = daemon
-        self._program = str(docker_program())
+    def __init__(self) -> None:
+        """Find the program and ask the daemon. Raises DockerUnavailable."""
+        program = docker_program()
+        if program is None:
+            raise DockerUnavailable("there is no docker program on the PATH")
+        self._program = str(program)
+        try:
+            self.run("version", "--format", "{{.Server.Version}}", timeout=_ANSWER_SECONDS_MAX)
+        except DockerFailed:
+            where = os.environ.get("DOCKER_HOST") or "its usual place"
+            raise DockerUnavailable(
+                f"no Docker daemon answers at {where}: start it, or name another in DOCKER_HOST"
+            ) from None
 
     def run(self, *arguments: str, merged: bool = False, timeout: float | None = None) -> str:
         """What `docker arguments` prints; `merged`: on standard error too. Raises DockerFailed."""
@@ -36,7 +51,6 @@ class Docker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT if merged else subprocess.PIPE,
-                env=self.daemon.environment,
                 timeout=timeout,
                 check=False,
             )

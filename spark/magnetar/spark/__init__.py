@@ -25,16 +25,16 @@ __all__ = ["read_topic", "register"]
 
 def register(spark: SparkSession) -> None:
     """Make the format "magnetar" known to a session; once is enough, again does no harm."""
-    from magnetar.spark.source import MagnetarDataSource
+    from magnetar.spark.data_source import register as register_format
 
-    spark.dataSource.register(MagnetarDataSource)
+    register_format(spark)
 
 
 def read_topic(spark: SparkSession, options: Mapping[str, Any]) -> DataFrame:
     """Topics as a frame whose offloaded part is read by Spark's own Parquet reader, with all its pushdown.
 
-    `options` are those of the format "magnetar". See magnetar.spark.native_reading.
+    `options` are those of the format "magnetar". See magnetar.spark.native.topic_frame.
     """
-    from magnetar.spark.native_reading import read_topic as read
+    from magnetar.spark.native.topic_frame import read_topic as read
 
     return read(spark, options)

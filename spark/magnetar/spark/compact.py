@@ -26,7 +26,7 @@ if (
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import COMPLETE
-from magnetar.spark.job_runs import (
+from magnetar.spark.jobs.job_run import (
     CREDENTIALS,
     DONE,
     add_common,
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    from magnetar.spark.compaction import check_location, latest_by_key, write_parquet
+    from magnetar.spark.jobs.compaction import check_location, latest_by_key, write_parquet
     from magnetar.spark.offload.command import as_uri
 
     if not 0 <= given.files <= FILES_MAX:
@@ -91,7 +91,7 @@ def _run(given: argparse.Namespace) -> int:
     options = source_options(given, topics_of(given))
     began = time.monotonic()
     with session_of("magnetar spark compact", given) as session:
-        from magnetar.spark import register
+        from magnetar.spark.data_source import register
 
         register(session)
         messages = session.read.format("magnetar").options(**options).load()
@@ -113,7 +113,7 @@ def _run(given: argparse.Namespace) -> int:
 
 def source_options(given: argparse.Namespace, topics: Sequence[str]) -> dict[str, str]:
     """What the source is to read. Raises ConfigError, NothingOffloaded, and what brokers answer."""
-    from magnetar.spark.compaction import source_columns
+    from magnetar.spark.jobs.compaction import source_columns
 
     options = {
         "offload.address": given.service,

@@ -26,9 +26,7 @@ from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.ledger.cold.layout import Manifest
-from magnetar.spark.cold_parts import read_manifests
-from magnetar.spark.comparing import CompareTask, Comparison, compare_part, gone_meanwhile
-from magnetar.spark.job_runs import (
+from magnetar.spark.jobs.job_run import (
     CREDENTIALS,
     DONE,
     FAILED,
@@ -40,8 +38,10 @@ from magnetar.spark.job_runs import (
     topics_of,
     with_progress,
 )
-from magnetar.spark.offload.tasks import LedgerSource, ServiceAddress
-from magnetar.spark.reading_plan import cold_ledger
+from magnetar.spark.jobs.parquet_comparison import CompareTask, Comparison, compare_part, gone_meanwhile
+from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
+from magnetar.spark.source.cold_parts import read_manifests
+from magnetar.spark.source.reading_plan import cold_ledger
 
 TOLD_ALL_MAX: Final = 100
 """Differences that are told one by one; all are counted."""

@@ -16,8 +16,9 @@ from magnetar.bookie.identity import (
 )
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.common.metadata.values import BookieCookie, Restoration, decode, encode
+from magnetar.common.runtime.disk import replace_file
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LOG_FAILED, OK
-from magnetar.ledger.data_directory import WrongDataDirectory, replace_file
+from magnetar.ledger.data_directory import WrongDataDirectory
 from magnetar.sim.disk import SimDisk
 from magnetar.sim.loop import SimCrash
 

@@ -6,8 +6,9 @@ import pytest
 from magnetar.common.errors import DataCorruption
 from magnetar.common.offload.offload_pb2 import COMPLETE, WANTED, Ledger, OffloadState
 from magnetar.ledger.cold.objects import NoSuchObject
-from magnetar.spark import comparing, verify
-from magnetar.spark.offload.tasks import ServiceAddress
+from magnetar.spark import verify
+from magnetar.spark.jobs import parquet_comparison
+from magnetar.spark.ledgers.ledger_source import ServiceAddress
 from magnetar.spark.verify import Verified, plan
 
 SERVICE = ServiceAddress("127.0.0.1:1")
@@ -30,7 +31,7 @@ def test_a_ledger_that_was_trimmed_before_its_manifest_was_read_is_no_difference
         verify, "read_manifests", lambda some: [gone, gone, gone, DataCorruption("other bytes")][: len(some)]
     )
     still = {each.ledger_id: each for each in (lost, lost_and_left, damaged)}
-    monkeypatch.setattr(comparing, "find_ledger", lambda _service, _topic, ledger_id: still.get(ledger_id))
+    monkeypatch.setattr(parquet_comparison, "find_ledger", lambda _service, _topic, number: still.get(number))
     found = Verified()
     assert plan([trimmed, lost, lost_and_left, damaged, waiting], SERVICE, found) == []
     assert (found.gone, found.differences, found.not_offloaded) == (1, 3, 1)

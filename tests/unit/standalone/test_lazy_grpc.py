@@ -229,7 +229,7 @@ async def main() -> None:
     made = Standalone(load(StandaloneConfig, overrides=given).value, Path(sys.argv[1]))
     await made.start()
     loaded = [name for name in sys.modules if name.split(".")[0] in ("grpc", "pyarrow", "fsspec")]
-    of_jobs = ("magnetar.common.offload.offload_pb2", "magnetar.broker.offload.sweeping")
+    of_jobs = ("magnetar.common.offload.offload_pb2", "magnetar.broker.offload.object_sweep")
     loaded += [name for name in sys.modules if name in of_jobs]
     assert not loaded, loaded
     from magnetar.common.offload.offload_client import OffloadChannel

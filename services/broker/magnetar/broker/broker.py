@@ -23,8 +23,8 @@ from magnetar.broker.health.heartbeat_topic import HeartbeatTopic
 from magnetar.broker.housekeeping import Housekeeping
 from magnetar.broker.lookups import counted_lookup
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.offload.hourly_sweep import HourlySweep
-from magnetar.broker.offload.policy_wants import PolicyWants
+from magnetar.broker.offload.policy_trigger import PolicyTrigger
+from magnetar.broker.offload.sweep_schedule import SweepSchedule
 from magnetar.broker.orphans.reconciler import Reconciler
 from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.ownership.sole_ownership import SoleOwnership
@@ -141,8 +141,10 @@ class Broker:
         self._restored = RestoredMetadata(ledgers)
         self.cold = ColdTier(lambda: self._registry.loaded, ledgers, config.offload)
         offloads = OffloadLedgers(metadata, keys, clock)
-        self._policy_wants = PolicyWants(lambda: self._registry.loaded, offloads, config.offload, clock)
-        self.sweep = HourlySweep(metadata, keys, offloads, config, lambda: self._leads())
+        self._policy_trigger = PolicyTrigger(lambda: self._registry.loaded, offloads, config.offload, clock)
+        self.sweep = SweepSchedule(
+            metadata, keys, offloads, config.offload, config.cluster_name, lambda: self._leads()
+        )
         self._health_checks = HealthChecks(self._heartbeat_topic, ledgers, self._obstacle)
         self._topic_lists = TopicLists(metadata, keys, self._registry)
         self.listener: Listener | None = None
@@ -209,7 +211,7 @@ class Broker:
         self._tasks.spawn(self._finish_intents_for_ever(), "finish intents")
         self._tasks.spawn(self.orphans.run(), "orphans")
         self.cold.start(self._tasks.spawn)
-        self._tasks.spawn(self._policy_wants.run(), "ledgers to be offloaded")
+        self._tasks.spawn(self._policy_trigger.run(), "ledgers to be offloaded")
         if config.offload.sweep_enabled:
             self._tasks.spawn(self.sweep.run(), "sweep of objects")
         names = await ProducerNames.open(config.cluster_name, self._metadata, self._keys)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from magnetar.broker.listener_config import ListenerConfig
 from magnetar.broker.memory_config import MemoryConfig
-from magnetar.broker.offload.config import OffloadConfig
+from magnetar.broker.offload_policy.config import OffloadConfig
 from magnetar.broker.orphans.config import OrphanConfig
 from magnetar.broker.policies.config import PolicyConfig
 from magnetar.broker.subscriptions.config import DispatchConfig

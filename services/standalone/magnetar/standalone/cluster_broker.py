@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 
 from magnetar.broker.control.control_plane import ControlPlane
 from magnetar.broker.load.config import DYNAMIC as LOAD_SETTINGS
-from magnetar.broker.offload.owners import ClusterOwners
-from magnetar.broker.offload.serving import offload_service
+from magnetar.broker.offload.topic_owners import ClusterOwners
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.instance import ensure_instance_id, require_instance
@@ -41,6 +40,7 @@ from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.quorum.quorum_store import QuorumLedgerStore
 from magnetar.standalone.broker_front import BrokerFront, ports_in_use
 from magnetar.standalone.cluster_config import BookieClientConfig, ClusterBrokerConfig
+from magnetar.standalone.offload_service import offload_service
 from magnetar.standalone.process_watch import watch_process
 from magnetar.standalone.service import Address
 from magnetar.standalone.start_error import CannotStart, listed, reason

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from magnetar.broker.broker import Broker
-from magnetar.broker.offload.owners import EverythingHere
-from magnetar.broker.offload.serving import offload_service
+from magnetar.broker.offload.topic_owners import SoleOwner
 from magnetar.common.offload.methods import MESSAGE_BYTES_MAX, SERVICE
 from magnetar.common.rpc.options import server_options
 from magnetar.common.rpc.server import GrpcServer
+from magnetar.standalone.offload_service import offload_service
 
 STREAMS_MAX: Final = 64
 """Calls of one connection that are heard at the same time; others wait at the client, at no cost here."""
@@ -22,7 +22,7 @@ class JobsServer:
     """Listens from `start` to `close`, for a broker that serves."""
 
     def __init__(self, broker: Broker) -> None:
-        self._service = service = offload_service(broker, EverythingHere())
+        self._service = service = offload_service(broker, SoleOwner())
         options = [*server_options(MESSAGE_BYTES_MAX), ("grpc.max_concurrent_streams", STREAMS_MAX)]
         self._server = GrpcServer(SERVICE, service.methods(), service.refuse, options)
 

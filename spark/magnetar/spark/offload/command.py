@@ -118,14 +118,14 @@ def _run_job(
 ) -> int:
     # Spark and Arrow take seconds to import: `status` and `sweep` do without.
     from magnetar.ledger.cold.objects import open_store
+    from magnetar.spark.ledgers.ledger_source import ServiceAddress
     from magnetar.spark.offload.heartbeats import Heartbeats
     from magnetar.spark.offload.job import Job, run_rounds
     from magnetar.spark.offload.ledger_offload import Offloader
     from magnetar.spark.offload.outcomes import Result
-    from magnetar.spark.offload.patience import Patience
     from magnetar.spark.offload.progress import closing_line, make_watcher
+    from magnetar.spark.offload.retries import Patience
     from magnetar.spark.offload.spark_tasks import SparkTasks
-    from magnetar.spark.offload.tasks import ServiceAddress
 
     tasks = SparkTasks(session.sparkContext, given.ledgers_at_once)
     heartbeats = Heartbeats(steps, given.heartbeat)

@@ -24,16 +24,15 @@ from magnetar.common.offload.offload_errors import may_pass
 from magnetar.common.offload.offload_pb2 import CompleteRequest, Ledger
 from magnetar.ledger.cold.layout import FORMAT_VERSION, MANIFEST_NAME, Manifest, part_name
 from magnetar.ledger.cold.marker import claim
+from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
 from magnetar.spark.offload.heartbeats import Beating, Heartbeats
 from magnetar.spark.offload.outcomes import Attempt, Outcome, Result, Watcher
-from magnetar.spark.offload.patience import Patience
-from magnetar.spark.offload.plan import PART_BYTES, PartRange, entries_to_measure, plan_parts
+from magnetar.spark.offload.part_plan import PART_BYTES, PartRange, entries_to_measure, plan_parts
+from magnetar.spark.offload.retries import Patience
 from magnetar.spark.offload.tasks import (
     Course,
-    LedgerSource,
     MeasureTask,
     PartTask,
-    ServiceAddress,
     Stopped,
     Tasks,
     TasksFailed,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from magnetar.common.errors import MagnetarError
 from magnetar.common.offload.offload_errors import may_pass
-from magnetar.spark.offload.entries import open_entries
+from magnetar.spark.ledgers.entries import open_entries
 from magnetar.spark.offload.tasks import MeasureTask, TaskFailure
 
 

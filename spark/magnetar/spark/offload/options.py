@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from magnetar.spark.offload.plan import PART_BYTES
+from magnetar.spark.offload.part_plan import PART_BYTES
 
 SERVICE_VARIABLE: Final = "MAGNETAR_OFFLOAD_SERVICE"
 DEFAULT_SERVICE: Final = "127.0.0.1:6750"

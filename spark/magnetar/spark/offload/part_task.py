@@ -18,10 +18,10 @@ from magnetar.ledger.cold.objects import open_store
 from magnetar.ledger.cold.part_writer import PartInfo, PartWriter
 from magnetar.ledger.cold.rows import rows_in_pieces
 from magnetar.ledger.ledger_store import Run
-from magnetar.spark.offload.entries import Entries, open_entries
-from magnetar.spark.offload.envelopes import envelope_crc
-from magnetar.spark.offload.scratch import scratch_directory
+from magnetar.spark.ledgers.entries import Entries, open_entries
+from magnetar.spark.offload.envelope_checksum import envelope_crc
 from magnetar.spark.offload.tasks import PartTask, TaskFailure, WrittenPart
+from magnetar.spark.scratch import scratch_directory
 
 
 def write_part(task: PartTask) -> WrittenPart | TaskFailure:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from magnetar.common.errors import MagnetarError
-from magnetar.common.offload.calling import Attempts, Deletions
+from magnetar.common.offload.client_calls import Attempts, Deletions
 from magnetar.ledger.cold.layout import MANIFEST_NAME, parse_attempt_path
 from magnetar.ledger.cold.marker import LocationNotOurs, check
 from magnetar.ledger.cold.sweep import GRACE_MS, NOT_ALL_READ, Sweep, to_sweep

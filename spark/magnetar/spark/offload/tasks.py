@@ -8,6 +8,7 @@ from typing import Protocol
 
 from magnetar.common.errors import MagnetarError
 from magnetar.ledger.cold.layout import Part
+from magnetar.spark.ledgers.ledger_source import LedgerSource
 
 
 class TasksFailed(MagnetarError):
@@ -20,31 +21,6 @@ class Stopped(MagnetarError):
     """Somebody stopped the job."""
 
     retriable = True
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceAddress:
-    """How tasks reach brokers and bookies."""
-
-    address: str
-    """host:port of a broker's offload service."""
-    trust_certs: str = ""
-    """PEM file that bookies are trusted by; empty: no TLS to bookies."""
-    certificate: str = ""
-    key: str = ""
-    server_name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerSource:
-    """Where the entries of a ledger are read."""
-
-    service: ServiceAddress
-    topic: str
-    ledger_id: int
-    ledger_key: int
-    bookies: bytes = b""
-    """A `Bookies` of magnetar.offload.v1; empty: brokers read the entries out."""
 
 
 @dataclass(frozen=True, slots=True)

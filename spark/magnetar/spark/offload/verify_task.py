@@ -15,9 +15,9 @@ from magnetar.common.errors import DataCorruption, MagnetarError
 from magnetar.common.offload.offload_errors import may_pass
 from magnetar.ledger.cold.objects import ObjectStore, open_store
 from magnetar.ledger.cold.part_reader import PartReader
-from magnetar.spark.offload.envelopes import envelope_crc
-from magnetar.spark.offload.scratch import scratch_directory
+from magnetar.spark.offload.envelope_checksum import envelope_crc
 from magnetar.spark.offload.tasks import TaskFailure, VerifiedPart, VerifyTask
+from magnetar.spark.scratch import scratch_directory
 
 PIECE_BYTES: Final = 4 << 20
 

@@ -17,7 +17,7 @@ import pytest
 from magnetar.broker.cold import cold_tier
 from magnetar.broker.cold.cold_tier import POOLS_MAX, ColdTier
 from magnetar.broker.cold.store_threads import StoreThreads
-from magnetar.broker.offload.config import OffloadConfig
+from magnetar.broker.offload_policy.config import OffloadConfig
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.ledger.cold.objects import ObjectStore
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext

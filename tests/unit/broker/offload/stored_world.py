@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.offload.config import OffloadConfig
-from magnetar.broker.offload.sweeping import Sweeping
+from magnetar.broker.offload.object_sweep import ObjectSweep
+from magnetar.broker.offload_policy.config import OffloadConfig
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.keys import Keys, delete_objects_intent_id
 from magnetar.common.metadata.metadata_pb2 import Offload
@@ -114,8 +114,10 @@ class World:
     def store(self) -> DictStore:
         return self.stores[LOCATION]
 
-    def sweeping(self) -> Sweeping:
-        return Sweeping(self.metadata, KEYS, self.ledgers, self.config, self.open_store)
+    def sweeping(self) -> ObjectSweep:
+        return ObjectSweep(
+            self.metadata, KEYS, self.ledgers, self.config.offload, self.config.cluster_name, self.open_store
+        )
 
     def open_store(self, location: str) -> DictStore:
         if location not in self.stores:

@@ -15,7 +15,7 @@ from magnetar.common.errors import (
     ServiceNotReady,
     TooManyRequests,
 )
-from magnetar.common.offload.calling import target_of
+from magnetar.common.offload.client_calls import target_of
 from magnetar.common.offload.methods import MESSAGE_BYTES_MAX, SERVICE
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_errors import (

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.offload.config import OffloadConfig
+from magnetar.broker.offload.job_calls import JobCalls
 from magnetar.broker.offload.ledger_messages import BookieAddress
-from magnetar.broker.offload.owners import EverythingHere, Owners
-from magnetar.broker.offload.work import OffloadWork
+from magnetar.broker.offload.topic_owners import SoleOwner, TopicOwners
+from magnetar.broker.offload_policy.config import OffloadConfig
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.naming.topic_name import TopicName
@@ -46,13 +46,13 @@ class Jobs:
     """A broker's topics, and what it does for jobs."""
 
     made: Topics
-    work: OffloadWork
+    work: JobCalls
     config: BrokerConfig
 
-    def working_for(self, owners: Owners, bookie_address: BookieAddress | None = None) -> OffloadWork:
+    def working_for(self, owners: TopicOwners, bookie_address: BookieAddress | None = None) -> JobCalls:
         """The same with other owners or bookies."""
         made = self.made
-        return OffloadWork(
+        return JobCalls(
             made.ledgers,
             made.registry,
             PolicyStore(self.config, made.process.metadata, KEYS),
@@ -118,7 +118,7 @@ class Jobs:
         return [ledger.ledger_id for ledger in response.ledgers]
 
 
-async def read(work: OffloadWork, ledger: Ledger, first: int, last: int) -> list[bytes]:
+async def read(work: JobCalls, ledger: Ledger, first: int, last: int) -> list[bytes]:
     """Entries as a job gets them."""
     request = ReadRequest(
         topic=ledger.topic,
@@ -147,7 +147,7 @@ def with_jobs(scenario: Callable[[Jobs], Awaitable[None]], location: str = "") -
 
     async def run(made: Topics) -> None:
         jobs = Jobs(made, None, config)  # type: ignore[arg-type]
-        jobs.work = jobs.working_for(EverythingHere())
+        jobs.work = jobs.working_for(SoleOwner())
         await scenario(jobs)
 
     in_a_broker(run, config)

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.offload_policy.policy import OffloadPolicy
 from magnetar.broker.policies.effective import (
     EVICT,
     EXCEPTION,
@@ -17,7 +18,6 @@ from magnetar.broker.policies.effective import (
     resolve,
     resolve_namespace,
 )
-from magnetar.broker.policies.offloading import OffloadPolicy
 from magnetar.common.config.loader import load
 from magnetar.common.metadata.values import Policies
 from magnetar.ledger.managed_ledger.context import Persistence

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import grpc
 from google.protobuf.message import Message
 from magnetar.common.errors import MagnetarError, ServiceNotReady
-from magnetar.common.offload.calling import (
+from magnetar.common.offload.client_calls import (
     PAUSE_S,
     Attempts,
     Deletions,

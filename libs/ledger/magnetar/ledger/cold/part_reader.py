@@ -21,8 +21,8 @@ from magnetar.common.wire.checksum import crc32c
 from magnetar.ledger.cold import layout
 from magnetar.ledger.cold.arrow_values import binary_data, values_of
 from magnetar.ledger.cold.columns import COLUMN_NAMES, REBUILD_COLUMNS
+from magnetar.ledger.cold.entry_rebuild import runs_of
 from magnetar.ledger.cold.manifest import FORMAT_VERSION, Part
-from magnetar.ledger.cold.rebuilding import runs_of
 from magnetar.ledger.ledger_store import Run
 
 ROWS_AT_ONCE: Final = 65_536

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from magnetar.common.wire.checksum import crc32c
 from magnetar.ledger.cold.columns import COLUMN_NAMES
+from magnetar.ledger.cold.entry_rebuild import runs_of as runs_of
 from magnetar.ledger.cold.entry_rows import EntryRows
-from magnetar.ledger.cold.rebuilding import runs_of as runs_of
 from magnetar.ledger.ledger_store import Run
 
 REBUILT_BYTES_MAX: Final = 1 << 20

@@ -12,7 +12,7 @@ from collections.abc import Container
 from magnetar.common.errors import LedgerClosed, MetadataError, OwnershipLost, StorageError
 from magnetar.ledger.cold.cold_reader import ColdLedger, Verified
 from magnetar.ledger.ledger_store import LedgerRef
-from magnetar.ledger.managed_ledger import leaving, offload_progress
+from magnetar.ledger.managed_ledger import bookie_release, offload_progress
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.offload_progress import NO_OFFLOAD, OffloadRules
@@ -61,7 +61,7 @@ class TopicObjects:
         """
         if self._lost is not None or self._closing:
             return None
-        span = leaving.due(self._spans.spans, self.offload, self._ctx.clock.wall_ms(), skip)
+        span = bookie_release.due(self._spans.spans, self.offload, self._ctx.clock.wall_ms(), skip)
         return None if span is None else offload_progress.cold_ledger(span, self.name, self.creation_id)
 
     async def leave_bookies(self, verified: Verified) -> bool:
@@ -85,7 +85,7 @@ class TopicObjects:
         span, verified, done = self._leaving.pop(0)
         self._leaving = self._leaving or None
         try:
-            left = await leaving.leave(self._ctx, self._head, self.creation_id, span, verified)
+            left = await bookie_release.leave(self._ctx, self._head, self.creation_id, span, verified)
         except (MetadataError, StorageError) as error:
             _fail(done, error)
             if isinstance(error, OwnershipLost):

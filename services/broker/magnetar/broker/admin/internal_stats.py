@@ -6,11 +6,11 @@ from itertools import islice
 from typing import Any, Final
 
 from magnetar.broker.admin.subscription_stats import time_text
-from magnetar.broker.offload.figures import is_offloaded
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.naming.position import Position
 from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.offload_figures import is_offloaded
 
 RANGES_MAX: Final = 1_000
 """Ranges acknowledged out of order that are shown of one cursor; there may be a million."""

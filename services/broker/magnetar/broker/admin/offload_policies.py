@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from magnetar.broker.admin.policy_json import BadPolicy, int32, json_object, one_of, whole_number
-from magnetar.broker.offload.locations import normalized
-from magnetar.broker.policies.offloading import EXACT
+from magnetar.broker.offload_policy.location import normalized
+from magnetar.broker.offload_policy.policy import EXACT
 from magnetar.common.admin_types.offload import DRIVERS, FILES_DRIVER, GCS_DRIVER, READ_PRIORITIES, S3_DRIVERS
 from magnetar.common.metadata.values import Policies
 from magnetar.common.offload.offload_refusals import BadLocation

@@ -16,7 +16,7 @@ from magnetar.broker.admin.namespaces import NAMESPACE_ERRORS, NAMESPACE_PATH
 from magnetar.broker.admin.routing import Route
 from magnetar.broker.admin.slices import stream_json
 from magnetar.broker.admin.topic_calls import require_namespace
-from magnetar.broker.offload.scanning import MISSING, UNKNOWN, Scan, ScannedAttempt
+from magnetar.broker.offload.object_scan import MISSING, UNKNOWN, Scan, ScannedAttempt
 
 
 async def _scan(call: Call) -> web.StreamResponse:

@@ -18,11 +18,11 @@ from magnetar.broker.admin.topic_calls import load, loaded, partitions_of
 from magnetar.broker.admin.topic_offload import last_failure_ms, offload_ledgers
 from magnetar.broker.admin.topic_stats import topic_stats
 from magnetar.broker.admin.topics import owned_topic_routes
-from magnetar.broker.offload.figures import figures_of
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import TopicNotFound
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.ledger.managed_ledger.offload_figures import figures_of
 
 
 async def _figures(call: Call, topic: Topic) -> dict[str, Any]:

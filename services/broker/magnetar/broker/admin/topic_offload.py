@@ -18,7 +18,6 @@ from magnetar.broker.admin.http_errors import Refused
 from magnetar.broker.admin.subscription_calls import reset_data
 from magnetar.broker.admin.topic_calls import persistent
 from magnetar.broker.admin.topics import message_id, owned_topic_routes
-from magnetar.broker.offload.locations import why_nowhere
 from magnetar.common.errors import MagnetarError
 from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.metadata.values import TopicLedger
@@ -100,7 +99,7 @@ async def _offload(call: Call) -> web.Response:
     policies = topic.policies
     location = policies.offload.location
     if location is None:
-        raise Refused(412, why_nowhere(policies))
+        raise Refused(412, policies.offload.missing_location)
     ledgers = offload_ledgers(call)
     now_ms = call.broker.ledgers.clock.wall_ms()
     step = partial(wanted_anew, location=location, exact=policies.offload.exact, now_ms=now_ms)

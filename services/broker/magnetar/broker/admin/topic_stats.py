@@ -15,11 +15,11 @@ from magnetar.broker.admin.subscription_stats import (
     time_text,
 )
 from magnetar.broker.message_drops import NonPersistentTopicStats
-from magnetar.broker.offload.figures import OffloadFigures, figures_of
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.wire.pulsar_pb2 import ProducerAccessMode
+from magnetar.ledger.managed_ledger.offload_figures import OffloadFigures, figures_of
 
 
 def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.offload.hourly_sweep import HourlySweep
+from magnetar.broker.offload.sweep_schedule import SweepSchedule
 from magnetar.broker.orphans.reconciler import Reconciler
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.policies.policy_store import PolicyStore
@@ -171,7 +171,7 @@ class BrokerView(Protocol):
     def orphans(self) -> Reconciler: ...
 
     @property
-    def sweep(self) -> HourlySweep: ...
+    def sweep(self) -> SweepSchedule: ...
 
     @property
     def clusters(self) -> Clusters: ...

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from magnetar.broker.cold.cold_ledgers import ColdLedgers
-from magnetar.broker.cold.keeper import ColdKeeper
+from magnetar.broker.cold.offload_upkeep import OffloadUpkeep
 from magnetar.broker.cold.store_threads import StoreThreads
-from magnetar.broker.offload.config import OffloadConfig
+from magnetar.broker.offload_policy.config import OffloadConfig
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.obs.logs import get_logger
@@ -75,7 +75,7 @@ class ColdTier:
         )
         if ledgers.cold is None:
             ledgers.cold = self.ledgers
-        self.keeper = ColdKeeper(topics, ledgers, ledgers.cold, lambda: config.refresh_interval_s)
+        self.keeper = OffloadUpkeep(topics, ledgers, ledgers.cold, lambda: config.refresh_interval_s)
 
     def start(self, spawn: Spawn) -> None:
         """Follow what jobs do, and let bookies go, in tasks of their owner."""

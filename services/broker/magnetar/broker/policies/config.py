@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from magnetar.broker.offload.config import OffloadConfig
+from magnetar.broker.offload_policy.config import OffloadConfig
 from magnetar.common.config.settings import setting
 
 SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")

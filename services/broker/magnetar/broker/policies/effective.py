@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from magnetar.broker.offload_policy.policy import NEVER, OffloadPolicy, resolve_offload
 from magnetar.broker.policies.config import PolicyDefaults, QuotaConfig, RateConfig
-from magnetar.broker.policies.offloading import NEVER, OffloadPolicy, resolve_offload
 from magnetar.common.metadata.values import Policies
 from magnetar.ledger.managed_ledger.context import Persistence
 

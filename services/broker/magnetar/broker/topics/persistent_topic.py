@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from magnetar.broker.offload.figures import offloaded_bytes
+from magnetar.broker.offload_policy.policy import rules_of
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.policies.offloading import rules_of
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.tenure import Lease, Tenure
 from magnetar.broker.topics.backlog.backlog import Backlog
@@ -27,6 +26,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.ledger.managed_ledger.offload_figures import offloaded_bytes
 
 log = get_logger(__name__)
 

@@ -1,0 +1,83 @@
+"""Where objects of a cluster may lie: what is configured, and what metadata remembers of earlier sweeps.
+
+An attempt that failed, at a place that its ledger is not wanted at any more, is named by nothing. So each
+sweep writes down the places that it found objects at, or that ledgers name, and the next one looks there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from magnetar.broker.offload_policy.config import OffloadConfig
+from magnetar.broker.offload_policy.location import configured_target, policy_target
+from magnetar.common.errors import DataCorruption, MetadataError, UnsupportedFormat
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.metadata.values import Namespace, OffloadLocation, decode, encode
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.clock import Clock
+
+log = get_logger(__name__)
+
+LOCATIONS_MAX: Final = 10_000
+"""Of one sweep; the next one goes on behind them."""
+
+
+class KnownLocations:
+    """The locations of one cluster, as its metadata has them."""
+
+    def __init__(
+        self, metadata: MetadataStore, keys: Keys, config: OffloadConfig, cluster: str, clock: Clock
+    ) -> None:
+        self._metadata = metadata
+        self._keys = keys
+        self._config = config
+        self._cluster = cluster
+        self._clock = clock
+        self.remembered: set[str] = set()
+        """As `known` has found them."""
+        self._behind = ""
+
+    async def known(self) -> set[str]:
+        """Those that ledgers may go to by configuration or policy, and those remembered. Raises
+        MetadataError."""
+        places = [configured_target(self._config, self._cluster)]
+        for item in (await self._metadata.children(self._keys.namespaces_prefix())).items:
+            try:
+                policy = decode(Namespace, item.value).policies.offload
+            except (DataCorruption, UnsupportedFormat) as error:
+                log.error("a namespace's metadata cannot be read", key=item.key, reason=str(error))
+                continue
+            places.append(policy_target(policy, self._cluster))
+        self.remembered = set()
+        for item in (await self._metadata.children(self._keys.offload_locations_prefix)).items:
+            try:
+                self.remembered.add(decode(OffloadLocation, item.value).location)
+            except (DataCorruption, UnsupportedFormat) as error:
+                log.error("a location in metadata cannot be read", key=item.key, reason=str(error))
+        return {place.location for place in places if place.location is not None} | self.remembered
+
+    def in_turn(self, locations: Collection[str]) -> list[str]:
+        """As many of them as one sweep does, those first that the last one had no turn for."""
+        ordered = sorted(locations)
+        if len(ordered) <= LOCATIONS_MAX:
+            return ordered
+        first = sum(location <= self._behind for location in ordered) % len(ordered)
+        some = [*ordered[first:], *ordered[:first]][:LOCATIONS_MAX]
+        self._behind = some[-1]
+        return some
+
+    async def remember(self, locations: Collection[str]) -> None:
+        """Write down those that have objects, or ledgers that name them; what cannot be written now is
+        written by a later sweep."""
+        try:
+            for location in sorted(set(locations) - self.remembered):
+                value = OffloadLocation(location=location, created_ms=self._clock.wall_ms())
+                await self._metadata.put(self._keys.offload_location(location), encode(value))
+        except MetadataError as error:
+            log.warning("places of objects are not written down yet", error=str(error))
+
+    async def forget(self, location: str) -> None:
+        """Nothing lies there any more. Raises MetadataError."""
+        await self._metadata.delete(self._keys.offload_location(location))

@@ -1,0 +1,255 @@
+"""Carrying out what may go: recorded deletions of objects, and objects that no ledger names.
+
+What may go is decided in `magnetar.ledger.cold.sweep`, which the command line shares. Here it is done, off
+the event loop: listing and deleting block. Two who sweep at once do no harm, since what is gone may be
+deleted again.
+
+A sweep costs one pass over the ledgers of all topics, one over the objects of each location, and a second one
+over the ledgers when something is to go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from magnetar.broker.offload.known_locations import KnownLocations
+from magnetar.broker.offload.object_deletions import Counted, carry_out, delete_directories
+from magnetar.broker.offload.object_scan import Scan, scan
+from magnetar.broker.offload.store_calls import OpenStore, Store, in_thread, until
+from magnetar.broker.offload_policy.config import OffloadConfig
+from magnetar.common.errors import MagnetarError
+from magnetar.common.metadata.instance import read_instance_id
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.cold.layout import parse_attempt_path
+from magnetar.ledger.cold.marker import LocationNotOurs, check
+from magnetar.ledger.cold.objects import StoredObject
+from magnetar.ledger.cold.sweep import NOT_ALL_READ, Sweep, to_sweep
+from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
+from magnetar.ledger.managed_ledger.offload_state import names_objects
+
+log = get_logger(__name__)
+
+IDLE_SWEEPS: Final = 24
+"""While no location is known, one sweep of so many goes through the ledgers of all topics to find one."""
+
+REST: Final = 3.0
+"""Seconds for others after each second of going through topics: nobody waits for a sweep."""
+
+
+@dataclass(slots=True)
+class Named:
+    """What metadata names at some moment."""
+
+    attempts: set[str] = field(default_factory=set)
+    """Last steps of the paths of attempts that run or are complete."""
+    locations: set[str] = field(default_factory=set)
+    complete: bool = True
+    """Whether every topic could be read, and metadata was not restored from a copy just now."""
+
+
+@dataclass(slots=True)
+class SweepReport:
+    """How a sweep ended."""
+
+    deleted: int = 0
+    """Recorded deletions that were carried out."""
+    deletions_left: int = 0
+    swept: int = 0
+    """Attempts whose objects nobody named."""
+    orphans: int = 0
+    """The same, that are still there: deleting them failed, or is in doubt."""
+    leftovers: int = 0
+    """The same, that are younger than the grace."""
+    doubts: dict[str, str] = field(default_factory=dict)
+    """Why nothing was swept, by location."""
+    failures: int = 0
+    """Locations or attempts at which something failed."""
+
+
+class ObjectSweep:
+    """The objects of one cluster."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        keys: Keys,
+        ledgers: OffloadLedgers,
+        config: OffloadConfig,
+        cluster: str,
+        open_store: OpenStore,
+        counted: Counted = lambda path, done: None,
+    ) -> None:
+        """`counted` hears of each attempt whose objects were deleted (True) or should have been."""
+        self._metadata = metadata
+        self._keys = keys
+        self._ledgers = ledgers
+        self._config = config
+        self._open_store = open_store
+        self._counted = counted
+        self._places = KnownLocations(metadata, keys, config, cluster, ledgers.clock)
+        self._stores: dict[str, Store] = {}
+        self._idle_sweeps = 0
+
+    async def sweep(self) -> SweepReport:
+        """Do all there is to do now. What fails at one location keeps none of the others: it is logged and
+        counted, and tried again next time. Raises MetadataError.
+        """
+        report = SweepReport()
+        self._stores.clear()
+        known = await self._places.known()
+        carried_out, places = await carry_out(self._metadata, self._keys, self._store, self._counted)
+        report.deleted, report.deletions_left = carried_out.done, carried_out.left
+        report.failures += carried_out.failures
+        known |= places
+        if not known and self._idle_sweeps % IDLE_SWEEPS:
+            self._idle_sweeps += 1
+            return report
+        named = await self._named()
+        known |= named.locations
+        self._idle_sweeps = 0 if known else self._idle_sweeps + 1
+        found = await self._look(self._places.in_turn(known), named, report)
+        found = await self._look_again(found)
+        for location, sweep in found.items():
+            await self._finish(location, sweep, report)
+        # Beside what is named now: what was left there, for whoever sweeps when nobody names it any more.
+        full = {location for location, sweep in found.items() if not sweep.empty}
+        await self._places.remember(named.locations | full)
+        await self._forget(found.keys() - full - named.locations - places)
+        return report
+
+    async def scan(self, namespace: NamespaceName) -> Scan:
+        """What lies in objects of a namespace, and what should. Raises MetadataError."""
+        return await scan(namespace, self._ledgers, await self._places.known(), self._open_store)
+
+    # -- inside
+
+    async def _look(self, locations: Collection[str], named: Named, report: SweepReport) -> dict[str, Sweep]:
+        """What may go at each location that answers."""
+        found = {}
+        for location in locations:
+            try:
+                store = self._store(location)
+                found[location] = await in_thread(
+                    lambda stop, store=store: self._decide(until(stop, store.list()), named)  # type: ignore[misc]
+                )
+            except MagnetarError as error:
+                report.failures += 1
+                log.warning("objects could not be listed", location=location, error=str(error))
+        return found
+
+    def _decide(self, listing: Iterable[StoredObject], named: Named) -> Sweep:
+        return to_sweep(
+            listing,
+            named.attempts,
+            complete=named.complete,
+            now_ms=self._ledgers.clock.wall_ms(),
+            grace_ms=self._config.grace_s * 1000,
+        )
+
+    async def _look_again(self, found: dict[str, Sweep]) -> dict[str, Sweep]:
+        """Attempts that began while objects were listed have theirs among them."""
+        doomed = {each.name for sweep in found.values() for each in sweep.doomed}
+        if not doomed:
+            return found
+        again = await self._named(doomed)
+        return {
+            location: sweep.without(again.attempts)
+            if again.complete
+            else replace(sweep.without(again.attempts), refused=NOT_ALL_READ)
+            for location, sweep in found.items()
+        }
+
+    async def _finish(self, location: str, sweep: Sweep, report: SweepReport) -> None:
+        report.leftovers += len(sweep.waiting)
+        try:
+            why_not = sweep.refused or sweep.doubt
+            if not why_not and (sweep.doomed or sweep.unfinished):
+                why_not = await self._why_not_ours(location)
+            if why_not:
+                report.doubts[location] = why_not
+                report.orphans += len(sweep.doomed)
+                log.warning("objects are not swept", location=location, reason=why_not)
+                return
+            store = self._store(location)
+            if sweep.unfinished:
+                await in_thread(partial(delete_directories, store, [lambda: sweep.unfinished]))
+            if sweep.doomed:
+                await self._delete_orphans(store, sweep, report)
+        except MagnetarError as error:
+            report.failures += 1
+            report.orphans += len(sweep.doomed)
+            log.warning("objects could not be swept", location=location, error=str(error))
+
+    async def _forget(self, empty: Iterable[str]) -> None:
+        """Forget the locations without objects, except where the marker is missing too: a directory may be
+        unmounted now."""
+        for location in sorted(self._places.remembered.intersection(empty)):
+            try:
+                if await self._why_not_ours(location) is None:
+                    await self._places.forget(location)
+            except MagnetarError as error:
+                log.warning("a place without objects is not forgotten", location=location, error=str(error))
+
+    async def _why_not_ours(self, location: str) -> str | None:
+        instance_id = await read_instance_id(self._metadata, self._keys)
+        store = self._store(location)
+        try:
+            await in_thread(lambda stop: check(store, instance_id))
+        except LocationNotOurs as error:
+            return str(error)
+        return None
+
+    async def _delete_orphans(self, store: Store, sweep: Sweep, report: SweepReport) -> None:
+        objects = [lambda each=each: each.objects for each in sweep.doomed]
+        deleted = await in_thread(partial(delete_directories, store, objects))
+        for number in deleted.done:
+            attempt = sweep.doomed[number]
+            self._counted(parse_attempt_path(attempt.path), True)
+            log.debug("orphaned objects deleted", location=store.location, path=attempt.path)
+        for number in deleted.failed:
+            self._counted(parse_attempt_path(sweep.doomed[number].path), False)
+        left = len(sweep.doomed) - len(deleted.done)
+        report.swept += len(deleted.done)
+        report.orphans += left
+        report.failures += len(deleted.failed)
+        if deleted.error:
+            log.warning(
+                "orphaned objects not deleted", location=store.location, attempts=left, error=deleted.error
+            )
+        if deleted.done:
+            some = [sweep.doomed[number] for number in deleted.done]
+            log.info(
+                "orphaned objects deleted",
+                location=store.location,
+                attempts=len(some),
+                objects=sum(len(each.objects) for each in some),
+                bytes=sum(each.byte_length for each in some),
+                first=some[0].path,
+            )
+
+    async def _named(self, among: Collection[str] | None = None) -> Named:
+        """What ledgers name now, all of it or of some attempts."""
+        named = Named(complete=await self._ledgers.knows_all())
+        async for found in self._ledgers.everywhere(rest=REST):
+            named.complete &= not found.unreadable
+            for ledger in found.ledgers:
+                offload = ledger.offload
+                if offload.location:
+                    named.locations.add(offload.location)
+                if names_objects(ledger):
+                    name = offload.path.rpartition("/")[2]
+                    if among is None or name in among:
+                        named.attempts.add(name)
+        return named
+
+    def _store(self, location: str) -> Store:
+        store = self._stores.get(location)
+        if store is None:
+            store = self._stores[location] = self._open_store(location)
+        return store

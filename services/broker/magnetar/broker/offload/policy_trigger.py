@@ -1,0 +1,167 @@
+"""Which ledgers policies have offloaded: looked for in loaded topics from time to time, by their owner.
+
+What is too much or too old is as in Apache Pulsar: from the newest ledger backwards, a closed ledger goes
+once it and all that came after it are more than the threshold of bytes, or once it was closed for the
+threshold of seconds. To go means to be wanted: the next job takes it. A wish is one write to the ledger's own
+key, made once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from magnetar.broker.housekeeping import look_at_all
+from magnetar.broker.offload_policy.config import OffloadConfig
+from magnetar.broker.offload_policy.policy import OffloadPolicy
+from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.topic import Topic
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.offload.offload_refusals import NoLedgerToOffload
+from magnetar.common.runtime.clock import Clock
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
+from magnetar.ledger.managed_ledger.offload_figures import OffloadFigures
+from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
+from magnetar.ledger.managed_ledger.offload_state import want
+from prometheus_client import Counter, Gauge
+
+log = get_logger(__name__)
+
+WANTS_AT_ONCE: Final = 100
+"""Ledgers of a topic that are wanted in one look; the next ones follow in the next."""
+
+_TOLD_MAX: Final = 1_000
+
+WANTED: Final = Counter(
+    "magnetar_offload_wanted_total",
+    "Ledgers that policies had offloaded, counted when they were wanted.",
+    registry=REGISTRY,
+)
+NOWHERE: Final = Gauge(
+    "magnetar_offload_topics_without_location",
+    "Loaded topics of which policies want ledgers offloaded, and nothing says where to.",
+    registry=REGISTRY,
+)
+LEDGERS: Final = Gauge(
+    "magnetar_offload_ledgers",
+    "Ledgers of loaded topics on their way to objects, by state: waiting for a job, running, complete, and "
+    "left (complete, and no more on bookies; counted as complete, too).",
+    ["state"],
+    registry=REGISTRY,
+)
+LEDGER_BYTES: Final = Gauge(
+    "magnetar_offload_ledger_bytes",
+    "Bytes of the offloaded ledgers of loaded topics, as they were stored.",
+    registry=REGISTRY,
+)
+OBJECT_BYTES: Final = Gauge(
+    "magnetar_offload_object_bytes",
+    "Bytes of the objects of the offloaded ledgers of loaded topics.",
+    registry=REGISTRY,
+)
+
+
+def due(spans: Sequence[LedgerSpan], policy: OffloadPolicy, now_ms: int) -> list[LedgerSpan]:
+    """The closed ledgers that this policy has offloaded and nobody wants yet, the oldest first."""
+    found: list[LedgerSpan] = []
+    byte_length = 0
+    for span in reversed(spans):
+        byte_length += span.byte_length
+        if not span.closed or not span.entries or span.offload is not None:
+            continue
+        too_much = 0 <= policy.threshold_bytes < byte_length
+        too_old = policy.threshold_s >= 0 and now_ms - span.closed_ms >= policy.threshold_s * 1000
+        if too_much or too_old:
+            found.append(span)
+    found.reverse()
+    return found
+
+
+class PolicyTrigger:
+    """Looks at the loaded topics of one broker for ever."""
+
+    def __init__(
+        self,
+        loaded: Callable[[], Mapping[str, Topic]],
+        ledgers: OffloadLedgers,
+        config: OffloadConfig,
+        clock: Clock,
+    ) -> None:
+        self._loaded = loaded
+        self._ledgers = ledgers
+        self._config = config
+        self._clock = clock
+        self._figures = OffloadFigures()
+        self._wanted: list[int] = []
+        """How many ledgers, of each topic that had some in this look."""
+        self._nowhere: set[str] = set()
+        self._told: set[str] = set()
+
+    async def run(self) -> None:
+        """A pass over all topics at each interval, until canceled."""
+        while True:
+            await asyncio.sleep(self._config.check_interval_s)
+            await self.look()
+
+    async def look(self) -> None:
+        """One pass; what fails is logged, and comes again in the next one."""
+        self._figures, self._wanted, self._nowhere = OffloadFigures(), [], set()
+        await look_at_all("offload", list(self._loaded().values()), self._look_at, self._clock)
+        if self._wanted:
+            log.info(
+                "ledgers to be offloaded, as policies say",
+                topics=len(self._wanted),
+                ledgers=sum(self._wanted),
+            )
+        figures = self._figures
+        for state in ("waiting", "running", "complete", "left"):
+            LEDGERS.labels(state=state).set(getattr(figures, state))
+        LEDGER_BYTES.set(figures.byte_length)
+        OBJECT_BYTES.set(figures.object_bytes)
+        NOWHERE.set(len(self._nowhere))
+        # Those that are all right again, or gone, are told of anew when they are not.
+        self._told &= self._nowhere
+
+    def _look_at(self, topic: Topic) -> Awaitable[None] | None:
+        if not isinstance(topic, PersistentTopic):
+            return None
+        spans = topic.ledger.spans.spans
+        self._figures.add(spans)
+        policy = topic.policies.offload
+        if not policy.automatic:
+            return None
+        wanted = due(spans, policy, self._clock.wall_ms())
+        if not wanted:
+            return None
+        if policy.location is None:
+            self._tell(topic)
+            return None
+        return self._want(topic, wanted[:WANTS_AT_ONCE], policy.location)
+
+    async def _want(self, topic: PersistentTopic, spans: Sequence[LedgerSpan], location: str) -> None:
+        name, creation_id = topic.name, topic.ledger.creation_id
+        exact = topic.policies.offload.exact
+        step = partial(want, location=location, exact=exact, now_ms=self._clock.wall_ms())
+        wanted = []
+        for span in spans:
+            try:
+                await self._ledgers.change(name, creation_id, span.ref.id, step)
+            except NoLedgerToOffload:
+                continue  # trimmed meanwhile
+            wanted.append(span.ref.id)
+            WANTED.inc()
+        if wanted:
+            self._wanted.append(len(wanted))
+            log.debug("ledgers to be offloaded", topic=name.full, ledgers=wanted, to=location)
+        await topic.ledger.refresh_offload()
+
+    def _tell(self, topic: Topic) -> None:
+        name = topic.name.full
+        self._nowhere.add(name)
+        if name in self._told or len(self._told) >= _TOLD_MAX:
+            return
+        self._told.add(name)
+        log.warning("cannot offload ledgers", topic=name, reason=topic.policies.offload.missing_location)

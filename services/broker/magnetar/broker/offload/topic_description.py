@@ -1,0 +1,150 @@
+"""Where a topic's entries are: its closed ledgers as metadata has them, the open one as its owner has it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from magnetar.broker.offload.ledger_messages import BookiesOf, ledger_message, open_ledger_message
+from magnetar.broker.offload.topic_names import TopicNames
+from magnetar.broker.offload.topic_owners import TopicOwners
+from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
+from magnetar.broker.unhurried import unhurried
+from magnetar.common.errors import BeingChanged, UnsupportedFormat
+from magnetar.common.metadata.values import TopicLedger
+from magnetar.common.naming.position import Position
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.offload.offload_pb2 import DescribeRequest, DescribeResponse, Ledger
+from magnetar.common.wire.pulsar_pb2 import Schema
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
+from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers, TopicLedgers
+
+LEDGERS_MAX: Final = 1_000
+PAGE_BYTES_MAX: Final = 4 << 20
+"""Of ledgers in one answer."""
+
+TURNS_MAX: Final = 4
+"""Pages that are made at the same time: a long one takes the loop a millisecond at each of its turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Readable:
+    """What an owner has of one life of a topic."""
+
+    creation_id: int
+    spans: list[tuple[LedgerSpan, int, bool]]
+    """With the last entry of each that may be read, and whether it was closed."""
+
+
+class _Told(NamedTuple):
+    """A ledger that is described: a closed one as metadata has it, the open one as its owner has it."""
+
+    ledger_id: int
+    ledger: TopicLedger | None
+    span: LedgerSpan | None
+    last_entry_id: int
+
+
+class TopicDescriptions:
+    """Answers Describe. A topic of this broker's is loaded for it."""
+
+    def __init__(
+        self,
+        ledgers: OffloadLedgers,
+        topics: TopicRegistry,
+        schemas: SchemaStore,
+        bookies: BookiesOf,
+        owners: TopicOwners,
+        names: TopicNames,
+    ) -> None:
+        self._ledgers = ledgers
+        self._topics = topics
+        self._schemas = schemas
+        self._bookies = bookies
+        self._owners = owners
+        self._names = names
+        self._turns = asyncio.Semaphore(TURNS_MAX)
+
+    async def describe(self, request: DescribeRequest) -> DescribeResponse:
+        """One page of ledgers. Raises TopicNotFound, ServiceNotReady, BeingChanged, UnsupportedFormat,
+        StorageError, MetadataError.
+        """
+        name = await self._names.persistent(request.topic)
+        response = DescribeResponse(owner=await self._owners.elsewhere(name))
+        # Before the list is read: a ledger that is closed in between is in both, and none is in neither.
+        readable = None if response.owner else await self._readable(name)
+        async with self._turns:
+            found = await self._ledgers.of_topic(name)
+            if found.unreadable:
+                raise UnsupportedFormat(
+                    f"topic {name} has {found.unreadable} ledgers whose metadata this release cannot read: "
+                    "what is in them would be missing; ask a broker of the release that wrote it"
+                )
+            response.creation_id = found.creation_id
+            told = _closed(found) if readable is None else _joined(name, found, readable)
+            await self._fill_page(
+                response, name, [each for each in told if each.ledger_id > request.after_ledger_id]
+            )
+        await self._fill_schema(response, name)
+        return response
+
+    async def _readable(self, name: TopicName) -> _Readable:
+        """The ledgers of a topic of ours with the last entry of each that may be read now."""
+        topic = await self._topics.get(name, create=False, claim=True)
+        assert isinstance(topic, PersistentTopic), "persistent by its name"
+        limit = topic.ledger.read_limit()
+        found = []
+        for span in topic.ledger.spans.spans:
+            last_entry_id = min(Position(span.ref.id, span.entries - 1), limit).entry_id
+            if span.ref.id <= limit.ledger_id and last_entry_id >= 0:
+                found.append((span, last_entry_id, span.closed))
+        return _Readable(topic.ledger.creation_id, found)
+
+    async def _fill_page(self, response: DescribeResponse, name: TopicName, following: list[_Told]) -> None:
+        page: list[Ledger] = []
+        closed: list[tuple[Ledger, TopicLedger]] = []
+        async for ledger_id, ledger, span, last_entry_id in unhurried(following[:LEDGERS_MAX]):
+            if ledger is not None:
+                page.append(ledger_message(name, response.creation_id, ledger))
+                closed.append((page[-1], ledger))
+            else:
+                assert span is not None, f"ledger {ledger_id} is closed or open"
+                page.append(open_ledger_message(name, response.creation_id, span, last_entry_id))
+        await self._bookies.fill(closed)
+        byte_length = 0
+        for message in page:
+            byte_length += message.ByteSize()
+            if response.ledgers and byte_length > PAGE_BYTES_MAX:
+                break
+            response.ledgers.append(message)
+        response.more = len(response.ledgers) < len(following)
+
+    async def _fill_schema(self, response: DescribeResponse, name: TopicName) -> None:
+        found = await self._schemas.get(name)
+        if found is not None:
+            schema, _ = found
+            response.schema_type = Schema.Type.Name(schema.type)
+            response.schema = schema.schema_data
+
+
+def _closed(found: TopicLedgers) -> list[_Told]:
+    return [
+        _Told(each.ref.id, each, None, each.last_entry_id)
+        for each in found.ledgers
+        if each.last_entry_id >= 0
+    ]
+
+
+def _joined(name: TopicName, found: TopicLedgers, readable: _Readable) -> list[_Told]:
+    """What the owner has, closed ledgers as metadata tells them. Raises BeingChanged."""
+    if readable.creation_id != found.creation_id:
+        raise BeingChanged(f"topic {name} was made anew while it was described; try again")
+    closed = {each.ref.id: each for each in found.ledgers}
+    return [
+        _Told(span.ref.id, closed.get(span.ref.id), span, last_entry_id)
+        for span, last_entry_id, was_closed in readable.spans
+        if span.ref.id in closed or not was_closed  # otherwise it was trimmed meanwhile
+    ]

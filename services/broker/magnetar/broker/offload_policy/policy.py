@@ -1,0 +1,95 @@
+"""When and where the ledgers of a topic are offloaded: its own policy, its namespace's, the configuration.
+
+Numbers come each from the nearest level that says them, as in Apache Pulsar. A place comes as a whole from
+the nearest level that names a driver: half of one and half of another would be a third.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from magnetar.broker.offload_policy.config import OffloadConfig
+from magnetar.broker.offload_policy.location import configured_target, policy_target
+from magnetar.common.admin_types.offload import OBJECTS_FIRST
+from magnetar.common.metadata.values import Policies
+from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
+
+EXACT: Final = "magnetarOffloadExact"
+"""Among the extra configurations of a policy: "true" or "false"."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadPolicy:
+    """What holds for one topic."""
+
+    location: str | None = None
+    """Below which its objects lie; None: nothing is offloaded."""
+    problem: str | None = None
+    """Why there is no location although one is meant."""
+    threshold_bytes: int = -1
+    """How much of the topic stays; 0: only what is being written; -1: it does not matter."""
+    threshold_s: int = -1
+    """How long a ledger stays that is closed; -1: it does not matter."""
+    deletion_lag_ms: int = -1
+    """How long bookies keep what is offloaded; -1: always."""
+    objects_first: bool = False
+    """Whether objects are read rather than bookies that still have the ledger."""
+    exact: bool = False
+    """Whether rows keep the bytes of their entries verbatim."""
+
+    @property
+    def missing_location(self) -> str:
+        """The reason why `location` is None, and what to do about it."""
+        return self.problem or (
+            "no offload location is configured: set magnetarOffloadLocation, or the offload policies of the "
+            "namespace or topic"
+        )
+
+    @property
+    def automatic(self) -> bool:
+        """Whether ledgers are offloaded without a request for it."""
+        return self.threshold_bytes >= 0 or self.threshold_s >= 0
+
+
+def resolve_offload(
+    config: OffloadConfig, cluster: str, namespace: Policies, topic: Policies
+) -> OffloadPolicy:
+    """What holds for a topic that says `topic` in a namespace that says `namespace`."""
+    levels = [level.offload for level in (topic, namespace) if level.HasField("offload")]
+
+    def number(name: str, default: int) -> int:
+        said = (int(getattr(level, name)) for level in levels if level.HasField(name))  # type: ignore[arg-type]
+        return next(said, default)
+
+    places = (policy_target(level, cluster) for level in levels)
+    place = next(filter(any, places), None) or configured_target(config, cluster)
+    priority = next((level.read_priority for level in levels if level.read_priority), config.read_priority)
+    exact = next(
+        (
+            level.extra_configurations[EXACT] == "true"
+            for level in levels
+            if EXACT in level.extra_configurations
+        ),
+        config.exact,
+    )
+    return OffloadPolicy(
+        location=place.location,
+        problem=place.problem,
+        threshold_bytes=number("threshold_bytes", config.threshold_bytes),
+        threshold_s=number("threshold_s", config.threshold_s),
+        deletion_lag_ms=number("deletion_lag_ms", config.deletion_lag_ms),
+        objects_first=priority == OBJECTS_FIRST,
+        exact=exact,
+    )
+
+
+NEVER: Final = OffloadPolicy()
+"""Nothing is offloaded, and nobody says where to."""
+
+
+@lru_cache(maxsize=64)
+def rules_of(policy: OffloadPolicy) -> OffloadRules:
+    """What a managed ledger has to know of it; topics with the same policy share one."""
+    return OffloadRules(policy.deletion_lag_ms, policy.objects_first)

@@ -1,0 +1,1 @@
+"""Parts shared by the jobs `compact` and `verify`."""

@@ -1,0 +1,1 @@
+"""Entries of ledgers, read from bookies or through a broker."""

@@ -1,0 +1,17 @@
+"""Questions to brokers that tasks and commands have in common."""
+
+from __future__ import annotations
+
+from magnetar.common.offload.offload_client import OffloadChannel
+from magnetar.common.offload.offload_pb2 import Ledger
+from magnetar.spark.ledgers.ledger_source import ServiceAddress
+
+
+def find_ledger(service: ServiceAddress, topic: str, ledger_id: int) -> Ledger | None:
+    """A ledger of a topic as it is now; None when the topic has it no more.
+
+    Raises TopicNotFound, and what else a call may.
+    """
+    with OffloadChannel(service.address) as channel:
+        ledgers = channel.describe(topic).ledgers
+    return next((each for each in ledgers if each.ledger_id == ledger_id), None)

@@ -1,0 +1,1 @@
+"""Offloaded ledgers read by Spark's own Parquet reader."""

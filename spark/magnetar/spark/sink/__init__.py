@@ -1,0 +1,1 @@
+"""Writes of rows to topics, in batches and streams."""

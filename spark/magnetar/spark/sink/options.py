@@ -1,0 +1,147 @@
+"""The options of writes to topics: `df.write.format("magnetar").option(...)` and the same of streams."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from magnetar.client.client import ClientOptions
+from magnetar.common.errors import InvalidName
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire.pulsar_pb2 import CompressionType
+from magnetar.spark.sink.errors import BadOption
+from magnetar.spark.sink.routing import HASHES
+
+_OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname"})
+"""What Spark itself passes on."""
+
+_OF_SOURCE: Final = frozenset({"offload.address"})
+"""Means nothing here; one set of options may serve reading and writing."""
+
+_YES: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Each field is the option of the same name with dots for underscores. Times are in seconds."""
+
+    service_url: str = "pulsar://localhost:6650"
+    topic: str = ""
+    """Where rows go that name no topic of their own."""
+
+    query_id: str = ""
+    """Names what publishes: under one id nothing is published twice. Streams have their query's unless it is
+    given, other writes a new one each time."""
+
+    batch_id: int | None = None
+    """Of writes: the number of a batch under `query_id`, such as foreachBatch gives it."""
+
+    hashing: str = "java"
+    """How a key chooses the partition: java or murmur3."""
+
+    batching: str = "key"
+    """What shares an entry: messages of one key (key), any (plain), none."""
+
+    batch_messages_max: int = 1_000
+    batch_bytes_max: int = 131_072
+    compression: str = "none"
+    """none, zlib, lz4, zstd, snappy."""
+
+    deduplication: str = "required"
+    """required: fail where the broker does not deduplicate; none: rows may be published twice."""
+
+    busy_timeout: float = 120.0
+    """For so long a task waits for an earlier attempt of it to let go of the producer's name."""
+
+    auth_token: str = ""
+    """By default what the environment has in MAGNETAR_TOKEN where the task runs."""
+
+    tls_trust_certs_file: str = ""
+    tls_allow_insecure: bool = False
+    listener_name: str = ""
+
+    @property
+    def compression_type(self) -> CompressionType.ValueType:
+        return CompressionType.Value(self.compression.upper())
+
+    def client_options(self) -> ClientOptions:
+        """How the cluster is reached; asked where the task runs, so that the environment there counts."""
+        token = self.auth_token or os.environ.get("MAGNETAR_TOKEN", "")
+        return ClientOptions(
+            service_url=self.service_url,
+            auth_method="token" if token else "",
+            auth_data=token.encode(),
+            trust_certs_file=self.tls_trust_certs_file,
+            allow_insecure=self.tls_allow_insecure,
+            listener_name=self.listener_name,
+        )
+
+
+_CHOICES: Final = {
+    "hashing": tuple(HASHES),
+    "batching": ("key", "plain", "none"),
+    "compression": ("none", "lz4", "zlib", "zstd", "snappy"),
+    "deduplication": ("required", "none"),
+}
+_NAMES: Final = {name.replace("_", "."): name for name in SinkOptions.__dataclass_fields__}
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Raises BadOption, which names all that is wrong."""
+    wrong: list[str] = []
+    values: dict[str, object] = {}
+    for option, text in given.items():
+        name = _NAMES.get(option.lower())
+        if name is None:
+            if option.lower() not in _OF_SPARK | _OF_SOURCE:
+                near = difflib.get_close_matches(option.lower(), _NAMES, 1)
+                wrong.append(
+                    f"{option} is no option of writes" + (f", did you mean {near[0]}?" if near else "")
+                )
+            continue
+        try:
+            values[name] = _value(name, text)
+        except ValueError as error:
+            wrong.append(f"{option}={text!r}: {error}")
+    lowered = {option.lower(): text for option, text in given.items()}
+    if "topic" not in values and lowered.get("path"):
+        values["topic"] = lowered["path"]
+    if values.get("topic"):
+        try:
+            values["topic"] = TopicName.parse(str(values["topic"])).full
+        except InvalidName as error:
+            wrong.append(f"topic={values['topic']!r}: {error}")
+    if values.get("batch_id") is not None and not values.get("query_id"):
+        wrong.append("batch.id needs query.id: the two together say what was published before")
+    if wrong:
+        raise BadOption("; ".join(wrong))
+    return SinkOptions(**values)  # type: ignore[arg-type]
+
+
+def _value(name: str, text: str) -> object:
+    """Raises ValueError, which says what is allowed."""
+    if name in _CHOICES:
+        if text.lower() not in _CHOICES[name]:
+            raise ValueError("one of " + ", ".join(_CHOICES[name]))
+        return text.lower()
+    if name in ("batch_messages_max", "batch_bytes_max", "batch_id"):
+        least = 0 if name == "batch_id" else 1
+        if not text.isascii() or not text.isdigit() or int(text) < least:
+            raise ValueError(f"a whole number from {least} on")
+        return int(text)
+    if name == "busy_timeout":
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds <= 86_400:
+            raise ValueError("seconds, from 0 to 86400")
+        return seconds
+    if name == "tls_allow_insecure":
+        if text.lower() not in _YES:
+            raise ValueError("true or false")
+        return _YES[text.lower()]
+    return text

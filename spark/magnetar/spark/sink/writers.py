@@ -1,0 +1,166 @@
+"""The sink of `format("magnetar")`: `df.write` and `df.writeStream` publish rows to topics.
+
+What Spark may do to a write, and what becomes of it:
+
+- *A task is tried again* (its process died, say): the same producer name and sequence ids, so that the broker
+  drops what the first try has stored.
+- *A task runs twice at once* (speculation, or an executor that was given up and lives): the second one waits
+  for the name, and finds everything stored.
+- *A query is started again*: it repeats the batch that was not committed, under the same numbers, since name
+  and numbers come from the checkpoint's query id, the task's partition and the batch.
+- *A batch comes again with other rows* (a shuffle that has another order, other partitions): found by the
+  check in the sequence ids, and refused before anything of it is lost.
+- *A query stands still for long in the middle of a batch*: brokers forget names that were not used for
+  brokerDeduplicationProducerInactivityTimeoutMinutes (6 hours unless configured otherwise), and the batch is
+  published as a whole once more.
+- *A write fails for good*: what was published stays published, as topics have no way back. A new write is
+  another one, unless it is given the query.id of the first.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from magnetar.common.obs.logs import get_logger
+from magnetar.spark.sink.errors import SinkError
+from magnetar.spark.sink.options import SinkOptions, parse_sink_options
+from magnetar.spark.sink.rows import check_columns
+from magnetar.spark.sink.sequence_numbers import BATCHES, ONE_BATCH
+from magnetar.spark.sink.write_task import TaskIdentity, write_rows
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.taskcontext import TaskContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+log = get_logger(__name__)
+
+QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"
+BATCH_ID_PROPERTY: Final = "streaming.sql.batchId"
+"""What Spark says to the tasks of a micro-batch."""
+
+
+@dataclass(frozen=True)
+class TaskWritten(WriterCommitMessage):
+    """What one task says to the driver."""
+
+    published: int
+    found: int
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> TopicWriter:
+    """For `DataSource.writer`. Raises BadOption, BadColumns, SinkError."""
+    parsed = _checked(options, schema, overwrite)
+    # Made once for a write, on the driver: all tries of its tasks have the same.
+    return TopicWriter(parsed, parsed.query_id or uuid.uuid4().hex)
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> TopicStreamWriter:
+    """For `DataSource.streamWriter`. Raises BadOption, BadColumns, SinkError."""
+    return TopicStreamWriter(_checked(options, schema, overwrite))
+
+
+class TopicWriter(DataSourceArrowWriter):
+    """`df.write.format("magnetar").mode("append")`."""
+
+    def __init__(self, options: SinkOptions, query_id: str) -> None:
+        self._options = options
+        self._query_id = query_id
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Publish the rows of one task."""
+        numbered = self._options.batch_id is not None
+        task = _task()
+        identity = TaskIdentity(
+            self._query_id,
+            task.partitionId(),
+            self._options.batch_id or 0,
+            BATCHES if numbered else ONE_BATCH,
+            task.attemptNumber(),
+        )
+        written = write_rows(iterator, self._options, identity)
+        return TaskWritten(written.published, written.found)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _log_written(self._query_id, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _log_aborted(self._query_id, messages)
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("magnetar")`."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Publish the rows of one task of a micro-batch."""
+        task = _task()
+        query, batch = task.getLocalProperty(QUERY_ID_PROPERTY), task.getLocalProperty(BATCH_ID_PROPERTY)
+        if not query or not batch:
+            raise SinkError(
+                "Spark does not say which query and which batch this task belongs to: streams are written in "
+                "micro-batches, with a checkpoint"
+            )
+        identity = TaskIdentity(
+            self._options.query_id or query.replace("-", ""),
+            task.partitionId(),
+            int(batch),
+            BATCHES,
+            task.attemptNumber(),
+        )
+        written = write_rows(iterator, self._options, identity)
+        return TaskWritten(written.published, written.found)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        _log_written(f"batch {batchId}", messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        _log_aborted(f"batch {batchId}", messages)
+
+
+def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
+    parsed = parse_sink_options(options)
+    if overwrite:
+        raise SinkError(
+            'topics are only added to: write with mode("append"), a stream with outputMode("append")'
+        )
+    check_columns(schema, parsed.topic)
+    return parsed
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "writers write in tasks of Spark"
+    return task
+
+
+def _log_written(write: str, messages: list[WriterCommitMessage | None]) -> None:
+    told = [message for message in messages if isinstance(message, TaskWritten)]
+    found = sum(message.found for message in told)
+    if found:
+        log.info(
+            "rows were published by an earlier try",
+            write=write,
+            rows=found,
+            published=sum(message.published for message in told),
+        )
+
+
+def _log_aborted(write: str, messages: list[WriterCommitMessage | None]) -> None:
+    done = sum(isinstance(message, TaskWritten) for message in messages)
+    log.warning(
+        "write failed: what was published stays; with the same query.id it is not published again",
+        write=write,
+        tasks_done=done,
+        tasks=len(messages),
+    )

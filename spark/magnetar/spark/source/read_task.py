@@ -1,0 +1,85 @@
+"""What tasks of the source are given, and how they make rows of it: for batches and streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from magnetar.spark.rows.columns import VALUE, check_schema, chosen, stored_columns
+from magnetar.spark.rows.values import ValueDecoder, ValuePlan, plan_values, type_in
+from magnetar.spark.source.frame_batches import FrameBatches
+from magnetar.spark.source.pushed_filters import PushedFilters
+from magnetar.spark.source.range_reader import ReadContext, read_range
+from magnetar.spark.source.reading_plan import NO_TIMES, TimeBounds, TopicRange
+from magnetar.spark.source.schema_versions import schemas_of
+from magnetar.spark.source.topic_description import Describer
+from magnetar.spark.source_options import SourceOptions
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+
+class ReadTask(InputPartition):
+    """What one task reads, and of which time."""
+
+    def __init__(self, work: tuple[TopicRange, ...], times: TimeBounds = NO_TIMES) -> None:
+        super().__init__(work)
+        self.times = times
+
+
+class RowMaker:
+    """What tasks need to make rows of a frame; pickles."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, values: ValuePlan) -> None:
+        self.options = options
+        self.schema = schema
+        self._values = values
+
+    @staticmethod
+    def of(options: SourceOptions, schema: StructType) -> RowMaker:
+        """Raises BadOption for a schema that the source cannot fill."""
+        check_schema(schema)
+        chosen(schema.fieldNames(), value=options.value_format != "raw")
+        values = value_plan(options) if VALUE in schema.fieldNames() else ValuePlan("raw")
+        return RowMaker(options, schema, values)
+
+    @property
+    def joins(self) -> bool:
+        return self.options.chunks == "join"
+
+    def batches(self, work: TopicRange, times: TimeBounds, filters: PushedFilters) -> Iterator[Any]:
+        """pyarrow.RecordBatches of a range of a topic. Raises MessagesLost, ValueUnfit, what is retriable."""
+        options = self.options
+        timed = times.start_ms is not None or times.end_ms is not None
+        columns = stored_columns(self.schema.fieldNames(), joins=self.joins, times=timed)
+        context = ReadContext(
+            service=options.service,
+            columns=tuple(columns),
+            times=times,
+            fail_on_data_loss=options.fail_on_data_loss,
+            may_match=filters.row_groups(joins=self.joins),
+        )
+        maker = FrameBatches(
+            self.schema,
+            work,
+            context,
+            decoder=self._decoder(work.topic),
+            join_bytes_max=options.chunk_bytes_max if self.joins else None,
+        )
+        for each in work.ranges:
+            for table in read_range(context, work.topic, work.partition, each):
+                yield from maker.batches(table)
+
+    def _decoder(self, topic: str) -> ValueDecoder | None:
+        kind = type_in(self.schema)
+        if kind is None:
+            return None
+        return ValueDecoder(self._values, kind, schemas_of(self.options, topic))
+
+
+def value_plan(options: SourceOptions) -> ValuePlan:
+    """How values are decoded; asks a broker for the schema where that matters. Raises BadOption."""
+    describer = Describer(options)
+    try:
+        return plan_values(options, describer.newest_schema)
+    finally:
+        describer.close()

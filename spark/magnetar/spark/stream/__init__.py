@@ -1,0 +1,1 @@
+"""Topics as streams, with offsets in Spark's checkpoint."""

@@ -1,0 +1,186 @@
+"""A durable subscription of a stream, acknowledged behind its checkpoint: it keeps what is unread.
+
+Nothing is delivered through it. It is Exclusive: a second query that begins with the same subscription is
+refused. That an acknowledgement is lost does no harm, the next one covers it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from magnetar.client.client import Client
+from magnetar.client.connection import Connection
+from magnetar.client.errors import ClientError, ConnectionLost
+from magnetar.client.topic_session import Link
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.wire.frame import Frame
+from magnetar.common.wire.pulsar_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandCloseConsumer,
+    CommandSubscribe,
+    MessageIdData,
+)
+from magnetar.spark.message_ids import BEGINNING, MessageAt
+from magnetar.spark.source.reading_plan import TopicLedgers
+from magnetar.spark.source_options import SourceOptions
+from magnetar.spark.stream.offsets import TopicOffset
+from magnetar.spark.stream.open_chunks import first_needed_before
+
+log = get_logger(__name__)
+
+CONSUMER_NAME: Final = "magnetar-spark"
+
+T = TypeVar("T")
+
+
+class Held(Link):
+    """The subscription of one topic, held open without asking for messages."""
+
+    def __init__(self, client: Client, topic: str, subscription: str) -> None:
+        super().__init__(client, topic)
+        self._subscription = subscription
+
+    async def acknowledge(self, ledger_id: int, entry_id: int) -> None:
+        """Everything up to an entry, answered when it is durable. Raises ClientError."""
+        connection = self._connection
+        if self.failed is not None:
+            raise self.failed
+        if connection is None:
+            raise ConnectionLost(f"{self.topic} is not connected at the moment")
+        ack = CommandAck(
+            consumer_id=self.id,
+            ack_type=CommandAck.Cumulative,
+            message_id=[MessageIdData(ledgerId=ledger_id, entryId=entry_id)],
+            request_id=0,
+        )
+        await connection.request(BaseCommand(type=BaseCommand.ACK, ack=ack), self.topic)
+
+    async def close(self) -> None:
+        """Leave; the subscription stays."""
+        await self._stop_reopening()
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        close = CommandCloseConsumer(consumer_id=self.id, request_id=0)
+        try:
+            await connection.request(BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close))
+        except ClientError:
+            pass  # It ends with its connection.
+        self._detach(connection)
+
+    def on_frame(self, field: str, frame: Frame) -> None:
+        if field == "close_consumer":
+            self.on_lost(ConnectionLost(f"the broker closed {self.topic}"))
+
+    async def _attach(self, connection: Connection) -> None:
+        connection.consumers[self.id] = self
+        command = CommandSubscribe(
+            topic=self.topic,
+            subscription=self._subscription,
+            subType=CommandSubscribe.Exclusive,
+            consumer_id=self.id,
+            request_id=0,
+            consumer_name=CONSUMER_NAME,
+            durable=True,
+            initialPosition=CommandSubscribe.Earliest,
+        )
+        await connection.request(
+            BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=command),
+            self.topic,
+            self.client.options.operation_timeout_s,
+        )
+
+    def _detach(self, connection: Connection) -> None:
+        connection.consumers.pop(self.id, None)
+
+    def _on_failed(self, error: ClientError) -> None:
+        log.warning("subscription lost", topic=self.topic, error=str(error))
+
+
+class Acknowledger:
+    """The subscriptions of a stream. Owns a thread with an event loop until `close`; used from one thread."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="acknowledger", daemon=True)
+        self._thread.start()
+        self._client: Client | None = None
+        self._held: dict[str, Held] = {}
+        self._acknowledged: dict[str, MessageAt] = {}
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Make and hold the subscriptions of topics. Raises ClientError where somebody else has one."""
+        self._run(self._subscribe(list(topics)))
+
+    def acknowledge(self, offsets: Mapping[str, TopicOffset], described: Mapping[str, TopicLedgers]) -> None:
+        """All before these offsets is read for good. Failures are logged: the next call covers them."""
+        for topic, offset in offsets.items():
+            ledgers = described.get(topic)
+            if ledgers is None or ledgers.creation_id != offset.creation_id:
+                continue
+            if offset.at <= self._acknowledged.get(topic, BEGINNING):
+                continue
+            last = last_entry_before(ledgers, first_needed_before(ledgers, offset.at))
+            if last is None:
+                continue
+            try:
+                self._run(self._acknowledge(topic, last))
+            except ClientError as error:
+                log.warning("not acknowledged", topic=topic, at=str(last), error=str(error))
+            else:
+                self._acknowledged[topic] = offset.at
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._loop.is_closed():
+            return
+        try:
+            self._run(self._close())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _subscribe(self, topics: list[str]) -> None:
+        for topic in topics:
+            await self._held_of(topic)
+
+    async def _held_of(self, topic: str) -> Held:
+        held = self._held.get(topic)
+        if held is None or held.failed is not None:
+            if self._client is None:
+                self._client = Client(self._options.client_options())
+            held = Held(self._client, topic, self._options.subscription)
+            await held.open()
+            self._held[topic] = held
+        return held
+
+    async def _acknowledge(self, topic: str, last: MessageAt) -> None:
+        held = await self._held_of(topic)
+        await held.acknowledge(last.ledger_id, last.entry_id)
+
+    async def _close(self) -> None:
+        for held in self._held.values():
+            await held.close()
+        if self._client is not None:
+            await self._client.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def last_entry_before(topic: TopicLedgers, at: MessageAt) -> MessageAt | None:
+    """The last entry before a place; None when there is none."""
+    for ledger in reversed(topic.ledgers):
+        if ledger.ledger_id > at.ledger_id:
+            continue
+        if ledger.ledger_id < at.ledger_id:
+            return MessageAt(ledger.ledger_id, ledger.last_entry_id)
+        if at.entry_id > 0:
+            return MessageAt(ledger.ledger_id, min(at.entry_id - 1, ledger.last_entry_id))
+    return None
