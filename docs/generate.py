@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from magnetar.bookie.config import BookieConfig
-from magnetar.broker.admin.reference_text import chapter
+from magnetar.broker.admin.openapi.markdown import chapter
 from magnetar.broker.admin.table import routes
 from magnetar.broker.config import BrokerConfig
 from magnetar.cli.command_reference import reference as command_reference

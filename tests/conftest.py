@@ -20,6 +20,10 @@ from tests.scheduling import IN_PROCESS, Scheduling, in_turn
 from tests.spent import HAPPENED, SPENT
 from tests.time_left import why_no_full_tier
 
+# PySpark forks to start Java, and gRPC's threads must not begin anew in the child. gRPC looks at this when it
+# is first imported, and here tests that use it are collected before those of Spark.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 ROOT = Path(__file__).parent.parent
 POLLERS = ("anon_inode:[eventpoll]", "anon_inode:[eventfd]")
 

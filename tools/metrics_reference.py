@@ -17,9 +17,9 @@ from typing import Any, Final
 import magnetar
 from magnetar.bookie.metrics import BookieStats, Figures
 from magnetar.bookie.metrics import MetricsPage as BookieMetricsPage
-from magnetar.broker.admin.metrics_page import MetricsPage
 from magnetar.broker.config import BrokerConfig, MetricsConfig
 from magnetar.broker.message_drops import Drops, NonPersistentSubscriptionStats
+from magnetar.broker.metrics.page import MetricsPage
 from magnetar.broker.stats import ProducerStats, SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.limits.dispatch_rate import BYTES, MESSAGES, OF_TOPIC
 from magnetar.common.naming.topic_name import TopicName

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+import pytest
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
 from magnetar.common.metadata.values import LedgerMetadata, decode
@@ -64,6 +65,7 @@ def knows(rest: Rest, brokers: list[str]) -> bool:
     return bool(rest.get("/brokers") == brokers)
 
 
+@pytest.mark.full
 def test_new_ledgers_go_by_the_racks_that_an_operator_names(new_cluster: NewCluster) -> None:
     cluster = new_cluster(bookies=4)
     broker = cluster.broker(

@@ -273,6 +273,7 @@ def test_three_bookies_lose_one_go_on_and_a_fourth_makes_everything_whole(tmp_pa
     on_a_cluster(tmp_path, 3, scenario)
 
 
+@pytest.mark.full
 def test_an_abandoned_open_ledger_is_recovered_and_whole_again(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster, one: Client) -> None:
         async with client(cluster) as gone:
@@ -292,6 +293,7 @@ def test_an_abandoned_open_ledger_is_recovered_and_whole_again(tmp_path: Path) -
     on_a_cluster(tmp_path, 4, scenario)
 
 
+@pytest.mark.full
 def test_an_operator_has_a_bookie_leave(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster, one: Client) -> None:
         refs = await one.closed_ledgers()
@@ -314,6 +316,7 @@ def test_an_operator_has_a_bookie_leave(tmp_path: Path) -> None:
     on_a_cluster(tmp_path, 4, scenario)
 
 
+@pytest.mark.full
 def test_the_scrub_mends_bytes_that_rot(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster, one: Client) -> None:
         refs = await one.closed_ledgers()

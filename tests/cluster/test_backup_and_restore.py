@@ -282,6 +282,7 @@ def test_who_goes_on_over_an_etcd_that_came_back_empty_confirms_nothing(
         assert read_all(client, OLD) == confirmed
 
 
+@pytest.mark.full
 def test_a_standalone_s_directory_is_copied_while_it_is_stopped(tmp_path: Path) -> None:
     """Its metadata and its ledgers go together: one without the other is refused."""
     (tmp_path / "server").mkdir()

@@ -42,6 +42,7 @@ def cluster(new_cluster: NewCluster) -> Cluster:
     return new_cluster()
 
 
+@pytest.mark.full
 def test_the_topics_of_a_broker_that_stops_are_all_served_by_the_other(cluster: Cluster, topic: str) -> None:
     first, second = cluster.broker(), cluster.broker()
     first.start()
@@ -65,6 +66,7 @@ def test_the_topics_of_a_broker_that_stops_are_all_served_by_the_other(cluster: 
     second.stop()
 
 
+@pytest.mark.full
 def test_the_persistence_of_a_namespace_is_how_its_new_ledgers_are_made(cluster: Cluster) -> None:
     broker = cluster.broker()
     broker.start()
@@ -103,6 +105,7 @@ def made_with(cluster: Cluster, *ledger_ids: int) -> list[tuple[int, int, int]]:
     return asyncio.run(read())
 
 
+@pytest.mark.full
 def test_a_broker_that_stood_still_for_too_long_confirms_and_delivers_nothing_more_and_begins_anew(
     cluster: Cluster, topic: str
 ) -> None:
@@ -241,6 +244,7 @@ def test_losing_one_bookie_of_three_stops_neither_publishing_nor_reading(
     broker.stop()
 
 
+@pytest.mark.full
 def test_too_few_bookies_are_told_to_clients_and_all_goes_on_when_they_are_back(
     cluster: Cluster, topic: str
 ) -> None:

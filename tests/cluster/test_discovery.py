@@ -98,6 +98,7 @@ def carries_a_message(client: pulsar.Client, topic: str) -> None:
     assert consumer.receive(30_000).data() == b"x"
 
 
+@pytest.mark.full
 def test_without_metadata_owned_topics_are_found_and_others_fail_clearly_until_it_is_back(
     new_discovery: NewDiscovery, etcd: EtcdServer
 ) -> None:

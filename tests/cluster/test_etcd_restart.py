@@ -145,6 +145,7 @@ def test_a_lost_answer_is_an_unknown_outcome_and_the_write_is_sent_once(etcd: Et
     with_store(etcd, scenario, request_timeout_s=REQUEST_S)
 
 
+@pytest.mark.full
 def test_without_etcd_a_write_says_that_nothing_was_sent_and_all_calls_end_in_time(etcd: EtcdServer) -> None:
     async def scenario(store: EtcdMetadataStore) -> None:
         etcd.kill()
@@ -204,6 +205,7 @@ def test_a_session_survives_an_outage_within_its_time(etcd: EtcdServer) -> None:
     with_store(etcd, scenario)
 
 
+@pytest.mark.full
 def test_a_session_is_unheard_after_its_time_and_expired_only_when_etcd_says_so(etcd: EtcdServer) -> None:
     async def scenario(store: EtcdMetadataStore) -> None:
         session = await store.session(4_000)

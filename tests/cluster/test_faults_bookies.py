@@ -88,7 +88,11 @@ async def kill_and_return(bookie: BookieProcess, load: Load, gaps: Gaps) -> None
 
 @pytest.mark.parametrize(
     ("bookies", "rounds"),
-    [pytest.param(*each, marks=pytest.mark.full) for each in ((3, 1), (3, 2), (4, 2))],
+    [
+        pytest.param(3, 1, marks=pytest.mark.full),
+        pytest.param(3, 2, marks=pytest.mark.nightly),
+        pytest.param(4, 2, marks=pytest.mark.full),
+    ],
 )
 def test_each_bookie_in_turn_is_killed_and_comes_back(tmp_path: Path, bookies: int, rounds: int) -> None:
     async def scenario(cluster: Cluster, load: Load, gaps: Gaps) -> None:
@@ -99,6 +103,7 @@ def test_each_bookie_in_turn_is_killed_and_comes_back(tmp_path: Path, bookies: i
     under_load(cluster, f"kill -9 of each of {bookies} bookies", scenario)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bookies", [pytest.param(3, marks=pytest.mark.full), 4])
 def test_a_bookie_that_stands_still_holds_nobody_up_and_goes_on_where_it_was(
     tmp_path: Path, bookies: int
@@ -115,6 +120,7 @@ def test_a_bookie_that_stands_still_holds_nobody_up_and_goes_on_where_it_was(
     under_load(cluster, f"SIGSTOP for 5 s of one of {bookies} bookies", scenario)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("limit", ["reserve", pytest.param("no-space", marks=pytest.mark.full)])
 def test_a_bookie_whose_disk_is_full_is_gone_around_until_there_is_space(tmp_path: Path, limit: str) -> None:
     async def scenario(cluster: Cluster, load: Load, gaps: Gaps) -> None:
@@ -144,6 +150,7 @@ def test_a_bookie_whose_disk_is_full_is_gone_around_until_there_is_space(tmp_pat
         under_load(cluster, f"disk full ({limit}) of one of 3 bookies", scenario)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bookies", [3, pytest.param(4, marks=pytest.mark.full)])
 def test_a_bookie_whose_syncs_fail_is_gone_around_until_they_work(tmp_path: Path, bookies: int) -> None:
     async def scenario(cluster: Cluster, load: Load, gaps: Gaps) -> None:

@@ -63,7 +63,8 @@ def new_topic() -> str:
     return f"persistent://public/default/faults-{uuid.uuid4().hex[:8]}"
 
 
-@pytest.mark.parametrize("cycles", [1, pytest.param(8, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("cycles", [2, pytest.param(8, marks=pytest.mark.nightly)])
 @pytest.mark.timeout(600)
 def test_kills_of_the_broker_and_of_bookies_lose_nothing_and_bring_back_nothing(
     tmp_path: Path, cycles: int

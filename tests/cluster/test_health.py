@@ -134,6 +134,7 @@ def check(broker: BrokerProcess) -> tuple[int, str]:
             return error.code, str(json.loads(error.read())["reason"])
 
 
+@pytest.mark.full
 def test_without_a_quorum_of_bookies_a_broker_says_that_it_cannot_store_until_they_are_back(
     cluster: Cluster,
 ) -> None:

@@ -166,6 +166,7 @@ def test_a_broker_with_all_the_load_gives_half_of_it_away_once_and_what_is_merge
                 assert read_all(c, each.topic, len(each.confirmed)) == each.confirmed
 
 
+@pytest.mark.full
 def test_a_bundle_with_too_many_topics_is_split_and_shared_and_every_topic_is_served_on(
     new_cluster: NewCluster,
 ) -> None:

@@ -122,6 +122,7 @@ def test_one_command_starts_a_cluster_that_clients_reach_through_its_discoveries
         assert all(map(gone, pids.values()))
 
 
+@pytest.mark.full
 def test_what_dies_is_reported_with_the_end_of_its_log_and_started_again(tmp_path: Path) -> None:
     with make_cluster(tmp_path, "--bookies", "1", "--brokers", "1", "--discoveries", "0") as cluster:
         cluster.wait_until_ready()
@@ -139,6 +140,7 @@ def publish_one(cluster: MakeCluster) -> None:
         publish(client, "persistent://public/default/again", numbered(1))
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     not Path("/usr/bin/setpriv").exists(), reason="there is no setpriv to bind processes with"
 )
@@ -151,6 +153,7 @@ def test_nothing_outlives_a_cluster_that_was_killed(tmp_path: Path) -> None:
         eventually(lambda: all(map(gone, pids.values())), "all have ended")
 
 
+@pytest.mark.full
 def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     with make_cluster(tmp_path, "--set", "broker:brokerServicePort=x") as cluster:
         assert cluster.process.wait(START_SECONDS_MAX) == 1

@@ -82,6 +82,7 @@ def test_a_broker_that_stops_gives_its_topics_to_the_others_first(cluster: Clust
         follower.close()
 
 
+@pytest.mark.full
 def test_a_broker_that_stops_under_load_costs_no_client_an_error(cluster: Cluster, topic: str) -> None:
     brokers = brokers_of(cluster, 3, **ONCE)
     topics = [f"{topic}-{number}" for number in range(20)]
@@ -153,6 +154,7 @@ def test_the_last_broker_just_stops_and_a_lone_one_reloads_what_is_unloaded(
     assert not events(alone, "giving bundles away")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dies", ["giver", "taker"])
 def test_a_broker_that_dies_while_a_topic_moves_costs_nothing_confirmed(
     cluster: Cluster, topic: str, dies: str

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 
 import pulsar
+import pytest
 from magnetar.common.naming.topic_name import TopicName
 
 from tests.cluster.conftest import NewCluster
@@ -101,6 +102,7 @@ def test_two_brokers_share_the_bundles_and_a_client_of_either_uses_topics_of_bot
                 assert [receive(consumer).data() for _ in range(20)] == numbered(20)
 
 
+@pytest.mark.full
 def test_a_broker_that_is_asked_for_a_topic_of_the_other_sends_clients_to_look_it_up(
     new_cluster: NewCluster,
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_worker_that_was_killed_is_started_again_at_its_address(workers: Magne
     workers.stop()
 
 
+@pytest.mark.full
 def test_workers_go_when_the_process_that_started_them_is_killed(workers: MagnetarProcess) -> None:
     start_both(workers)
     pids = [pid_of(workers, worker) for worker in (0, 1)]

@@ -19,9 +19,9 @@ LINT: Final = 3
 
 DECLARING: Final = (
     "magnetar.bookie.service",
-    "magnetar.broker.admin.http_edge",
+    "magnetar.broker.admin.edge.server",
     "magnetar.broker.load.metrics",
-    "magnetar.discovery.http.http_edge",
+    "magnetar.discovery.http.server",
 )
 
 pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="there is no promtool: run 'make deploy-setup'")

@@ -144,6 +144,7 @@ def run_trials(new_server: NewServer, directory: Path, topic: str, trials: int, 
     assert lines
 
 
+@pytest.mark.full
 def test_flipped_bits_are_never_served_and_hide_nothing_else(
     new_server: NewServer, directory: Path, topic: str
 ) -> None:
@@ -152,10 +153,11 @@ def test_flipped_bits_are_never_served_and_hide_nothing_else(
 
 @pytest.mark.full
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("trials", [15, pytest.param(40, marks=pytest.mark.nightly)])
 def test_flipped_bits_anywhere_are_never_served_and_hide_nothing_else(
-    new_server: NewServer, directory: Path, topic: str
+    new_server: NewServer, directory: Path, topic: str, trials: int
 ) -> None:
-    run_trials(new_server, directory, topic, trials=40, seed=random.SystemRandom().randrange(1 << 32))
+    run_trials(new_server, directory, topic, trials=trials, seed=random.SystemRandom().randrange(1 << 32))
 
 
 def test_damaged_cursors_are_refused_with_a_reason_and_never_guessed(

@@ -170,6 +170,7 @@ def test_a_full_disk_refuses_publishing_and_nothing_else_and_publishing_resumes_
         assert payloads(c.expect_messages(51 + len(taken))) == [*before[150:], *taken, b"after"]
 
 
+@pytest.mark.full
 @KINDS
 def test_a_disk_filled_by_publishing_keeps_its_reserve_and_survives_crashes(
     kind: str, directory: Path, new_server: NewServer, cleanup: ExitStack, topic: str
@@ -231,6 +232,7 @@ def test_a_group_that_meets_the_end_of_the_disk_is_not_acknowledged_and_hangs_no
         assert read_all(c, topic, b"after") == [b"before", *taken, b"after"]
 
 
+@pytest.mark.full
 @KINDS
 def test_metadata_on_a_disk_without_a_byte_left_refuses_what_is_new_and_nothing_is_lost(
     kind: str, directory: Path, new_server: NewServer, cleanup: ExitStack, topic: str

@@ -258,6 +258,7 @@ IDLE_KIB_MAX = 24.0
 """Memory of the server for one idle connection."""
 
 
+@pytest.mark.full
 def test_nine_thousand_idle_connections_are_served_and_cost_little(
     server: StandaloneServer, topic: str, cleanup: ExitStack
 ) -> None:

@@ -290,13 +290,16 @@ def drain(server: Server, topic: str, subscription: str, last: Position, **field
 def test_kills_lose_nothing_that_was_confirmed_and_bring_back_nothing_that_was_acknowledged(
     new_server: NewServer, topic: str
 ) -> None:
-    run_cycles(new_server(), topic, cycles=5, seed=SEED)
+    run_cycles(new_server(), topic, cycles=3, seed=SEED)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-def test_a_hundred_kills_lose_nothing_and_bring_back_nothing(new_server: NewServer, topic: str) -> None:
-    run_cycles(new_server(), topic, cycles=100, seed=random.SystemRandom().randrange(1 << 32))
+@pytest.mark.parametrize("cycles", [30, pytest.param(100, marks=pytest.mark.nightly)])
+def test_many_kills_lose_nothing_and_bring_back_nothing(
+    new_server: NewServer, topic: str, cycles: int
+) -> None:
+    run_cycles(new_server(), topic, cycles=cycles, seed=random.SystemRandom().randrange(1 << 32))
 
 
 def test_acknowledgements_older_than_the_flush_interval_survive_a_kill_without_a_receipt(

@@ -5,6 +5,7 @@ What it does is measured by `refused_messages`; bounds of time are many times wh
 
 from __future__ import annotations
 
+import pytest
 from magnetar.broker.topics.publish.refused_producers import FAILS_AT
 
 from tests.faults.conftest import NewServer
@@ -65,6 +66,7 @@ def test_a_message_delayed_beyond_the_cap_fails_alone_and_nothing_is_stored_twic
     assert_one_message_failed(case)
 
 
+@pytest.mark.full
 def test_on_a_full_disk_callers_hear_of_it_clients_do_not_spin_and_publishing_resumes() -> None:
     with full_disk() as (server, disk):
         case = Case(server.endpoint.service_url, new_topic())

@@ -8,7 +8,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 import pytest
-from magnetar.broker.admin.routing import COMMON_ERRORS, Route
+from magnetar.broker.admin.edge.routing import COMMON_ERRORS, Route
 from magnetar.broker.admin.table import routes
 from magnetar.broker.config import BrokerConfig
 

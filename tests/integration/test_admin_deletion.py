@@ -122,7 +122,11 @@ def test_two_admins_at_once_never_see_an_error_of_the_server(rest: Rest, endpoin
 
 @pytest.mark.parametrize(
     "moment",
-    ["at once", *(pytest.param(each, marks=pytest.mark.full) for each in ("soon", "when it is gone"))],
+    [
+        "at once",
+        pytest.param("soon", marks=pytest.mark.full),
+        pytest.param("when it is gone", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_server_killed_in_the_middle_leaves_all_of_a_namespace_or_nothing(
     server: StandaloneServer, moment: str

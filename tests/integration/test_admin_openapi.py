@@ -143,6 +143,7 @@ def checker(endpoint: Endpoint) -> Iterator[Checker]:
     made.session.close()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("our_contract")
 def test_no_call_that_the_document_describes_is_an_error_of_the_broker(
@@ -156,7 +157,7 @@ def test_no_call_that_the_document_describes_is_an_error_of_the_broker(
     assert {200, 204, 400, 404, 412} <= checker.statuses.keys()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("our_contract")
 def test_no_call_is_however_often_one_tries(endpoint: Endpoint, checker: Checker) -> None:

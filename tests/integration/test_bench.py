@@ -78,12 +78,14 @@ def test_messages_acknowledged_in_random_order_are_all_acknowledged(endpoint: En
     assert figures["seconds"] > 0
 
 
+@pytest.mark.full
 def test_lateness_of_delayed_messages_is_told(endpoint: Endpoint) -> None:
     figures = Delayed(500, rate=1_000, lead_seconds=6.0)(Target(endpoint.service_url)).figures
     assert figures["entries"] == 500
     assert figures["earliest"] <= figures["lateness p50"] <= figures["lateness p99"] <= figures["latest"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("batching", [False, True])
 def test_apaches_java_client_publishes(endpoint: Endpoint, batching: bool) -> None:
     if isinstance(jars := client_jars(print), str):
@@ -111,7 +113,7 @@ def test_a_discovery_answers_lookups_and_carries_connections() -> None:
     assert figures["carried MB/s"] > 0
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_run_without_apache_pulsar_says_so_and_judges_what_it_can() -> None:
     loads = ["rate-2000", "holes"]
     command = [sys.executable, "-m", "bench", "--quick", "--only", *loads, "java-batched"]

@@ -28,7 +28,7 @@ def run_bench(*arguments: str) -> dict[str, dict[str, list[float]]]:
     return figures
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_appends_are_measured_on_the_local_log_and_through_bookies(tmp_path: Path) -> None:
     figures = run_bench("--directory", str(tmp_path), "--only", "appends")
     local = figures["100 B in runs of 100: local log"]
@@ -39,6 +39,7 @@ def test_appends_are_measured_on_the_local_log_and_through_bookies(tmp_path: Pat
     assert bookies["of the local log's entries/CPU s"][0] > 0
 
 
+@pytest.mark.full
 def test_one_run_in_flight_has_a_latency(tmp_path: Path) -> None:
     figures = run_bench("--directory", str(tmp_path), "--only", "latency")
     for batch in ("1 entry a run", "100 entries a run"):
@@ -46,7 +47,7 @@ def test_one_run_in_flight_has_a_latency(tmp_path: Path) -> None:
         assert 0 < one["p50 ms"][0] <= one["p99 ms"][0]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_backlog_is_read_after_compaction(tmp_path: Path) -> None:
     figures = run_bench("--directory", str(tmp_path), "--only", "reads")
     for length in (100, 10):
@@ -56,6 +57,7 @@ def test_a_backlog_is_read_after_compaction(tmp_path: Path) -> None:
         assert bookie["MB/s"][0] > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", ["restart", pytest.param("memory", marks=pytest.mark.full)])
 def test_made_up_segments_are_taken_for_real_ones(tmp_path: Path, part: str) -> None:
     figures = run_bench("--directory", str(tmp_path), "--only", part)

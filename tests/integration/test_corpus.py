@@ -135,7 +135,7 @@ def check(name: str, sent: list[bytes], got: list[bytes], confirmed_at_kill: int
     return repeated
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_corpus_survives_a_kill_in_the_middle(
     server: StandaloneServer, new_client: Callable[..., pulsar.Client], topic: str

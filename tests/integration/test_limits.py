@@ -79,6 +79,7 @@ def test_what_is_not_acknowledged_in_time_is_gone_with_and_without_consumers(
     assert drain(back, 1) == drain(holder, 1) == [b"new"]
 
 
+@pytest.mark.full
 def test_delayed_messages_expire_before_their_time(
     client: pulsar.Client, endpoint: Endpoint, topic: str
 ) -> None:

@@ -233,6 +233,7 @@ def test_redeliver_unacknowledged_messages_brings_back_all_that_is_pending(
     expect_nothing(consumer)
 
 
+@pytest.mark.full
 def test_an_acknowledgement_timeout_brings_the_message_back(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "sub", SHARED, unacked_messages_timeout_ms=10_000)
     publish(client, topic, [b"slow"])

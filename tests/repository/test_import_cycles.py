@@ -19,8 +19,6 @@ Graph = Mapping[str, set[str]]
 
 KNOWN = {
     "magnetar.broker",
-    "magnetar.spark",
-    "magnetar.spark.offload",
 }
 """Packages whose cycles are being taken apart; none may be added."""
 

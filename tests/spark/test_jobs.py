@@ -209,6 +209,7 @@ def test_the_latest_message_is_the_last_of_its_partition_whatever_clocks_say(spa
     }
 
 
+@pytest.mark.full
 def test_verify_finds_an_object_that_is_damaged_and_compares_the_others(offloaded: Offloaded) -> None:
     (task, *_), _ = tasks_of(offloaded)
     part = offloaded.location / task.path / task.part.name

@@ -140,6 +140,7 @@ def test_a_store_that_fails_once_is_tried_again(
     check_offloaded(server.offload_address, client, topic, location)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("call", "how"), KEEP_FAILING)
 def test_a_store_that_keeps_failing_fails_the_ledger_and_the_next_job_takes_it(
     spark: SparkSession,
@@ -224,6 +225,7 @@ def test_a_task_that_is_killed_is_tried_again(
     check_offloaded(server.offload_address, client, topic, location)
 
 
+@pytest.mark.full
 def test_a_broker_that_is_killed_in_the_middle_is_waited_for(
     spark: SparkSession,
     new_server: Callable[..., SparkServer],
@@ -250,6 +252,7 @@ def test_a_broker_that_is_killed_in_the_middle_is_waited_for(
         check_offloaded(server.offload_address, client, topic, location)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "call",
     [

@@ -278,6 +278,7 @@ def test_the_command_of_magnetar_runs_a_job_of_its_own(
     assert len(complete_ledgers(server.offload_address, topic)) == 1
 
 
+@pytest.mark.full
 def test_without_a_broker_it_says_so_before_spark_is_started(capfd: Capture) -> None:
     ran = told(capfd, *run_arguments(f"127.0.0.1:{free_ports(1)[0]}", "--topic", "t"), code=3)
     assert ran.stderr.startswith("Error: ")

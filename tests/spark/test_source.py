@@ -254,6 +254,7 @@ def test_pushed_filters_leave_out_what_cannot_match_and_nothing_else(
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.full
 def test_messages_in_chunks_are_one_row_also_where_the_offloaded_part_ends_between(
     read: Read, client: pulsar.Client, topic: str, offload: Offload
 ) -> None:

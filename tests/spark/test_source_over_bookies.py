@@ -17,6 +17,7 @@ from tools.free_ports import free_ports
 MESSAGES = 300
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_closed_ledgers_are_read_from_bookies_and_the_open_one_from_its_owner(
     spark: SparkSession, topic: str, tmp_path: Path

@@ -13,7 +13,7 @@ from tests.integration.harness import ROOT
 
 SECONDS_MAX = 800
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(SECONDS_MAX + 60)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(SECONDS_MAX + 60)]
 
 
 def run(module: str, *arguments: str) -> str:

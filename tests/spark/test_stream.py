@@ -122,6 +122,7 @@ def test_a_stream_goes_from_offloaded_ledgers_to_the_open_one_in_batches_of_so_m
     assert len(sizes) >= 6
 
 
+@pytest.mark.full
 def test_a_batch_that_failed_is_repeated_as_it_was_and_nothing_is_lost_or_doubled(
     run: Run,
     spark: SparkSession,
@@ -178,6 +179,7 @@ def test_a_stream_may_begin_at_the_end_and_limits_its_batches_by_bytes(
     assert int(entry) >= 21
 
 
+@pytest.mark.full
 def test_a_subscription_follows_the_checkpoint_and_its_backlog_clears(
     run: Run, rest: Rest, server: SparkServer, client: pulsar.Client, topic: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""`magnetar spark compact`: the latest value of each key of a topic's history, as Parquet.
+"""`magnetar spark compact`: writes the latest value of each key of a topic's history as Parquet.
 
 Reads the offloaded ledgers, and with --tail what follows them; a message without value deletes its key. The
 topic itself stays as it is.
@@ -112,7 +112,7 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def source_options(given: argparse.Namespace, topics: Sequence[str]) -> dict[str, str]:
-    """What the source is to read. Raises ConfigError, NothingOffloaded, and what brokers answer."""
+    """Return the options of the source. Raises ConfigError, NothingOffloaded and brokers' errors."""
     from magnetar.spark.jobs.compaction import source_columns
 
     options = {

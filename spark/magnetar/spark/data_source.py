@@ -115,7 +115,7 @@ class TopicReader(DataSourceReader):
 
 
 class PushingReader(TopicReader):
-    """The same, told Spark's filters. Spark keeps them with the loaded frame: see the option pushdown."""
+    """A TopicReader that is told Spark's filters. See the option pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._filters = PushedFilters(tuple(filters))

@@ -1,4 +1,4 @@
-"""Where messages stand in a topic: pure values, ordered as the topic's messages are."""
+"""Positions of messages in a topic: pure values, ordered as the topic's messages are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BEGINNING: Final = MessageAt(0, 0)
 """Before every message."""
 
 END: Final = MessageAt(2**63 - 1, 0)
-"""Behind every message."""
+"""The position after every message."""
 
 
 def parse_message_id(text: str) -> MessageAt:

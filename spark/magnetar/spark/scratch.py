@@ -1,4 +1,4 @@
-"""Where tasks keep a file while they work at it."""
+"""The directory for temporary files of tasks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import os
 
 
 def scratch_directory() -> str | None:
-    """Where Spark wants files of its tasks, which it removes in the end; None: where the system does."""
+    """Return Spark's directory for files of tasks, which it removes in the end; None: the system's."""
     directory = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return directory if directory and os.path.isdir(directory) else None

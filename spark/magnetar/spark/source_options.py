@@ -30,7 +30,7 @@ OnValueError = Literal["null", "fail"]
 ChunkMode = Literal["join", "keep"]
 
 Bound: TypeAlias = Literal["earliest", "latest"] | MessageAt
-"""Where in one topic."""
+"""A position in one topic."""
 
 OPTIONS: Final[dict[str, str]] = {
     "offload.address": f"Offload service of any broker, host:port (default {DEFAULT_SERVICE}).",
@@ -80,7 +80,7 @@ _LOCAL_SERVICE: Final = ServiceAddress(DEFAULT_SERVICE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What to read and how. Times are ms since 1970 UTC, sizes bytes; 0 for a limit: none."""
+    """Options of reads. Times are ms since 1970 UTC, sizes bytes; 0 means no limit."""
 
     service: ServiceAddress = _LOCAL_SERVICE
     service_url: str = ""
@@ -103,7 +103,7 @@ class SourceOptions:
     chunks: ChunkMode = "join"
     chunk_bytes_max: int = CHUNK_BYTES_MAX
     ledgers: Mapping[str, frozenset[int]] | None = None
-    """By topic; of a topic that is not named none. None: all of all."""
+    """Ledger ids by topic; a topic that is not named has none. None: all ledgers of all topics."""
     task_bytes: int = TASK_BYTES
     pushdown: bool = False
     max_rows_per_trigger: int = 0
@@ -112,7 +112,7 @@ class SourceOptions:
     subscription: str = ""
 
     def client_options(self) -> ClientOptions:
-        """How `service_url` is reached; asked where it is used, so that the environment there counts."""
+        """Return the client options; called where they are used, so that the environment there counts."""
         token = self.auth_token or os.environ.get("MAGNETAR_TOKEN", "")
         return ClientOptions(
             service_url=self.service_url,

@@ -1,4 +1,4 @@
-"""`magnetar spark verify`: whether Parquet has what a topic has, message by message.
+"""`magnetar spark verify`: checks that Parquet has every message of a topic.
 
 Of every offloaded ledger the objects are read whole: their bytes against the manifest, the manifest against
 the metadata, and each message against the entries on bookies, while these are there. What left the bookies
@@ -49,7 +49,7 @@ TOLD_ALL_MAX: Final = 100
 
 @dataclass(slots=True)
 class Verified:
-    """What a run found."""
+    """Findings of a run."""
 
     ledgers: int = 0
     """Compared with their entries."""
@@ -70,7 +70,7 @@ class Verified:
             self.told.append(what)
 
     def add(self, found: Comparison) -> None:
-        """What a task found."""
+        """Add the findings of a task."""
         self.parts += 1
         self.gone += found.gone
         self.messages += found.messages
@@ -173,7 +173,7 @@ def plan(ledgers: Sequence[Ledger], service: ServiceAddress, found: Verified) ->
 
 
 def manifest_differences(manifest: Manifest, ledger: Ledger) -> list[str]:
-    """In words, what a manifest says otherwise than the metadata of its ledger; empty: nothing."""
+    """Describe in words where a manifest differs from the ledger's metadata; empty: nowhere."""
     expected = {
         "topic": ledger.topic,
         "creation_id": ledger.creation_id,

@@ -130,6 +130,7 @@ def test_of_a_chunked_message_the_last_chunk_decides(server: StandaloneServer, t
         assert everything(c, topic, 7) == [b"a", b"b", b"a", b"b", b"c", b"d", b"e"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("crash", [False, True])
 def test_what_was_stored_is_known_after_a_restart(server: StandaloneServer, topic: str, crash: bool) -> None:
     with line(server.endpoint) as c:
@@ -159,6 +160,7 @@ def test_what_was_stored_is_known_after_a_restart(server: StandaloneServer, topi
         c.expect_quiet()
 
 
+@pytest.mark.full
 def test_a_time_without_deduplication_forgets_what_was_known(server: StandaloneServer, topic: str) -> None:
     with line(server.endpoint) as c:
         open_named(c, topic)

@@ -178,6 +178,7 @@ def test_a_client_that_cannot_fail_one_message_fails_all_when_it_opens_the_produ
     assert stored(endpoint, limited, 2) == [b"0", b"3"]
 
 
+@pytest.mark.full
 def test_a_client_that_sends_a_refused_message_again_and_again_is_slowed_down_and_then_told(
     endpoint: Endpoint, limited: str
 ) -> None:

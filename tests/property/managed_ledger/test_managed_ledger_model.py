@@ -342,7 +342,7 @@ class ManagedLedgerMachine(Owners, RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("examples", [300, pytest.param(1_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("examples", [300, pytest.param(1_000, marks=pytest.mark.nightly)])
 def test_a_managed_ledger_is_what_the_model_says(examples: int) -> None:
     REACHED.clear()
     # Shrinking would take longer than a test may; what fails is fifty steps at most.

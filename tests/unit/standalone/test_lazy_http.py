@@ -31,9 +31,10 @@ BROKER = cast(
 
 
 def load_edge() -> Callable[[], Edge]:
-    from magnetar.broker.admin.http_edge import HttpEdge
+    from magnetar.broker.admin.edge.server import HttpEdge
+    from magnetar.broker.admin.table import routes
 
-    return partial(HttpEdge, BROKER)
+    return partial(HttpEdge, BROKER, routes(BROKER))
 
 
 def with_http(

@@ -171,7 +171,6 @@ def _schemas() -> click.Group:
 
 
 def _bookies() -> click.Group:
-    load_structlog_without_rich()
     from magnetar.cli.admin.bookies.commands import bookies
 
     return bookies

@@ -46,9 +46,10 @@ class BrokerFront:
         self._http = LazyHttp(self._load_http, pool)
 
     def _load_http(self) -> Callable[[], Edge]:
-        from magnetar.broker.admin.http_edge import HttpEdge
+        from magnetar.broker.admin.edge.server import HttpEdge
+        from magnetar.broker.admin.table import routes
 
-        return partial(HttpEdge, self.broker)
+        return partial(HttpEdge, self.broker, routes(self.broker))
 
     @property
     def broker_url(self) -> str:

@@ -86,6 +86,6 @@ class DiscoveryProcess:
 
 
 def _load_http(discovery: Discovery) -> Callable[[], Edge]:
-    from magnetar.discovery.http.http_edge import HttpEdge
+    from magnetar.discovery.http.server import HttpEdge
 
     return partial(HttpEdge, discovery)

@@ -1,4 +1,4 @@
-"""The latest message of each key, as a frame; and a frame as Parquet at a location that fsspec knows."""
+"""The latest message of each key as a frame, and writing a frame as Parquet."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ COLUMNS: Final = (
     "null_value",
     "payload",
 )
-"""Of messages, as far as a table of latest values needs them."""
+"""Columns of messages that a table of latest values needs."""
 
 _NEEDED: Final = "raw_reason"
 
 FORMAT: Final = "magnetar-latest"
 
 RESULT_NAME: Final = "_latest.json"
-"""What the last run has written; names that begin with '_' are passed over by whoever reads the directory."""
+"""Marker of the last completed run; readers of the directory skip names that begin with '_'."""
 
 
 class LocationInUse(MagnetarError):
@@ -56,7 +56,7 @@ class LocationInUse(MagnetarError):
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What was written."""
+    """Counts of what was written."""
 
     location: str
     keys: int
@@ -74,7 +74,7 @@ class _File(WriterCommitMessage):
 
 
 def source_columns() -> tuple[str, ...]:
-    """What has to be read of a topic."""
+    """Return the columns to read from a topic."""
     return (*COLUMNS, _NEEDED)
 
 

@@ -1,4 +1,4 @@
-"""What the jobs `compact` and `verify` have in common: their options, Spark for them, tasks with progress."""
+"""Parts shared by the jobs `compact` and `verify`: options, the Spark session, progress."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def add_common(command: argparse.ArgumentParser) -> None:
 
 
 def service_of(given: argparse.Namespace) -> ServiceAddress:
-    """How tasks reach brokers and bookies."""
+    """Return the address with which tasks reach brokers and bookies."""
     return ServiceAddress(
         address=given.service,
         trust_certs=given.bookie_trust_certs,
@@ -88,7 +88,7 @@ def topics_of(given: argparse.Namespace) -> list[str]:
 
 
 def exit_code_of(act: Callable[[], int]) -> int:
-    """What a job returns; an error becomes a line on stderr and the exit code for it."""
+    """Run a job and return its exit code; an error becomes a line on stderr."""
     try:
         return act()
     except OffloadUnreachable as error:

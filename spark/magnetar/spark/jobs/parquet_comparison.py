@@ -1,4 +1,4 @@
-"""A task of `verify`: one Parquet object, against its manifest and against the entries that it was made of.
+"""A task of `verify`: compares one Parquet object with its manifest and with the original entries.
 
 Entries come from bookies or brokers and are made rows again, by the same rules as in the offload. So every
 column of every message is compared, and of an entry that was kept raw all of its bytes.
@@ -47,18 +47,18 @@ class CompareTask:
     ledger_id: int
     location: str
     path: str
-    """Of the attempt, below the location."""
+    """Path of the attempt, below the location."""
     part: Part
     exact: bool
     source: LedgerSource | None
     """None: there is nothing any more that it could be compared with but its manifest."""
     service: ServiceAddress
-    """Who knows whether the ledger is still there."""
+    """Broker that knows whether the ledger still exists."""
 
 
 @dataclass(slots=True)
 class Comparison:
-    """What was found of one object."""
+    """Findings about one object."""
 
     topic: str
     ledger_id: int
@@ -106,7 +106,7 @@ def compare_part(task: CompareTask) -> Comparison:
 def gone_meanwhile(
     service: ServiceAddress, topic: str, ledger_id: int, path: str, error: MagnetarError
 ) -> bool:
-    """Whether `error` is that something of a ledger is not there, as it should be by now.
+    """Return whether `error` says that something of a ledger is missing, as it should be by now.
 
     Raises what a call may.
     """

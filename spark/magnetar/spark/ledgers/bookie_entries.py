@@ -1,4 +1,4 @@
-"""Entries straight from the bookies of a closed ledger: quorum reads, with its metadata and their addresses.
+"""Entries read directly from the bookies of a closed ledger by quorum reads.
 
 The quorum client is asyncio's; its loop runs in a thread beside the task, which decodes and compresses while
 the next entries are on their way. Where bookies moved or the ledger was copied meanwhile, a broker says it.
@@ -96,7 +96,7 @@ class BookieEntries:
         return clients, reader
 
     async def _read(self, first: int, last: int) -> list[Run]:
-        """At least one entry; tried again while it may still come."""
+        """Read at least one entry, retrying while it may become readable."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience_s
         pause_s = PAUSE_S
@@ -110,7 +110,7 @@ class BookieEntries:
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     async def _reload(self) -> LedgerMetadata:
-        """Where the entries are by now."""
+        """Reload the ledger's metadata and the current addresses of its bookies."""
         source = self._source
         found = await asyncio.to_thread(find_ledger, source.service, source.topic, source.ledger_id)
         if found is None or found.ledger_key != source.ledger_key or not found.HasField("bookies"):

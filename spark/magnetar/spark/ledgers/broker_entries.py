@@ -1,4 +1,4 @@
-"""Entries out of a broker: of a standalone, whose ledgers no other process opens, for example."""
+"""Entries read through a broker, such as a standalone's, whose ledgers no other process opens."""
 
 from __future__ import annotations
 

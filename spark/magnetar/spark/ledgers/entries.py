@@ -1,4 +1,4 @@
-"""The entries of a ledger for a task: from its bookies where it has some, otherwise out of a broker."""
+"""Readers of a ledger's entries for a task: over its bookies where it has some, else through a broker."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from magnetar.ledger.ledger_store import Run
 from magnetar.spark.ledgers.ledger_source import LedgerSource
 
 UNIT_BYTES: Final = 4 << 20
-"""Of entries, made into rows of a table at a time."""
+"""Bytes of entries that are made into one table of rows."""
 
 
 class Entries(Protocol):
     """Reads one ledger."""
 
     def read(self, first_entry_id: int, last_entry_id: int) -> Iterator[list[Run]]:
-        """All of them, both inclusive, in order and without gaps, some at a time.
+        """Yield all entries of the range, both ends included, in order and without gaps.
 
         Raises StorageError when one of them is lost; a retriable one when it cannot be read now.
         """
@@ -26,7 +26,7 @@ class Entries(Protocol):
 
 @contextmanager
 def open_entries(source: LedgerSource) -> Iterator[Entries]:
-    """What reads the ledger of `source`; ends its connections at the end."""
+    """Open a reader of the ledger of `source`, and close its connections at the end."""
     if source.bookies:
         from magnetar.spark.ledgers.bookie_entries import BookieEntries
 

@@ -1,4 +1,4 @@
-"""Questions to brokers that tasks and commands have in common."""
+"""Lookup of a ledger at a broker, for tasks and commands."""
 
 from __future__ import annotations
 

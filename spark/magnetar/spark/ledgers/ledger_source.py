@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
-    """How tasks reach brokers and bookies."""
+    """Address and TLS files with which tasks reach brokers and bookies."""
 
     address: str
     """host:port of a broker's offload service."""
@@ -20,7 +20,7 @@ class ServiceAddress:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSource:
-    """Where the entries of a ledger are read."""
+    """Address of a ledger's entries."""
 
     service: ServiceAddress
     topic: str

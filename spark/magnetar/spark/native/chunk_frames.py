@@ -1,4 +1,4 @@
-"""Chunks joined in a frame of stored rows that Spark reads itself: by a shuffle of the chunks alone."""
+"""Chunks joined in a frame that Spark reads itself, with a shuffle of the chunks alone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def joined_chunks(pieces: DataFrame, bytes_max: int) -> DataFrame:
 
 
 def _in_order(one: Column, other: Column) -> Column:
-    """As they are in the topic; maps among the columns keep Spark from comparing whole rows."""
+    """Return whether `one` comes before `other` in the topic; Spark cannot compare rows with maps."""
     earlier = (one["ledger_id"] < other["ledger_id"]) | (
         (one["ledger_id"] == other["ledger_id"]) & (one["entry_id"] < other["entry_id"])
     )

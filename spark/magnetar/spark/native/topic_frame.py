@@ -1,4 +1,4 @@
-"""`read_topic`: what is offloaded read by Spark's own Parquet reader, the rest by the format "magnetar".
+"""`read_topic`: offloaded ledgers read by Spark's own Parquet reader, the rest by the format "magnetar".
 
 Spark then prunes columns, skips row groups and pages by time, key and id, and runs without Python for what is
 offloaded. Which ledgers are read where, and where topics end, is decided once, when the frame is made.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _HADOOP_SCHEMES: Final = {"s3": "s3a", "gcs": "gs", "az": "abfss"}
-"""What Hadoop calls the schemes that fsspec knows under other names."""
+"""Hadoop's names of schemes that fsspec names differently."""
 
 _EVERYWHERE: Final = frozenset({"file", "hdfs"})
 
@@ -139,7 +139,7 @@ def _plan(
 def _with_earlier(
     files: ColdFiles, want: Wanted, begin: EntryRange, readable: Callable[[str], bool]
 ) -> ColdFiles:
-    """And the objects before its first entry, as far as the format "magnetar" looks for chunks."""
+    """Return the objects before its first entry in which the format "magnetar" looks for chunks."""
     paths: list[str] = []
     attempts: list[str] = []
     low = MessageAt(begin.ledger_id, begin.first_entry_id)

@@ -1,4 +1,4 @@
-"""The column value of a frame that Spark reads itself: by Spark's own functions where it has them."""
+"""The column `value` in a frame that Spark reads itself, by Spark's own functions where they exist."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ NO_BROKER: Final = 3
 STOPPED: Final = 130
 
 STEP_DEADLINE_S: Final = 20.0
-"""Of one step's call; it is made again until patience ends."""
+"""Timeout of one step's call, which is repeated until patience ends."""
 
 STORE_PATIENCE_S: Final = 20.0
-"""What the driver writes and reads itself is tried that long, beside what the store's library tries."""
+"""Seconds for which the driver retries its own writes and reads, beyond the store library's retries."""
 
 ASK_DEADLINE_S: Final = 6.0
-"""Of the first calls: whoever waits at a terminal for a broker that is not there wants to know it."""
+"""Timeout of the first calls: a user at a terminal wants to hear soon that no broker answers."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -279,7 +279,7 @@ def as_uri(location: str) -> str:
 
 
 def release() -> str:
-    """Of Magnetar."""
+    """Return the version of Magnetar."""
     try:
         return version("magnetar-spark")
     except PackageNotFoundError:

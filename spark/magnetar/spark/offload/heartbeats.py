@@ -1,4 +1,4 @@
-"""Signs of life of the attempts under way: without them another job takes their ledgers over.
+"""Heartbeats of the running attempts: without them another job takes over their ledgers.
 
 One thread asks Begin once more for each, from time to time. An attempt that is refused is over: somebody took
 its ledger, or the ledger is gone, and what it still writes nobody will read.
@@ -23,7 +23,7 @@ EVERY_S: Final = 60.0
 
 
 class Beginning(Protocol):
-    """What takes a ledger, or hears that its attempt lives."""
+    """Begins an attempt at a ledger, or confirms that it is alive."""
 
     def begin(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes) -> Ledger: ...
 
@@ -35,11 +35,11 @@ class Beating:
     ledger: Ledger
     attempt: bytes
     lost: str = ""
-    """Why it is over; empty while it lives."""
+    """The reason why it is over; empty while it lives."""
 
 
 class Heartbeats:
-    """For all attempts of a job. `beat` does one round; `start` and `close` run a thread that does them."""
+    """Heartbeats of all attempts of a job. `beat` does one round; `start` and `close` run a thread."""
 
     def __init__(self, service: Beginning, every_s: float = EVERY_S) -> None:
         self._service = service

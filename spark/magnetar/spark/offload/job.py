@@ -1,4 +1,4 @@
-"""The driver: rounds of asking which ledgers wait and taking them through, several at a time.
+"""The driver: rounds of asking which ledgers wait and offloading them, several at a time.
 
 A ledger that failed is not tried again in the same round, and later with growing pauses. What is unsettled is
 settled at the beginning of each round and once more at the end.
@@ -35,13 +35,13 @@ Key = tuple[str, int, int]
 
 
 class Waiting(Protocol):
-    """What tells which ledgers wait."""
+    """Lists the ledgers that wait."""
 
     def wanted(self, topics: Iterable[str] = (), *, most: int = 0) -> WantedResponse: ...
 
 
 class Offloads(Protocol):
-    """What takes one ledger through (`ledger_offload.Offloader`)."""
+    """Offloads one ledger (`ledger_offload.Offloader`)."""
 
     def offload(self, wanted: Ledger) -> Outcome: ...
 
@@ -50,7 +50,7 @@ class Offloads(Protocol):
 
 @dataclass(slots=True)
 class Totals:
-    """Of all rounds."""
+    """Totals of all rounds."""
 
     outcomes: dict[Result, int] = field(default_factory=lambda: dict.fromkeys(Result, 0))
     entries: int = 0
@@ -127,7 +127,7 @@ class Job:
                     outcomes.append(self._ended(ledger, future.result()))
 
     def settle(self) -> list[Outcome]:
-        """Try once more to say what nobody answered; returns what is settled by it."""
+        """Retry the unanswered calls; returns the outcomes that are settled by it."""
         before, self._unsettled = self._unsettled, []
         settled = []
         for each in before:
@@ -150,7 +150,7 @@ class Job:
         return bool(self._ledgers_max) and len(tried) >= self._ledgers_max
 
     def _next(self, tried: set[Key]) -> list[Ledger]:
-        """What waits and was not tried in this round, nor failed a short while ago."""
+        """Return waiting ledgers that were not tried in this round and did not fail recently."""
         most = WANTED_MOST
         while True:
             found = self._waiting.wanted(self._topics, most=most)

@@ -44,11 +44,11 @@ from magnetar.spark.offload.tasks import (
 log = get_logger(__name__)
 
 REASON_CHARS_MAX = 1_000
-"""Of why an attempt failed, kept in the ledger's metadata."""
+"""Characters of an attempt's error, kept in the ledger's metadata."""
 
 
 class Service(Protocol):
-    """What the driver asks brokers. Raises MagnetarError; a retriable one may be asked again."""
+    """The driver's calls to brokers. Raises MagnetarError; a retriable one may be tried again."""
 
     def begin(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes) -> Ledger: ...
 
@@ -82,9 +82,9 @@ class Offloader:
     heartbeats: Heartbeats
     watcher: Watcher
     patience: Patience
-    """With brokers."""
+    """Patience with brokers."""
     store_patience: Patience
-    """With the object store, where the driver itself writes and reads."""
+    """Patience with the object store, where the driver itself writes and reads."""
     new_attempt: Callable[[], bytes]
     """16 random bytes."""
     wall_ms: Callable[[], int]
@@ -93,7 +93,7 @@ class Offloader:
     monotonic: Callable[[], float] = time.monotonic
 
     def offload(self, wanted: Ledger) -> Outcome:
-        """What became of it; raises only what is no MagnetarError, once the attempt was given up."""
+        """Offload the ledger. Raises only errors that are no MagnetarError, after giving up the attempt."""
         started = self.monotonic()
         attempt = Attempt(wanted.topic, wanted.creation_id, wanted.ledger_id, self.new_attempt())
         outcome = replace(self._offload(wanted, attempt), seconds=self.monotonic() - started)
@@ -101,7 +101,7 @@ class Offloader:
         return outcome
 
     def settle(self, outcome: Outcome) -> Outcome:
-        """Say once more what nobody answered; an outcome that is still unsettled comes back as it was."""
+        """Repeat an unanswered Complete or Fail; an outcome that is still unsettled is returned unchanged."""
         try:
             if (complete := outcome.complete) is not None:
                 self.service.complete(complete)
@@ -155,7 +155,7 @@ class Offloader:
     def _write_and_verify(
         self, ledger: Ledger, beating: Beating
     ) -> tuple[CompleteRequest, list[WrittenPart]]:
-        """What Complete is to be told, once everything was written and read back."""
+        """Return the request of Complete, once everything was written and read back."""
         state = ledger.offload
         if not state.location or not state.path:
             raise TasksFailed("the broker did not say where the ledger's objects go")
@@ -214,7 +214,7 @@ class Offloader:
         return plan_parts(*size, sizes)
 
     def _claim(self, store: Store, ledger: Ledger) -> None:
-        """Nothing is left where another cluster sweeps, which knows none of it. Raises LocationNotOurs."""
+        """Refuse another cluster's location, whose sweep would delete the objects. Raises LocationNotOurs."""
         if ledger.instance_id:  # else a broker of an earlier release, whose clusters have no mark
             self.store_patience.call(lambda: claim(store, ledger.instance_id))
 
@@ -330,7 +330,7 @@ def _read_whole(store: Store, path: str) -> bytes:
 
 
 def _tidy(store: Store, path: str, manifest: Manifest) -> None:
-    """Nothing else lies there: a task that was killed may have left a piece of a file."""
+    """Remove other files: a killed task may have left a piece of one."""
     keep = {MANIFEST_NAME, *(part.name for part in manifest.parts)}
     for each, _, _ in list(store.list(path)):
         if each.rpartition("/")[2] not in keep:

@@ -1,4 +1,4 @@
-"""A task of Spark: how large some entries of a ledger are, before it is cut into parts."""
+"""A Spark task: measures some entries of a ledger, before it is cut into parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def measure_entries(task: MeasureTask) -> list[int] | TaskFailure:
 
 
 def _ranges(entry_ids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Those that follow one another are read at once: of a small ledger all of them."""
+    """Group consecutive entries that are read at once: for a small ledger, all of them."""
     first = last = -1
     for each in entry_ids:
         if first >= 0 and each == last + 1:

@@ -19,7 +19,7 @@ _CREDENTIALS: Final = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """All three commands."""
+    """Return the parser of all three commands."""
     made = argparse.ArgumentParser(
         prog="magnetar offload", description="Closed ledgers as Parquet: offload them, see how far, sweep."
     )

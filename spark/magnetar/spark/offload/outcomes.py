@@ -1,4 +1,4 @@
-"""What became of ledgers, for whoever watches."""
+"""Outcomes of offloading ledgers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from magnetar.common.offload.offload_pb2 import CompleteRequest, Ledger
 
 
 class Result(Enum):
-    """What became of a ledger."""
+    """The outcome of a ledger."""
 
     OFFLOADED = "offloaded"
     TAKEN = "taken"
-    """Another job has it, or nobody wants it any more."""
+    """Another job has it, or it is not wanted any more."""
     FAILED = "failed"
     UNSETTLED = "unsettled"
-    """Written and verified, or begun, and nobody answers: it is settled later."""
+    """Begun or complete, but no broker answers; settled later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a ledger, and its figures. Sizes in bytes."""
+    """Outcome and figures of a ledger. Sizes in bytes."""
 
     topic: str
     ledger_id: int
@@ -46,9 +46,9 @@ class Outcome:
     object_bytes: int = 0
     seconds: float = 0.0
     complete: CompleteRequest | None = None
-    """Of an unsettled one that is whole: what is still to be said."""
+    """The pending Complete of an unsettled attempt whose objects are whole."""
     given_up: Attempt | None = None
-    """Of an unsettled one that is not: likewise."""
+    """The pending Fail of an unsettled attempt."""
 
 
 class Watcher(Protocol):

@@ -1,4 +1,4 @@
-"""Into which parts a ledger is cut: arithmetic only.
+"""Plan of the parts into which a ledger is cut: arithmetic only.
 
 A part is one Parquet file and one task, and parts are to have about equal bytes. Nobody knows where in a
 ledger the large entries are, so some are looked at first, evenly spread: each stands for those around it.
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 PART_BYTES: Final = 128 << 20
-"""Of entries, in one part: small enough for several tasks a ledger, large enough for few objects."""
+"""Bytes of entries in one part: small enough for several tasks a ledger, large enough for few objects."""
 
 PARTS_MAX: Final = 10_000
-"""Of one ledger: what its manifest lists has a bound."""
+"""Parts of one ledger: the manifest's list is bounded."""
 
 SAMPLES_A_PART: Final = 64
 SAMPLES_MAX: Final = 1_024
@@ -80,7 +80,7 @@ def _strata(entries: int, count: int) -> Iterator[tuple[int, int]]:
 
 
 def _cuts(entries: int, count: int, sizes: Sequence[int]) -> Iterator[int]:
-    """Behind which entries about one, two ... of `count` equal shares of all bytes lie."""
+    """Yield the entries after which about one, two ... of `count` equal shares of all bytes lie."""
     strata = [
         (first, end, max(size, 1))
         for (first, end), size in zip(_strata(entries, len(sizes)), sizes, strict=True)

@@ -1,4 +1,4 @@
-"""A task of Spark: the entries of one range, read, made into rows, written as one Parquet object.
+"""A Spark task: reads the entries of one range and writes their rows as one Parquet object.
 
 The object is made in a file of this machine first: what goes to the object store is whole. A task that is
 tried again writes the same bytes to the same name.
@@ -68,7 +68,7 @@ class _Passing:
         """See `envelopes`."""
 
     def of(self, read: Iterable[list[Run]]) -> Iterator[Run]:
-        """The same runs. Raises DataCorruption unless they are all entries of the task, in order."""
+        """Yield the same runs. Raises DataCorruption unless they are all entries of the task, in order."""
         task = self._task
         ledger_id, expected = task.source.ledger_id, task.first_entry_id
         for runs in read:

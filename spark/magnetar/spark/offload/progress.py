@@ -1,4 +1,4 @@
-"""What whoever started the job sees: bars on a terminal, lines elsewhere, JSON for scripts."""
+"""Progress and results of a job: bars on a terminal, lines elsewhere, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BAR_COLUMNS: Final = 16
 NAME_COLUMNS_MIN: Final = 12
 
 PHASES: Final = {"writing": 0, "verifying": 1}
-"""Those that go part by part, in order: a bar is full after the last."""
+"""Steps that advance part by part, in order: a bar is full after the last."""
 
 
 class Shown(Protocol):
@@ -36,7 +36,7 @@ class Shown(Protocol):
 
 
 def make_watcher(*, as_json: bool) -> Shown:
-    """Results on the output, the rest where errors go; bars only where somebody looks at them."""
+    """Show results on stdout and the rest on stderr; bars only on a terminal."""
     say: Callable[[Outcome], str] = as_json_line if as_json else line_of
     if sys.stderr.isatty():
         return BarWatcher(say, sys.stdout)
@@ -62,7 +62,7 @@ class LineWatcher:
         self._print(self._out, self._say(outcome))
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Close everything that is open."""
 
     def _print(self, file: TextIO, line: str) -> None:
         with self._lock:
@@ -166,7 +166,7 @@ def line_of(outcome: Outcome) -> str:
 
 
 def as_json_line(outcome: Outcome) -> str:
-    """The same as JSON."""
+    """Format an outcome as a line of JSON."""
     return json.dumps(
         {
             "topic": outcome.topic,
@@ -197,5 +197,5 @@ def closing_line(totals: Totals, *, stopped: bool = False) -> str:
 
 
 def megabytes(byte_length: int) -> str:
-    """For people."""
+    """Format a size for people."""
     return f"{byte_length / 1e6:,.1f} MB" if byte_length >= 100_000 else f"{byte_length:,} B"

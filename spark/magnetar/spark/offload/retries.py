@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a call is tried, and how long the pauses between are. Seconds."""
+    """Timeout of a call and the pauses between tries, in seconds."""
 
     for_s: float = 120.0
     pause_s: float = 0.1
     pause_max_s: float = 5.0
     stop: threading.Event = field(default_factory=threading.Event)
-    """Set when nobody wants the answer any more."""
+    """Set when the answer is not needed any more."""
     now: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
 

@@ -27,7 +27,7 @@ from pyspark import SparkContext
 
 POLL_S: Final = 0.2
 CANCEL_S: Final = 30.0
-"""How long canceled tasks may take to end."""
+"""Seconds in which canceled tasks have to end."""
 CAUSE_CHARS_MAX: Final = 500
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ _NOT_A_CAUSE: Final = ("Py4JJavaError", "PythonException", "SparkException")
 
 
 def cause_of(text: str) -> str:
-    """What went wrong, out of what Spark says of a job that failed: a line instead of two traces."""
+    """Return the cause from the error of a failed Spark job: a line instead of two traces."""
     _, _, trace = text.partition("Traceback (most recent call last):")
     for found in _PYTHON_ERROR.finditer(trace):
         if found[1] not in _NOT_A_CAUSE:

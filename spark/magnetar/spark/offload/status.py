@@ -1,4 +1,4 @@
-"""How far every ledger of some topics is on its way to objects."""
+"""The offload state of every ledger of some topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMES = {WANTED: "waits", RUNNING: "running", COMPLETE: "offloaded"}
 
 
 def state_of(ledger: Ledger) -> str:
-    """In a word or two."""
+    """Return the state in a word or two."""
     if not ledger.closed_ms:
         return "open"
     if not ledger.HasField("offload"):

@@ -24,7 +24,7 @@ class SweepRefused(MagnetarError):
 
 
 class Service(Protocol):
-    """What brokers are asked (`OffloadChannel`)."""
+    """The calls to brokers (`OffloadChannel`)."""
 
     def deletions(self, location: str = "", after_intent_id: str = "") -> Deletions: ...
 
@@ -45,19 +45,19 @@ class Store(Protocol):
 
 @dataclass(slots=True)
 class Swept:
-    """What a sweep of one location did, or would have done."""
+    """Result of sweeping one location, or of a dry run."""
 
     deletions: int = 0
     """Recorded ones that were carried out."""
     directories: int = 0
-    """Of attempts that nobody names."""
+    """Unreferenced attempts."""
     objects: int = 0
     byte_length: int = 0
-    """Of the attempts' objects."""
+    """Bytes of these attempts' objects."""
     waiting: int = 0
-    """Attempts that nobody names and that are younger than the grace."""
+    """Unreferenced attempts younger than the grace period."""
     failed: list[str] = field(default_factory=list)
-    """Why some objects are still there."""
+    """Errors because of which some objects remain."""
 
 
 def sweep_location(
@@ -168,7 +168,7 @@ def _delete_doomed(
 def _delete_unfinished(
     store: Store, found: Sweep, swept: Swept, *, dry_run: bool, report: Callable[[str], None]
 ) -> None:
-    """What writes that were cut off have left beside objects that stay."""
+    """Delete leftovers of interrupted writes beside objects that stay."""
     for path in found.unfinished:
         report(f"unfinished: {path}")
         if not dry_run:

@@ -1,4 +1,4 @@
-"""What the driver hands to tasks and gets back: small values that pickle, and who runs the tasks."""
+"""The tasks of the job: their inputs and results, small values that pickle, and what runs them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TasksFailed(MagnetarError):
 
 
 class Stopped(MagnetarError):
-    """Somebody stopped the job."""
+    """The job was stopped."""
 
     retriable = True
 
@@ -38,9 +38,9 @@ class PartTask:
     source: LedgerSource
     location: str
     path: str
-    """Of the attempt, below the location."""
+    """Path of the attempt, below the location."""
     name: str
-    """Of the object, below the path."""
+    """Name of the object, below the path."""
     first_entry_id: int
     last_entry_id: int
     exact: bool
@@ -48,7 +48,7 @@ class PartTask:
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart:
-    """What a task has written, and what it learned of the range."""
+    """Facts about a written part."""
 
     part: Part
     first_index: int
@@ -74,7 +74,7 @@ class VerifyTask:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPart:
-    """What was found in an object."""
+    """Facts about an object that was read back."""
 
     entries: int
     rows: int
@@ -83,20 +83,20 @@ class VerifiedPart:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """Instead of a result: trying the same again on the same data would not help."""
+    """A permanent failure, returned instead of a result: a retry on the same data would not help."""
 
     reason: str
 
 
 class Course(Protocol):
-    """How the tasks of a ledger go, asked and told by whoever waits for them."""
+    """Progress of a ledger's tasks, and whether to go on."""
 
     def advanced(self, done: int, total: int) -> None:
-        """So many of the tasks are done."""
+        """Report that `done` of `total` tasks are done."""
         ...
 
     def over(self) -> str:
-        """Why the rest is not worth doing; empty while it is."""
+        """Return why the rest is not worth doing; empty while it is."""
         ...
 
 

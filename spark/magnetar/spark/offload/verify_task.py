@@ -1,4 +1,4 @@
-"""A task of Spark: one object read back from the store, and compared with what the task that wrote it says.
+"""A Spark task: reads one object back and compares it with what the writing task reported.
 
 Its bytes by length and SHA-256, its rows by counts and by checksums over payloads, and the entries that a
 broker would make of them: every one, in order, each with the time and the numbers it had.

@@ -1,4 +1,4 @@
-"""Avro schemas, which Pulsar also describes JSON by, as types of Spark."""
+"""Avro schemas, which Pulsar also uses to describe JSON, as Spark types."""
 
 from __future__ import annotations
 

@@ -18,17 +18,17 @@ from magnetar.ledger.cold.entry_envelope import decode_envelope
 from magnetar.ledger.cold.payload_codecs import decompress
 
 CHUNKS_MAX: Final = 10_000
-"""Of one message."""
+"""Chunks of one message."""
 
 WAITING_MAX: Final = 1_000
 """Messages that wait for chunks at a time; the one that waits longest is forgotten for one more."""
 
 INCOMPLETE: Final = "chunk: "
-"""How the reason of a chunk that stands alone begins."""
+"""Prefix of the reason of a chunk that stands alone."""
 
 
 class MessageKey(NamedTuple):
-    """What the chunks of a message have in common."""
+    """The key shared by the chunks of a message."""
 
     producer_name: str
     uuid: str
@@ -56,11 +56,11 @@ class _Waiting:
 
 
 class Whole(NamedTuple):
-    """What the row of a last chunk becomes."""
+    """The row that replaces a last chunk."""
 
     payload: bytes
     reason: str | None
-    """Why it is the last chunk alone; None: it is the whole message."""
+    """The reason why it is only the last chunk; None: it is the whole message."""
 
 
 Search = Callable[[MessageKey], Iterable[Chunk]]
@@ -68,7 +68,7 @@ Search = Callable[[MessageKey], Iterable[Chunk]]
 
 
 class ChunkJoiner:
-    """Of one topic; chunks are given in the topic's order."""
+    """Joins the chunks of one topic, which have to be given in the topic's order."""
 
     def __init__(self, bytes_max: int, search: Search) -> None:
         """`bytes_max`: of one message, and of all that wait together."""

@@ -1,4 +1,4 @@
-"""Chunks joined in tables of stored rows: last chunks become their messages, the others go."""
+"""Chunks joined in tables of stored rows: a last chunk becomes its message, the others are removed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def joined(table: Any, joiner: ChunkJoiner, size_max: int = JOINED_BYTES) -> Ite
 
 @dataclass(slots=True)
 class _Joined:
-    """What becomes of rows, by their number."""
+    """The replacements of rows, by their number."""
 
     dropped: set[int] = field(default_factory=set)
     payloads: dict[int, bytes] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Columns of topics in Spark: the topic, those of offloaded messages, and the decoded value."""
+"""Columns of topics in Spark: the topic, the columns of offloaded messages, the decoded value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOPIC: Final = "topic"
 VALUE: Final = "value"
 
 INTERNAL: Final = frozenset({"entry_metadata", "message_metadata"})
-"""What only brokers need."""
+"""Columns that only brokers need."""
 
 TYPES: Final[dict[ColumnType, DataType]] = {
     ColumnType.INT64: LongType(),
@@ -69,7 +69,7 @@ def frame_schema(names: Sequence[str], value_type: DataType | None) -> StructTyp
 
 
 def frame_ddl(names: Sequence[str], value_ddl: str) -> str:
-    """The same as DDL text, for a value type that only Spark can parse."""
+    """Return the columns as DDL text, for a value type that only Spark can parse."""
     parts = []
     for name in names:
         if name == VALUE:

@@ -1,4 +1,4 @@
-"""Decoded values made to fit a type of Spark: those of JSON, which says little of types, and of Avro."""
+"""Decoded values fitted to a Spark type: values of JSON, which has few types, and of Avro."""
 
 from __future__ import annotations
 

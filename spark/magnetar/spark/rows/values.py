@@ -58,7 +58,7 @@ class ValueUnfit(MagnetarError):
 
 @dataclass(frozen=True, slots=True)
 class ValuePlan:
-    """How payloads are decoded."""
+    """The way in which payloads are decoded."""
 
     kind: str
     """raw, string, json, avro, binary, or a key of _NUMBERS."""
@@ -79,7 +79,7 @@ NewestSchema = Callable[[], tuple[str, bytes]]
 
 
 def plan_values(options: SourceOptions, newest: NewestSchema) -> ValuePlan:
-    """What the options ask for; `newest` is called only where it matters. Raises BadOption."""
+    """Plan decoding from the options; `newest` is called only where it matters. Raises BadOption."""
     strict = options.value_errors == "fail"
     kind = options.value_format
     if kind == "raw":
@@ -135,7 +135,7 @@ def _type_ddl(text: str) -> str:
 
 
 def _type_of_json(text: str) -> DataType:
-    """Of an Avro schema, or a schema of Spark's as JSON."""
+    """Return the Spark type of an Avro schema, or of a Spark schema as JSON."""
     parsed = parse_avro(text)
     if isinstance(parsed, dict) and parsed.get("type") == "struct":
         try:

@@ -34,14 +34,14 @@ class OutgoingEntry:
     byte_length: int = 0
 
     def without(self, first: int) -> OutgoingEntry:
-        """All but the first so many."""
+        """Return the entry without its first `first` messages."""
         rows = self.rows[first:]
         return OutgoingEntry(
             self.topic, rows, self.sequence_ids[first:], sum(row.byte_length for row in rows)
         )
 
     def only(self, count: int) -> OutgoingEntry:
-        """The first so many."""
+        """Return the first `count` messages as an entry."""
         rows = self.rows[:count]
         return OutgoingEntry(
             self.topic, rows, self.sequence_ids[:count], sum(row.byte_length for row in rows)
@@ -50,7 +50,7 @@ class OutgoingEntry:
 
 @dataclass(frozen=True, slots=True)
 class EntryLimits:
-    """What shares an entry, and how much of it."""
+    """Limits of an entry, and which messages may share it."""
 
     batching: str
     """key, plain or none: see SinkOptions."""
@@ -125,6 +125,6 @@ def batch_payload(entry: OutgoingEntry) -> bytes:
 
 
 def _published(topic: str, row: OutgoingRow) -> bytes:
-    """All that is published of a row, for its check."""
+    """Return everything published of a row, for its check."""
     deliver = row.deliver_at_ms.to_bytes(8, "big") if row.deliver_at_ms else b""
     return b"".join((topic.encode(), deliver, row.encoded, row.payload))

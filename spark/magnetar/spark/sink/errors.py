@@ -1,4 +1,4 @@
-"""What keeps rows from being written to a topic. Messages say what to do next."""
+"""Errors of writes to topics. Messages say what to do next."""
 
 from __future__ import annotations
 

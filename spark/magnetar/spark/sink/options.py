@@ -1,4 +1,4 @@
-"""The options of writes to topics: `df.write.format("magnetar").option(...)` and the same of streams."""
+"""Options of writes to topics: `df.write.format("magnetar").option(...)` and those of streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from magnetar.spark.sink.errors import BadOption
 from magnetar.spark.sink.routing import HASHES
 
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname"})
-"""What Spark itself passes on."""
+"""Options that Spark itself passes on."""
 
 _OF_SOURCE: Final = frozenset({"offload.address"})
 """Means nothing here; one set of options may serve reading and writing."""
@@ -30,7 +30,7 @@ class SinkOptions:
 
     service_url: str = "pulsar://localhost:6650"
     topic: str = ""
-    """Where rows go that name no topic of their own."""
+    """Topic of rows that name no topic of their own."""
 
     query_id: str = ""
     """Names what publishes: under one id nothing is published twice. Streams have their query's unless it is
@@ -40,10 +40,10 @@ class SinkOptions:
     """Of writes: the number of a batch under `query_id`, such as foreachBatch gives it."""
 
     hashing: str = "java"
-    """How a key chooses the partition: java or murmur3."""
+    """Hash that chooses the partition of a key: java or murmur3."""
 
     batching: str = "key"
-    """What shares an entry: messages of one key (key), any (plain), none."""
+    """Messages that may share an entry: those of one key (key), any (plain), none."""
 
     batch_messages_max: int = 1_000
     batch_bytes_max: int = 131_072
@@ -54,10 +54,10 @@ class SinkOptions:
     """required: fail where the broker does not deduplicate; none: rows may be published twice."""
 
     busy_timeout: float = 120.0
-    """For so long a task waits for an earlier attempt of it to let go of the producer's name."""
+    """Seconds for which a task waits until an earlier attempt releases the producer's name."""
 
     auth_token: str = ""
-    """By default what the environment has in MAGNETAR_TOKEN where the task runs."""
+    """Token; by default MAGNETAR_TOKEN in the environment of the task."""
 
     tls_trust_certs_file: str = ""
     tls_allow_insecure: bool = False
@@ -68,7 +68,7 @@ class SinkOptions:
         return CompressionType.Value(self.compression.upper())
 
     def client_options(self) -> ClientOptions:
-        """How the cluster is reached; asked where the task runs, so that the environment there counts."""
+        """Return the client options; called where the task runs, so that the environment there counts."""
         token = self.auth_token or os.environ.get("MAGNETAR_TOKEN", "")
         return ClientOptions(
             service_url=self.service_url,

@@ -1,4 +1,4 @@
-"""Publishes entries under a name and with sequence ids that are given, to one partition of a topic."""
+"""Publishes entries under a given name and with given sequence ids, to one partition of a topic."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = get_logger(__name__)
 PENDING_BYTES_MAX: Final = 16 * 1024 * 1024
 PENDING_ENTRIES_MAX: Final = 1_000
 METADATA_BYTES_MAX: Final = 8 * 1024
-"""What fits of one message's metadata beside the largest payload that a broker takes."""
+"""Bytes of one message's metadata beside the largest payload that a broker takes."""
 
 
 class NameBusy(ClientError):
@@ -75,11 +75,11 @@ class SequencedProducer(Link):
 
     @property
     def pending_bytes(self) -> int:
-        """What is on its way."""
+        """Bytes sent and not yet confirmed."""
         return self._pending_bytes
 
     async def open_when_free(self, seconds_max: float) -> None:
-        """Open it, waiting for so long while somebody else has the name. Raises ClientError."""
+        """Open it, waiting up to `seconds_max` while another producer has the name. Raises ClientError."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + seconds_max, PAUSE_S
         told = False
@@ -114,7 +114,7 @@ class SequencedProducer(Link):
             await self._connection.drained()
 
     async def flushed(self) -> None:
-        """Until everything is durable. Raises ClientError."""
+        """Wait until everything is durable. Raises ClientError."""
         while self._pending:
             await self._wait()
         if self.failed is not None:
@@ -239,7 +239,7 @@ class SequencedProducer(Link):
         self._news.set()
 
     async def _wait(self) -> None:
-        """Until something was confirmed. Raises ClientError when nothing will be."""
+        """Wait for the next confirmation. Raises ClientError when none will come."""
         if self.failed is not None:
             raise self.failed
         self._news.clear()

@@ -1,4 +1,4 @@
-"""Which partition of a topic a row goes to: as Pulsar's clients choose it, so that keys stay together."""
+"""Partitions of rows, chosen as Pulsar's clients choose them, so that keys stay together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.client.producer import java_string_hash
 _KEYS_KEPT: Final = 65_536
 
 SPREAD_ROWS: Final = 1_000
-"""So many rows without a key go to one partition before the next one is taken: batches fill."""
+"""Rows without a key that go to one partition before the next is taken, so that batches fill."""
 
 _MASK: Final = 0xFFFF_FFFF
 _C1: Final = 0xCC9E_2D51

@@ -51,7 +51,7 @@ class OutgoingRow:
     topic: str
     payload: bytes
     key: str | None
-    """As it stands in metadata: base64 when it is no text."""
+    """The key as in metadata: base64 when it is not text."""
 
     key_is_base64: bool
     ordering_key: bytes
@@ -61,7 +61,7 @@ class OutgoingRow:
     null_value: bool
     encoded: bytes
     byte_length: int
-    """Of `encoded` and the payload."""
+    """Bytes of `encoded` and the payload."""
 
 
 def check_columns(schema: StructType, default_topic: str) -> None:

@@ -24,7 +24,7 @@ from typing import Final
 from magnetar.common.errors import MagnetarError
 
 NONE_YET: Final = -1
-"""What a broker says of a name that it does not know."""
+"""Sequence id that a broker returns for an unknown name."""
 
 
 class RowsDiffer(MagnetarError):
@@ -41,7 +41,7 @@ class TooManyRows(MagnetarError):
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """How sequence ids of 63 bits are made of batch, row and check."""
+    """Layout of a 63-bit sequence id: batch, row and check."""
 
     batch_bits: int
     row_bits: int
@@ -75,10 +75,10 @@ class Numbering:
 
 
 BATCHES: Final = Numbering(27, 23, 13)
-"""Of streams: a batch every second for four years, of 8 million rows a task."""
+"""Layout for streams: a batch every second for four years, of 8 million rows a task."""
 
 ONE_BATCH: Final = Numbering(0, 43, 20)
-"""Of a write that is one batch alone."""
+"""Layout for a write of one batch."""
 
 
 class RowNumbers:
@@ -94,7 +94,7 @@ class RowNumbers:
 
     @property
     def rows(self) -> int:
-        """How many were numbered."""
+        """Number of rows that were numbered."""
         return self._row
 
     def mix(self, what: bytes) -> None:
@@ -126,7 +126,7 @@ class Resumption:
 
     @property
     def resumes(self) -> bool:
-        """Whether an attempt before has published rows of this batch."""
+        """Whether an earlier attempt published rows of this batch."""
         return self._last != NONE_YET
 
     def stored(self, sequence_ids: Sequence[int]) -> int:

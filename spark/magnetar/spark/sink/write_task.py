@@ -35,7 +35,7 @@ PRODUCERS_MAX: Final = 1_000
 """Partitions of topics that one task writes to at once; one more is an error, which names the way out."""
 
 PENDING_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of all of them together: with more on its way nothing else is sent."""
+"""Bytes in flight of all producers together; at this many, sending waits."""
 
 EARLIER_TRY_FACTOR: Final = 30
 """A later try of a task may run beside an earlier one, and waits so many times longer for the name: Spark
@@ -44,7 +44,7 @@ ends it when the earlier one is done."""
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task has done; rows that an earlier attempt had published count as `found`."""
+    """Result of a task; rows that an earlier attempt had published count as `found`."""
 
     published: int
     found: int
@@ -52,7 +52,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """What tells a task from others, the same for all its attempts but for their number."""
+    """Identity of a task, the same for all its attempts except their number."""
 
     query_id: str
     partition: int
@@ -116,7 +116,7 @@ class _Loop:
 
 
 class _Places:
-    """Where rows go; asks for the partitions of a topic when it first sees it."""
+    """Chooses the topic of rows; asks for the partitions of a topic when it first sees it."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Publishing:
                 await producer.flushed()
 
     async def finish(self) -> Written:
-        """Once everything is durable. Raises ClientError, RowsDiffer."""
+        """Wait until everything is durable. Raises ClientError, RowsDiffer."""
         for partition in self._open.values():
             partition.resumption.finish()
         for partition in self._open.values():

@@ -45,26 +45,26 @@ log = get_logger(__name__)
 
 QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_ID_PROPERTY: Final = "streaming.sql.batchId"
-"""What Spark says to the tasks of a micro-batch."""
+"""Local properties by which Spark tells the tasks of a micro-batch its query and number."""
 
 
 @dataclass(frozen=True)
 class TaskWritten(WriterCommitMessage):
-    """What one task says to the driver."""
+    """The report of a task to the driver."""
 
     published: int
     found: int
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> TopicWriter:
-    """For `DataSource.writer`. Raises BadOption, BadColumns, SinkError."""
+    """Implements `DataSource.writer`. Raises BadOption, BadColumns, SinkError."""
     parsed = _checked(options, schema, overwrite)
     # Made once for a write, on the driver: all tries of its tasks have the same.
     return TopicWriter(parsed, parsed.query_id or uuid.uuid4().hex)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> TopicStreamWriter:
-    """For `DataSource.streamWriter`. Raises BadOption, BadColumns, SinkError."""
+    """Implements `DataSource.streamWriter`. Raises BadOption, BadColumns, SinkError."""
     return TopicStreamWriter(_checked(options, schema, overwrite))
 
 

@@ -1,4 +1,4 @@
-"""Manifests and parts of offloaded ledgers: the driver plans with the ones, tasks read the others."""
+"""Manifests and parts of offloaded ledgers: the driver plans with manifests, tasks read parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of entries before a range, newest first: chunks of a message that ends in it may be there."""
+"""Rows of entries before a range, newest first: chunks of a message that ends in it may be there."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_back(
 def _moved(
     context: ReadContext, topic: str, earlier: EarlierEntries, error: MagnetarError
 ) -> EarlierEntries | None:
-    """Where earlier entries are after all; None when they were trimmed."""
+    """Return the current address of earlier entries; None when they were trimmed."""
     ledger_id, last = earlier.ledger_id, earlier.last_entry_id
     log.warning("ledger looked for anew", topic=topic, ledger=ledger_id, entry=last, error=str(error))
     try:

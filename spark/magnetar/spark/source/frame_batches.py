@@ -1,4 +1,4 @@
-"""Rows as they are stored, made rows of a frame: chosen, chunks joined, values decoded, columns in order."""
+"""Stored rows made into rows of a frame: filtered, chunks joined, values decoded, columns ordered."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 ROWS_MAX: Final = 20_000
-"""Of a batch handed to Spark."""
+"""Rows of a batch handed to Spark."""
 
 BATCH_BYTES: Final = 16 << 20
 
 MARKER: Final = "marker"
-"""The raw reason of entries that are no messages for anybody."""
+"""Raw reason of entries that hold no messages."""
 
 
 class FrameBatches:

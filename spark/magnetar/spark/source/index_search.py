@@ -1,4 +1,4 @@
-"""Which entry of a ledger has a given message, by the topic-wide numbers that every entry carries.
+"""Search for the entry of a message, by the topic-wide indexes that every entry carries.
 
 Metadata knows where a ledger's numbers begin; inside it entries are probed, between two known ones where the
 message should be. Entries of about the same number of messages take two or three probes.
@@ -20,11 +20,11 @@ from magnetar.spark.source.cold_parts import open_part, read_manifest
 from magnetar.spark.source.reading_plan import ColdLedger, ColdPart, TopicLedgers, cold_ledger
 
 PROBES_MAX = 64
-"""Of one search: halving alone needs no more."""
+"""Probes of one search; halving alone needs no more."""
 
 
 class Probed(NamedTuple):
-    """What an entry says of itself."""
+    """The indexes in an entry."""
 
     first_index: int
     messages: int
@@ -40,7 +40,7 @@ class Probe(Protocol):
 
 @contextmanager
 def open_probe(topic: TopicLedgers, ledger: Ledger) -> Iterator[Probe]:
-    """For a ledger, wherever it is."""
+    """Open a probe of a ledger, wherever it is."""
     cold = cold_ledger(ledger)
     if cold is not None:
         try:
@@ -57,7 +57,7 @@ def open_probe(topic: TopicLedgers, ledger: Ledger) -> Iterator[Probe]:
 
 @dataclass(slots=True)
 class EntryProbe:
-    """Of bookies or a broker."""
+    """Probes entries on bookies or at a broker."""
 
     entries: Entries
 
@@ -69,7 +69,7 @@ class EntryProbe:
 
 
 class ColdProbe:
-    """Of objects: the row group of the entry that was looked at last is kept."""
+    """Probes objects; keeps the row group of the last entry."""
 
     def __init__(self, cold: ColdLedger, manifest: Manifest) -> None:
         self._cold = cold

@@ -1,4 +1,4 @@
-"""Filters as Spark pushes them: which topics, times and row groups cannot have a row that is wanted.
+"""Filters that Spark pushes down: they exclude topics, times and row groups without wanted rows.
 
 They are hints only: Spark evaluates every filter once more, so what is not understood here costs time, not
 correctness.
@@ -39,7 +39,7 @@ class PushedFilters:
     filters: tuple[Filter, ...] = ()
 
     def may_hold_topic(self, topic: str) -> bool:
-        """Whether rows of a topic can be wanted."""
+        """Return whether rows of a topic can be wanted."""
         for each in self._of(TOPIC):
             if isinstance(each, EqualTo | EqualNullSafe) and each.value != topic:
                 return False
@@ -76,7 +76,7 @@ class PushedFilters:
 
 @dataclass(frozen=True, slots=True)
 class RowGroupTest:
-    """By the statistics of columns; pickles."""
+    """Excludes row groups by the statistics of columns; pickles."""
 
     filters: tuple[Filter, ...]
 
@@ -104,7 +104,7 @@ class RowGroupTest:
 
 
 def _overlaps(each: Filter, low: Any, high: Any) -> bool:
-    """Whether a value between the two may satisfy the filter."""
+    """Return whether a value between the two may satisfy the filter."""
     if isinstance(each, IsNotNull):
         return True
     if isinstance(each, EqualTo):

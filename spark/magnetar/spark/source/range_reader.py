@@ -1,4 +1,4 @@
-"""The rows of a range, wherever its entries are by now.
+"""Reads the rows of a range, wherever its entries are now.
 
 A plan says where they were. Until a task comes to them a ledger may have been offloaded and have left the
 bookies, or its objects may have been written anew; then a broker says where it is, and the task goes on with
@@ -48,10 +48,10 @@ PAUSE_S: Final = 0.5
 """Before a place is asked for again that may come back."""
 
 PLACES_MAX: Final = 4
-"""How often a ledger is looked for anew while one range is read."""
+"""Lookups of a ledger while one range is read."""
 
 WHOLE: Final = 1 << 62
-"""As a size: do not cut."""
+"""A size that means: do not cut."""
 
 _HOT: Final = "bookies"
 
@@ -66,15 +66,15 @@ class MessagesLost(DataCorruption):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadContext:
-    """What all ranges of a task have in common."""
+    """Settings shared by all ranges of a task."""
 
     service: ServiceAddress
     columns: tuple[str, ...]
-    """Of ARROW_SCHEMA, in its order."""
+    """Columns of ARROW_SCHEMA to read, in its order."""
     times: TimeBounds = NO_TIMES
     fail_on_data_loss: bool = True
     may_match: Callable[[Any], bool] | None = None
-    """Of a row group's metadata: whether it can have rows that are wanted."""
+    """Decides from a row group's metadata whether it can have wanted rows."""
 
 
 def run_tables(runs: Iterable[Run], partition: int, columns: Sequence[str]) -> Iterator[tuple[Any, int]]:
@@ -137,7 +137,7 @@ def _tables(context: ReadContext, partition: int, place: EntryRange, at: int) ->
 
 
 def _grouped(read: Iterable[list[Run]]) -> Iterator[list[Run]]:
-    """The same entries, enough for a table at a time; before an error all that were read."""
+    """Collect entries until they are enough for a table; before an error, all that were read."""
     pending: list[Run] = []
     size = 0
     try:
@@ -185,16 +185,16 @@ def _lost(context: ReadContext, topic: str, each: EntryRange, at: int, reasons: 
 
 
 class _Search:
-    """Where a range is when it is not where it was."""
+    """Finds the current places of a range after one failed."""
 
     def __init__(self, context: ReadContext, topic: str, each: EntryRange) -> None:
         self.reasons: list[str] = []
-        """Why the places could not be read that were tried."""
+        """The errors of the places that were tried."""
         self._context = context
         self._topic = topic
         self._each = each
         self._address = ""
-        """Of the topic's owner."""
+        """Address of the topic's owner."""
         self._tried: set[str] = set()
         self._tries = 0
         self._doubt: MagnetarError | None = None

@@ -1,4 +1,4 @@
-"""What tasks of the source are given, and how they make rows of it: for batches and streams."""
+"""Tasks of the source, and how they make rows of a frame, for batches and streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 
 class ReadTask(InputPartition):
-    """What one task reads, and of which time."""
+    """A range for one task, with its time bounds."""
 
     def __init__(self, work: tuple[TopicRange, ...], times: TimeBounds = NO_TIMES) -> None:
         super().__init__(work)
@@ -27,7 +27,7 @@ class ReadTask(InputPartition):
 
 
 class RowMaker:
-    """What tasks need to make rows of a frame; pickles."""
+    """Makes rows of a frame in tasks; pickles."""
 
     def __init__(self, options: SourceOptions, schema: StructType, values: ValuePlan) -> None:
         self.options = options
@@ -77,7 +77,7 @@ class RowMaker:
 
 
 def value_plan(options: SourceOptions) -> ValuePlan:
-    """How values are decoded; asks a broker for the schema where that matters. Raises BadOption."""
+    """Plan how values are decoded, asking a broker for the schema where that matters. Raises BadOption."""
     describer = Describer(options)
     try:
         return plan_values(options, describer.newest_schema)

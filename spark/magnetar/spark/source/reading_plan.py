@@ -1,4 +1,4 @@
-"""Which entries each task reads, and where from: arithmetic over ledgers and manifests, no I/O.
+"""The plan of which entries each task reads and from where: arithmetic over ledgers, without I/O.
 
     topic    ledger 7 (offloaded)      ledger 9 (closed)     ledger 12 (open)
              parts of its manifest     bookies or broker     its broker
@@ -20,7 +20,7 @@ from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
 from magnetar.spark.message_ids import BEGINNING, MessageAt
 
 LOOK_BACK_ENTRIES: Final = 2_000
-"""How far before its first entry a task looks for the chunks of a message that ends in its range."""
+"""Entries before its first one in which a task looks for chunks of a message that ends in its range."""
 
 LOOK_BACK_LEDGERS: Final = 8
 
@@ -28,16 +28,16 @@ CLOCK_SLACK_MS: Final = 60_000
 """Clocks of brokers differ: a ledger is left out by its time only where it is off by more."""
 
 RANGES_MAX: Final = 10_000
-"""Of one ledger or part."""
+"""Ranges of one ledger or part."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColdLedger:
-    """Where the objects of a ledger are."""
+    """Location of a ledger's objects."""
 
     location: str
     path: str
-    """Of the attempt, below the location."""
+    """Path of the attempt, below the location."""
     manifest_sha256: bytes
 
 
@@ -47,9 +47,9 @@ class ColdPart:
 
     location: str
     path: str
-    """Below the location."""
+    """Path below the location."""
     part: Part
-    """What the manifest says of it."""
+    """Description of the part in the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,9 @@ class TopicLedgers:
     partition: int
     creation_id: int
     service: ServiceAddress
-    """Who answers for closed ledgers: any broker."""
+    """Address for closed ledgers: any broker."""
     owner: ServiceAddress
-    """Who answers for the open one."""
+    """Address for the open ledger: the owner."""
     ledgers: tuple[Ledger, ...] = field(repr=False)
     """Ascending, those with entries."""
     schema_type: str = ""
@@ -120,12 +120,12 @@ class TopicLedgers:
         return MessageAt(last.ledger_id, last.last_entry_id + 1)
 
     def source(self, ledger: Ledger) -> LedgerSource:
-        """Where its entries are read if not from objects."""
+        """Return the address of its entries outside objects."""
         return hot_source(self.owner if ledger.closed_ms == 0 else self.service, self.topic, ledger)
 
 
 def hot_source(service: ServiceAddress, topic: str, ledger: Ledger) -> LedgerSource:
-    """Where a ledger is read if not from objects."""
+    """Return the address of a ledger outside objects."""
     on_bookies = ledger.closed_ms != 0 and ledger.HasField("bookies")
     bookies = ledger.bookies.SerializeToString() if on_bookies else b""
     return LedgerSource(service, topic, ledger.ledger_id, ledger.ledger_key, bookies)
@@ -133,13 +133,13 @@ def hot_source(service: ServiceAddress, topic: str, ledger: Ledger) -> LedgerSou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBounds:
-    """When brokers took the messages; ms since 1970 UTC, the end exclusive, None: no bound."""
+    """Bounds of the brokers' publish times; ms since 1970 UTC, the end exclusive, None: no bound."""
 
     start_ms: int | None = None
     end_ms: int | None = None
 
     def may_hold(self, ledger: Ledger) -> bool:
-        """Whether a ledger can have messages of that time."""
+        """Return whether a ledger can have messages within the bounds."""
         newest = ledger.max_publish_time_ms
         if self.start_ms is not None and 0 < newest < self.start_ms:
             return False
@@ -153,7 +153,7 @@ ManifestOf = Callable[[ColdLedger], Manifest | None]
 
 
 def cold_ledger(ledger: Ledger) -> ColdLedger | None:
-    """Where a ledger's objects are; None while it has no whole ones."""
+    """Return the location of a ledger's objects; None while they are not complete."""
     state = ledger.offload
     if state.state != COMPLETE:
         return None
@@ -218,7 +218,7 @@ def topic_ranges(
     times: TimeBounds = NO_TIMES,
     only: Container[int] | None = None,
 ) -> Iterator[EntryRange]:
-    """What is to be read of a topic, in order; `only` are the ids of the ledgers that are wanted."""
+    """Yield the ranges of a topic to read, in order; `only` restricts them to ledgers by id."""
     for ledger, first, last in spans(topic.ledgers, start, end):
         if not times.may_hold(ledger) or (only is not None and ledger.ledger_id not in only):
             continue
@@ -232,7 +232,7 @@ def topic_ranges(
 
 
 def earlier_entries(topic: TopicLedgers, first: EntryRange) -> tuple[EarlierEntries, ...]:
-    """What comes before a range, newest first, as far as anybody looks for chunks."""
+    """Return the entries before a range in which chunks are looked for, newest first."""
     found = []
     left = LOOK_BACK_ENTRIES
     at = first.first_entry_id
@@ -253,7 +253,7 @@ def earlier_entries(topic: TopicLedgers, first: EntryRange) -> tuple[EarlierEntr
 
 
 def look_back(work: TopicRange, ledger_id: int, entry_id: int) -> Iterator[EarlierEntries]:
-    """What comes before an entry of a task's range, newest first, as far as anybody looks for chunks."""
+    """Yield the entries before one in a task's range in which chunks are looked for, newest first."""
     left = LOOK_BACK_ENTRIES
     inside = (
         EarlierEntries(

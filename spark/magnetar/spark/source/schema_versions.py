@@ -1,4 +1,4 @@
-"""Schemas of a topic by version: a payload is in the schema that it was written with."""
+"""Schemas of a topic by version: a payload is decoded by the schema that it was written with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver's plan: topics described, manifests read, the work of tasks laid out."""
+"""The driver's plan: describes topics, reads manifests and lays out the work of tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from magnetar.spark.source.reading_plan import (
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of one topic is to be read."""
+    """The part of one topic to read."""
 
     described: TopicLedgers
     start: MessageAt

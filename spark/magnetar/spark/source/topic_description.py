@@ -1,4 +1,4 @@
-"""What there is to read, as brokers describe it: topics, their ledgers, their schemas."""
+"""Topics, their ledgers and schemas, as brokers describe them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from magnetar.spark.source_options import BadOption, Bound, SourceOptions
 DESCRIBED_AT_ONCE: Final = 8
 
 SCHEMAS_ASKED: Final = 20
-"""So many topics of a pattern are asked for a schema."""
+"""Topics of a pattern that are asked for a schema."""
 
 
 class Describer:
@@ -70,7 +70,7 @@ class Describer:
         )
 
     def describe_all(self, topics: Sequence[str]) -> list[TopicLedgers]:
-        """In order. Raises as `describe`."""
+        """Describe the topics in order. Raises as `describe`."""
         if len(topics) <= 1:
             return [self.describe(topic) for topic in topics]
         channel = self.channel  # made here, once
@@ -110,7 +110,7 @@ def option_of(options: SourceOptions, topic: str, which: str) -> Bound | None:
 
 
 def bounds_of(options: SourceOptions, described: TopicLedgers) -> tuple[MessageAt, MessageAt]:
-    """From where to where a topic is read, as it is now. Raises BadOption."""
+    """Return the bounds between which a topic is read now. Raises BadOption."""
     starting = option_of(options, described.topic, "starting")
     ending = option_of(options, described.topic, "ending")
     end = described.end

@@ -1,4 +1,4 @@
-"""How far the next micro-batch of a stream goes in each topic.
+"""The next micro-batch of a stream: how far it goes in each topic.
 
 Rows are counted exactly, by the numbers that messages have in their topic; bytes by the average entry of each
 ledger. A limit is shared out among topics by what they have waiting, and an entry is never cut.
@@ -22,7 +22,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What a topic has behind an offset, up to its end or to a target."""
+    """The messages of a topic between an offset and its end or a target."""
 
     described: TopicLedgers
     start: TopicOffset
@@ -38,7 +38,7 @@ class Waiting:
 
     @property
     def end(self) -> TopicOffset:
-        """Behind all of it."""
+        """The offset after all of it."""
         if not self.runs:
             return self.start
         last = self.runs[-1]
@@ -87,7 +87,7 @@ def checked_start(described: TopicLedgers, start: TopicOffset, *, fail_on_data_l
 
 
 def waiting_behind(described: TopicLedgers, start: TopicOffset, target: TopicOffset | None) -> Waiting:
-    """What there is to read behind `start`, at most to `target`."""
+    """Return what there is to read after `start`, at most to `target`."""
     end = described.end if target is None else min(described.end, target.at)
     found = list(spans(described.ledgers, start.at, end))
     runs = []
@@ -107,7 +107,7 @@ def waiting_behind(described: TopicLedgers, start: TopicOffset, target: TopicOff
 
 
 def admitted(waiting: Sequence[Waiting], *, rows: int | None, size: int | None) -> list[TopicOffset]:
-    """How far to read each topic. None: no limit."""
+    """Return how far to read each topic. None: no limit."""
     ends = [each.end for each in waiting]
     if rows is not None:
         for number, share in enumerate(shares([each.messages for each in waiting], rows)):
@@ -122,7 +122,7 @@ def admitted(waiting: Sequence[Waiting], *, rows: int | None, size: int | None) 
 
 
 def _after_rows(waiting: Waiting, rows: int) -> TopicOffset:
-    """Behind the entries with the next `rows` messages: no entry is cut, and at least one is taken."""
+    """Return the offset after `rows` more messages: no entry is cut, and at least one is taken."""
     if rows >= waiting.messages or not waiting.runs:
         return waiting.end if rows else waiting.start
     creation_id = waiting.start.creation_id

@@ -21,7 +21,7 @@ from magnetar.spark.message_ids import MessageAt, parse_message_id
 OFFSET_VERSION: Final = 1
 
 UNKNOWN: Final = -1
-"""As an index: nobody knows how many messages were before, so nobody can tell whether some are gone."""
+"""Index of unknown value: without the number of earlier messages, a loss cannot be detected."""
 
 
 class BadOffset(MagnetarError):
@@ -30,21 +30,21 @@ class BadOffset(MagnetarError):
 
 @dataclass(frozen=True, slots=True)
 class TopicOffset:
-    """How far one topic is read."""
+    """The offset of one topic."""
 
     creation_id: int
     at: MessageAt
     """The next entry."""
     index: int
-    """Of its first message: how many messages of the topic were before it. May be UNKNOWN."""
+    """Index of its first message: the number of messages before it. May be UNKNOWN."""
 
 
 Offsets = Mapping[str, TopicOffset]
-"""By full name of a topic or partition."""
+"""Offsets by the full name of a topic or partition."""
 
 
 def to_json(offsets: Offsets, since_ms: int | None = None) -> dict[str, Any]:
-    """For Spark's checkpoint; equal offsets give equal text."""
+    """Encode for Spark's checkpoint; equal offsets give equal text."""
     topics = {
         topic: {
             "creation": str(each.creation_id),
@@ -58,7 +58,7 @@ def to_json(offsets: Offsets, since_ms: int | None = None) -> dict[str, Any]:
 
 
 def since_of(value: Mapping[str, Any]) -> int | None:
-    """From when on messages count, ms since 1970; None: all do. Raises BadOffset."""
+    """Return the time from which messages count, ms since 1970; None: all do. Raises BadOffset."""
     since = value.get("since_ms")
     if since is not None and not isinstance(since, int):
         raise BadOffset(f"the checkpoint has {since!r} for a time")
@@ -83,17 +83,17 @@ def from_json(value: Mapping[str, Any]) -> dict[str, TopicOffset]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRun:
-    """What a topic has in one ledger: from an entry on, and the messages' numbers."""
+    """The messages of a topic in one ledger: from an entry on, with their indexes."""
 
     ledger_id: int
     first_entry_id: int
     last_entry_id: int
     first_index: int
-    """Of the first message in `first_entry_id`."""
+    """Index of the first message in `first_entry_id`."""
     end_index: int
-    """Behind the last message in `last_entry_id`."""
+    """Index after the last message in `last_entry_id`."""
     entry_bytes: float
-    """Of an entry, on average."""
+    """Average bytes of an entry."""
 
     @property
     def messages(self) -> int:

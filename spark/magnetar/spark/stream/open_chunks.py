@@ -1,4 +1,4 @@
-"""Messages in chunks that a place in a topic cuts in two: their first chunks are still needed behind it."""
+"""Chunked messages that are still incomplete at a position: their first chunks are needed after it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOKED_AT: Final = 64
 """Entries before the place: who sends a message in chunks sends them one after the other."""
 
 LOOKED_AT_BYTES: Final = 16 << 20
-"""Where entries are large fewer are looked at, but not fewer than LOOKED_AT_MIN."""
+"""Bytes of entries to look at: fewer entries where they are large, but at least LOOKED_AT_MIN."""
 LOOKED_AT_MIN: Final = 4
 
 _COLUMNS: Final = (

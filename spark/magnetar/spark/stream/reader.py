@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 FIND_S: Final = 5.0
-"""Between two looks for new partitions and topics."""
+"""Seconds between two lookups of new partitions and topics."""
 
 DESCRIBE_S: Final = 0.1
-"""Between two questions for new messages."""
+"""Seconds between two checks for new messages."""
 
 DESCRIBE_SHARE: Final = 4
 """So many times as long as they took is waited before the next ones: brokers with many topics are not kept
@@ -61,7 +61,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows = rows
         self._options = rows.options
         self._times = TimeBounds(start_ms=rows.options.starting_time_ms)
-        """Of a query that begins; from then on its offsets say it."""
+        """Start time of a query that begins; later its offsets hold it."""
         self._describer = Describer(rows.options)
         self._described: dict[str, TopicLedgers] = {}
         self._said_gone: set[str] = set()
@@ -155,7 +155,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Inside
 
     def _waiting(self, offsets: Mapping[str, TopicOffset]) -> list[Waiting]:
-        """What topics have to be read; not those that are gone, or that this run does not aim at."""
+        """Return the parts of topics to read, without deleted topics and those outside this run's target."""
         names, described_now = self._describe_now()
         for topic in offsets:
             if topic not in names and topic not in self._said_gone:

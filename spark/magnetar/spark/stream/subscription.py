@@ -45,7 +45,7 @@ class Held(Link):
         self._subscription = subscription
 
     async def acknowledge(self, ledger_id: int, entry_id: int) -> None:
-        """Everything up to an entry, answered when it is durable. Raises ClientError."""
+        """Acknowledge everything up to an entry; returns once it is durable. Raises ClientError."""
         connection = self._connection
         if self.failed is not None:
             raise self.failed
@@ -114,11 +114,11 @@ class Acknowledger:
         self._acknowledged: dict[str, MessageAt] = {}
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Make and hold the subscriptions of topics. Raises ClientError where somebody else has one."""
+        """Create and hold the subscriptions of topics. Raises ClientError where another consumer has one."""
         self._run(self._subscribe(list(topics)))
 
     def acknowledge(self, offsets: Mapping[str, TopicOffset], described: Mapping[str, TopicLedgers]) -> None:
-        """All before these offsets is read for good. Failures are logged: the next call covers them."""
+        """Acknowledge everything before these offsets. Failures are logged: the next call covers them."""
         for topic, offset in offsets.items():
             ledgers = described.get(topic)
             if ledgers is None or ledgers.creation_id != offset.creation_id:

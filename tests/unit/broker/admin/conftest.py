@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .fake_broker import Http, serve
+from tests.unit.broker.admin.fake_broker import Http, serve
 
 Serving = Callable[[Callable[[Http], Awaitable[None]]], None]
 

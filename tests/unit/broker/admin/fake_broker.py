@@ -1,4 +1,4 @@
-"""A broker for the HTTP edge: plain values behind the protocols of `magnetar.broker.admin.view`."""
+"""A broker for the HTTP edge: plain values behind the protocol `BrokerView`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from magnetar.broker.admin.http_edge import HttpEdge
+from magnetar.broker.admin.edge.server import HttpEdge
+from magnetar.broker.admin.table import routes
 from magnetar.broker.bookie_racks import BookieRacks
 from magnetar.broker.clusters import Clusters
 from magnetar.broker.config import BrokerConfig
@@ -243,7 +244,7 @@ async def serve(tmp_path: Path, body: Callable[[Http], Awaitable[None]]) -> None
     broker.dynamic_config = DynamicConfig(broker.config, store, KEYS)
     broker.registry = Registry()
     broker.ledgers = Ledgers(store)
-    edge = HttpEdge(broker)
+    edge = HttpEdge(broker, routes(broker))
     listening = socket.create_server(("127.0.0.1", 0))
     await edge.start(listening)
     port = listening.getsockname()[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from magnetar.broker.admin.json_schema import members_of
+from magnetar.broker.admin.edge.json_types import members_of
 from magnetar.broker.admin.offload_policies import OffloadPolicies
 from magnetar.broker.admin.policy_json import BadPolicy
 from magnetar.common.metadata.values import Policies

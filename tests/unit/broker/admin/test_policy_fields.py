@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from magnetar.broker.admin.offload_policies import OffloadPolicies
-from magnetar.broker.admin.policy_dump import namespace_json, policies_of
+from magnetar.broker.admin.policies.namespace_json import namespace_json, policies_of
 from magnetar.broker.admin.policy_fields import FIELDS, PolicyField
 from magnetar.broker.admin.policy_json import (
     PERSISTENCE,

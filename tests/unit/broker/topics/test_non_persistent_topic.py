@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 import pytest
-from magnetar.broker.admin.subscription_stats import Wanted
-from magnetar.broker.admin.topic_stats import topic_stats
+from magnetar.broker.admin.stats.subscription_stats import Wanted
+from magnetar.broker.admin.stats.topic_stats import topic_stats
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import resolve
 from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions

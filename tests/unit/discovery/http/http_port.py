@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
-from magnetar.discovery.http.http_edge import HttpEdge
+from magnetar.discovery.http.server import HttpEdge
 
 from tests.unit.discovery.front import Front
 

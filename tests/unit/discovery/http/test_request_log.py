@@ -9,7 +9,7 @@ import aiohttp
 from structlog.testing import capture_logs
 
 from tests.unit.discovery.front import Front
-from tests.unit.discovery.http.test_http_edge import STATS, Browser, with_http
+from tests.unit.discovery.http.test_server import STATS, Browser, with_http
 
 
 def test_an_answer_carries_the_id_of_its_request_or_one_of_our_own() -> None:

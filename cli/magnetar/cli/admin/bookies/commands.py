@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from magnetar.cli.admin.target import Target
 from magnetar.cli.lazy_group import WholeSentences
+from magnetar.cli.structlog_import import load_structlog_without_rich
 
 
 @click.group(cls=WholeSentences)
@@ -16,6 +17,7 @@ def bookies() -> None:
 @click.pass_obj
 def list_bookies(target: Target) -> None:
     """Every bookie, up or not."""
+    load_structlog_without_rich()
     from magnetar.cli.admin.bookies.listing import list_bookies as run
 
     run(target)
@@ -26,6 +28,7 @@ def list_bookies(target: Target) -> None:
 @click.pass_obj
 def show(target: Target, bookie_id: str) -> None:
     """One bookie, and which share of the ledgers it has. Reads the metadata of all ledgers."""
+    load_structlog_without_rich()
     from magnetar.cli.admin.bookies.listing import show_bookie
 
     show_bookie(target, bookie_id)
@@ -36,6 +39,7 @@ def show(target: Target, bookie_id: str) -> None:
 @click.pass_obj
 def under_replicated(target: Target, limit: int) -> None:
     """Ledgers that lack copies, and who copies them."""
+    load_structlog_without_rich()
     from magnetar.cli.admin.bookies.listing import under_replicated as run
 
     run(target, limit)
@@ -45,6 +49,7 @@ def under_replicated(target: Target, limit: int) -> None:
 @click.pass_obj
 def recover_status(target: Target) -> None:
     """How auto-recovery stands: who leads it, which bookies are away, how many ledgers lack copies."""
+    load_structlog_without_rich()
     from magnetar.cli.admin.bookies.listing import recover_status as run
 
     run(target)
@@ -59,6 +64,7 @@ def decommission(target: Target, bookie_id: str, no_wait: bool) -> None:
 
     Waits and shows how far it is; ending the command does not stop it. `recommission` does.
     """
+    load_structlog_without_rich()
     from magnetar.cli.admin.bookies.decommission import decommission as run
 
     run(target, bookie_id, wait=not no_wait)
@@ -69,6 +75,7 @@ def decommission(target: Target, bookie_id: str, no_wait: bool) -> None:
 @click.pass_obj
 def recommission(target: Target, bookie_id: str) -> None:
     """Think better of a decommissioning that is not done yet. What was moved stays where it is now."""
+    load_structlog_without_rich()
     from magnetar.cli.admin.bookies.decommission import recommission as run
 
     run(target, bookie_id)

@@ -12,7 +12,7 @@ from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
-from magnetar.common.http.other_sites import READS
+from magnetar.common.http.cross_site import READS
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import get_logger
 

@@ -1,1 +1,1 @@
-"""What offload jobs and Spark ask of brokers (gRPC)."""
+"""The gRPC calls of offload jobs and Spark to brokers."""

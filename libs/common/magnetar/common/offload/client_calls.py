@@ -1,4 +1,4 @@
-"""What both offload clients have in common: how calls are named, told apart and made again."""
+"""Parts shared by both offload clients: results, channel options, errors and retries."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Described:
     creation_id: int
     ledgers: list[Ledger]
     address: str
-    """Of the broker that owns the topic: `read` its open ledger there."""
+    """Address of the broker that owns the topic: `read` its open ledger there."""
     schema_type: str
-    """Of the newest schema; empty: none."""
+    """Type of the newest schema; empty: none."""
     schema: bytes
 
 
@@ -51,11 +51,11 @@ class Deletions:
     deletions: list[Deletion]
     more: bool
     instance_id: bytes = b""
-    """Of the cluster, which the markers of its locations name."""
+    """Instance id of the cluster, as in the markers of its locations."""
 
 
 def options() -> ChannelOptions:
-    """Of a client's channel."""
+    """Return the options of a client's channel."""
     return channel_options(MESSAGE_BYTES_MAX, CONNECT_TIMEOUT_S, RECONNECT_MAX_S)
 
 
@@ -74,7 +74,7 @@ def target_of(address: str) -> str:
 
 
 def error_of(error: Any, call: str) -> MagnetarError:
-    """What a failed call of gRPC was told."""
+    """Return the error that a failed gRPC call carries."""
     name = ""
     for key, value in error.trailing_metadata() or ():
         if key == ERROR_KEY:
@@ -85,7 +85,7 @@ def error_of(error: Any, call: str) -> MagnetarError:
 
 
 def pause_before_next(found: MagnetarError, attempt: int, left_s: float) -> float | None:
-    """How long to wait before the call is made again, in seconds; None: its error is the answer."""
+    """Return the seconds to wait before the next try; None when the error is final."""
     if not may_pass(found):
         return None
     pause_s = min(PAUSE_S * 2 ** min(attempt, 10), PAUSE_MAX_S)

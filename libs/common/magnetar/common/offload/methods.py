@@ -56,11 +56,11 @@ class Method(Generic[Request, Response]):
     request: type[Request]
     response: type[Response]
     deadline_s: float
-    """For all of it, in seconds. A read that takes longer is gone on with by another one."""
+    """Deadline of the whole call in seconds. A longer read is continued by another call."""
 
     @property
     def path(self) -> str:
-        """As gRPC names it on the wire."""
+        """Path of the method on the wire."""
         return f"/{SERVICE}/{self.name}"
 
 

@@ -65,10 +65,10 @@ Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
 OWNERS_MAX: Final = 5
-"""How often a topic may have gone to another broker while it is described."""
+"""Moves of a topic between brokers that one description follows."""
 
 OWNER_S: Final = 5.0
-"""How long an owner is waited for before it is asked anew who that is."""
+"""Seconds to wait for an owner before asking again for the owner."""
 
 
 class OffloadChannel:

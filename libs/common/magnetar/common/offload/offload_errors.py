@@ -1,4 +1,4 @@
-"""How an error of the offload service travels, and what a job may expect to pass by itself."""
+"""Errors of the offload service on the wire, and which of them a job may retry."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ WIRE: Final = WireErrors(
     timed_out=OffloadTimedOut,
     failed=OffloadFailed,
 )
-"""What travels, and as what."""
+"""Error classes and the names and statuses that stand for them."""
 
 to_wire: Final = WIRE.to_wire
 from_wire: Final = WIRE.from_wire
@@ -77,5 +77,5 @@ _PASSING: Final = (MetadataError, NotEnoughBookies, EntryUnknown)
 
 
 def may_pass(error: MagnetarError) -> bool:
-    """Whether the same call may succeed a moment later."""
+    """Return whether the same call may succeed later."""
     return error.retriable or isinstance(error, _PASSING)

@@ -18,7 +18,7 @@ class NoLedgerToOffload(OffloadRefused):
 
 
 class NotWanted(OffloadRefused):
-    """Nobody wants the ledger offloaded: have it wanted first."""
+    """The ledger is not wanted offloaded; request that first."""
 
 
 class OffloadRunning(OffloadRefused):
@@ -34,7 +34,7 @@ class AttemptOver(OffloadRefused):
 
 
 class CountsDiffer(OffloadRefused):
-    """What was read back is not what the ledger holds, so the objects are not whole."""
+    """The objects read back differ from the ledger, so they are not complete."""
 
 
 class OnlyCopy(OffloadRefused):
@@ -42,4 +42,4 @@ class OnlyCopy(OffloadRefused):
 
 
 class BadLocation(OffloadRefused):
-    """Where objects are to go is no URI of a place, or none is configured."""
+    """The location of objects is not a valid URI, or none is configured."""

@@ -19,7 +19,7 @@ def values_of(column: Any) -> list[Any]:
 
 
 def binary_data(column: Any) -> Iterator[memoryview]:
-    """All values of a binary column, one after the other, in as few pieces as there are."""
+    """Return all values of a binary column concatenated, in as few pieces as there are."""
     for chunk in column.chunks:
         _, offsets, data = chunk.buffers()
         if data is not None and len(chunk):

@@ -41,7 +41,7 @@ class ColdLedger:
     location: str
     """URI below which the objects lie."""
     path: str
-    """Of this attempt's directory below it."""
+    """Path of this attempt's directory below the location."""
     attempt: bytes
     manifest_sha256: bytes
 
@@ -53,7 +53,7 @@ class ColdLedger:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was found in the objects of a ledger, every byte of which was checked against its checksum."""
+    """Facts about a ledger from its objects, after every byte was checked against its checksum."""
 
     ledger: ColdLedger
     first_index: int
@@ -125,7 +125,7 @@ class ColdLedgerReader:
         return await self._store.first_not_before(self.ledger, publish_time_ms)
 
     def _check(self, runs: list[Run], first: int, last: int) -> None:
-        """An answer with a gap would lose what lies in it: whoever reads goes on behind the last entry."""
+        """Check the answer for gaps: a reader continues after the last entry and would skip them."""
         expected = first
         for run in runs:
             if run.ledger_id != self.ref.id or run.first_entry_id != expected or not run.entries:

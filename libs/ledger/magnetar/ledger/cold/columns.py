@@ -13,17 +13,17 @@ from typing import Final, NamedTuple
 
 
 class ColumnType(StrEnum):
-    """What a column holds; in `Rows`, in Parquet, and as SQL knows it."""
+    """The type of a column in `Rows`, in Parquet and in SQL."""
 
     INT64 = "int64"
     INT32 = "int32"
     TIMESTAMP = "timestamp(us, UTC)"
-    """In `Rows` an int: microseconds since 1970 UTC."""
+    """An int in `Rows`: microseconds since 1970 UTC."""
     STRING = "string"
     BINARY = "binary"
     BOOL = "bool"
     MAP = "map<string, string>"
-    """In `Rows` a sequence of (name, value) pairs, each name once."""
+    """A sequence of (name, value) pairs in `Rows`, each name once."""
 
 
 class Column(NamedTuple):
@@ -92,4 +92,4 @@ REBUILD_COLUMNS: Final = (
     "entry_metadata",
     "message_metadata",
 )
-"""What `runs_of` needs: enough to serve a ledger's entries to clients."""
+"""The columns that `runs_of` needs to serve a ledger's entries to clients."""

@@ -23,7 +23,7 @@ ENVELOPE_HEAD_BYTES: Final = _HEAD.size
 
 
 class EntryEnvelope(NamedTuple):
-    """What the column holds."""
+    """The contents of the column."""
 
     compression: int
     """Of the entry as it was published: a CompressionType. Its `metadata` says what holds for `payload`."""

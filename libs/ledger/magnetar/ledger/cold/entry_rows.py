@@ -41,7 +41,7 @@ ENTRY_ROWS_MAX: Final = 100_000
 """A larger batch is one raw row: a few hundred bytes, compressed, can hold a million empty messages."""
 
 _ROW_BYTES: Final = 64
-"""What a row's numbers are, about."""
+"""Approximate bytes of a row's numbers."""
 
 
 class _Raw(Exception):

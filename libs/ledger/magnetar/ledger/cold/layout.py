@@ -50,7 +50,7 @@ FILE_METADATA: Final = (
 """Keys of a part's Parquet metadata; all values are text, numbers decimal."""
 
 SEGMENT_CHARS_MAX: Final = 200
-"""Of one escaped name; file systems take 255. A longer one is cut, and told apart by a hash."""
+"""Characters of an escaped name; file systems take 255. A longer one is cut and gets a hash."""
 
 _CUT_CHARS: Final = 120
 _CUT_MARK: Final = "!-"
@@ -67,7 +67,7 @@ _CUT_ESCAPE: Final = re.compile(r"![0-9A-F]?$")
 
 @dataclass(frozen=True, slots=True)
 class AttemptPath:
-    """What the path of an attempt's directory says."""
+    """The parts of an attempt's path."""
 
     tenant: str
     namespace: str
@@ -111,7 +111,7 @@ def attempt_path(topic: TopicName, ledger_id: int, attempt: bytes) -> str:
 
 
 def parse_attempt_path(path: str) -> AttemptPath | None:
-    """What such a path says; None for any other."""
+    """Parse the path of an attempt's directory; None for any other path."""
     found = _ATTEMPT_PATH.fullmatch(path)
     if found is None:
         return None

@@ -42,7 +42,7 @@ def _write_in_a_few_tries(path: str, pieces: Callable[[], Iterator[bytes]]) -> N
 
 
 def _write(path: str, pieces: Iterable[bytes]) -> None:
-    """Under another name first: what has its name is whole."""
+    """Write under a temporary name first, so that an object with its own name is always whole."""
     directory, name = os.path.split(path)
     changed = _make_directories(directory)
     unfinished = os.path.join(directory, f".{name}.{os.getpid()}-{threading.get_ident()}.unfinished")

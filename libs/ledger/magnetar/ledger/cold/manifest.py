@@ -17,7 +17,7 @@ from magnetar.common.errors import DataCorruption
 FORMAT_VERSION: Final = 1
 
 PARTS_MAX: Final = 100_000
-"""Of one ledger: as many as its names sort."""
+"""Parts of one ledger, as many as their names can sort."""
 
 _PART_NAME: Final = re.compile(r"part-[0-9]{5}\.parquet")
 _INT64_MAX: Final = 2**63 - 1
@@ -52,19 +52,19 @@ class Part:
     """CRC32-C of the raw entries of all rows, one after the other."""
     raw_bytes: int
     footer_crc32c: int = 0
-    """Of the object's last `footer_bytes`, which are read before anything else of it, and never unchecked."""
+    """CRC32-C of the object's last `footer_bytes`, which readers read first and always check."""
     footer_bytes: int = 0
     """0: the CRC is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What an attempt wrote of one ledger."""
+    """The objects that an attempt wrote for one ledger."""
 
     topic: str
     """Full name, of the partition."""
     creation_id: int
-    """Of the topic: another one of that name has another."""
+    """Creation id of the topic: another topic of the same name has another."""
     ledger_id: int
     ledger_key: int
     attempt: bytes
@@ -83,12 +83,12 @@ class Manifest:
     parts: tuple[Part, ...]
     created_ms: int
     release: str
-    """Of Magnetar, that wrote it."""
+    """Version of Magnetar that wrote it."""
     format_version: int = FORMAT_VERSION
 
     @property
     def object_bytes(self) -> int:
-        """Of all parts together."""
+        """Bytes of all parts together."""
         return sum(part.byte_length for part in self.parts)
 
     def part_of(self, entry_id: int) -> int:

@@ -31,7 +31,7 @@ _BYTES_MAX: Final = 4_096
 
 
 class LocationNotOurs(ObjectStoreError):
-    """A location holds the objects of another cluster, or nobody knows whose; says what to do."""
+    """The location belongs to another cluster, or its owner is unknown; the message says what to do."""
 
 
 class MarkedStore(Protocol):
@@ -55,7 +55,7 @@ class ReadableStore(Protocol):
 
 
 def encode_marker(instance_id: bytes) -> bytes:
-    """What the object holds."""
+    """Encode the marker object."""
     text = json.dumps({"format_version": _FORMAT_VERSION, "instance": instance_id.hex()}, sort_keys=True)
     return f"{text}\n".encode()
 

@@ -23,7 +23,7 @@ from magnetar.ledger.cold.local_objects import copy_durably, write_durably
 from magnetar.ledger.cold.object_file import ObjectFile
 
 ATTEMPTS_MAX: Final = 3
-"""Of one request to S3, with growing pauses between them that are not equal for everybody."""
+"""Tries of one request to S3, with growing pauses that differ between processes."""
 ROUNDS_MAX: Final = 2
 """So often s3fs repeats all that (and does so once more around reads, for answers that end too early). With
 these numbers a store that takes connections and never answers is given up after about two minutes."""
@@ -69,10 +69,10 @@ class StoredObject(NamedTuple):
     """One object of a listing."""
 
     path: str
-    """Below the location."""
+    """Path below the location."""
     byte_length: int
     modified_ms: int
-    """When it was written, ms since 1970 UTC by the store's clock."""
+    """Time of writing, ms since 1970 UTC by the store's clock."""
 
 
 class ObjectStore:
@@ -102,7 +102,7 @@ class ObjectStore:
         return int(info["size"])
 
     def exists(self, path: str) -> bool:
-        """Whether there is such an object. Raises ObjectStoreError."""
+        """Return whether the object exists. Raises ObjectStoreError."""
         try:
             self.size(path)
         except NoSuchObject:

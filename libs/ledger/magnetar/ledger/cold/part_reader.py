@@ -42,13 +42,13 @@ class RowGroup:
     first_index: int
     """Topic-wide index of its first message."""
     byte_length: int
-    """In the object, compressed."""
+    """Compressed bytes in the object."""
     uncompressed_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a part says of itself; immutable, shared by readers."""
+    """The metadata of a part; immutable, shared by readers."""
 
     metadata: Any
     """A pyarrow.parquet.FileMetaData."""
@@ -83,7 +83,7 @@ class Footer:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found in a part's rows when they were read back."""
+    """The findings of reading a part's rows back."""
 
     rows: int
     entries: int
@@ -94,7 +94,7 @@ class Checked:
     raw_bytes: int
 
     def differences(self, part: Part) -> list[str]:
-        """In words, from what the manifest says of the part; empty: none."""
+        """Describe the differences from the manifest in words; empty: none."""
         return [
             f"{part.name}: {name} is {found}, expected {getattr(part, name)}"
             for name in self.__slots__
@@ -135,7 +135,7 @@ class PartReader:
     def read_rows(
         self, row_groups: Iterable[int], columns: Sequence[str] = COLUMN_NAMES
     ) -> dict[str, list[Any]]:
-        """The same as lists, values as in `Rows.columns`."""
+        """Return rows as lists, with values as in `Rows.columns`."""
         table = self.read_table(row_groups, columns)
         return {name: values_of(table[name]) for name in columns}
 

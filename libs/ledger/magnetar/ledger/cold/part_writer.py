@@ -52,14 +52,14 @@ _HAS_BLOOM: Final = "bloom_filter_options" in inspect.signature(pq.ParquetWriter
 
 
 class Sink(Protocol):
-    """Where a part goes: an open binary file, or anything that takes bytes in order."""
+    """Destination of a part: an open binary file, or anything that takes bytes in order."""
 
     def write(self, data: bytes, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartInfo:
-    """What a part says of itself beside its rows."""
+    """Metadata of a part beside its rows."""
 
     name: str
     """Within the attempt's directory: see `part_name`."""
@@ -88,7 +88,7 @@ class PartWriter:
 
     @property
     def byte_length(self) -> int:
-        """Of what was written to the sink so far: without the row group that waits."""
+        """Bytes written to the sink so far, without the pending row group."""
         return self._sink.byte_length
 
     def write(self, rows: Rows) -> None:

@@ -36,7 +36,7 @@ def _arrow_codec(kind: CompressionType.ValueType) -> Any:
 
 
 def compress(kind: CompressionType.ValueType, data: bytes) -> bytes:
-    """As a client of Pulsar would. Raises PayloadUnreadable when Arrow is missing."""
+    """Compress as a Pulsar client does. Raises PayloadUnreadable when Arrow is missing."""
     if kind == NONE:
         return data
     if kind == ZLIB:

@@ -31,7 +31,7 @@ PIECE_ROWS: Final = 50_000
 PIECE_BYTES: Final = 16 << 20
 
 _JOINED_ROWS: Final = 1024
-"""So many values are checksummed at once: a call for each would cost more than the copy."""
+"""Values checksummed in one call: a call for each would cost more than the copy."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +66,7 @@ class Rows:
 
     @property
     def payload_crc32c(self) -> int:
-        """Of the payloads of all rows, one after the other."""
+        """CRC32-C of the payloads of all rows, concatenated."""
         return checksum_values(self.columns["payload"])[0]
 
 

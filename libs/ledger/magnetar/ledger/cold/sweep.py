@@ -20,7 +20,7 @@ from typing import Final
 from magnetar.ledger.cold.layout import MANIFEST_NAME, parse_attempt_path
 
 GRACE_MS: Final = 24 * 60 * 60 * 1000
-"""How old the newest object of an attempt has to be, unless somebody says otherwise."""
+"""Default minimum age of the newest object of an attempt."""
 
 NOT_ALL_READ: Final = (
     "not every topic could be asked which objects it needs, or metadata was restored and is not released; "
@@ -40,17 +40,17 @@ LOST_ALWAYS_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class AttemptObjects:
-    """What lies in the directory of an attempt."""
+    """The contents of an attempt's directory."""
 
     path: str
-    """Below the location."""
+    """Path below the location."""
     objects: tuple[str, ...]
     """Paths below the location, the manifest first: without it the others count for nothing, should whoever
     deletes them be stopped half-way.
     """
     byte_length: int
     newest_ms: int
-    """When the newest of them was written, by the clock of the object store."""
+    """Time at which the newest object was written, by the clock of the object store."""
 
     @property
     def name(self) -> str:
@@ -65,30 +65,30 @@ class AttemptObjects:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What is to be done at one location."""
+    """The decision about one location."""
 
     doomed: tuple[AttemptObjects, ...] = ()
     """Named by no ledger, and old enough to go; in the order of paths."""
     waiting: tuple[AttemptObjects, ...] = ()
     """Named by no ledger, and younger than the grace."""
     unfinished: tuple[str, ...] = ()
-    """What writes that were cut off have left beside objects that stay; to be deleted as well."""
+    """Leftovers of interrupted writes beside objects that stay; to be deleted as well."""
     named: int = 0
     """Attempts that are named and have objects."""
     named_whole: int = 0
-    """Those of them that have a manifest."""
+    """The attempts that have a manifest."""
     refused: str | None = None
-    """Why nothing may be deleted at all; None when all that is doomed may be."""
+    """The reason why nothing may be deleted; None when all that is doomed may be."""
     doubt: str | None = None
-    """Why nobody should delete it without asking an operator; None when there is no doubt."""
+    """The reason to ask an operator before deleting; None when there is no doubt."""
 
     @property
     def empty(self) -> bool:
-        """Whether nothing of any attempt lies there."""
+        """Whether there are no attempts at all."""
         return not (self.doomed or self.waiting or self.named)
 
     def without(self, named: Collection[str]) -> Sweep:
-        """The same but for what is named, as asked after the objects were listed."""
+        """Return the decision without attempts that were named after the objects were listed."""
         keep = _attempts(named)
         return replace(
             self,
@@ -99,7 +99,7 @@ class Sweep:
 
 @dataclass(slots=True)
 class _Lost:
-    """The directory of an attempt that nobody names."""
+    """The directory of an unreferenced attempt."""
 
     objects: list[str] = field(default_factory=list)
     byte_length: int = 0
@@ -119,7 +119,7 @@ class _Kept:
     count: int = 0
     whole: int = 0
     unfinished: list[str] = field(default_factory=list)
-    """Of those that are whole; in others somebody may still write."""
+    """Leftovers in attempts with a manifest; in others a job may still be writing."""
     _path: str = ""
     _is_whole: bool = False
     _left: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""How an offloaded ledger leaves bookies (or a standalone's log): its objects become the only copy.
+"""Release of an offloaded ledger by bookies (or a standalone's log): its objects become the only copy.
 
 By the topic's owner alone, a while after the objects became whole, and only after every one of them was read
 and compared with its checksum. In this order, so that at each moment something has every entry:
@@ -119,7 +119,7 @@ async def leave(
 
 
 def _is_of(value: TopicLedger, ledger: ColdLedger) -> bool:
-    """Whether the whole objects of a ledger are these."""
+    """Return whether these are the complete objects of the ledger."""
     offload = value.offload
     return (
         offload_state.is_complete(value)

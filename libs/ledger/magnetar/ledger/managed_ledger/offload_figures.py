@@ -1,4 +1,4 @@
-"""How far the ledgers of a topic are on their way to objects, as its owner knows it.
+"""Offload figures of a topic's ledgers, as its owner knows them.
 
 Jobs take ledgers on at any broker; the owner reads its topics' keys again from time to time, so these figures
 may be as old as magnetarOffloadRefreshIntervalSeconds.
@@ -15,7 +15,7 @@ from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
 
 @dataclass(slots=True)
 class OffloadFigures:
-    """Of one topic, or added up over many."""
+    """Figures of one topic, or the sum over many."""
 
     waiting: int = 0
     """Ledgers that the next job takes."""
@@ -25,9 +25,9 @@ class OffloadFigures:
     left: int = 0
     """Ledgers that only the objects have."""
     byte_length: int = 0
-    """Of the complete ones, as they were stored."""
+    """Stored bytes of the complete ledgers."""
     object_bytes: int = 0
-    """Of their objects."""
+    """Bytes of the objects of the complete ledgers."""
     last_ledger_id: int = 0
     """The one that was completed last; 0: none was."""
     last_completed_ms: int = 0
@@ -52,19 +52,19 @@ class OffloadFigures:
 
     @property
     def under_way(self) -> bool:
-        """Whether some wait or run: an attempt at one of them may have failed."""
+        """Whether ledgers wait or run: an attempt at one of them may have failed."""
         return bool(self.waiting or self.running)
 
 
 def figures_of(spans: Iterable[LedgerSpan]) -> OffloadFigures:
-    """Those of one topic."""
+    """Return the figures of one topic."""
     figures = OffloadFigures()
     figures.add(spans)
     return figures
 
 
 def is_offloaded(span: LedgerSpan) -> bool:
-    """Whether whole objects have the ledger's entries."""
+    """Return whether complete objects have the ledger's entries."""
     return span.offload is not None and span.offload.complete
 
 

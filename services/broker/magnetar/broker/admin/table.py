@@ -1,51 +1,45 @@
-"""The whole admin API, in the order in which its routes are tried."""
+"""The table of all routes of the admin API, in the order in which they are tried."""
 
 from __future__ import annotations
 
-from magnetar.broker.admin import (
-    backlog_analysis,
-    backlogs,
+from magnetar.broker.admin.edge.broker_view import BrokerView
+from magnetar.broker.admin.edge.routing import Route
+from magnetar.broker.admin.routes import (
     bookies,
-    broker_configuration,
-    broker_stats,
-    brokers,
-    bundles,
-    clusters,
     entry_filters,
-    failure_domains,
-    health,
-    isolation_policies,
     lookup,
-    messages,
-    metrics_route,
-    namespace_backlogs,
-    namespace_placement,
-    namespace_policies,
-    namespaces,
-    not_yet,
-    offload_limits,
-    offload_scan,
+    metrics,
     orphans,
-    partitioned,
-    partitions_elsewhere,
     permissions,
+    publishing,
     reference,
-    resource_quotas,
-    rest_produce,
-    schemas,
-    stats,
-    stats_pages,
-    subscriptions,
     tenants,
-    topic_internals,
-    topic_offload,
-    topic_policies,
-    topic_replication,
-    topic_upkeep,
-    topics,
+    unsupported,
 )
-from magnetar.broker.admin.routing import Route
-from magnetar.broker.admin.view import BrokerView
+from magnetar.broker.admin.routes.brokers import brokers, health
+from magnetar.broker.admin.routes.brokers import configuration as broker_configuration
+from magnetar.broker.admin.routes.brokers import stats as broker_stats
+from magnetar.broker.admin.routes.clusters import clusters, failure_domains, isolation_policies
+from magnetar.broker.admin.routes.namespaces import backlogs as namespace_backlogs
+from magnetar.broker.admin.routes.namespaces import (
+    bundles,
+    namespaces,
+    offload_scan,
+    offload_thresholds,
+    resource_quotas,
+)
+from magnetar.broker.admin.routes.namespaces import placement as namespace_placement
+from magnetar.broker.admin.routes.namespaces import policies as namespace_policies
+from magnetar.broker.admin.routes.schemas import schemas
+from magnetar.broker.admin.routes.subscriptions import backlog_analysis, messages, subscriptions
+from magnetar.broker.admin.routes.subscriptions import backlogs as subscription_backlogs
+from magnetar.broker.admin.routes.topics import internals as topic_internals
+from magnetar.broker.admin.routes.topics import offload as topic_offload
+from magnetar.broker.admin.routes.topics import partition_owners, partitioned, stats_pages, topics
+from magnetar.broker.admin.routes.topics import policies as topic_policies
+from magnetar.broker.admin.routes.topics import replication as topic_replication
+from magnetar.broker.admin.routes.topics import stats as topic_stats
+from magnetar.broker.admin.routes.topics import storage as topic_storage
 
 
 def routes(broker: BrokerView) -> list[Route]:
@@ -66,32 +60,32 @@ def routes(broker: BrokerView) -> list[Route]:
         *namespaces.ROUTES,
         *namespace_policies.ROUTES,
         *permissions.ROUTES,
-        *offload_limits.ROUTES,
+        *offload_thresholds.ROUTES,
         *offload_scan.ROUTES,
         *entry_filters.ROUTES,
         *namespace_backlogs.ROUTES,
         *bundles.ROUTES,
         *topics.ROUTES,
         *partitioned.ROUTES,
-        *partitions_elsewhere.ROUTES,
-        *stats.ROUTES,
+        *partition_owners.ROUTES,
+        *topic_stats.ROUTES,
         *stats_pages.ROUTES,
         *subscriptions.ROUTES,
-        *backlogs.ROUTES,
+        *subscription_backlogs.ROUTES,
         *backlog_analysis.ROUTES,
         *messages.ROUTES,
         *topic_internals.ROUTES,
-        *topic_upkeep.ROUTES,
+        *topic_storage.ROUTES,
         *topic_offload.ROUTES,
         *topic_policies.ROUTES,
         *topic_replication.ROUTES,
         *topics.LAST,
         *schemas.ROUTES,
-        *rest_produce.ROUTES,
+        *publishing.ROUTES,
         *lookup.ROUTES,
         *orphans.ROUTES,
-        *not_yet.ROUTES,
+        *unsupported.ROUTES,
         *bundles.LAST,
         *reference.routes(),
-        *metrics_route.routes(broker),
+        *metrics.routes(broker),
     ]

@@ -59,10 +59,10 @@ VERIFIED_BYTES: Final = Counter(
 )
 
 HEADS_BYTES_MAX: Final = 16 << 20
-"""Of manifests and footers in memory."""
+"""Bytes of manifests and footers in memory."""
 
 WAIT_MAX_S: Final = 180.0
-"""For one row group, footer or manifest; longer than an object store is tried."""
+"""Timeout of one row group, footer or manifest, longer than the retries of an object store."""
 
 VERIFIED_AT_ONCE: Final = 16 << 20
 """Bytes that are checked in one go, so that readers have their turn in the threads."""

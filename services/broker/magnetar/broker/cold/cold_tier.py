@@ -1,4 +1,4 @@
-"""What a broker has for offloaded ledgers, made together and closed together."""
+"""The cold tier of a broker: reads of offloaded ledgers, and their upkeep."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ POOLS_MAX: Final = 8
 """Locations whose reads do not wait for those of others."""
 
 LOCATIONS_MAX: Final = 1_000
-"""Whose threads are kept in mind."""
+"""Locations whose threads are remembered."""
 
 CLOSE_WAIT_S: Final = 5.0
-"""For reads of an object store that are under way when the broker stops."""
+"""Seconds to wait for running reads of an object store when the broker stops."""
 
 
 class _Pools:
@@ -37,7 +37,7 @@ class _Pools:
         self._by_location: dict[str, StoreThreads] = {}
 
     def of(self, location: str) -> BlockingPool:
-        """Those of a location; many locations share some."""
+        """Return the threads of a location; many locations share some."""
         pool = self._by_location.get(location)
         if pool is None:
             if len(self._pools) < POOLS_MAX:

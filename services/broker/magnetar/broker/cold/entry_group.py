@@ -11,7 +11,7 @@ from magnetar.ledger.ledger_store import Run
 _GROUP_BYTES: Final = 1_000
 _RUN_BYTES: Final = 400
 _ENTRY_BYTES: Final = 56
-"""What each costs beside its bytes."""
+"""Memory that each costs beside its bytes."""
 
 
 @dataclass(slots=True)

@@ -43,14 +43,14 @@ CACHE_BYTES: Final = Gauge(
 )
 
 UNUSED_S: Final = 60.0
-"""What nobody used for so long goes, and a reader who did not come back for so long is gone."""
+"""Seconds without use after which a value is dropped and a reader's position forgotten."""
 
 READERS_MAX: Final = 1_000
 """Readers whose places are kept in mind; more are as if they had just begun."""
 
 
 class Sized(Protocol):
-    """What is kept: it knows what it costs."""
+    """A cached value that knows its cost."""
 
     @property
     def cost(self) -> int:
@@ -89,7 +89,7 @@ class GroupCache(Generic[KeyT, ValueT]):
         self._misses = MISSES.labels(what)
         self._bytes_gauge = CACHE_BYTES.labels(what)
         self.byte_length = 0
-        """Of what is kept."""
+        """Bytes of the cached values."""
 
     def peek(self, key: KeyT) -> ValueT | None:
         """A value that is in memory; None when it has to be waited for."""
@@ -118,7 +118,7 @@ class GroupCache(Generic[KeyT, ValueT]):
         return value
 
     def ahead(self, key: KeyT, load: Load[ValueT]) -> bool:
-        """Load a value before somebody wants it, if there is room in which nobody stands."""
+        """Load a value ahead of its reader, if it fits without evicting a value in use."""
         if key in self._kept or key in self._loading:
             return True
         if not self._make_room(self._typical * (len(self._loading) + 1), only_idle=True):
@@ -128,7 +128,7 @@ class GroupCache(Generic[KeyT, ValueT]):
         return True
 
     def came_from(self, place: Hashable) -> bool:
-        """Whether a reader is known to stand here: whoever reads on from here is that one."""
+        """Return whether a reader is known at this position: the one that reads on from here."""
         return self._places.pop(place, None) is not None
 
     def stands_at(self, place: Hashable, key: KeyT) -> None:

@@ -29,11 +29,11 @@ from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 log = get_logger(__name__)
 
 TOPICS_A_SECOND: Final = 500
-"""Whose ledgers are asked for at most: metadata has other things to answer."""
+"""Topics read from metadata each second at most, to leave metadata time for others."""
 
 RETRY_MIN_S: Final = 60.0
 RETRY_MAX_S: Final = 3600.0
-"""Between two verifications of one ledger, the first of which failed."""
+"""Seconds between two verifications of a ledger after one failed."""
 
 DAMAGED_TIMES: Final = 2
 """Verifications that have to find objects damaged before they are wanted again."""
@@ -124,7 +124,7 @@ class OffloadUpkeep:
                 log.exception("a look at offloaded ledgers broke")
 
     async def _managed_ledgers(self) -> AsyncIterator[ManagedLedger]:
-        """Those with anything that could be offloaded; most topics have not."""
+        """Yield the managed ledgers of loaded topics with closed ledgers; most topics have none."""
         async for topic in unhurried(list(self._topics().values())):
             if isinstance(topic, PersistentTopic) and not topic.closing and topic.ledger.has_closed_ledgers:
                 yield topic.ledger

@@ -1,4 +1,4 @@
-"""What jobs said of their attempts at this broker. A call that a job makes again, unheard, counts again."""
+"""Metrics of the attempts that jobs report to this broker. A repeated call counts again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of ledgers that are gone: recorded intents to delete them, which whoever sweeps carries out."""
+"""Recorded intents to delete the objects of deleted ledgers; brokers and `offload sweep` carry them out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from magnetar.common.offload.offload_pb2 import Deletion, DeletionsResponse
 log = get_logger(__name__)
 
 DELETIONS_MAX: Final = 1_000
-"""In one answer."""
+"""Deletions in one answer."""
 
 
 async def recorded_deletions(

@@ -21,7 +21,7 @@ from magnetar.common.runtime.clock import Clock
 log = get_logger(__name__)
 
 LOCATIONS_MAX: Final = 10_000
-"""Of one sweep; the next one goes on behind them."""
+"""Locations in one sweep; the next sweep continues after them."""
 
 
 class KnownLocations:
@@ -36,7 +36,7 @@ class KnownLocations:
         self._cluster = cluster
         self._clock = clock
         self.remembered: set[str] = set()
-        """As `known` has found them."""
+        """Locations found in metadata by the last call of `known`."""
         self._behind = ""
 
     async def known(self) -> set[str]:
@@ -59,7 +59,7 @@ class KnownLocations:
         return {place.location for place in places if place.location is not None} | self.remembered
 
     def in_turn(self, locations: Collection[str]) -> list[str]:
-        """As many of them as one sweep does, those first that the last one had no turn for."""
+        """Return at most LOCATIONS_MAX of them, first those that the last sweep did not reach."""
         ordered = sorted(locations)
         if len(ordered) <= LOCATIONS_MAX:
             return ordered
@@ -79,5 +79,5 @@ class KnownLocations:
             log.warning("places of objects are not written down yet", error=str(error))
 
     async def forget(self, location: str) -> None:
-        """Nothing lies there any more. Raises MetadataError."""
+        """Delete the record of a location without objects. Raises MetadataError."""
         await self._metadata.delete(self._keys.offload_location(location))

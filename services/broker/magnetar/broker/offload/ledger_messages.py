@@ -15,7 +15,7 @@ from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
 from magnetar.ledger.managed_ledger.offload_state import has_left_bookies
 
 BookieAddress = Callable[[str], str | None]
-"""host:port by the id of a bookie; None for one that nobody saw."""
+"""Gives host:port for a bookie id; None for an unknown bookie."""
 
 FETCHED_AT_ONCE: Final = 32
 

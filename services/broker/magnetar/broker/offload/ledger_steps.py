@@ -51,7 +51,7 @@ WANTED_MAX: Final = 1_000
 """Ledgers in one answer of Wanted."""
 
 ANSWER_BYTES_MAX: Final = 4 << 20
-"""Of ledgers in one answer of Wanted or Want, which leave out what follows."""
+"""Bytes of ledgers in one answer of Wanted or Want; the rest is left out."""
 
 
 class LedgerSteps:
@@ -256,7 +256,7 @@ class LedgerSteps:
                 log.debug("a topic does not know of a ledger's step yet", topic=topic.full, reason=str(error))
 
     async def _place(self, topic: TopicName, request: WantRequest) -> tuple[str, bool]:
-        """Where ledgers go and whether byte by byte: as the request says, or else the topic's policies."""
+        """Return the location and whether to keep entries verbatim, from the request or else the policies."""
         policies = await self._policies.of_topic(topic)
         exact = request.exact if request.HasField("exact") else policies.offload.exact
         if request.location:
@@ -270,7 +270,7 @@ class LedgerSteps:
 
 
 def _before(ledger: TopicLedger, request: WantRequest) -> bool:
-    """Whether it lies wholly before the position that is asked for."""
+    """Return whether the ledger lies wholly before the requested position."""
     if not request.before_ledger_id and not request.before_entry_id:
         return True
     return (ledger.ref.id, ledger.last_entry_id) < (request.before_ledger_id, request.before_entry_id)

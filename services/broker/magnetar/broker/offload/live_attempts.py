@@ -1,4 +1,4 @@
-"""Which objects have to stay: those of attempts that run or are complete, as metadata says now."""
+"""Attempts whose objects have to stay: those that run or are complete, as metadata says now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magnetar.ledger.managed_ledger.offload_state import names_objects
 
 PATHS_MAX: Final = 10_000
 PATHS_BYTES_MAX: Final = 2 << 20
-"""In one answer; the topic with the last of them is told whole."""
+"""Bytes of paths in one answer; the last topic is always included whole."""
 
 
 async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> AttemptsResponse:
@@ -44,7 +44,7 @@ async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> Atte
 
 
 def path_below(location: str, its_location: str, path: str) -> str | None:
-    """Where a path of its own location lies below another location; None when it does not."""
+    """Return the path relative to another location; None when it does not lie below that location."""
     if its_location == location:
         return path
     if its_location.startswith(location + "/"):

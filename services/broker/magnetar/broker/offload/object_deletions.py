@@ -33,7 +33,7 @@ Counted = Callable[[AttemptPath | None, bool], None]
 
 @dataclass(slots=True)
 class CarriedOut:
-    """How it ended at one location, or at all of them."""
+    """Result of carrying out deletions, at one location or at all."""
 
     done: int = 0
     left: int = 0
@@ -110,14 +110,14 @@ async def _at(
 
 @dataclass(slots=True)
 class Deleted:
-    """What became of some directories, by their numbers in the order that was given."""
+    """Result of deleting directories, by their positions in the given order."""
 
     done: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
     error: str = ""
-    """Why the first one failed."""
+    """Error of the first directory that failed."""
     given_up: bool = False
-    """Whether the location did not answer, so that those behind the last one were not tried."""
+    """True when the location stopped answering, so that the remaining directories were not tried."""
 
 
 def delete_directories(

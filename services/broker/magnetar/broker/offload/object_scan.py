@@ -1,4 +1,4 @@
-"""What lies in objects of a namespace, beside what its ledgers say should lie there."""
+"""A scan of a namespace's objects, compared with what its ledgers name."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class ScannedAttempt:
 
 @dataclass(slots=True)
 class Scan:
-    """All of one namespace."""
+    """Result of scanning one namespace."""
 
     attempts: list[ScannedAttempt] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    """Why a location could not be looked at."""
+    """Errors of locations that could not be listed."""
     truncated: bool = False
 
     def count(self, status: str) -> int:
-        """How many attempts are so."""
+        """Return the number of attempts with this status."""
         return sum(each.status == status for each in self.attempts)
 
 

@@ -39,35 +39,35 @@ IDLE_SWEEPS: Final = 24
 """While no location is known, one sweep of so many goes through the ledgers of all topics to find one."""
 
 REST: Final = 3.0
-"""Seconds for others after each second of going through topics: nobody waits for a sweep."""
+"""Seconds of rest after each second of reading topics: a sweep is not urgent."""
 
 
 @dataclass(slots=True)
 class Named:
-    """What metadata names at some moment."""
+    """Attempts and locations that metadata names at one moment."""
 
     attempts: set[str] = field(default_factory=set)
     """Last steps of the paths of attempts that run or are complete."""
     locations: set[str] = field(default_factory=set)
     complete: bool = True
-    """Whether every topic could be read, and metadata was not restored from a copy just now."""
+    """Whether every topic was readable, and metadata was not just restored from a copy."""
 
 
 @dataclass(slots=True)
 class SweepReport:
-    """How a sweep ended."""
+    """Result of a sweep."""
 
     deleted: int = 0
     """Recorded deletions that were carried out."""
     deletions_left: int = 0
     swept: int = 0
-    """Attempts whose objects nobody named."""
+    """Attempts whose unreferenced objects were deleted."""
     orphans: int = 0
-    """The same, that are still there: deleting them failed, or is in doubt."""
+    """Attempts with unreferenced objects that remain: deleting them failed or was refused."""
     leftovers: int = 0
-    """The same, that are younger than the grace."""
+    """Attempts with unreferenced objects that are younger than the grace period."""
     doubts: dict[str, str] = field(default_factory=dict)
-    """Why nothing was swept, by location."""
+    """The reason why nothing was swept, by location."""
     failures: int = 0
     """Locations or attempts at which something failed."""
 
@@ -124,13 +124,13 @@ class ObjectSweep:
         return report
 
     async def scan(self, namespace: NamespaceName) -> Scan:
-        """What lies in objects of a namespace, and what should. Raises MetadataError."""
+        """Compare the objects of a namespace with what its ledgers name. Raises MetadataError."""
         return await scan(namespace, self._ledgers, await self._places.known(), self._open_store)
 
     # -- inside
 
     async def _look(self, locations: Collection[str], named: Named, report: SweepReport) -> dict[str, Sweep]:
-        """What may go at each location that answers."""
+        """List each location and decide what may be deleted; locations that do not answer are left out."""
         found = {}
         for location in locations:
             try:
@@ -234,7 +234,7 @@ class ObjectSweep:
             )
 
     async def _named(self, among: Collection[str] | None = None) -> Named:
-        """What ledgers name now, all of it or of some attempts."""
+        """Read the attempts and locations that ledgers name now; `among` restricts the attempts."""
         named = Named(complete=await self._ledgers.knows_all())
         async for found in self._ledgers.everywhere(rest=REST):
             named.complete &= not found.unreadable

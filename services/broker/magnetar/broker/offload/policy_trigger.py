@@ -65,7 +65,7 @@ OBJECT_BYTES: Final = Gauge(
 
 
 def due(spans: Sequence[LedgerSpan], policy: OffloadPolicy, now_ms: int) -> list[LedgerSpan]:
-    """The closed ledgers that this policy has offloaded and nobody wants yet, the oldest first."""
+    """Return the closed ledgers that this policy offloads and that are not wanted yet, the oldest first."""
     found: list[LedgerSpan] = []
     byte_length = 0
     for span in reversed(spans):
@@ -96,7 +96,7 @@ class PolicyTrigger:
         self._clock = clock
         self._figures = OffloadFigures()
         self._wanted: list[int] = []
-        """How many ledgers, of each topic that had some in this look."""
+        """Number of ledgers wanted in this pass, one item for each topic that had some."""
         self._nowhere: set[str] = set()
         self._told: set[str] = set()
 

@@ -88,7 +88,7 @@ that waits for the reader. Nothing but the end of its time ends a stream whose r
 
 
 class OffloadCalls(Protocol):
-    """What a broker does when a job calls it; see proto/offload for what each call means.
+    """Answers the calls of jobs; see proto/offload for what each call means.
 
     Raises what magnetar.common.offload.offload_errors knows by name; anything else is this broker's failure.
     A call whose caller stopped waiting is canceled.
@@ -114,7 +114,7 @@ class OffloadService:
         self, calls: OffloadCalls, *, calls_max: int = CALLS_MAX, reads_max: int = READS_MAX
     ) -> None:
         self.serving = False
-        """Whether calls are taken."""
+        """True while calls are accepted."""
         self._work = calls
         self._calls_max, self._reads_max = calls_max, reads_max
         self._calls = self._reads = 0

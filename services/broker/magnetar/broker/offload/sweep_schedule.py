@@ -94,7 +94,7 @@ class SweepSchedule:
         self._scanning = asyncio.Lock()
 
     async def run(self) -> None:
-        """Until canceled."""
+        """Sweep at each interval until canceled."""
         while True:
             await asyncio.sleep(self._config.sweep_interval_s)
             if not self._leads():
@@ -126,7 +126,7 @@ class SweepSchedule:
         return report
 
     async def scan(self, namespace: NamespaceName) -> Scan:
-        """What lies in objects of a namespace, and what should; one at a time. Raises MetadataError."""
+        """Compare a namespace's objects with its ledgers, one scan at a time. Raises MetadataError."""
         async with self._scanning:
             return await self._sweeping.scan(namespace)
 

@@ -1,4 +1,4 @@
-"""Where a topic's entries are: its closed ledgers as metadata has them, the open one as its owner has it."""
+"""Descriptions of topics: closed ledgers from metadata, the open ledger from the topic's owner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers, Topic
 
 LEDGERS_MAX: Final = 1_000
 PAGE_BYTES_MAX: Final = 4 << 20
-"""Of ledgers in one answer."""
+"""Bytes of ledgers in one answer."""
 
 TURNS_MAX: Final = 4
 """Pages that are made at the same time: a long one takes the loop a millisecond at each of its turns."""
@@ -32,11 +32,11 @@ TURNS_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Readable:
-    """What an owner has of one life of a topic."""
+    """The ledgers that an owner can read, for one creation of a topic."""
 
     creation_id: int
     spans: list[tuple[LedgerSpan, int, bool]]
-    """With the last entry of each that may be read, and whether it was closed."""
+    """Each span with its last readable entry and whether it was closed."""
 
 
 class _Told(NamedTuple):
@@ -139,7 +139,7 @@ def _closed(found: TopicLedgers) -> list[_Told]:
 
 
 def _joined(name: TopicName, found: TopicLedgers, readable: _Readable) -> list[_Told]:
-    """What the owner has, closed ledgers as metadata tells them. Raises BeingChanged."""
+    """Join the owner's ledgers with metadata, which describes the closed ones. Raises BeingChanged."""
     if readable.creation_id != found.creation_id:
         raise BeingChanged(f"topic {name} was made anew while it was described; try again")
     closed = {each.ref.id: each for each in found.ledgers}

@@ -1,4 +1,4 @@
-"""Topics by names or by pattern, each one that has ledgers: partitions instead of partitioned topics."""
+"""Topics found by name or pattern, each one with ledgers: partitions in place of partitioned topics."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_t
 
 TOPICS_MAX: Final = 50_000
 NAMES_BYTES_MAX: Final = 6 << 20
-"""In one answer."""
+"""Bytes of names in one answer."""
 
 PATTERN_CHARS_MAX: Final = 4_096
-"""Of a pattern: a longer one takes long to be refused."""
+"""Longest accepted pattern: a longer one is slow to refuse."""
 
 SLICE_S: Final = 0.002
 """Names are matched so long before others have their turn: an odd pattern takes a millisecond for each."""
 
 _IN_NAMESPACE: Final = re.compile(r"\^?(?:persistent://)([\w-]+)/([\w-]+)/(?![*+?{])")
-"""How a pattern begins that can only match topics of one namespace."""
+"""Start of a pattern that can match only topics of one namespace."""
 
 
 class _Found:
-    """What fits in one answer."""
+    """The names collected for one answer, up to its limits."""
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
@@ -51,7 +51,7 @@ class _Found:
 
 
 class TopicNames:
-    """Of a cluster, by way of metadata."""
+    """Finds the topics of a cluster in metadata."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
         self._metadata = metadata
@@ -133,7 +133,7 @@ class TopicNames:
         return [self._keys.namespace_of(item.key) for item in listing.items]
 
     async def _partitions(self, topic: TopicName) -> int:
-        """How many partitions it has; 0 when it is not partitioned."""
+        """Return the number of partitions; 0 for a topic that is not partitioned."""
         if topic.partition_index >= 0:
             return 0
         found = await self._metadata.get(self._keys.partitioned_topic(topic))

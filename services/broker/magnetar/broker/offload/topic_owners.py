@@ -1,4 +1,4 @@
-"""Whose a topic is, as jobs need it: ours, or where to ask instead."""
+"""Owners of topics as jobs need them: this broker, or the address of another."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from magnetar.common.naming.topic_name import TopicName
 
 
 class TopicOwners(Protocol):
-    """Who has what."""
+    """Finds the owner of a topic."""
 
     async def elsewhere(self, topic: TopicName) -> str:
-        """Where to ask the broker that owns the topic, host:port; empty when that is this one.
+        """Return host:port of the broker that owns the topic; empty when it is this one.
 
         Raises NamespaceNotFound, ServiceNotReady when that cannot be said now, MetadataError.
         """
@@ -28,7 +28,7 @@ class SoleOwner:
 
 
 class ClusterOwners:
-    """By the bundles of a cluster; an unowned one is assigned."""
+    """Finds owners by the bundles of a cluster; an unowned bundle is assigned."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""Offloading as a broker's configuration says it, where neither a topic nor its namespace does."""
+"""Broker configuration of offload, used where neither the topic nor its namespace sets a policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from magnetar.common.config.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadConfig:
-    """When ledgers go to objects, where these lie, and when bookies let go."""
+    """Configures when and where ledgers are offloaded, and when bookies delete them."""
 
     location: str = setting(
         "",

@@ -19,13 +19,13 @@ from magnetar.common.offload.offload_refusals import BadLocation
 from magnetar.ledger.managed_ledger.offload_state import check_location
 
 _SCHEMES: Final = {GCS_DRIVER: "gs", "azureblob": "abfs", "aliyun-oss": "oss"}
-"""Of drivers with a bucket, besides S3."""
+"""URI schemes of the drivers with a bucket, besides S3."""
 
 _ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 class OffloadTarget(NamedTuple):
-    """Where ledgers go; `problem` says what is wrong with what is said of it. Both None: nobody says."""
+    """Location of offloaded ledgers, or the `problem` of the setting; both None when nothing is set."""
 
     location: str | None = None
     problem: str | None = None
@@ -43,7 +43,7 @@ def normalized(location: str) -> str:
 def configured_target(
     config: OffloadConfig, cluster: str, environment: Mapping[str, str] = os.environ
 ) -> OffloadTarget:
-    """Where ledgers go for which no policy says it."""
+    """Return the location that applies where no policy sets one."""
     if config.location:
         return _checked(config.location)
     said = Policies.Offload(driver=config.driver, s3_bucket=config.s3_bucket, gcs_bucket=config.gcs_bucket)
@@ -90,7 +90,7 @@ def _checked(location: str) -> OffloadTarget:
 
 
 def _other_endpoint(endpoint: str, environment: Mapping[str, str]) -> str | None:
-    """Entries must not end up in a store that nobody meant."""
+    """Return an error when a policy's endpoint is not this process's: entries would go elsewhere."""
     if not endpoint:
         return None
     used = next((environment[name] for name in _ENDPOINT_VARIABLES if environment.get(name)), "")

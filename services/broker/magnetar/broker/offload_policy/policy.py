@@ -17,25 +17,25 @@ from magnetar.common.metadata.values import Policies
 from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
 
 EXACT: Final = "magnetarOffloadExact"
-"""Among the extra configurations of a policy: "true" or "false"."""
+"""Key of a policy's extra configurations, with the value "true" or "false"."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadPolicy:
-    """What holds for one topic."""
+    """The offload policy in effect for one topic."""
 
     location: str | None = None
-    """Below which its objects lie; None: nothing is offloaded."""
+    """Location of its objects; None: nothing is offloaded."""
     problem: str | None = None
-    """Why there is no location although one is meant."""
+    """The error in a configured location, when that is why `location` is None."""
     threshold_bytes: int = -1
-    """How much of the topic stays; 0: only what is being written; -1: it does not matter."""
+    """Bytes of a topic that stay on bookies; 0: only the open ledger; -1: no limit by size."""
     threshold_s: int = -1
-    """How long a ledger stays that is closed; -1: it does not matter."""
+    """Seconds after its closing at which a ledger is offloaded; -1: no limit by age."""
     deletion_lag_ms: int = -1
-    """How long bookies keep what is offloaded; -1: always."""
+    """Milliseconds for which bookies keep an offloaded ledger; -1: always."""
     objects_first: bool = False
-    """Whether objects are read rather than bookies that still have the ledger."""
+    """Whether reads prefer objects while bookies still have the ledger."""
     exact: bool = False
     """Whether rows keep the bytes of their entries verbatim."""
 
@@ -49,14 +49,14 @@ class OffloadPolicy:
 
     @property
     def automatic(self) -> bool:
-        """Whether ledgers are offloaded without a request for it."""
+        """Whether ledgers are offloaded without a request."""
         return self.threshold_bytes >= 0 or self.threshold_s >= 0
 
 
 def resolve_offload(
     config: OffloadConfig, cluster: str, namespace: Policies, topic: Policies
 ) -> OffloadPolicy:
-    """What holds for a topic that says `topic` in a namespace that says `namespace`."""
+    """Resolve the policy of a topic from its own level, its namespace's and the configuration."""
     levels = [level.offload for level in (topic, namespace) if level.HasField("offload")]
 
     def number(name: str, default: int) -> int:
@@ -86,10 +86,10 @@ def resolve_offload(
 
 
 NEVER: Final = OffloadPolicy()
-"""Nothing is offloaded, and nobody says where to."""
+"""The policy that offloads nothing and has no location."""
 
 
 @lru_cache(maxsize=64)
 def rules_of(policy: OffloadPolicy) -> OffloadRules:
-    """What a managed ledger has to know of it; topics with the same policy share one."""
+    """Return the rules that a managed ledger needs; topics with equal policies share them."""
     return OffloadRules(policy.deletion_lag_ms, policy.objects_first)

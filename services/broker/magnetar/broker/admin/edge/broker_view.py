@@ -1,0 +1,133 @@
+"""The broker as the admin API sees it: a protocol that the broker implements and tests imitate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from magnetar.broker.bookie_racks import BookieRacks
+from magnetar.broker.clusters import Clusters
+from magnetar.broker.deletions import Deletions
+from magnetar.broker.dynamic_config import DynamicConfig
+from magnetar.broker.metrics.views import MetricsSource
+from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.offload.sweep_schedule import SweepSchedule
+from magnetar.broker.orphans.reconciler import Reconciler
+from magnetar.broker.policies.policy_store import PolicyStore
+from magnetar.broker.policies.policy_writer import PolicyWriter
+from magnetar.broker.resource_quotas import ResourceQuotas
+from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.service_urls import ServiceUrls
+from magnetar.broker.tenancy import Tenancy
+from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+
+if TYPE_CHECKING:  # a standalone has no use for it
+    from magnetar.broker.control.bundle_moves import BundleMoves
+    from magnetar.broker.control.remote_topics import TopicsElsewhere
+
+
+class BrokerView(MetricsSource, Protocol):
+    """One broker: its figures, and everything that the routes of the admin API act on."""
+
+    @property
+    def namespaces(self) -> Namespaces: ...
+
+    @property
+    def registry(self) -> TopicRegistry:
+        """Topics as they are loaded, made and deleted."""
+        ...
+
+    @property
+    def partitioned(self) -> PartitionedTopics: ...
+
+    @property
+    def policies(self) -> PolicyStore: ...
+
+    @property
+    def policy_writer(self) -> PolicyWriter: ...
+
+    @property
+    def tenancy(self) -> Tenancy: ...
+
+    @property
+    def schemas(self) -> SchemaStore: ...
+
+    @property
+    def deletions(self) -> Deletions: ...
+
+    @property
+    def orphans(self) -> Reconciler: ...
+
+    @property
+    def sweep(self) -> SweepSchedule: ...
+
+    @property
+    def clusters(self) -> Clusters: ...
+
+    @property
+    def bookie_racks(self) -> BookieRacks: ...
+
+    @property
+    def resource_quotas(self) -> ResourceQuotas: ...
+
+    @property
+    def dynamic_config(self) -> DynamicConfig: ...
+
+    @property
+    def started_ms(self) -> int:
+        """When it began, by the wall clock."""
+        ...
+
+    @property
+    def metadata_url(self) -> str:
+        """Where the cluster's metadata is, as operators know it."""
+        ...
+
+    @property
+    def urls(self) -> ServiceUrls:
+        """Where this broker is."""
+        ...
+
+    @property
+    def ledgers(self) -> ManagedLedgerContext: ...
+
+    async def check_health(self) -> None:
+        """Publish a message to storage and read it back, within a bound. Raises MagnetarError."""
+        ...
+
+    async def check_backlog_quotas(self) -> None:
+        """Look at the backlog of every loaded topic now."""
+        ...
+
+    def shut_down(self) -> bool:
+        """Have the process stop in good order; False when it cannot."""
+        ...
+
+    async def list_topics(self, namespace: NamespaceName, persistent: bool) -> list[str]:
+        """Full names of the namespace's topics in one domain, the system's among them: partitions each by
+        its own name.
+        """
+        ...
+
+    async def partitions(self, topic: TopicName) -> int:
+        """How many partitions the topic has; 0 when it is not partitioned, or does not exist."""
+        ...
+
+    @property
+    def topics_elsewhere(self) -> TopicsElsewhere | None:
+        """Knows what other brokers have loaded; None where there are none."""
+        ...
+
+    @property
+    def bundle_moves(self) -> BundleMoves | None:
+        """Moves and splits bundles; None where there is no other broker to have them."""
+        ...
+
+    async def lookup(self, topic: TopicName, listener: str = "") -> ServiceUrls:
+        """Where the topic is served, for clients of that advertised listener. Raises NamespaceNotFound,
+        ServiceNotReady, TooManyRequests, MetadataError.
+        """
+        ...

@@ -1,0 +1,76 @@
+"""From typed errors to HTTP statuses, in one place. Bodies are Pulsar's: `{"reason": "..."}`.
+
+The statuses are those of Pulsar's admin API where it has the case: 404 for what does not exist, 412 for a
+name that cannot be, 409 for a conflict, 405 for what is not allowed here, 503 for what may work later.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+from magnetar.common import errors
+from magnetar.common.http.error_bodies import refused
+from magnetar.common.obs.metrics import REGISTRY
+from prometheus_client import Counter
+
+_FAILED: Final = Counter(
+    "magnetar_http_requests_failed",
+    "HTTP requests answered with an error, by status.",
+    ["status"],
+    registry=REGISTRY,
+)
+
+
+class Refused(Exception):
+    """An answer other than success, in the words and with the status that Pulsar has for it."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
+    errors.MagnetarError: 500,
+    errors.ProtocolError: 400,
+    errors.InvalidName: 412,
+    errors.MetadataError: 503,
+    errors.VersionMismatch: 409,
+    errors.BrokerError: 400,
+    errors.TopicNotFound: 404,
+    errors.TopicBusy: 412,
+    errors.TopicExists: 409,
+    errors.NamespaceExists: 409,
+    errors.NamespaceNotEmpty: 409,
+    errors.InvalidPartitions: 406,
+    errors.SubscriptionNotFound: 404,
+    errors.UnsubscribeRefused: 412,
+    errors.ConsumerNotFound: 404,
+    errors.ConsumerBusy: 409,
+    errors.ProducerBusy: 409,
+    errors.ProducerBlocked: 503,
+    errors.NotAllowed: 405,
+    errors.NotSupportedYet: 501,
+    errors.Unauthorized: 403,
+    errors.TooManyRequests: 503,
+    errors.ServiceNotReady: 503,
+    errors.BeingChanged: 409,
+    errors.BeingDeleted: 409,
+}
+"""The status of an error class and of those below it that are not named themselves."""
+
+
+def status_of(error: errors.MagnetarError) -> int:
+    """The status of the nearest class above `error` that has one; what may succeed later is never a 500."""
+    for each in type(error).__mro__:
+        status = HTTP_STATUS.get(each)
+        if status is not None:
+            return 503 if status == 500 and error.retriable else status
+    raise AssertionError("MagnetarError itself has a status")
+
+
+def failed(status: int, reason: str) -> web.Response:
+    """An error as pulsar-admin shows it; counted."""
+    _FAILED.labels(status=str(status)).inc()
+    return refused(status, reason)

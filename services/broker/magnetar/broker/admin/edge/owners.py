@@ -1,0 +1,117 @@
+"""Which broker of the cluster a call is for: this one, or another one that it is sent on to.
+
+Whoever is sent on says so (`authoritative`), and is not sent on once more: two brokers that disagree about an
+owner for a moment would send a call from one to the other. It is answered 503 then, and to be made again.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from aiohttp import web
+from magnetar.broker.admin.edge.call import Call
+from magnetar.common.errors import ServiceNotReady
+from magnetar.common.http.topic_lookups import bounded_lookup
+from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.naming.bundle_range import BundleRange
+from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.obs.metrics import REGISTRY
+from prometheus_client import Counter
+from yarl import URL
+
+if TYPE_CHECKING:  # a standalone has no use for it
+    from magnetar.broker.ownership.cluster import Cluster
+
+_REDIRECTS: Final = Counter(
+    "magnetar_http_redirects",
+    "Calls over HTTP that were sent on to another broker, which serves their topic or bundle.",
+    registry=REGISTRY,
+)
+
+AUTHORITATIVE: Final = "authoritative"
+"""Query parameter of calls that were sent on."""
+
+
+async def topic_elsewhere(cluster: Cluster | None, topic: TopicName) -> BrokerRegistration | None:
+    """The other broker that serves the topic, after an unowned bundle was assigned; None when it is this one.
+
+    Raises NamespaceNotFound, ServiceNotReady, TooManyRequests, MetadataError.
+    """
+    if cluster is None or cluster.ownership.table.of_topic(topic) is not None:
+        return None
+    return _unless_this(cluster, await bounded_lookup(cluster.ownership.finder.find(topic), str(topic)))
+
+
+async def bundle_elsewhere(
+    cluster: Cluster | None, namespace: NamespaceName, bundle: BundleRange
+) -> BrokerRegistration | None:
+    """The other broker that owns the bundle, after it was assigned; None when it is this one.
+
+    Raises as `topic_elsewhere`.
+    """
+    if cluster is None or cluster.ownership.table.get(namespace, bundle) is not None:
+        return None
+    finder = cluster.ownership.finder
+    found = finder.owner(namespace, bundle)
+    if found is None:
+        found = await bounded_lookup(finder.assigned(namespace, bundle), f"{bundle} of {namespace}")
+    return _unless_this(cluster, found)
+
+
+def _unless_this(cluster: Cluster, found: BrokerRegistration) -> BrokerRegistration | None:
+    presence = cluster.presence
+    return None if (found.broker_id, found.run) == (presence.broker_id, presence.run) else found
+
+
+async def require_topic_here(call: Call) -> None:
+    """Go on when the call is to be answered by this broker: its topic is served here, or has partitions,
+    which may be anywhere. Raises a redirect to the owner, InvalidName, and as `topic_elsewhere`.
+    """
+    broker, topic = call.broker, call.topic
+    if broker.cluster is None or not await broker.namespaces.exists(topic.namespace):
+        return  # the call's own words for what is not there
+    if await broker.partitions(topic):
+        return
+    send_on(call, await topic_elsewhere(broker.cluster, topic), f"topic {topic}")
+
+
+async def require_bundle_here(call: Call, bundle: BundleRange) -> None:
+    """Go on when this broker owns the bundle. Raises a redirect to the owner, and as `bundle_elsewhere`."""
+    owner = await bundle_elsewhere(call.broker.cluster, call.namespace, bundle)
+    send_on(call, owner, f"bundle {call.namespace}/{bundle}")
+
+
+def send_on(call: Call, owner: BrokerRegistration | None, what: str, raw_path: str | None = None) -> None:
+    """Raises a redirect to the same call at its owner; goes on when there is no other (None).
+
+    `raw_path` is another path to ask there. Raises ServiceNotReady when the call was sent here already, or
+    the owner has no HTTP.
+    """
+    if owner is None:
+        return
+    if call.flag(AUTHORITATIVE):
+        raise ServiceNotReady(
+            f"{what} is not served by this broker, though another one sent the call here: its owner changes; "
+            "try again"
+        )
+    url = owner.addresses.http_url.rstrip("/")
+    if not url:
+        raise ServiceNotReady(f"{what} is served by broker {owner.broker_id}, which has no address for HTTP")
+    asked = call.request.rel_url
+    given = [each for each in asked.raw_query_string.split("&") if each and not _is_authoritative(each)]
+    query = "&".join([*given, f"{AUTHORITATIVE}=true"])
+    raise redirect(f"{url}{raw_path or asked.raw_path}?{query}")
+
+
+def redirect(url: str) -> web.HTTPTemporaryRedirect:
+    """To a URL as it is written: read and written anew, `/topic/%2E%2E` would be another path. Counted."""
+    _REDIRECTS.inc()
+    text = quote(url, safe=string.punctuation, errors="surrogateescape")
+    return web.HTTPTemporaryRedirect(URL(text, encoded=True))
+
+
+def _is_authoritative(parameter: str) -> bool:
+    return parameter.partition("=")[0] == AUTHORITATIVE

@@ -1,0 +1,196 @@
+"""What this broker asks of the admin API of others, for calls that are about topics of several brokers.
+
+One pool of connections, a bounded number of calls at once, a deadline for each. Errors come back as the same
+errors: a refusal with its status and reason, anything that may work later as ServiceNotReady.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+from aiohttp import web
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.edge.owners import AUTHORITATIVE
+from magnetar.common.errors import ServiceNotReady, TopicNotFound
+from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.obs import request_ids
+from magnetar.common.obs.metrics import REGISTRY
+from prometheus_client import Counter
+from yarl import URL
+
+T = TypeVar("T")
+
+CALLS_MAX: Final = 64
+"""Calls to other brokers at once; more wait."""
+
+CALLS_PER_BROKER_MAX: Final = 16
+"""And connections to one of them."""
+
+CALL_S: Final = 60.0
+"""For one call, with its answer; closing or truncating a topic may take long."""
+
+CONNECT_S: Final = 3.0
+
+LOOK_S: Final = 0.5
+"""Between two looks whether the broker that is asked is still of the cluster."""
+
+IDLE_S: Final = 15.0
+"""A connection that is not used for so long is closed; less than brokers keep one."""
+
+ANSWER_BYTES_MAX: Final = 64 << 20
+"""Longest answer that is taken."""
+
+NOTHING: Final = object()
+"""As a body: there is none."""
+
+FAILED: Final = Counter(
+    "magnetar_admin_peer_calls_failed",
+    "Calls to the admin API of other brokers that were refused or not answered, by status; 0: not answered.",
+    ["status"],
+    registry=REGISTRY,
+)
+
+
+class Peers:
+    """To be made on the event loop that uses it; idle until `ask`, ended by `close`."""
+
+    def __init__(self, is_up: Callable[[str, int], bool], *, call_s: float = CALL_S) -> None:
+        """`is_up` says of a broker, by id and run, whether it is still of the cluster."""
+        self._is_up = is_up
+        self._call_s = call_s
+        self._slots = asyncio.Semaphore(CALLS_MAX)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def ask(
+        self,
+        broker: BrokerRegistration,
+        method: str,
+        raw_path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = NOTHING,
+    ) -> Any:
+        """The JSON that the broker answers; None when it answers nothing.
+
+        `raw_path` is percent-encoded. Raises Refused, TopicNotFound (404), ServiceNotReady also when it does
+        not answer.
+        """
+        base = broker.addresses.http_url.rstrip("/")
+        if not base:
+            raise ServiceNotReady(f"broker {broker.broker_id} has no address for HTTP")
+        url = URL(f"{base}{raw_path}?{urlencode({**(query or {}), AUTHORITATIVE: 'true'})}", encoded=True)
+        data = None if body is NOTHING else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"} if data is not None else {}
+        if (request_id := request_ids.current()) is not None:
+            headers[request_ids.HEADER] = request_id
+        try:
+            async with asyncio.timeout(self._call_s), self._slots:
+                status, answer = await self._while_up(broker, self._exchange(method, url, data, headers))
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            FAILED.labels("0").inc()
+            raise ServiceNotReady(
+                f"broker {broker.broker_id} did not answer ({self._why(error)}); try again"
+            ) from error
+        if status < 300:
+            return _value(answer, broker)
+        FAILED.labels(str(status)).inc()
+        raise _refusal(status, _reason(answer), broker)
+
+    async def _exchange(
+        self, method: str, url: URL, data: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
+        request = self._opened().request(method, url, data=data, headers=headers, allow_redirects=False)
+        async with request as response:
+            return response.status, await _whole(response)
+
+    async def _while_up(self, broker: BrokerRegistration, work: Coroutine[Any, Any, T]) -> T:
+        """Raises ServiceNotReady once it is not of the cluster any more: others have what was asked for."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(_heard)
+        try:
+            while not (await asyncio.wait([task], timeout=LOOK_S))[0]:
+                if not self._is_up(broker.broker_id, broker.run):
+                    FAILED.labels("0").inc()
+                    raise ServiceNotReady(
+                        f"broker {broker.broker_id} left the cluster before it answered; try again"
+                    )
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def close(self) -> None:
+        """End every call; idempotent."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return str(error) or f"nothing within {self._call_s:g} s"
+        number = error.errno if isinstance(error, OSError) else None
+        return os.strerror(number) if number and number > 0 else str(error) or type(error).__name__
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=CALLS_MAX, limit_per_host=CALLS_PER_BROKER_MAX, keepalive_timeout=IDLE_S
+                ),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                # A header of the call names its type; nothing is negotiated.
+                skip_auto_headers=("Accept-Encoding",),
+            )
+        return self._session
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    """Nobody may be left who waits for what became of it."""
+    if not task.cancelled():
+        task.exception()
+
+
+PEERS: Final = web.AppKey("peers", Peers)
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.content.iter_chunked(1 << 16):
+        size += len(piece)
+        if size > ANSWER_BYTES_MAX:
+            raise aiohttp.ClientPayloadError(f"its answer has more than {ANSWER_BYTES_MAX} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _value(answer: bytes, broker: BrokerRegistration) -> Any:
+    if not answer:
+        return None
+    try:
+        return json.loads(answer)
+    except ValueError as error:
+        raise ServiceNotReady(f"broker {broker.broker_id} answered what is not JSON: {error}") from error
+
+
+def _reason(answer: bytes) -> str:
+    try:
+        return str(json.loads(answer)["reason"])
+    except (ValueError, KeyError, TypeError):
+        return answer.decode(errors="replace")[:300] or "no reason is given"
+
+
+def _refusal(status: int, reason: str, broker: BrokerRegistration) -> Exception:
+    match status:
+        case 404:
+            return TopicNotFound(reason)
+        case 502 | 503 | 504 | 307:
+            return ServiceNotReady(f"broker {broker.broker_id}: {reason}")
+        case 500:
+            return Refused(500, f"broker {broker.broker_id}: {reason}")
+    return Refused(status, reason)

@@ -1,0 +1,1 @@
+"""Operations shared by routes of an object: topics, partitions, subscriptions, namespaces, bundles."""

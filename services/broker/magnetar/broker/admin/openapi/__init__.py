@@ -1,0 +1,1 @@
+"""Descriptions of the admin API made from its routes: OpenAPI, JSON Schema and Markdown."""

@@ -1,0 +1,54 @@
+"""From the type names of the table of routes to JSON Schema.
+
+A name is a scalar (`int`, `String` ...), an enum or object of json_types, or made of others: `List<T>`,
+`Set<T>`, and `Map<T>` or `Map<Key, T>`, whose keys are texts in JSON anyway. A scalar with `?` behind it
+may be null in a body, and is not 0 or false then.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from magnetar.broker.admin.edge.json_types import ENUMS, OBJECTS, inner_types, members_of
+from magnetar.broker.admin.policy_json import INT32_MAX, INT64_MAX
+
+SCALARS: Final[dict[str, dict[str, Any]]] = {
+    "int": {"type": "integer", "format": "int32", "minimum": -INT32_MAX - 1, "maximum": INT32_MAX},
+    "long": {"type": "integer", "format": "int64", "minimum": -INT64_MAX - 1, "maximum": INT64_MAX},
+    "double": {"type": "number", "format": "double"},
+    "boolean": {"type": "boolean"},
+    "String": {"type": "string"},
+    "Any": {},
+    "Map": {"type": "object"},
+}
+"""Types that have no name in a document."""
+
+
+def schema_of(type_name: str) -> dict[str, Any]:
+    """The schema of a type. Raises LookupError when the type is not declared."""
+    type_name = type_name.removesuffix("?")
+    if type_name in SCALARS:
+        return SCALARS[type_name]
+    if type_name in ENUMS or type_name in OBJECTS:
+        return {"$ref": f"#/components/schemas/{type_name}"}
+    outer, inner = inner_types(type_name)
+    if outer in ("List", "Set"):
+        return {"type": "array", "items": schema_of(inner)}
+    if outer == "Map":
+        return {"type": "object", "additionalProperties": schema_of(inner)}
+    if not outer:
+        raise LookupError(f"the type {type_name!r} is not declared: json_types.py is where")
+    raise LookupError(f"{type_name!r} is neither a list, a set nor a map")
+
+
+def declared() -> dict[str, dict[str, Any]]:
+    """The schema of every type that json_types declares."""
+    enums = {name: {"type": "string", "enum": texts.split()} for name, texts in ENUMS.items()}
+    objects = {
+        name: {
+            "type": "object",
+            "properties": {member: schema_of(type_name) for member, type_name in members_of(name)},
+        }
+        for name in OBJECTS
+    }
+    return {**enums, **objects}

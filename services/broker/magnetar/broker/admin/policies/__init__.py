@@ -1,0 +1,1 @@
+"""Policies in the JSON of Pulsar's admin API."""

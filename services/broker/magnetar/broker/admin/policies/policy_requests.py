@@ -1,0 +1,44 @@
+"""Policies as requests carry them: values, backlog quota types, and how they are applied to what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from magnetar.broker.admin.edge.call import Call
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.policies.broker_limits import check_within_broker
+from magnetar.broker.admin.policy_fields import PolicyField
+from magnetar.broker.admin.policy_kinds import QUOTA_FIELDS
+from magnetar.broker.config import BrokerConfig
+from magnetar.common.metadata.values import Policies
+
+APPLY_SECONDS_MAX: Final = 2.0
+"""How long a change waits until the loaded topics have it, before it is answered all the same."""
+
+QUOTA_QUERY: Final = ("backlogQuotaType:BacklogQuotaType=destination_storage",)
+
+
+def setting(field: PolicyField, value: Any, name: str, config: BrokerConfig) -> Callable[[Policies], None]:
+    """Sets a field, which a refusal calls `name`, unless this broker would not do what it says."""
+
+    def edit(policies: Policies) -> None:
+        field.write(policies, value, name)
+        check_within_broker(field.api.proto, policies, config)
+
+    return edit
+
+
+async def value_of(field: PolicyField, call: Call, *, may_be_null: bool) -> Any:
+    """The body; what is meant without one, if anything is."""
+    if field.without_body is not None:
+        return await call.json_or(field.without_body)
+    return await (call.json_or(None) if may_be_null else call.json())
+
+
+def quota_type_of(call: Call) -> str:
+    """Raises Refused: 404, as for a path that does not exist."""
+    quota_type = call.request.query.get("backlogQuotaType", "destination_storage")
+    if quota_type not in QUOTA_FIELDS:
+        raise Refused(404, f"backlogQuotaType is one of {', '.join(QUOTA_FIELDS)}, not {quota_type!r}")
+    return quota_type

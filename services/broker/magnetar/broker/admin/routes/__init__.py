@@ -1,0 +1,1 @@
+"""Routes of the admin API, one module or package for each object."""

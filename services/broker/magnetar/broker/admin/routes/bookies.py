@@ -1,0 +1,120 @@
+"""Bookies over HTTP: which there are, and in which racks."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from aiohttp import web
+from magnetar.broker.admin.edge.call import NAME_CHARS_MAX, Call, answer, done
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.edge.routing import Route
+from magnetar.common.metadata.values import BookieRack
+
+_BOOKIE_ID: Final = re.compile(r"[-=:.\w\[\]]+", re.ASCII)
+
+
+async def _all(call: Call) -> web.Response:
+    bookies = await call.broker.bookie_racks.bookies()
+    return answer({"bookies": [{"bookieId": bookie_id} for bookie_id, _ in bookies]})
+
+
+async def _racks(call: Call) -> web.Response:
+    groups: dict[str, dict[str, Any]] = {}
+    for rack in await call.broker.bookie_racks.all():
+        groups.setdefault(rack.group, {})[rack.bookie_id] = _json(rack)
+    return answer(dict(sorted(groups.items())))
+
+
+async def _rack(call: Call) -> web.Response:
+    bookie_id = call.names["bookie"]
+    rack = await call.broker.bookie_racks.get(bookie_id)
+    if rack is None:
+        raise Refused(404, f"Bookie rack placement configuration not found: {bookie_id}")
+    return answer(_json(rack))
+
+
+async def _set_rack(call: Call) -> web.Response:
+    bookie_id, group = call.names["bookie"], call.request.query.get("group")
+    if _BOOKIE_ID.fullmatch(bookie_id) is None or len(bookie_id) > NAME_CHARS_MAX:
+        raise Refused(412, f"{bookie_id[:80]!r} is no bookie's id; it is its address:port, or its bookieId")
+    if not group or len(group) > NAME_CHARS_MAX:
+        raise Refused(412, "Bookie 'group' parameters is missing")
+    given = await call.json()
+    if not isinstance(given, dict):
+        raise Refused(400, "a bookie's place is an object with rack and hostname")
+    rack, hostname = _text(given, "rack"), _text(given, "hostname")
+    if not rack.strip("/"):
+        raise Refused(412, "rack name is invalid, it should not be null, empty or '/'")
+    await call.broker.bookie_racks.set(
+        BookieRack(bookie_id=bookie_id, group=group, rack=rack, hostname=hostname)
+    )
+    return done()
+
+
+async def _delete_rack(call: Call) -> web.Response:
+    bookie_id = call.names["bookie"]
+    if not await call.broker.bookie_racks.delete(bookie_id):
+        raise Refused(404, f"Bookie address not found: {bookie_id}")
+    return done()
+
+
+def _json(rack: BookieRack) -> dict[str, Any]:
+    return {"rack": rack.rack, **({"hostname": rack.hostname} if rack.hostname else {})}
+
+
+def _text(given: dict[str, Any], name: str) -> str:
+    value = given.get(name)
+    if isinstance(value, dict | list):
+        raise Refused(400, f"{name} must be a text")
+    text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    if len(text) > NAME_CHARS_MAX:
+        raise Refused(412, f"{name} has at most {NAME_CHARS_MAX} characters")
+    return text
+
+
+_PATH: Final = "/admin/v2/bookies"
+_RACK: Final = f"{_PATH}/racks-info/{{bookie}}"
+
+
+def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> Route:
+    return Route(object="bookies", method=method, path=path, handler=handler, summary=summary, **more)
+
+
+ROUTES: Final = [
+    _route("GET", f"{_PATH}/all", _all, "Every bookie, up or not.", answer="BookiesClusterInfo"),
+    _route(
+        "GET",
+        f"{_PATH}/racks-info",
+        _racks,
+        "In which racks bookies are, by group, as far as somebody said it here.",
+        answer="Map<String, Map<String, BookieInfo>>",
+    ),
+    _route(
+        "GET",
+        _RACK,
+        _rack,
+        "In which rack a bookie is.",
+        answer="BookieInfo",
+        errors={404: "Bookie rack placement configuration not found"},
+    ),
+    _route(
+        "POST",
+        _RACK,
+        _set_rack,
+        "Say in which rack a bookie is; it comes before what the bookie says.",
+        query=("group:String",),
+        body="BookieInfo",
+        status=204,
+        errors={409: "others change it all the time", 412: "the group is missing; the rack's name cannot be"},
+    ),
+    _route(
+        "DELETE",
+        _RACK,
+        _delete_rack,
+        "Let a bookie itself say in which rack it is.",
+        status=204,
+        errors={404: "Bookie address not found"},
+    ),
+]

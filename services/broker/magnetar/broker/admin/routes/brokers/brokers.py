@@ -1,0 +1,279 @@
+"""Brokers over HTTP: which ones there are, who leads, whether this one is well, what it serves.
+
+A standalone is the only broker, and leads. In a cluster, brokers are those that are registered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from magnetar.broker.admin.edge.call import Call, answer, done, plain
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.edge.owners import redirect, send_on
+from magnetar.broker.admin.edge.routing import Route
+from magnetar.broker.admin.objects.brokers import active_brokers, broker_id
+from magnetar.broker.admin.routes.brokers.topic_bundles import topics_by_bundle
+from magnetar.common.errors import MagnetarError
+from magnetar.common.naming.namespace_name import NamespaceName
+
+_TOPIC_VERSIONS: Final = ("V1", "V2")
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveBroker:
+    """A broker that serves clients."""
+
+    broker_id: str
+    """host:port of its HTTP."""
+    http_url: str
+
+
+def leader(call: Call) -> ActiveBroker | None:
+    """The broker that assigns bundles; None while there is none."""
+    cluster = call.broker.cluster
+    if cluster is None:
+        return None if call.broker.not_ready else _standalone(call)
+    found = cluster.directory.leader
+    registered = None if found is None else cluster.directory.get(found.id)
+    return None if registered is None else ActiveBroker(registered.broker_id, registered.addresses.http_url)
+
+
+def _send_on(call: Call, asked: str) -> None:
+    """Raises a redirect to the broker of this id, which is not this one; Refused (404) when it serves nobody
+    now, ServiceNotReady when it sent the call here.
+    """
+    cluster = call.broker.cluster
+    found = None if cluster is None else cluster.directory.get(asked)
+    if found is None:
+        raise Refused(404, f"Broker {asked} is not active; GET /admin/v2/brokers lists those that are")
+    send_on(call, found, f"broker {asked}")
+
+
+def _standalone(call: Call) -> ActiveBroker:
+    own = broker_id(call)
+    return ActiveBroker(own, call.broker.urls.http_url or f"{call.request.scheme}://{own}")
+
+
+async def _list(call: Call) -> web.Response:
+    return answer(active_brokers(call))
+
+
+async def _of_cluster(call: Call) -> web.Response:
+    await _here(call, call.names["cluster"])
+    return answer(active_brokers(call))
+
+
+async def _leader(call: Call) -> web.Response:
+    found = leader(call)
+    if found is None:
+        raise Refused(404, "Leader broker not found: no broker serves clients now")
+    return answer({"serviceUrl": found.http_url, "brokerId": found.broker_id})
+
+
+async def _owned(call: Call) -> web.Response:
+    await _here(call, call.names["clusterName"])
+    asked = call.names["brokerId"]
+    if asked != broker_id(call):
+        _send_on(call, asked)
+    status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    return answer({f"{name}/{bundle}": status for name, bundle in await _own_bundles(call)})
+
+
+async def _own_bundles(call: Call) -> list[tuple[NamespaceName, str]]:
+    """The bundles that this broker owns; in a standalone, which owns all, those that it has topics of."""
+    cluster = call.broker.cluster
+    if cluster is not None:
+        return sorted((own.namespace, str(own.range)) for own in cluster.ownership.table)
+    by_bundle = await topics_by_bundle(call.broker)
+    return [(name, bundle) for name, bundles in by_bundle.items() for bundle in bundles]
+
+
+async def _here(call: Call, cluster: str) -> None:
+    """Go on when the cluster is this one. Raises Refused (404) or a redirect."""
+    clusters = call.broker.clusters
+    if cluster == clusters.local:
+        return
+    known = await clusters.get(cluster)
+    if known is None or not known.data.service_url:
+        raise Refused(404, f"Cluster does not exist: cluster={cluster}")
+    raise _elsewhere(call, known.data.service_url)
+
+
+def _elsewhere(call: Call, http_url: str) -> web.HTTPTemporaryRedirect:
+    """To the same path at another broker: at the first of several hosts."""
+    parts = urlsplit(http_url)
+    host = parts.netloc.partition(",")[0]
+    return redirect(f"{parts.scheme}://{host}{call.request.rel_url.raw_path_qs}")
+
+
+async def _health(call: Call) -> web.Response:
+    query = call.request.query
+    if query.get("topicVersion", "V1") not in _TOPIC_VERSIONS:
+        raise Refused(404, f"topicVersion is one of {', '.join(_TOPIC_VERSIONS)}")
+    asked = query.get("brokerId")
+    if asked and asked != broker_id(call):
+        _send_on(call, asked)
+    response = _text_or_why_not(call, "ok")
+    if response.status == 200:
+        try:
+            await call.broker.check_health()
+        except MagnetarError as error:
+            raise Refused(500, f"Health check failed: {error}") from error
+    return response
+
+
+async def _ready(call: Call) -> web.Response:
+    return _text_or_why_not(call, "ok")
+
+
+async def _status(call: Call) -> web.Response:
+    """For load balancers: whether clients may be sent here."""
+    return _text_or_why_not(call, "OK")
+
+
+def _text_or_why_not(call: Call, text: str) -> web.Response:
+    not_ready = call.broker.not_ready or call.broker.leaving
+    if not_ready is not None:
+        return web.Response(status=503, text=f"not ready: {not_ready}")
+    return web.Response(text=text)
+
+
+async def _version(call: Call) -> web.Response:
+    return plain(version("magnetar-broker"))
+
+
+async def _internal_configuration(call: Call) -> web.Response:
+    url = call.broker.metadata_url
+    return answer(
+        {
+            "zookeeperServers": url,
+            "configurationStoreServers": url,
+            "metadataStoreUrl": url,
+            "configurationMetadataStoreUrl": url,
+            "ledgersRootPath": call.broker.ledgers.keys.ledgers_prefix.rstrip("/"),
+        }
+    )
+
+
+async def _check_quotas(call: Call) -> web.Response:
+    await call.broker.check_backlog_quotas()
+    return done()
+
+
+async def _shut_down(call: Call) -> web.Response:
+    if call.query_number("maxConcurrentUnloadPerSec", 0) < 0:
+        raise Refused(400, "maxConcurrentUnloadPerSec must be 0 (no limit) or more")
+    if not call.broker.shut_down():
+        raise Refused(405, "this process is not one that stops when it is asked over HTTP: send it SIGTERM")
+    return done()
+
+
+def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> Route:
+    return Route(
+        object="brokers",
+        method=method,
+        path=f"/admin/v2/brokers{path}",
+        handler=handler,
+        summary=summary,
+        **more,
+    )
+
+
+_CLUSTER: Final = {404: "Cluster does not exist"}
+_NOT_READY: Final = {503: "nobody is served now, and why"}
+_HEALTH: Final[dict[str, Any]] = {
+    "object": "brokers",
+    "method": "GET",
+    "handler": _health,
+    "summary": "Publish a message to a topic of this broker's own and read it back.",
+    "action": "health",
+    "query": ("topicVersion:TopicVersion", "brokerId:String"),
+    "answer": "ok",
+    "errors": {
+        404: "the broker is not active",
+        500: "the message was not stored, or not read back, and why",
+        **_NOT_READY,
+    },
+}
+
+ROUTES: Final = [
+    Route(path="/admin/v2/brokers/health", **_HEALTH),
+    Route(path="/health", **_HEALTH),
+    Route(
+        object="brokers",
+        method="GET",
+        path="/status.html",
+        handler=_status,
+        summary="Whether clients may be sent here, for load balancers.",
+        action="health",
+        answer="OK",
+        errors=_NOT_READY,
+    ),
+    _route("GET", "", _list, "The brokers that serve clients.", answer="Set<String>"),
+    _route(
+        "GET",
+        "/leaderBroker",
+        _leader,
+        "The broker that serves every topic.",
+        answer="BrokerInfo",
+        errors={404: "Leader broker not found"},
+    ),
+    _route(
+        "GET",
+        "/ready",
+        _ready,
+        "Whether this broker is up.",
+        action="health",
+        answer="ok",
+        errors=_NOT_READY,
+    ),
+    _route("GET", "/version", _version, "The version of this broker, unquoted.", answer="String"),
+    _route(
+        "GET",
+        "/internal-configuration",
+        _internal_configuration,
+        "Where metadata and ledgers are.",
+        answer="InternalConfigurationData",
+    ),
+    _route(
+        "GET",
+        "/backlog-quota-check",
+        _check_quotas,
+        "Look at all backlogs now, and do what their quotas say.",
+        status=204,
+    ),
+    _route(
+        "POST",
+        "/shutdown",
+        _shut_down,
+        "Stop this broker in good order.",
+        query=("maxConcurrentUnloadPerSec:int=0", "forcedTerminateTopic:boolean=true"),
+        status=204,
+        errors={405: "the process cannot be stopped over HTTP"},
+        anywhere=True,
+    ),
+    _route(
+        "GET",
+        "/{clusterName}/{brokerId}/ownedNamespaces",
+        _owned,
+        "The bundles that a broker has topics of.",
+        answer="Map<NamespaceOwnershipStatus>",
+        errors={404: "Cluster does not exist; the broker is not active"},
+    ),
+]
+
+LAST: Final = [
+    _route(
+        "GET",
+        "/{cluster}",
+        _of_cluster,
+        "The brokers of a cluster that serve clients.",
+        answer="Set<String>",
+        errors=_CLUSTER,
+    ),
+]
+"""Behind every other route of brokers, whose first words would be taken for the name of a cluster."""

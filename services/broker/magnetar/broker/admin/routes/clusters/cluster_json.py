@@ -1,0 +1,139 @@
+"""What is said of a cluster as JSON, to and from what metadata keeps: checked, with the reason if wrong.
+
+The names are Pulsar's, and those that metadata.proto gives its fields in JSON, so the message is the table.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from magnetar.broker.admin.edge.call import names
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.service_urls import ServiceUrls
+from magnetar.common.metadata.values import Cluster
+
+_PEERS: Final = "peer_cluster_names"
+_URLS: Final = {
+    "service_url": (("http",), "Illegal service url, example: http://pulsar.example.com:8080"),
+    "service_url_tls": (("https",), "Illegal service tls url, example: https://pulsar.example.com:8443"),
+    "broker_service_url": (
+        ("pulsar",),
+        "Illegal broker service url, example: pulsar://pulsar.example.com:6650",
+    ),
+    "broker_service_url_tls": (
+        ("pulsar+ssl",),
+        "Illegal broker service tls url, example: pulsar+ssl://pulsar.example.com:6651",
+    ),
+    "proxy_service_url": (
+        ("pulsar", "pulsar+ssl"),
+        "Illegal proxy service url, example: pulsar+ssl://ats-proxy.example.com:4443 or "
+        "pulsar://ats-proxy.example.com:4080",
+    ),
+}
+"""The schemes that a URL may have, and what is said of another one."""
+
+_PROXY_PROTOCOLS: Final = ("SNI",)
+
+
+def read_cluster(value: Any) -> Cluster.Data:
+    """The data of a cluster in a body. Raises Refused (400)."""
+    given = _object(value)
+    data = Cluster.Data()
+    for field in Cluster.Data.DESCRIPTOR.fields:
+        found = given.get(field.json_name)
+        if found is None:
+            continue
+        if field.name == _PEERS:
+            data.peer_cluster_names.names.extend(names(found, field.json_name))
+        elif field.type == field.TYPE_BOOL:
+            setattr(data, field.name, _flag(field.json_name, found))
+        else:
+            setattr(data, field.name, _text(field.json_name, found))
+    _check_urls(data)
+    if data.HasField("proxy_protocol") and data.proxy_protocol not in _PROXY_PROTOCOLS:
+        raise Refused(400, f"proxyProtocol is SNI, not {data.proxy_protocol!r}")
+    return data
+
+
+def cluster_json(data: Cluster.Data) -> dict[str, Any]:
+    """The data of a cluster; what is not set is left out, and flags never are."""
+    shown: dict[str, Any] = {}
+    for field in Cluster.Data.DESCRIPTOR.fields:
+        if field.name == _PEERS:
+            if data.HasField("peer_cluster_names"):
+                shown[field.json_name] = list(data.peer_cluster_names.names)
+        elif not field.has_presence or data.HasField(field.name):  # type: ignore[arg-type]
+            shown[field.json_name] = getattr(data, field.name)
+    return shown
+
+
+def own_data(urls: ServiceUrls) -> Cluster.Data:
+    """What a broker says of its own cluster while nobody has said anything else."""
+    data = Cluster.Data(
+        service_url=urls.http_url,
+        broker_service_url=urls.broker_url,
+        broker_client_tls_trust_store_type="JKS",
+        broker_client_tls_key_store_type="JKS",
+        broker_client_ssl_factory_plugin="org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+    )
+    if urls.broker_url_tls:
+        data.broker_service_url_tls = urls.broker_url_tls
+    return data
+
+
+def read_migration(value: Any) -> Cluster.Migration:
+    """Where a cluster moves to. Raises Refused (400)."""
+    given = _object(value)
+    migration = Cluster.Migration()
+    for field in Cluster.Migration.DESCRIPTOR.fields:
+        found = given.get(field.json_name)
+        if found is not None:
+            setattr(migration, field.name, _text(field.json_name, found))
+    _check_urls(migration)
+    return migration
+
+
+def migration_json(migration: Cluster.Migration) -> dict[str, Any]:
+    """ClusterPolicies; no cluster has moved."""
+    url = {
+        field.json_name: getattr(migration, field.name)
+        for field in Cluster.Migration.DESCRIPTOR.fields
+        if migration.HasField(field.name)  # type: ignore[arg-type]
+    }
+    return {"migrated": False, "migratedClusterUrl": {**url, "empty": not any(url.values())}}
+
+
+def _check_urls(data: Cluster.Data | Cluster.Migration) -> None:
+    for name, (schemes, reason) in _URLS.items():
+        url = getattr(data, name, "")
+        if url and _scheme(url) not in schemes:
+            raise Refused(400, reason)
+
+
+def _scheme(url: str) -> str:
+    try:
+        return urlsplit(url).scheme
+    except ValueError:
+        return ""
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Refused(400, "an object is expected")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, dict | list):
+        raise Refused(400, f"{name} must be a text")
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise Refused(400, f"{name} must be true or false")
+    return value

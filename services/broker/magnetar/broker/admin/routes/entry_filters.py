@@ -1,0 +1,96 @@
+"""Entry filters over HTTP: this broker has none, so none is set, and none is ever there to show."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiohttp import web
+from magnetar.broker.admin.edge.call import Call, answer, done, nothing
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.edge.routing import Route
+from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE_PATH
+from magnetar.broker.admin.objects.topics import (
+    require_namespace,
+    require_topic,
+    require_topic_policies,
+    topic_routes,
+)
+
+_KEY: Final = "entryFilterNames"
+
+
+async def _get(call: Call) -> web.Response:
+    await _require(call)
+    return answer({_KEY: ""}) if "topic" in call.names and call.flag("applied") else nothing()
+
+
+async def _set(call: Call) -> web.Response:
+    await _require(call)
+    given = await call.json()
+    names = given.get(_KEY) if isinstance(given, dict) else None
+    if not isinstance(names, str):
+        raise Refused(400, f"an object with the text {_KEY} is expected")
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if not wanted:
+        raise Refused(400, f"{_KEY} can't be empty; DELETE removes entry filters")
+    raise Refused(
+        400,
+        f"Entry filter '{wanted[0]}' not found: this broker runs no entry filters; have consumers pass over "
+        "what they do not want, or publish it to a topic of its own",
+    )
+
+
+async def _remove(call: Call) -> web.Response:
+    await _require(call)
+    return done()
+
+
+async def _require(call: Call) -> None:
+    """Raises NamespaceNotFound, TopicNotFound, InvalidName."""
+    if "topic" not in call.names:
+        await require_namespace(call.broker, call.namespace, "Namespace does not exist")
+        return
+    require_topic_policies(call)
+    await require_namespace(call.broker, call.namespace, "Namespace not found")
+    await require_topic(call.broker, call.topic, may_be_created=False)
+
+
+def _namespace_route(method: str, handler: Any, summary: str, **more: Any) -> Route:
+    return Route(
+        object="namespaces",
+        method=method,
+        path=f"{NAMESPACE_PATH}/entryFilters",
+        handler=handler,
+        summary=summary,
+        errors={**NAMESPACE_ERRORS, **more.pop("errors", {})},
+        **more,
+    )
+
+
+_NONE: Final = {400: "there is no such entry filter; the body is malformed"}
+
+ROUTES: Final = [
+    _namespace_route("GET", _get, "Entry filters: there are none.", answer="EntryFilters"),
+    _namespace_route(
+        "POST", _set, "Refused: there are no entry filters.", body="EntryFilters", status=204, errors=_NONE
+    ),
+    _namespace_route("DELETE", _remove, "Have no entry filters.", status=204),
+    *topic_routes(
+        "GET",
+        "entryFilters",
+        _get,
+        "Entry filters: there are none.",
+        query=("applied:boolean=false",),
+        answer="EntryFilters",
+    ),
+    *topic_routes(
+        "POST",
+        "entryFilters",
+        _set,
+        "Refused: there are no entry filters.",
+        body="EntryFilters",
+        status=204,
+        errors=_NONE,
+    ),
+    *topic_routes("DELETE", "entryFilters", _remove, "Have no entry filters.", status=204),
+]

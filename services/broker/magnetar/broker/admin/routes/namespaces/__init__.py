@@ -1,0 +1,1 @@
+"""Routes of namespaces and their bundles."""

@@ -1,0 +1,94 @@
+"""When ledgers of a namespace go to a colder tier, one number at a time: members of its offload policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+from magnetar.broker.admin.edge.call import Call, answer, done, nothing
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.edge.routing import Route
+from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE_PATH
+from magnetar.broker.admin.offload_policies import limit
+from magnetar.broker.admin.policy_json import BadPolicy
+from magnetar.common.metadata.values import Namespace
+
+
+async def _get(member: str, unset: int | None, call: Call) -> web.Response:
+    offload = (await call.broker.policy_writer.namespace(call.namespace)).policies.offload
+    if offload.HasField(member):  # type: ignore[arg-type]
+        return answer(getattr(offload, member))
+    return nothing() if unset is None else answer(unset)
+
+
+async def _set(member: str, name: str, call: Call) -> web.Response:
+    try:
+        number = limit(name, await call.json())
+    except BadPolicy as error:
+        raise Refused(error.status, error.reason) from error
+    await _change(call, lambda namespace: setattr(namespace.policies.offload, member, number))
+    return nothing() if name == _SECONDS else done()
+
+
+async def _clear_lag(call: Call) -> web.Response:
+    def edit(namespace: Namespace) -> None:
+        if namespace.policies.HasField("offload"):
+            namespace.policies.offload.ClearField("deletion_lag_ms")
+
+    await _change(call, edit)
+    return done()
+
+
+async def _change(call: Call, edit: Callable[[Namespace], Any]) -> None:
+    await call.broker.policy_writer.change_namespace(call.namespace, edit)
+
+
+_SECONDS: Final = "offloadThresholdInSeconds"
+_LAG: Final = "offloadDeletionLagMs"
+_CHANGED: Final = {409: "Concurrent modification", 412: "the value is not valid; a name cannot be"}
+
+
+def _route(method: str, name: str, handler: Any, summary: str, **more: Any) -> Route:
+    errors = NAMESPACE_ERRORS if method == "GET" else {**NAMESPACE_ERRORS, **_CHANGED}
+    path = f"{NAMESPACE_PATH}/{name}"
+    return Route(
+        object="namespaces", method=method, path=path, handler=handler, summary=summary, errors=errors, **more
+    )
+
+
+ROUTES: Final = [
+    *(
+        route
+        for name, member, unset, what in (
+            (
+                "offloadThreshold",
+                "threshold_bytes",
+                -1,
+                "how many bytes of a topic stay before its oldest ledgers go",
+            ),
+            (_SECONDS, "threshold_s", -1, "how many seconds after its closing a ledger goes"),
+            (
+                _LAG,
+                "deletion_lag_ms",
+                None,
+                "how many milliseconds bookies keep a ledger once it is offloaded, -1 for ever",
+            ),
+        )
+        for route in (
+            _route("GET", name, partial(_get, member, unset), f"Offloading: {what}.", answer="long"),
+            _route(
+                "PUT",
+                name,
+                partial(_set, member, name),
+                f"Offloading: say {what}.",
+                body="long",
+                status=200 if name == _SECONDS else 204,
+            ),
+        )
+    ),
+    _route(
+        "DELETE", _LAG, _clear_lag, "Offloading: the broker says how long bookies keep a ledger.", status=204
+    ),
+]

@@ -1,0 +1,100 @@
+"""Orphans over HTTP: what is left in metadata although nothing names it, and its clearing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+from magnetar.broker.admin.edge.call import Call, answer
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.edge.owners import send_on
+from magnetar.broker.admin.edge.routing import Route
+from magnetar.broker.admin.objects.brokers import broker_id
+from magnetar.broker.orphans.orphan import KINDS, Orphan
+
+PATH: Final = "/admin/magnetar/v1/orphans"
+
+
+def _at_leader(call: Call) -> None:
+    """Go on where the orphans are known: the broker that leads looks for them. Raises a redirect to it."""
+    cluster = call.broker.cluster
+    leader = None if cluster is None else cluster.directory.leader
+    if cluster is not None and leader is not None and leader.id != broker_id(call):
+        send_on(call, cluster.directory.get(leader.id), "looking for orphans")
+
+
+async def _list(call: Call) -> web.Response:
+    _at_leader(call)
+    orphans = call.broker.orphans
+    if call.flag("look") or not orphans.looked_ms:
+        await orphans.look()
+    found = [
+        {
+            "kind": each.orphan.kind,
+            "key": each.orphan.key,
+            "what": each.orphan.what,
+            "reason": each.orphan.reason,
+            "bytes": each.orphan.byte_count,
+            "since": each.since_ms,
+            "settled": orphans.is_settled(each),
+            "askFirst": each.orphan.ask_first,
+        }
+        for each in orphans.suspects
+    ]
+    return answer(
+        {
+            "orphans": found,
+            "bytes": sum(each.orphan.byte_count for each in orphans.suspects),
+            "lookedAt": orphans.looked_ms,
+            "truncated": orphans.truncated,
+            "clearing": orphans.halted is None,
+            **({} if orphans.halted is None else {"halted": orphans.halted}),
+        }
+    )
+
+
+async def _clear(call: Call) -> web.Response:
+    _at_leader(call)
+    orphans = call.broker.orphans
+    kind = call.request.query.get("kind")
+    if kind is not None and kind not in KINDS:
+        raise Refused(412, f"{kind!r} is no kind of orphan: they are {', '.join(KINDS)}")
+    kinds = KINDS if kind is None else (kind,)
+    await orphans.look()
+    cleared: list[Orphan]
+    failed: list[Orphan] = []
+    dry_run = call.flag("dryRun", default=True)
+    if dry_run:
+        cleared = orphans.settled(kinds)
+    else:
+        cleared, failed = await orphans.clear(kinds, asked=True)
+    return answer(
+        {
+            "dryRun": dry_run,
+            "cleared": [each.key for each in cleared],
+            "failed": [each.key for each in failed],
+        }
+    )
+
+
+ROUTES: Final = [
+    Route(
+        object="orphans",
+        method="GET",
+        path=PATH,
+        handler=_list,
+        summary="What nothing in metadata names any more, as of the last look; with look, of one made now.",
+        query=("look:boolean=false",),
+        answer="Orphans",
+    ),
+    Route(
+        object="orphans",
+        method="POST",
+        path=PATH,
+        handler=_clear,
+        summary="Look, and clear what was an orphan for long enough; unless dryRun is false only say what.",
+        query=("dryRun:boolean=true", "kind:OrphanKind"),
+        answer="OrphansCleared",
+        errors={412: "no kind of orphan"},
+    ),
+]

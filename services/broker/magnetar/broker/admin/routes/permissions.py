@@ -1,0 +1,300 @@
+"""Who may do what, over HTTP: on a namespace, on single topics, and who may use a subscription.
+
+Permissions are kept and shown. They are enforced where everything asks, in magnetar.broker.authorization,
+which lets everybody do everything as long as nobody says who he is. Those of a partitioned topic are those of
+its partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from aiohttp import web
+from magnetar.broker.admin.edge.call import Call, answer, done
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.edge.routing import Route
+from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE_PATH
+from magnetar.broker.admin.objects.topics import require_namespace, require_topic, topic_routes
+from magnetar.broker.admin.policies.auth_policies import (
+    actions_of,
+    permissions_json,
+    role_of,
+    roles_of,
+    subscription_roles_json,
+)
+from magnetar.broker.admin.policy_json import BadPolicy
+from magnetar.common.metadata.values import Namespace, Policies
+from magnetar.common.naming.topic_name import TopicName
+
+OPTIONS_MAX: Final = 1_000
+"""Of one call about several topics."""
+
+
+# -- of a namespace
+
+
+async def _get(call: Call) -> web.Response:
+    return answer(permissions_json((await call.broker.policy_writer.namespace(call.namespace)).policies))
+
+
+async def _grant(call: Call) -> web.Response:
+    role, actions = _role(call), _checked(actions_of, await call.json())
+
+    def edit(policies: Policies) -> None:
+        policies.permissions[role].names[:] = actions
+
+    return await _change(call, edit)
+
+
+async def _revoke(call: Call) -> web.Response:
+    role = _role(call)
+    return await _change(call, lambda policies: policies.permissions.pop(role, None))
+
+
+async def _of_subscriptions(call: Call) -> web.Response:
+    namespace = await call.broker.policy_writer.namespace(call.namespace)
+    return answer(subscription_roles_json(namespace.policies))
+
+
+async def _grant_subscription(call: Call) -> web.Response:
+    name, roles = call.subscription, _checked(roles_of, await call.json())
+
+    def edit(policies: Policies) -> None:
+        if roles:
+            policies.subscription_roles[name].names[:] = roles
+        else:
+            policies.subscription_roles.pop(name, None)
+
+    return await _change(call, edit)
+
+
+async def _revoke_subscription(call: Call) -> web.Response:
+    name, role = call.subscription, _role(call)
+
+    def edit(policies: Policies) -> None:
+        if name not in policies.subscription_roles:
+            return
+        kept = [each for each in policies.subscription_roles[name].names if each != role]
+        if kept:
+            policies.subscription_roles[name].names[:] = kept
+        else:
+            policies.subscription_roles.pop(name, None)
+
+    return await _change(call, edit)
+
+
+async def _change(call: Call, edit: Callable[[Policies], Any]) -> web.Response:
+    def edit_namespace(namespace: Namespace) -> None:
+        edit(namespace.policies)
+
+    await call.broker.policy_writer.change_namespace(call.namespace, edit_namespace)
+    return done()
+
+
+# -- of topics
+
+
+async def _get_of_topic(call: Call) -> web.Response:
+    """What holds: what the namespace allows, and what the topic does."""
+    topic, writer = call.topic, call.broker.policy_writer
+    await _require(call, topic)
+    if 0 <= topic.partition_index < await call.broker.partitions(topic.base):
+        topic = topic.base
+    found = permissions_json((await writer.namespace(topic.namespace)).policies)
+    for role, actions in permissions_json(await writer.topic(topic)).items():
+        found[role] = sorted({*found.get(role, ()), *actions})
+    return answer(found)
+
+
+async def _grant_on_topic(call: Call) -> web.Response:
+    role, actions = _role(call), _checked(actions_of, await call.json())
+    await _may_have_its_own(call, call.topic)
+    await _grant_to(call, call.topic, role, actions)
+    return done()
+
+
+async def _revoke_on_topic(call: Call) -> web.Response:
+    role = _role(call)
+    await _may_have_its_own(call, call.topic)
+    await _revoke_from(call, call.topic, role)
+    return done()
+
+
+async def _grant_on_topics(call: Call) -> web.Response:
+    options = [
+        (topic, role, _checked(actions_of, option.get("actions")))
+        for topic, role, option in await _options(call)
+    ]
+    for topic, role, actions in options:
+        await _grant_to(call, topic, role, actions)
+    return done()
+
+
+async def _revoke_on_topics(call: Call) -> web.Response:
+    for topic, role, _ in await _options(call):
+        await _revoke_from(call, topic, role)
+    return done()
+
+
+async def _options(call: Call) -> list[tuple[TopicName, str, dict[str, Any]]]:
+    """Of a call about several topics, all of which are there: nothing is done when one is not."""
+    given = await call.json()
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        raise Refused(400, "a list of objects with topic, role and actions is expected")
+    if len(given) > OPTIONS_MAX:
+        raise Refused(412, f"at most {OPTIONS_MAX} permissions in one call, not {len(given)}")
+    found = []
+    for option in given:
+        name = option.get("topic")
+        if not isinstance(name, str):
+            raise Refused(400, "each permission names its topic")
+        found.append((TopicName.parse(name), _checked(role_of, option.get("role")), option))
+    for topic in {topic.full: topic for topic, _, _ in found}.values():
+        await _may_have_its_own(call, topic)
+    return found
+
+
+async def _require(call: Call, topic: TopicName) -> None:
+    await require_namespace(call.broker, topic.namespace, "Namespace not found")
+    await require_topic(call.broker, topic, may_be_created=False)
+
+
+async def _may_have_its_own(call: Call, topic: TopicName) -> None:
+    await _require(call, topic)
+    if 0 <= topic.partition_index < await call.broker.partitions(topic.base):
+        raise Refused(412, f"{topic} is a partition: permissions are those of {topic.base}")
+
+
+async def _grant_to(call: Call, topic: TopicName, role: str, actions: list[str]) -> None:
+    def edit(policies: Policies) -> None:
+        policies.permissions[role].names[:] = actions
+
+    await call.broker.policy_writer.change_topic(topic, edit)
+
+
+async def _revoke_from(call: Call, topic: TopicName, role: str) -> None:
+    def edit(policies: Policies) -> None:
+        policies.permissions.pop(role, None)
+
+    await call.broker.policy_writer.change_topic(topic, edit)
+
+
+def _role(call: Call) -> str:
+    return str(_checked(role_of, call.names["role"]))
+
+
+def _checked(read: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return read(value)
+    except BadPolicy as error:
+        raise Refused(error.status, error.reason) from error
+
+
+_PATH: Final = f"{NAMESPACE_PATH}/permissions"
+_CHANGED: Final = {
+    405: "too much is said of the namespace",
+    409: "Concurrent modification",
+    412: "a role that cannot be; a name cannot be",
+}
+_ON_TOPICS: Final = {
+    404: "Namespace not found; Topic not found",
+    409: "others change the topic's policies all the time",
+    412: "a partition has no permissions of its own; a role that cannot be; a name cannot be",
+}
+
+
+def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> Route:
+    conflict = {} if method == "GET" else _CHANGED
+    return Route(
+        object="namespaces",
+        method=method,
+        path=path,
+        handler=handler,
+        summary=summary,
+        errors={**NAMESPACE_ERRORS, **conflict, **more.pop("errors", {})},
+        **more,
+    )
+
+
+ROUTES: Final = [
+    _route(
+        "POST",
+        "/admin/v2/namespaces/grantPermissionsOnTopics",
+        _grant_on_topics,
+        "Say what roles may do on several topics.",
+        body="List<GrantTopicPermissionOptions>",
+        status=204,
+        errors=_ON_TOPICS,
+    ),
+    _route(
+        "POST",
+        "/admin/v2/namespaces/revokePermissionsOnTopics",
+        _revoke_on_topics,
+        "Take what roles may do on several topics away.",
+        body="List<RevokeTopicPermissionOptions>",
+        status=204,
+        errors=_ON_TOPICS,
+    ),
+    _route("GET", _PATH, _get, "What each role may do in the namespace.", answer="Map<List<AuthAction>>"),
+    _route(
+        "GET",
+        f"{_PATH}/subscription",
+        _of_subscriptions,
+        "Who may use which subscription.",
+        answer="Map<List<String>>",
+    ),
+    _route(
+        "POST",
+        f"{_PATH}/subscription/{{subscription}}",
+        _grant_subscription,
+        "Say who may use a subscription. Kept and shown: nobody is refused yet.",
+        body="Set<String>",
+        status=204,
+    ),
+    _route(
+        "POST",
+        f"{_PATH}/{{role}}",
+        _grant,
+        "Say what a role may do in the namespace. Kept and shown: nobody is refused yet.",
+        body="Set<AuthAction>",
+        status=204,
+    ),
+    _route(
+        "DELETE", f"{_PATH}/{{role}}", _revoke, "Take what a role may do in the namespace away.", status=204
+    ),
+    _route(
+        "DELETE",
+        f"{_PATH}/{{subscription}}/{{role}}",
+        _revoke_subscription,
+        "Take a subscription from a role.",
+        status=204,
+    ),
+    *topic_routes(
+        "GET",
+        "permissions",
+        _get_of_topic,
+        "What each role may do on the topic, by its namespace or by itself.",
+        answer="Map<List<AuthAction>>",
+        tenant_first=True,
+    ),
+    *topic_routes(
+        "POST",
+        "permissions/{role}",
+        _grant_on_topic,
+        "Say what a role may do on the topic. Kept and shown: nobody is refused yet.",
+        body="Set<AuthAction>",
+        status=204,
+        tenant_first=True,
+        errors=_ON_TOPICS,
+    ),
+    *topic_routes(
+        "DELETE",
+        "permissions/{role}",
+        _revoke_on_topic,
+        "Take what a role may do on the topic away.",
+        status=204,
+        tenant_first=True,
+        errors=_ON_TOPICS,
+    ),
+]

@@ -1,0 +1,66 @@
+"""The admin API about itself: its OpenAPI document, and a page that shows it in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from importlib.resources import files
+from typing import Final
+
+from aiohttp import web
+from magnetar.broker.admin.edge.call import Call
+from magnetar.broker.admin.edge.routing import TABLE, Route
+from magnetar.broker.admin.openapi.document import document
+
+_ACTION: Final = "reference"
+
+_PAGE_HEADERS: Final = {
+    # The page has nothing from elsewhere, and asks for nothing but the document.
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+}
+
+
+class _Document:
+    """Made when somebody asks for it first, then kept: the table does not change."""
+
+    def __init__(self) -> None:
+        self._body = b""
+
+    async def get(self, call: Call) -> web.Response:
+        if not self._body:
+            # Half a megabyte of JSON takes longer than messages should have to wait.
+            table = call.request.app[TABLE]
+            self._body = await asyncio.to_thread(lambda: json.dumps(document(table)).encode())
+        return web.Response(body=self._body, content_type="application/json")
+
+
+async def _page(call: Call) -> web.Response:
+    text = files("magnetar.broker.admin.openapi").joinpath("reference_page.html").read_text("utf-8")
+    return web.Response(text=text, content_type="text/html", headers=_PAGE_HEADERS)
+
+
+def routes() -> list[Route]:
+    """The document and the page."""
+    return [
+        Route(
+            object="reference",
+            method="GET",
+            path="/openapi.json",
+            handler=_Document().get,
+            summary="This API as an OpenAPI 3.1 document.",
+            action=_ACTION,
+            answer="Map",
+        ),
+        Route(
+            object="reference",
+            method="GET",
+            path="/docs",
+            handler=_page,
+            summary="The same as a page for a browser.",
+            action=_ACTION,
+            answer="text/html",
+        ),
+    ]

@@ -1,0 +1,201 @@
+"""Schemas over HTTP: every version of a topic's, stored as it comes.
+
+Rules of compatibility come with a later release: what one of them would have to decide is not decided here
+(405), and whatever is posted is stored. The topic need not be there yet.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiohttp import web
+from magnetar.broker.admin.edge.call import Call, answer
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.edge.routing import Route
+from magnetar.broker.admin.objects.topics import require_namespace
+from magnetar.broker.admin.routes.schemas.schema_json import schema_json, schema_of
+from magnetar.broker.schemas import same_schema, version_number
+from magnetar.common.errors import NotAllowed
+from magnetar.common.metadata.values import SchemaRecord
+from magnetar.common.naming.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
+from magnetar.common.wire.pulsar_pb2 import Schema
+
+DEFAULT_STRATEGY: Final = "FULL"
+"""Of compatibility, where neither topic nor namespace names one."""
+
+_NOT_FOUND: Final = "Schema not found"
+
+
+async def _latest(call: Call) -> web.Response:
+    return answer(schema_json((await _versions(call))[-1]))
+
+
+async def _at_version(call: Call) -> web.Response:
+    """One that was deleted is still there by its number: messages have it."""
+    number = call.number("version")
+    history = await call.broker.schemas.history(await _topic(call))
+    found = [each for each in history if each.version == number and each.type]
+    if not found:
+        raise Refused(404, _NOT_FOUND)
+    return answer(schema_json(found[0]))
+
+
+async def _all(call: Call) -> web.Response:
+    return answer({"getSchemaResponses": [schema_json(each) for each in await _versions(call)]})
+
+
+async def _metadata(call: Call) -> web.Response:
+    """Schemas are in metadata, in no ledger."""
+    index = [{"ledgerId": -1, "entryId": -1, "version": each.version} for each in await _versions(call)]
+    return answer({"info": index[-1], "index": index})
+
+
+async def _post(call: Call) -> web.Response:
+    topic = await _topic(call)
+    schema = schema_of(await call.json(), topic.base_local_name)
+    try:
+        version = await call.broker.schemas.put(topic, schema)
+    except NotAllowed as error:
+        raise Refused(413, str(error)) from error
+    return answer({"version": {"version": version_number(version)}})
+
+
+async def _delete(call: Call) -> web.Response:
+    topic, schemas = await _topic(call), call.broker.schemas
+    if call.flag("force"):
+        await schemas.erase(topic)
+        return answer({"version": -1})
+    return answer({"version": await schemas.retire(topic)})
+
+
+async def _version_of(call: Call) -> web.Response:
+    topic = await _topic(call)
+    asked = _record(schema_of(await call.json(), topic.base_local_name))
+    current = await call.broker.schemas.current(topic)
+    found = [each.version for each in current if same_schema(each, asked)]
+    return answer({"version": found[-1] if found else -1})
+
+
+async def _compatibility(call: Call) -> web.Response:
+    topic = await _topic(call)
+    asked = _record(schema_of(await call.json(), topic.base_local_name))
+    strategy = await _strategy(call, topic)
+    current = await call.broker.schemas.current(topic)
+    verdict = is_compatible(strategy, current, asked)
+    if verdict is None:
+        raise Refused(
+            405,
+            f"the rules of {strategy} are not checked yet, and every schema is taken; what can be told is "
+            "whether a schema is there already, or the strategy is ALWAYS_COMPATIBLE",
+        )
+    return web.json_response({"schemaCompatibilityStrategy": strategy, "compatibility": verdict}, status=202)
+
+
+def is_compatible(strategy: str, current: list[SchemaRecord], asked: SchemaRecord) -> bool | None:
+    """Whether a topic with these schemas takes another one; None when it depends on what they say."""
+    if not current or any(same_schema(each, asked) for each in current):
+        return True
+    if strategy in ("ALWAYS_COMPATIBLE", "ALWAYS_INCOMPATIBLE"):
+        return strategy == "ALWAYS_COMPATIBLE"
+    return None if current[-1].type == asked.type else False
+
+
+async def _strategy(call: Call, topic: TopicName) -> str:
+    """The topic's own, that of its namespace, or the default."""
+    writer = call.broker.policy_writer
+    for policies in (await writer.topic(topic.base), (await writer.namespace(topic.namespace)).policies):
+        if policies.schema_compatibility not in ("", "UNDEFINED"):
+            return policies.schema_compatibility
+    return DEFAULT_STRATEGY
+
+
+async def _topic(call: Call) -> TopicName:
+    """Paths have no domain: the persistent topic is meant, unless only the other of that name has schemas."""
+    namespace, local_name = call.namespace, call.names["topic"]
+    topic, other = (TopicName.of(domain, namespace, local_name) for domain in (PERSISTENT, NON_PERSISTENT))
+    await require_namespace(call.broker, namespace, "Namespace not found")
+    schemas = call.broker.schemas
+    return other if not await schemas.history(topic) and await schemas.history(other) else topic
+
+
+async def _versions(call: Call) -> list[SchemaRecord]:
+    """Those that are not deleted. Raises Refused (404) when there is none."""
+    found = await call.broker.schemas.current(await _topic(call))
+    if not found:
+        raise Refused(404, _NOT_FOUND)
+    return found
+
+
+def _record(schema: Schema) -> SchemaRecord:
+    properties = {each.key: each.value for each in schema.properties}
+    return SchemaRecord(type=schema.type, data=schema.schema_data, properties=properties)
+
+
+_ERRORS: Final = {404: "Namespace not found", 412: "a name cannot be"}
+_NONE: Final = {**_ERRORS, 404: "Namespace not found; Schema not found"}
+_INVALID: Final = {**_ERRORS, 422: "it is no schema of its type"}
+
+
+def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> Route:
+    return Route(
+        object="schemas",
+        method=method,
+        path=f"/admin/v2/schemas/{{tenant}}/{{namespace}}/{{topic}}/{path}",
+        handler=handler,
+        summary=summary,
+        **more,
+    )
+
+
+ROUTES: Final = [
+    _route("GET", "schema", _latest, "The latest schema.", answer="GetSchemaResponse", errors=_NONE),
+    _route(
+        "GET",
+        "schema/{version}",
+        _at_version,
+        "The schema of one version, deleted or not.",
+        answer="GetSchemaResponse",
+        errors=_NONE,
+    ),
+    _route("GET", "schemas", _all, "Every version.", answer="GetAllVersionsSchemaResponse", errors=_NONE),
+    _route("GET", "metadata", _metadata, "Which versions there are.", answer="SchemaMetadata", errors=_NONE),
+    _route(
+        "POST",
+        "schema",
+        _post,
+        "Store a schema, if it is not there; says its version.",
+        body="PostSchemaPayload",
+        answer="PostSchemaResponse",
+        errors={**_INVALID, 413: "the schema is too large"},
+    ),
+    _route(
+        "DELETE",
+        "schema",
+        _delete,
+        "Delete the schemas. Messages keep those of their versions, unless it is forced.",
+        query=("force:boolean=false",),
+        answer="DeleteSchemaResponse",
+        errors=_ERRORS,
+        tenant_first=True,
+    ),
+    _route(
+        "POST",
+        "version",
+        _version_of,
+        "Which version a schema has; -1 for none.",
+        body="PostSchemaPayload",
+        answer="LongSchemaVersion",
+        errors=_INVALID,
+    ),
+    _route(
+        "POST",
+        "compatibility",
+        _compatibility,
+        "Whether a schema could be the next, as far as that is known without rules of compatibility.",
+        body="PostSchemaPayload",
+        status=202,
+        answer="IsCompatibilityResponse",
+        errors={**_INVALID, 405: "it takes rules that are not checked yet"},
+        tenant_first=True,
+    ),
+]

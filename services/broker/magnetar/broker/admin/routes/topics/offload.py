@@ -1,0 +1,144 @@
+"""Offload of topics over HTTP: which ledgers the next job is to take, and how far that is.
+
+In Apache Pulsar the broker itself offloads, once at a time; here it writes down what is wanted and a job does
+it. So a second call while one is under way adds to it instead of being refused, and what failed is running
+again as soon as a job has taken it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+from magnetar.broker.admin.edge.call import Call, answer, done
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.objects.subscriptions import reset_data
+from magnetar.broker.admin.objects.topics import owned_topic_routes, persistent
+from magnetar.broker.admin.routes.topics.topics import message_id
+from magnetar.common.errors import MagnetarError
+from magnetar.common.metadata.metadata_pb2 import Offload
+from magnetar.common.metadata.values import TopicLedger
+from magnetar.common.naming.position import EARLIEST, Position
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.offload.offload_refusals import NoLedgerToOffload, OffloadRefused
+from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
+from magnetar.ledger.managed_ledger.offload_state import want
+
+log = get_logger(__name__)
+
+NOT_RUN: Final = "NOT_RUN"
+RUNNING: Final = "RUNNING"
+SUCCESS: Final = "SUCCESS"
+ERROR: Final = "ERROR"
+
+
+def offload_ledgers(call: Call) -> OffloadLedgers:
+    """The closed ledgers of the cluster, as metadata has them."""
+    ledgers = call.broker.ledgers
+    return OffloadLedgers(ledgers.metadata, ledgers.keys, ledgers.clock)
+
+
+def process_status(ledgers: Sequence[TopicLedger]) -> dict[str, Any]:
+    """What Pulsar calls the status of the offload of a topic with these closed ledgers, the oldest first.
+
+    It runs while a job is at work at one of them or has yet to try it; it is an error once all that is left
+    are ledgers at which a job has failed: they wait for the next one.
+    """
+    waiting = [each.offload for each in ledgers if each.offload.state == Offload.WANTED]
+    failed = [each for each in waiting if each.error]
+    if len(waiting) > len(failed) or any(each.offload.state == Offload.RUNNING for each in ledgers):
+        return _shown(RUNNING)
+    if failed:
+        return _shown(ERROR, error=max(failed, key=lambda each: each.wanted_ms).error)
+    if not any(each.offload.state == Offload.COMPLETE for each in ledgers):
+        return _shown(NOT_RUN)
+    return _shown(SUCCESS, first_left=_first_left(ledgers))
+
+
+def last_failure_ms(ledgers: Sequence[TopicLedger]) -> int:
+    """When a job last failed at one of these; 0 when none did, or another one succeeded since."""
+    return max(
+        (each.offload.wanted_ms for each in ledgers if each.offload.failures and each.offload.error),
+        default=0,
+    )
+
+
+def _first_left(ledgers: Sequence[TopicLedger]) -> Position:
+    """The first position that is in no offloaded ledger. What follows the last one is not known here."""
+    for each in ledgers:
+        if each.offload.state != Offload.COMPLETE and each.last_entry_id >= 0:
+            return Position(each.ref.id, 0)
+    last = ledgers[-1]
+    return Position(last.ref.id, last.last_entry_id + 1)
+
+
+def _shown(status: str, *, error: str = "", first_left: Position = EARLIEST) -> dict[str, Any]:
+    return {"status": status, "lastError": error, "firstUnoffloadedMessage": message_id(first_left)}
+
+
+def wanted_anew(ledger: TopicLedger, *, location: str, exact: bool, now_ms: int) -> TopicLedger:
+    """As `offload_state.want`; and what failed before is to be tried, not an error any more."""
+    after = want(ledger, location=location, exact=exact, now_ms=now_ms)
+    if after.offload.state == Offload.WANTED:
+        after.offload.ClearField("error")
+    return after
+
+
+async def _status(call: Call) -> web.Response:
+    topic = await persistent(call, "Offload status")
+    return answer(process_status((await offload_ledgers(call).of_topic(topic.name)).ledgers))
+
+
+async def _offload(call: Call) -> web.Response:
+    """Ledgers wholly before a message are wanted. What is offloaded, or under way, stays as it is."""
+    before, _, _ = reset_data(await call.json())
+    topic = await persistent(call, "Offload")
+    policies = topic.policies
+    location = policies.offload.location
+    if location is None:
+        raise Refused(412, policies.offload.missing_location)
+    ledgers = offload_ledgers(call)
+    now_ms = call.broker.ledgers.clock.wall_ms()
+    step = partial(wanted_anew, location=location, exact=policies.offload.exact, now_ms=now_ms)
+    wanted = []
+    for span in list(topic.ledger.spans.spans):
+        if not span.closed or span.last_position >= before:
+            break
+        try:
+            await ledgers.change(topic.name, topic.ledger.creation_id, span.ref.id, step)
+        except NoLedgerToOffload:
+            continue  # trimmed meanwhile
+        except OffloadRefused as error:
+            raise Refused(412, str(error)) from error
+        wanted.append(span.ref.id)
+    log.info("ledgers to be offloaded, by hand", topic=topic.name.full, ledgers=wanted, to=location)
+    with suppress(MagnetarError):  # it is wanted all the same, and the topic learns of it later
+        await topic.ledger.refresh_offload()
+    return done()
+
+
+ROUTES: Final = [
+    *owned_topic_routes(
+        "GET",
+        "offload",
+        _status,
+        "How far offload is: RUNNING while ledgers wait for a job or one is at work, ERROR once one failed.",
+        answer="OffloadProcessStatus",
+        errors={405: "not on a partitioned or non-persistent topic"},
+    ),
+    *owned_topic_routes(
+        "PUT",
+        "offload",
+        _offload,
+        "Have the next job offload the closed ledgers before a message; see magnetar offload run.",
+        body="MessageId",
+        status=204,
+        errors={
+            405: "not on a partitioned or non-persistent topic",
+            412: "a name cannot be; nothing says where offloaded ledgers go",
+        },
+    ),
+]

@@ -1,0 +1,154 @@
+"""What is done to the storage of topics over HTTP: trimming, truncating, one day compaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from aiohttp import web
+from magnetar.broker.admin.edge.call import Call, answer, done
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.objects.backlogs import skip
+from magnetar.broker.admin.objects.partitions import on_topic, same
+from magnetar.broker.admin.objects.topics import (
+    load,
+    loaded,
+    owned_topic_routes,
+    partitions_of,
+    persistent,
+    stored,
+)
+from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.common.naming.position import Position
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+
+TRUNCATE_LOOKS: Final = 250
+"""How often a call looks whether the ledgers are gone; they go all the same."""
+
+_LOOK_EVERY_S: Final = 0.02
+
+_NOT_RUN: Final = {"status": "NOT_RUN", "lastError": ""}
+_NO_COMPACTION: Final = (
+    "compaction does not exist yet: limit what is kept with retention, or read the whole topic"
+)
+
+
+async def _trim(call: Call) -> web.Response:
+    """Ledgers go by themselves when nobody needs them; this looks once more."""
+
+    async def trim(name: TopicName) -> None:
+        stored(await load(call.broker, name), "Trim").ledger.trim()
+
+    await on_topic(call, trim, same(call))
+    return done()
+
+
+async def _truncate(call: Call) -> web.Response:
+    if not call.topic.persistent:
+        raise Refused(412, "NonPersistentTopic does not support truncate.")
+
+    async def here(name: TopicName) -> None:
+        await truncate(stored(await load(call.broker, name), "Truncate"))
+
+    await on_topic(call, here, same(call))
+    return done()
+
+
+async def truncate(topic: PersistentTopic) -> None:
+    """Let go what is there now, whether it was read or is retained: cursors first, then the ledgers.
+
+    What is published from now on stays. The cursors are durable on return, and the ledgers off the topic
+    unless that takes long; then they go as soon as they can, while the topic is loaded. Raises StorageError,
+    ServiceNotReady when the topic is closed meanwhile.
+    """
+    ledger = topic.ledger
+    end = await _end_of_what_is_there(topic)
+    for subscription in list(topic.subscriptions.values()):
+        await skip(subscription, end)
+    # Where messages are deduplicated, the state that is on disk has to include what goes.
+    ledger.deduplication.save()
+    ledger.retain(replace(ledger.retention, truncated=end))
+    await _looking(topic, lambda: not _has(ledger, end))
+
+
+async def _end_of_what_is_there(topic: PersistentTopic) -> Position:
+    """The last entry of the last ledger, which takes no more: a ledger goes as a whole or not at all."""
+    spans = topic.ledger.spans
+    if not spans.spans:
+        return topic.ledger.last_confirmed
+    last = spans.spans[-1].ref.id
+    topic.ledger.roll()
+
+    def written() -> list[LedgerSpan]:
+        return [span for span in spans.spans if span.ref.id <= last]
+
+    await _looking(topic, lambda: all(span.closed for span in written()))
+    left = written()
+    return Position(left[-1].ref.id, left[-1].entries - 1) if left else Position(last, -1)
+
+
+async def _looking(topic: PersistentTopic, there: Callable[[], bool]) -> None:
+    """Raises ServiceNotReady when the topic is closed, and does nothing more: it is to be asked again."""
+    for _ in range(TRUNCATE_LOOKS):
+        if there():
+            return
+        topic.check_open()
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def _has(ledger: ManagedLedger, end: Position) -> bool:
+    spans = ledger.spans.spans
+    return bool(spans) and spans[0].ref.id <= end.ledger_id
+
+
+async def _compaction(call: Call) -> web.Response:
+    await persistent(call, "Compaction status")
+    return answer(_NOT_RUN)
+
+
+async def _compact(call: Call) -> web.Response:
+    if not await partitions_of(call):
+        stored(await loaded(call), "Compaction")
+    raise Refused(405, _NO_COMPACTION)
+
+
+_ERRORS: Final = {405: "not on a partitioned or non-persistent topic"}
+
+ROUTES: Final = [
+    *owned_topic_routes(
+        "POST",
+        "trim",
+        _trim,
+        "Let go what nobody needs and retention does not keep.",
+        status=204,
+        errors={405: "not on a non-persistent topic"},
+    ),
+    *owned_topic_routes(
+        "DELETE",
+        "truncate",
+        _truncate,
+        "Let go every message, read or not; subscriptions go on at the end.",
+        status=204,
+        errors={412: "a name cannot be; not on a non-persistent topic"},
+    ),
+    *owned_topic_routes(
+        "GET",
+        "compaction",
+        _compaction,
+        "How far compaction is: it never ran.",
+        answer="LongRunningProcessStatus",
+        errors=_ERRORS,
+    ),
+    *owned_topic_routes(
+        "PUT",
+        "compaction",
+        _compact,
+        "Not yet: compact a topic.",
+        status=204,
+        errors={405: "compaction does not exist yet"},
+    ),
+]

@@ -1,0 +1,207 @@
+"""Parts of Pulsar's admin API about what does not exist here yet, resource groups and transactions above all.
+
+What asks for a list gets the list there is, an empty one; whatever would make, change or describe such a
+thing is not allowed, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiohttp import web
+from magnetar.broker.admin.edge.call import Call, answer, done, nothing
+from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.edge.routing import Route
+from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE_PATH
+from magnetar.broker.admin.objects.topics import require_namespace
+
+_GROUPS: Final = (
+    "resource groups do not exist yet: limit namespaces and topics by their publish and dispatch rates"
+)
+_TRANSACTIONS: Final = "transactions do not exist yet: there is no transaction coordinator"
+
+
+async def _nothing(_call: Call) -> web.Response:
+    return answer([])
+
+
+async def _no_group(_call: Call) -> web.Response:
+    raise Refused(404, "ResourceGroup does not exist")
+
+
+async def _no_groups(_call: Call) -> web.Response:
+    raise Refused(405, _GROUPS)
+
+
+async def _no_transactions(call: Call) -> web.Response:
+    if "topic" in call.names:
+        _ = call.namespace  # a name that cannot be is told first
+    raise Refused(405, _TRANSACTIONS)
+
+
+async def _no_group_of_namespace(call: Call) -> web.Response:
+    await require_namespace(call.broker, call.namespace, "Namespace does not exist")
+    return done() if call.request.method == "DELETE" else nothing()
+
+
+async def _group_of_namespace(call: Call) -> web.Response:
+    await require_namespace(call.broker, call.namespace, "Namespace does not exist")
+    raise Refused(405, _GROUPS)
+
+
+async def _no_version(call: Call) -> web.Response:
+    await require_namespace(call.broker, call.namespace, "Namespace does not exist")
+    raise Refused(405, "replication has no version of its configuration, in Apache Pulsar neither")
+
+
+def _namespace_route(
+    method: str, path: str, handler: Any, summary: str, errors: Mapping[int, str] | None = None, **more: Any
+) -> Route:
+    return Route(
+        object="namespaces",
+        method=method,
+        path=f"{NAMESPACE_PATH}/{path}",
+        handler=handler,
+        summary=summary,
+        errors={**NAMESPACE_ERRORS, **(errors or {})},
+        **more,
+    )
+
+
+def _transaction_route(path: str, summary: str, type_name: str = "", *, body: str = "") -> Route:
+    """What answers nothing is a POST."""
+    return Route(
+        object="transactions",
+        method="GET" if type_name else "POST",
+        path=f"/admin/v3/transactions/{path}",
+        handler=_no_transactions,
+        summary=f"Not yet: {summary}.",
+        body=body,
+        status=200 if type_name else 204,
+        answer=type_name,
+        errors=_ABOUT_TOPICS if "{tenant}" in path else _ERRORS,
+    )
+
+
+_ERRORS: Final = {405: "transactions do not exist yet"}
+_ABOUT_TOPICS: Final = {**_ERRORS, 412: "a name cannot be"}
+_GROUP_PATH: Final = "/admin/v2/resourcegroups"
+_TOPIC: Final = "{tenant}/{namespace}/{topic}"
+_ID: Final = "{mostSigBits}/{leastSigBits}"
+
+ROUTES: Final = [
+    Route(
+        object="resourcegroups",
+        method="GET",
+        path=_GROUP_PATH,
+        handler=_nothing,
+        summary="The names of all resource groups: there are none yet.",
+        answer="Set<String>",
+    ),
+    Route(
+        object="resourcegroups",
+        method="GET",
+        path=f"{_GROUP_PATH}/{{resourcegroup}}",
+        handler=_no_group,
+        summary="The rates of a resource group: there are none yet.",
+        answer="ResourceGroup",
+        errors={404: "ResourceGroup doesn't exist"},
+    ),
+    Route(
+        object="resourcegroups",
+        method="PUT",
+        path=f"{_GROUP_PATH}/{{resourcegroup}}",
+        handler=_no_groups,
+        summary="Not yet: make or change a resource group.",
+        body="ResourceGroup",
+        status=204,
+        errors={405: "resource groups do not exist yet"},
+    ),
+    Route(
+        object="resourcegroups",
+        method="DELETE",
+        path=f"{_GROUP_PATH}/{{resourcegroup}}",
+        handler=_no_group,
+        summary="Delete a resource group: there are none yet.",
+        status=204,
+        errors={404: "ResourceGroup doesn't exist"},
+    ),
+    _namespace_route(
+        "GET",
+        "resourcegroup",
+        _no_group_of_namespace,
+        "Its resource group: there are none yet.",
+        answer="String",
+    ),
+    _namespace_route(
+        "POST",
+        "resourcegroup/{resourcegroup}",
+        _group_of_namespace,
+        "Not yet: put it into a resource group.",
+        errors={405: "resource groups do not exist yet"},
+        status=204,
+    ),
+    _namespace_route(
+        "DELETE", "resourcegroup", _no_group_of_namespace, "Take it out of its resource group.", status=204
+    ),
+    _namespace_route(
+        "GET",
+        "configversion",
+        _no_version,
+        "Refused: the version of the configuration of replication.",
+        errors={405: "there is no such version"},
+        answer="String",
+    ),
+    Route(
+        object="transactions",
+        method="GET",
+        path="/admin/v3/transactions/coordinators",
+        handler=_nothing,
+        summary="The transaction coordinators: there are none yet.",
+        answer="List<TransactionCoordinatorInfo>",
+    ),
+    _transaction_route("coordinatorStats", "figures of the coordinators", "Map<TransactionCoordinatorStats>"),
+    _transaction_route(
+        "coordinatorInternalStats/{coordinatorId}",
+        "the log of a coordinator",
+        "TransactionCoordinatorInternalStats",
+    ),
+    _transaction_route("transactionCoordinator/replicas", "set how many coordinators there are", body="int"),
+    _transaction_route(f"transactionMetadata/{_ID}", "what a transaction touched", "TransactionMetadata"),
+    _transaction_route(f"abortTransaction/{_ID}", "abort a transaction"),
+    _transaction_route(
+        "slowTransactions/{timeout}", "transactions that take long", "Map<TransactionMetadata>"
+    ),
+    _transaction_route(
+        f"transactionBufferStats/{_TOPIC}", "figures of a topic's transactions", "TransactionBufferStats"
+    ),
+    _transaction_route(
+        f"transactionBufferInternalStats/{_TOPIC}",
+        "where a topic keeps them",
+        "TransactionBufferInternalStats",
+    ),
+    _transaction_route(
+        f"transactionInBufferStats/{_TOPIC}/{_ID}", "one transaction in a topic", "TransactionInBufferStats"
+    ),
+    _transaction_route(
+        f"pendingAckStats/{_TOPIC}/{{subName}}",
+        "acknowledgements in transactions",
+        "TransactionPendingAckStats",
+    ),
+    _transaction_route(
+        f"pendingAckInternalStats/{_TOPIC}/{{subName}}",
+        "where these are kept",
+        "TransactionPendingAckInternalStats",
+    ),
+    _transaction_route(
+        f"transactionInPendingAckStats/{_TOPIC}/{{subName}}/{_ID}",
+        "those of one transaction",
+        "TransactionInPendingAckStats",
+    ),
+    _transaction_route(
+        f"positionStatsInPendingAck/{_TOPIC}/{{subName}}/{{ledgerId}}/{{entryId}}",
+        "whether a message is acknowledged in one",
+        "PositionInPendingAckStats",
+    ),
+]

@@ -1,0 +1,1 @@
+"""Statistics of topics and subscriptions in the JSON of Pulsar's admin API."""

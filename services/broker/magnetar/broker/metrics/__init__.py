@@ -1,0 +1,1 @@
+"""The Prometheus page of topics, subscriptions and the broker."""

@@ -1,0 +1,79 @@
+"""The lines of one metric after the other, for many topics or subscriptions at a time.
+
+Work is in batches: for ten thousand topics the page has half a million lines, and whatever is done for each
+of them counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Generic, TypeVar
+
+from magnetar.broker.metrics.topic_metrics import Metric, Number
+
+T = TypeVar("T")
+
+AT_ONCE: Final = 64
+"""Things of a batch: some 30 microseconds."""
+
+Piece = tuple[list[str], Number]
+"""Lines, and the sum of the values of a batch."""
+
+
+class Rows(Generic[T]):
+    """Topics or subscriptions in batches, each with the texts of its labels and of its namespace's."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[list[T], list[str], list[str]]] = []
+
+    def add(self, thing: T, labels: str, namespace: str) -> None:
+        if not self._batches or len(self._batches[-1][0]) == AT_ONCE:
+            self._batches.append(([], [], []))
+        things, texts, namespaces = self._batches[-1]
+        things.append(thing)
+        texts.append(labels)
+        namespaces.append(namespace)
+
+    def lines(self, metric: Metric[T]) -> Iterator[Piece]:
+        """One line for each, batch by batch."""
+        name, more = metric.name, _more(metric)
+        for things, texts, _ in self._batches:
+            values = list(map(metric.value, things))
+            pairs = zip(texts, values, strict=True)
+            if metric.seldom:
+                yield [f"{name}{{{text}{more}}} {value}\n" for text, value in pairs if value], sum(values)
+            else:
+                yield [f"{name}{{{text}{more}}} {value}\n" for text, value in pairs], sum(values)
+
+    def lines_of_namespaces(self, metric: Metric[T]) -> Iterator[Piece]:
+        """One line for each namespace, after the last batch; none of what does not add up."""
+        totals: dict[str, Number] = {}
+        for things, _, namespaces in self._batches:
+            values = list(map(metric.value, things))
+            for namespace, value in zip(namespaces, values, strict=True):
+                totals[namespace] = totals.get(namespace, 0) + value
+            yield [], sum(values)
+        if metric.adds_up:
+            for lines in lines_of(metric.name, totals, _more(metric)):
+                yield lines, 0
+
+    def pieces(self, metrics: Sequence[Metric[T]], *, each: bool) -> Iterator[tuple[str, Piece]]:
+        """What the metrics have to show, by their names, of each thing or of namespaces."""
+        for metric in metrics:
+            shown = each or metric.adds_up
+            yield metric.name, ([metric.head] if shown else [], 0)
+            for piece in self.lines(metric) if each else self.lines_of_namespaces(metric):
+                yield metric.name, piece
+
+
+def lines_of(name: str, values: Mapping[str, Number], more: str = "") -> Iterator[list[str]]:
+    """One line for each text of labels, in batches; `more`: labels that all of them have."""
+    pairs = list(values.items())
+    for at in range(0, len(pairs), AT_ONCE):
+        yield [f"{name}{{{text}{more}}} {value}\n" for text, value in pairs[at : at + AT_ONCE]]
+
+
+def _more(metric: Metric[T]) -> str:
+    return f",{metric.label}" if metric.label else ""

@@ -1,0 +1,328 @@
+"""Which figures of topics and subscriptions the metrics page shows, and under which names.
+
+Each metric is a name, a help text and a function of a topic or subscription. Names and units are Pulsar's
+where the meaning is the same: rates per second over the last minute, sizes in bytes, latencies in ms,
+backlogs in entries. Latency and size buckets are those of the last minute and do not add up (Pulsar's are
+so). What Pulsar has no name for begins with `magnetar_`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from magnetar.broker.message_drops import NonPersistentSubscriptionStats
+from magnetar.broker.metrics.views import SubscriptionView, TopicView
+from magnetar.broker.stats import Histogram
+from magnetar.broker.subscriptions.limits.dispatch_rate import (
+    BYTES,
+    MESSAGES,
+    OF_BROKER,
+    OF_SUBSCRIPTION,
+    OF_TOPIC,
+)
+
+Number = int | float
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric(Generic[T]):
+    """One line of the page for each `T`; none where it is 0, if it is `seldom` something else."""
+
+    name: str
+    kind: str
+    help: str
+    value: Callable[[T], Number]
+    seldom: bool = False
+    label: str = ""
+    """One more label, as text; what differs in it alone stands together, and only the first has a head."""
+    follows: bool = False
+    """It is one of these, and not the first."""
+    adds_up: bool = True
+    """The sum over a namespace says something: an average's or an age's does not."""
+
+    @property
+    def head(self) -> str:
+        """The comment lines before the samples."""
+        if self.follows:
+            return ""
+        return f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n"
+
+
+def _buckets(
+    name: str, help_text: str, suffixes: Sequence[str], histogram: Callable[[TopicView], Histogram]
+) -> list[Metric[TopicView]]:
+    def count_of(index: int) -> Callable[[TopicView], Number]:
+        return lambda topic: histogram(topic).period_counts[index]
+
+    metrics = [
+        Metric(f"{name}_{suffix}", "gauge", help_text, count_of(index))
+        for index, suffix in enumerate(suffixes)
+    ]
+    metrics.append(
+        Metric(f"{name}_count", "gauge", help_text, lambda topic: sum(histogram(topic).period_counts))
+    )
+    metrics.append(Metric(f"{name}_sum", "gauge", help_text, lambda topic: histogram(topic).period_total))
+    return metrics
+
+
+def _throttled(unit: str, kind: str) -> list[Metric[SubscriptionView]]:
+    def times(scope: str) -> Callable[[SubscriptionView], Number]:
+        return lambda subscription: subscription.stats.times_throttled(scope, kind)
+
+    return [
+        Metric(
+            f"pulsar_subscription_dispatch_throttled_{unit}_events",
+            "gauge",
+            f"Times that nothing went out for a while as a dispatch rate in {kind} was used up, by whose.",
+            times(scope),
+            seldom=True,
+            label=f'reason="{reason}"',
+            follows=index > 0,
+        )
+        for index, (reason, scope) in enumerate(
+            (("subscription", OF_SUBSCRIPTION), ("topic", OF_TOPIC), ("broker", OF_BROKER))
+        )
+    ]
+
+
+def _moment(name: str, what: str, value: Callable[[SubscriptionView], Number]) -> Metric[SubscriptionView]:
+    help_text = f"When {what} for the last time, ms since 1970 UTC."
+    metric = f"pulsar_subscription_last_{name}_timestamp"
+    return Metric(metric, "gauge", help_text, value, seldom=True, adds_up=False)
+
+
+def _latest(subscription: SubscriptionView, moment: str) -> int:
+    return max([getattr(each, moment) for each in subscription.consumers], default=0)
+
+
+def _average_size(topic: TopicView) -> Number:
+    rate = topic.stats.message_rate_in
+    return topic.stats.byte_rate_in / rate if rate else 0
+
+
+TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
+    Metric("pulsar_subscriptions_count", "gauge", "Subscriptions.", lambda t: len(t.subscriptions)),
+    Metric("pulsar_producers_count", "gauge", "Connected producers.", lambda t: t.producer_count),
+    Metric(
+        "pulsar_consumers_count",
+        "gauge",
+        "Connected consumers.",
+        lambda t: sum(each.consumer_count for each in t.subscriptions.values()),
+    ),
+    Metric("pulsar_rate_in", "gauge", "Messages in, per second.", lambda t: t.stats.message_rate_in),
+    Metric("pulsar_rate_out", "gauge", "Messages out, per second.", lambda t: t.stats.message_rate_out),
+    Metric("pulsar_throughput_in", "gauge", "Bytes in, per second.", lambda t: t.stats.byte_rate_in),
+    Metric("pulsar_throughput_out", "gauge", "Bytes out, per second.", lambda t: t.stats.byte_rate_out),
+    Metric(
+        "pulsar_average_msg_size", "gauge", "Average bytes of a message in.", _average_size, adds_up=False
+    ),
+    Metric(
+        "pulsar_in_messages_total", "counter", "Messages in since the load.", lambda t: t.stats.messages_in
+    ),
+    Metric("pulsar_in_bytes_total", "counter", "Bytes in since the load.", lambda t: t.stats.bytes_in),
+    Metric("pulsar_storage_size", "gauge", "Stored bytes, all copies.", lambda t: t.storage_bytes * t.copies),
+    Metric("pulsar_storage_logical_size", "gauge", "Stored bytes, one copy.", lambda t: t.storage_bytes),
+    Metric(
+        "pulsar_storage_offloaded_size",
+        "gauge",
+        "Stored bytes of ledgers that were offloaded, on bookies or not.",
+        lambda t: t.offloaded_bytes,
+        seldom=True,
+    ),
+    Metric(
+        "pulsar_storage_backlog_size",
+        "gauge",
+        "Bytes that the slowest durable subscription is behind, estimated.",
+        lambda t: t.backlog_bytes,
+    ),
+    Metric(
+        "pulsar_storage_backlog_age_seconds",
+        "gauge",
+        "Age of the oldest message not acknowledged, as last looked at; -1 without one.",
+        lambda t: t.oldest_backlog_age_s,
+        adds_up=False,
+    ),
+    Metric(
+        "pulsar_storage_write_rate", "gauge", "Entries stored, per second.", lambda t: t.stats.entry_rate_in
+    ),
+    Metric(
+        "pulsar_storage_read_rate",
+        "gauge",
+        "Entries read, per second, from memory or from storage.",
+        lambda t: t.stats.read_entry_rate,
+    ),
+    Metric(
+        "pulsar_storage_read_cache_misses_rate",
+        "gauge",
+        "Entries read, per second, that had to come from storage.",
+        lambda t: t.stats.read_miss_rate,
+    ),
+    Metric(
+        "pulsar_msg_backlog",
+        "gauge",
+        "Entries not acknowledged, over all subscriptions.",
+        lambda t: sum(each.backlog() for each in t.subscriptions.values()),
+    ),
+    Metric(
+        "pulsar_delayed_message_index_size_bytes",
+        "gauge",
+        "Memory of the index of delayed entries, which all subscriptions share.",
+        lambda t: t.delayed_index_bytes,
+    ),
+    Metric(
+        "pulsar_publish_rate_limit_times",
+        "gauge",
+        "Times that a publish rate left a producer's connection unread for a while.",
+        lambda t: t.times_rate_limited,
+        seldom=True,
+    ),
+    *_buckets(
+        "pulsar_storage_write_latency",
+        "Entries of the last minute by ms from their arrival to being durable.",
+        ("le_0_5", "le_1", "le_5", "le_10", "le_20", "le_50", "le_100", "le_200", "le_1000", "overflow"),
+        lambda t: t.stats.write_latency,
+    ),
+    *_buckets(
+        "pulsar_entry_size",
+        "Entries of the last minute by bytes.",
+        (
+            "le_128",
+            "le_512",
+            "le_1_kb",
+            "le_2_kb",
+            "le_4_kb",
+            "le_16_kb",
+            "le_100_kb",
+            "le_1_mb",
+            "le_overflow",
+        ),
+        lambda t: t.stats.entry_sizes,
+    ),
+    Metric(
+        "magnetar_in_entries_total", "counter", "Entries in since the load.", lambda t: t.stats.entries_in
+    ),
+]
+
+SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
+    Metric("pulsar_subscription_back_log", "gauge", "Entries not acknowledged.", lambda s: s.backlog()),
+    Metric(
+        "pulsar_subscription_back_log_no_delayed",
+        "gauge",
+        "Entries not acknowledged and not delayed.",
+        lambda s: max(0, s.backlog() - s.delayed),
+    ),
+    Metric(
+        "pulsar_subscription_in_replay",
+        "gauge",
+        "Entries that were looked at and wait to be delivered.",
+        lambda s: s.in_replay,
+    ),
+    Metric(
+        "magnetar_subscription_acks_at_risk",
+        "gauge",
+        "Entries that are acknowledged, and would be delivered again if the broker ended now.",
+        lambda s: s.acks_at_risk,
+    ),
+    *_throttled("msg", MESSAGES),
+    *_throttled("bytes", BYTES),
+    _moment("consumed", "something was sent to a consumer", lambda s: _latest(s, "sent_at_ms")),
+    _moment("consumed_flow", "a consumer gave permits", lambda s: _latest(s, "flow_at_ms")),
+    _moment("acked", "a consumer acknowledged something", lambda s: _latest(s, "acked_at_ms")),
+    _moment("mark_delete_advanced", "the mark-delete position moved on disk", lambda s: s.mark_deleted_ms),
+    _moment("expire", "messages expired", lambda s: s.stats.expired_at_ms),
+    Metric(
+        "pulsar_subscription_msg_drop_rate",
+        "gauge",
+        "Messages that were dropped because nobody could take them, per second; non-persistent topics only.",
+        lambda s: s.stats.drops.rate if isinstance(s.stats, NonPersistentSubscriptionStats) else 0,
+        seldom=True,
+    ),
+    Metric("pulsar_subscription_delayed", "gauge", "Entries that wait for their time.", lambda s: s.delayed),
+    Metric(
+        "pulsar_subscription_unacked_messages",
+        "gauge",
+        "Messages sent to consumers and not acknowledged.",
+        lambda s: s.unacked_messages,
+    ),
+    Metric(
+        "pulsar_subscription_blocked_on_unacked_messages",
+        "gauge",
+        "1 while too many messages are not acknowledged for more to be sent.",
+        lambda s: int(s.blocked_on_unacked),
+    ),
+    Metric(
+        "pulsar_subscription_consumers_count", "gauge", "Connected consumers.", lambda s: s.consumer_count
+    ),
+    Metric(
+        "pulsar_subscription_msg_rate_out",
+        "gauge",
+        "Messages out, per second.",
+        lambda s: s.stats.message_rate_out,
+    ),
+    Metric(
+        "pulsar_subscription_msg_throughput_out",
+        "gauge",
+        "Bytes out, per second.",
+        lambda s: s.stats.byte_rate_out,
+    ),
+    Metric(
+        "pulsar_subscription_msg_rate_redeliver",
+        "gauge",
+        "Messages sent again, per second.",
+        lambda s: s.stats.redelivery_rate,
+    ),
+    Metric(
+        "pulsar_subscription_msg_ack_rate",
+        "gauge",
+        "Messages acknowledged, per second.",
+        lambda s: s.stats.ack_rate,
+    ),
+    Metric(
+        "pulsar_subscription_msg_rate_expired",
+        "gauge",
+        "Entries that expired, per second.",
+        lambda s: s.stats.expired_rate,
+    ),
+    Metric(
+        "pulsar_subscription_total_msg_expired",
+        "gauge",
+        "Entries that expired since the load.",
+        lambda s: s.stats.messages_expired,
+    ),
+    Metric(
+        "pulsar_out_messages_total", "counter", "Messages out since the load.", lambda s: s.stats.messages_out
+    ),
+    Metric("pulsar_out_bytes_total", "counter", "Bytes out since the load.", lambda s: s.stats.bytes_out),
+    Metric(
+        "magnetar_subscription_redelivered_messages_total",
+        "counter",
+        "Messages sent again since the load.",
+        lambda s: s.stats.messages_redelivered,
+    ),
+    Metric(
+        "magnetar_subscription_acked_messages_total",
+        "counter",
+        "Messages acknowledged since the load.",
+        lambda s: s.stats.acks,
+    ),
+]
+
+BROKER_SUMS: Final = (
+    "subscriptions_count",
+    "producers_count",
+    "consumers_count",
+    "rate_in",
+    "rate_out",
+    "throughput_in",
+    "throughput_out",
+    "storage_size",
+    "storage_logical_size",
+    "storage_write_rate",
+    "storage_read_rate",
+    "storage_read_cache_misses_rate",
+    "msg_backlog",
+)
+"""`pulsar_<name>` summed over the topics is `pulsar_broker_<name>`."""

@@ -1,0 +1,131 @@
+"""Figures of topics, subscriptions and the broker, as protocols that tests can imitate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.health.readiness import ReadinessSource
+from magnetar.broker.stats import SubscriptionStats, TopicStats
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.common.naming.topic_name import TopicName
+
+
+class SubscriptionView(Protocol):
+    """The figures of one subscription."""
+
+    @property
+    def stats(self) -> SubscriptionStats: ...
+
+    @property
+    def consumer_count(self) -> int: ...
+
+    @property
+    def consumers(self) -> Sequence[Consumer]: ...
+
+    @property
+    def in_replay(self) -> int:
+        """Entries that were looked at and wait to be delivered."""
+        ...
+
+    @property
+    def unacked_messages(self) -> int: ...
+
+    @property
+    def blocked_on_unacked(self) -> bool: ...
+
+    def backlog(self) -> int:
+        """Entries not acknowledged."""
+        ...
+
+    @property
+    def delayed(self) -> int:
+        """Entries of these that wait for their time."""
+        ...
+
+    @property
+    def acks_at_risk(self) -> int:
+        """Entries that are acknowledged, and not on disk as such."""
+        ...
+
+    @property
+    def mark_deleted_ms(self) -> int:
+        """When its mark-delete position last moved on disk, ms since 1970 UTC; 0: not since the load."""
+        ...
+
+
+class TopicView(Protocol):
+    """The figures of one loaded topic."""
+
+    @property
+    def name(self) -> TopicName: ...
+
+    @property
+    def stats(self) -> TopicStats: ...
+
+    @property
+    def producer_count(self) -> int: ...
+
+    @property
+    def producers(self) -> Mapping[str, Producer]: ...
+
+    @property
+    def times_rate_limited(self) -> int:
+        """Times that a publish rate left a producer's connection unread."""
+        ...
+
+    @property
+    def storage_bytes(self) -> int:
+        """One copy of what is stored."""
+        ...
+
+    @property
+    def copies(self) -> int:
+        """Of each entry, as ledgers are made now; those from before may have others."""
+        ...
+
+    @property
+    def storage_entries(self) -> int: ...
+
+    @property
+    def offloaded_bytes(self) -> int:
+        """Of the stored bytes, those of ledgers that were offloaded."""
+        ...
+
+    @property
+    def backlog_bytes(self) -> int: ...
+
+    @property
+    def delayed_index_bytes(self) -> int:
+        """Memory of the index of delayed entries."""
+        ...
+
+    @property
+    def oldest_backlog_age_s(self) -> int: ...
+
+    @property
+    def subscriptions(self) -> Mapping[str, SubscriptionView]: ...
+
+
+class MetricsSource(ReadinessSource, Protocol):
+    """The figures of one broker."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def topics(self) -> Mapping[str, TopicView]:
+        """Loaded topics by full name."""
+        ...
+
+    @property
+    def connections(self) -> int:
+        """Client connections open now."""
+        ...
+
+    @property
+    def connections_accepted(self) -> int:
+        """Client connections since the start, open or not."""
+        ...

@@ -1,0 +1,250 @@
+"""Carrying HTTP requests to brokers, for clients that cannot reach these themselves.
+
+As with the binary protocol, nothing but brokers that metadata knows is reached, and by the addresses that
+they registered. A broker that sends the caller to another one is followed here: the caller could not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+import aiohttp
+import yarl
+from aiohttp import web
+from magnetar.common.cluster.broker_directory import BrokerDirectory
+from magnetar.common.errors import ServiceNotReady
+from magnetar.common.http.connections import WRITE_S
+from magnetar.common.http.error_bodies import refused
+from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.obs import request_ids
+from magnetar.common.obs.log_limit import LogLimit
+from magnetar.common.obs.logs import get_logger
+from magnetar.discovery.config import ProxyConfig
+
+log = get_logger(__name__)
+
+BODY_BYTES_MAX: Final = 1 << 20
+"""Of a request: what brokers take. It is kept whole, since a broker may send it on to another one."""
+
+BODIES_BYTES_MAX: Final = 32 << 20
+"""Of all requests that are in process: so many slow callers shall not take what connections need."""
+
+BODY_S: Final = 20.0
+"""For a body to arrive."""
+
+HOPS_MAX: Final = 4
+"""Brokers that one request is sent to: who owns a topic may change meanwhile, but not for ever."""
+
+CALLS_MAX: Final = 256
+IDLE_S: Final = 15.0
+"""That a connection to a broker is kept for the next request; brokers keep it longer."""
+
+PIECE_BYTES: Final = 1 << 16
+
+_VIA: Final = "magnetar-discovery"
+"""Whoever finds it in a request has carried it before, or another discovery has."""
+
+_OF_ONE_CONNECTION: Final = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+# The id is the one that the request goes by here, which may be another. From which site a page is was looked
+# at here: to a broker, which has another name, each would be from another one.
+_OF_ONE_REQUEST: Final = _OF_ONE_CONNECTION | {
+    "host", "origin", "content-length", "expect", request_ids.HEADER.lower()
+}  # fmt: skip
+
+Headers = list[tuple[str, str]]
+
+
+class HttpCarrier:
+    """Sends requests to brokers and their answers back. `close` ends its connections."""
+
+    def __init__(self, directory: BrokerDirectory, config: ProxyConfig) -> None:
+        self._directory = directory
+        self._config = config
+        self._session: aiohttp.ClientSession | None = None
+        self._unreachable = LogLimit()
+        self._bodies_bytes = 0
+
+    async def carry(
+        self, request: web.Request, brokers: Sequence[BrokerRegistration], asked: str
+    ) -> web.StreamResponse:
+        """The answer of the first of `brokers` that can be reached, to its path and query `asked`.
+
+        Raises ServiceNotReady when none can be, HTTPException for a body that does not come.
+        """
+        # All of them: callers and proxies add lines of their own.
+        if any(_VIA in via for via in request.headers.getall("Via", ())):
+            return refused(508, "this request was carried before: a broker's HTTP address leads to discovery")
+        expected = _body_bytes(request)
+        if self._bodies_bytes + expected > BODIES_BYTES_MAX:
+            full = refused(503, f"bodies of requests take {BODIES_BYTES_MAX >> 20} MiB already; try again")
+            full.force_close()
+            return full
+        self._bodies_bytes += expected
+        try:
+            return await self._carry(request, brokers, asked)
+        finally:
+            self._bodies_bytes -= expected
+
+    async def _carry(
+        self, request: web.Request, brokers: Sequence[BrokerRegistration], asked: str
+    ) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await request.read()
+        except TimeoutError:
+            late = refused(408, f"the body did not arrive in {BODY_S:g} s")
+            late.force_close()
+            return late
+        headers = [*_passed_on(request.headers.items(), _OF_ONE_REQUEST), ("Via", f"1.1 {_VIA}")]
+        if (request_id := request_ids.current()) is not None:
+            headers.append((request_ids.HEADER, request_id))
+        for _ in range(HOPS_MAX):
+            answer = await self._first_answer(request.method, brokers, asked, headers, body)
+            if isinstance(answer, web.Response):
+                return answer
+            async with answer:
+                onward = self._onward(answer)
+                if onward is None:
+                    return await _handed_back(request, answer)
+            broker, asked = onward
+            brokers = (broker,)
+        return refused(508, f"brokers sent this request on {HOPS_MAX} times; try again")
+
+    async def close(self) -> None:
+        """End every connection to brokers; idempotent."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _first_answer(
+        self,
+        method: str,
+        brokers: Sequence[BrokerRegistration],
+        asked: str,
+        headers: Headers,
+        body: bytes,
+    ) -> aiohttp.ClientResponse | web.Response:
+        why = "no broker is up"
+        for broker in brokers:
+            try:
+                # Only who could not be connected to has certainly done nothing: then another one is asked.
+                return await self._opened().request(
+                    method,
+                    yarl.URL(_http_url(broker).rstrip("/") + asked, encoded=True),
+                    headers=headers,
+                    data=body or None,
+                    allow_redirects=False,
+                )
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError) as error:
+                why = f"broker {broker.broker_id} cannot be reached: {error}"
+                if count := self._unreachable.note(asyncio.get_running_loop().time()):
+                    log.warning(
+                        "cannot carry http to a broker", broker=broker.broker_id, why=why, requests=count
+                    )
+            except TimeoutError:
+                limit_s = self._config.read_timeout_ms / 1000
+                return refused(504, f"broker {broker.broker_id} said nothing for {limit_s:g} s")
+            except aiohttp.ClientError as error:
+                return refused(
+                    502, f"broker {broker.broker_id} ended the connection before it answered: {error}"
+                )
+        raise ServiceNotReady(f"{why}; try again")
+
+    def _onward(self, answer: aiohttp.ClientResponse) -> tuple[BrokerRegistration, str] | None:
+        """The broker, and the path and query, that an answer sends the caller to; None where it does not."""
+        location = answer.headers.get("Location", "") if answer.status in (307, 308) else ""
+        if not location:
+            return None
+        netloc = _netloc(location)
+        for broker in self._directory.all():
+            if netloc in {_netloc(url) for url in _http_urls(broker)}:
+                _, _, rest = location.partition("://")
+                _, slash, path = rest.partition("/")
+                return broker, slash + path
+        return None
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            read_s = self._config.read_timeout_ms / 1000
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=CALLS_MAX, keepalive_timeout=IDLE_S),
+                timeout=aiohttp.ClientTimeout(
+                    total=None,
+                    sock_connect=self._config.connect_timeout_ms / 1000,
+                    sock_read=read_s or None,
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                # What the caller said, and what the broker says, as it is.
+                auto_decompress=False,
+                skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+            )
+        return self._session
+
+
+async def _handed_back(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    response = web.StreamResponse(
+        status=answer.status,
+        reason=answer.reason,
+        headers=_passed_on(answer.headers.items(), _OF_ONE_CONNECTION),
+    )
+    await response.prepare(request)
+    try:
+        async for piece in answer.content.iter_chunked(PIECE_BYTES):
+            async with asyncio.timeout(WRITE_S):
+                await response.write(piece)
+    except (aiohttp.ClientError, TimeoutError):
+        # The status is sent: an answer that breaks off is all that can still say that it is not whole.
+        if request.transport is not None:
+            request.transport.abort()
+    return response
+
+
+def _body_bytes(request: web.Request) -> int:
+    """What a request's body takes at most: one whose length is not told may be as long as any."""
+    if not request.can_read_body:
+        return 0
+    told = request.content_length
+    return BODY_BYTES_MAX if told is None else min(told, BODY_BYTES_MAX)
+
+
+def _passed_on(headers: Iterable[tuple[str, str]], left_out: Iterable[str]) -> Headers:
+    """All but those that are about this connection alone, by their names or by what Connection names."""
+    given = list(headers)
+    own = set(left_out)
+    for name, value in given:
+        if name.lower() == "connection":
+            own.update(named.strip().lower() for named in value.split(","))
+    return [(name, value) for name, value in given if name.lower() not in own]
+
+
+def _http_url(broker: BrokerRegistration) -> str:
+    url = broker.addresses.http_url
+    if not url:
+        raise ServiceNotReady(f"broker {broker.broker_id} has no address for HTTP")
+    return url
+
+
+def _http_urls(broker: BrokerRegistration) -> list[str]:
+    return [each.http_url for each in (broker.addresses, *broker.listeners.values()) if each.http_url]
+
+
+def _netloc(url: str) -> str:
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,60 @@
+"""Of what does not exist yet nothing is pretended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.broker.admin.routes import unsupported
+
+if TYPE_CHECKING:
+    from tests.unit.broker.admin.conftest import Serving
+    from tests.unit.broker.admin.fake_broker import Http
+
+
+def test_there_are_no_resource_groups_and_none_can_be_made(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        path = "/resourcegroups"
+        assert await http.ask(path) == []
+        assert await http.reason(404, "GET", f"{path}/rg1") == "ResourceGroup does not exist"
+        assert await http.reason(404, "DELETE", f"{path}/rg1") == "ResourceGroup does not exist"
+        assert "do not exist yet" in await http.reason(405, "PUT", f"{path}/rg1", {"publishRateInMsgs": 1})
+        assert await http.ask(path) == []
+
+    serving(body)
+
+
+def test_every_call_about_transactions_says_that_there_are_none(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        seen = 0
+        for route in unsupported.ROUTES:
+            if route.object != "transactions" or route.path.endswith("/coordinators"):
+                continue
+            path = route.path.replace("{", "").replace("}", "")
+            status, text = await http.get(path, route.method)
+            assert (status, "do not exist yet" in text) == (405, True), path
+            seen += 1
+        assert seen == 13
+        assert await http.json("/admin/v3/transactions/coordinators") == (200, [])
+
+    serving(body)
+
+
+def test_a_namespace_is_in_no_resource_group(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        path = "/namespaces/acme/demo/resourcegroup"
+        assert await http.send("GET", path) == (200, "")
+        assert "limit namespaces and topics by" in await http.reason(405, "POST", f"{path}/rg1")
+        for _ in range(2):
+            assert await http.send("DELETE", path) == (204, "")
+        for method, rest in (("GET", ""), ("DELETE", ""), ("POST", "/rg1")):
+            await http.reason(404, method, f"/namespaces/acme/nope/resourcegroup{rest}")
+
+    serving(body)
+
+
+def test_what_a_namespace_does_not_have_is_said(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        assert "no version" in await http.reason(405, "GET", "/namespaces/acme/demo/configversion")
+        await http.reason(404, "GET", "/namespaces/acme/nope/configversion")
+
+    serving(body)
