@@ -179,4 +179,4 @@ def test_where_namespaces_are(asked: Asked, completed: Callable[[str], Result], 
     asked(f"namespaces delete-bookie-affinity-group {namespace}")
     asked(f"namespaces update-migration-state {namespace}")
     refused = completed(f"namespaces update-migration-state {namespace} --migrated")
-    assert (refused.exit_code, "cannot be moved" in refused.output) == (1, True)
+    assert (refused.exit_code, "migration of clients" in refused.output) == (1, True)

@@ -129,9 +129,9 @@ def test_settings_without_a_place_in_the_table_of_policies(
         assert asked(f"namespaces {verb}-resource-group {namespace}") is None
         assert asked(f"namespaces {verb}-entry-filters {namespace}") is None
     done = completed(endpoint, f"namespaces set-resource-group {namespace} -rgn rg1")
-    assert "do not exist yet" in done.stderr
+    assert "not supported yet" in done.stderr
     done = completed(endpoint, f"namespaces set-entry-filters {namespace} -efn f1")
-    assert "runs no entry filters" in done.stderr
+    assert "entry filters are not supported" in done.stderr
 
 
 def test_settings_of_topics(asked: Asked, rest: Rest, endpoint: Endpoint) -> None:
@@ -145,7 +145,10 @@ def test_settings_of_topics(asked: Asked, rest: Rest, endpoint: Endpoint) -> Non
         assert asked(f"{group} get-replication-clusters {topic}") == [cluster]
         asked(f"{group} remove-replication-clusters {topic}")
     assert asked(f"topics get-shadow-topics {topic}") is None
-    assert "no shadow topics yet" in completed(endpoint, f"topics set-shadow-topics {topic} -t x").stderr
+    assert (
+        "shadow topics are not supported yet"
+        in completed(endpoint, f"topics set-shadow-topics {topic} -t x").stderr
+    )
     asked(f"topics remove-shadow-topics {topic}")
     assert asked(f"topicPolicies get-entry-filters-per-topic {topic} -ap") == {"entryFilterNames": ""}
     asked(f"topicPolicies set-schema-compatibility-strategy {topic} --strategy full_transitive")

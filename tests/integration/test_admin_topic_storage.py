@@ -152,7 +152,7 @@ def test_no_subscription_is_replicated_and_none_pretends_to_be(rest: Rest, names
     name = f"persistent://{namespace}/p-partition"
     assert rest.get(call) == {f"{name}-0": False, f"{name}-1": False}
     rest.do("POST", call, False)
-    assert "not replicated yet" in rest.refused(405, "POST", call, True)
+    assert "not supported yet" in rest.refused(405, "POST", call, True)
     assert "true or false" in rest.refused(400, "POST", call, "yes")
     rest.refused(404, "GET", call.replace("/s/", "/x/"))
 

@@ -249,7 +249,7 @@ def test_what_is_not_http_is_refused_with_a_reason_and_not_logged(
     async def body(front: Front, browse: Browser) -> None:
         head, _, text = (await raw(browse, sent)).partition(b"\r\n\r\n")
         assert b" 400 " in head
-        assert "not HTTP/1.1" in json.loads(text)["reason"]
+        assert "as HTTP/1.1" in json.loads(text)["reason"]
 
     with_http(body)
     assert [line for line in caplog.records if line.name.startswith("aiohttp")] == []

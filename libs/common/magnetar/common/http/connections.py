@@ -101,9 +101,9 @@ class _Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """What could not be read as a request. Not logged: anybody could fill the log."""
         if request.writer.output_size > 0:
-            raise ConnectionResetError("half an answer is sent already")
+            raise ConnectionResetError("the response was partly sent already")
         response = self._port.failed(
-            status, f"this is not HTTP/1.1 as {self._port.service} reads it: {message or exc!r:.200}"
+            status, f"{self._port.service} cannot parse this as HTTP/1.1: {message or exc!r:.200}"
         )
         response.force_close()
         return response

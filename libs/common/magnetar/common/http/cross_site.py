@@ -30,8 +30,8 @@ def refuse_other_sites(failed: Callable[[int, str], web.Response]) -> Middleware
         if request.method not in READS and _is_of_another_site(request):
             return failed(
                 403,
-                "a browser sent this for a page of another site, which may change nothing here; a proxy in "
-                "front of this service has to send X-Forwarded-Host",
+                "cross-site request refused: a page of another site may not change anything here; a proxy in "
+                "front of this service must send X-Forwarded-Host",
             )
         return await handler(request)
 

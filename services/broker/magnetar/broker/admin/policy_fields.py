@@ -45,7 +45,7 @@ FLAG: Final = Flag()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyField:
-    """One policy."""
+    """Get a namespace isolation policy."""
 
     api: PolicyApi
     """How the admin API names it."""

@@ -88,10 +88,12 @@ class HttpCarrier:
         """
         # All of them: callers and proxies add lines of their own.
         if any(_VIA in via for via in request.headers.getall("Via", ())):
-            return refused(508, "this request was carried before: a broker's HTTP address leads to discovery")
+            return refused(
+                508, "this request was forwarded before: the HTTP address of a broker is that of discovery"
+            )
         expected = _body_bytes(request)
         if self._bodies_bytes + expected > BODIES_BYTES_MAX:
-            full = refused(503, f"bodies of requests take {BODIES_BYTES_MAX >> 20} MiB already; try again")
+            full = refused(503, f"request bodies use {BODIES_BYTES_MAX >> 20} MiB already; try again")
             full.force_close()
             return full
         self._bodies_bytes += expected
@@ -123,7 +125,7 @@ class HttpCarrier:
                     return await _handed_back(request, answer)
             broker, asked = onward
             brokers = (broker,)
-        return refused(508, f"brokers sent this request on {HOPS_MAX} times; try again")
+        return refused(508, f"brokers redirected this request {HOPS_MAX} times; try again")
 
     async def close(self) -> None:
         """End every connection to brokers; idempotent."""
@@ -158,7 +160,7 @@ class HttpCarrier:
                     )
             except TimeoutError:
                 limit_s = self._config.read_timeout_ms / 1000
-                return refused(504, f"broker {broker.broker_id} said nothing for {limit_s:g} s")
+                return refused(504, f"broker {broker.broker_id} did not answer within {limit_s:g} s")
             except aiohttp.ClientError as error:
                 return refused(
                     502, f"broker {broker.broker_id} ended the connection before it answered: {error}"
@@ -235,7 +237,7 @@ def _passed_on(headers: Iterable[tuple[str, str]], left_out: Iterable[str]) -> H
 def _http_url(broker: BrokerRegistration) -> str:
     url = broker.addresses.http_url
     if not url:
-        raise ServiceNotReady(f"broker {broker.broker_id} has no address for HTTP")
+        raise ServiceNotReady(f"broker {broker.broker_id} has no HTTP address")
     return url
 
 

@@ -132,7 +132,7 @@ def _text(answer: tuple[int, str]) -> web.Response:
 async def _brokers_for(discovery: Discovery, request: web.Request) -> list[BrokerRegistration]:
     """The broker that serves the topic of the path, or some that may be asked. Raises MagnetarError."""
     if discovery.not_ready is not None:
-        raise ServiceNotReady(f"nobody is served now: {discovery.not_ready}")
+        raise ServiceNotReady(f"discovery does not serve clients now: {discovery.not_ready}")
     parts = segments(request.rel_url.raw_path)
     topic = topic_of(parts)
     if topic is not None:
@@ -149,11 +149,14 @@ async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
     listener = listener_name(request) if request.path.startswith("/lookup/") else ""
     url = addresses_of(broker, listener).http_url or broker.addresses.http_url
     if not url:
-        raise ServiceNotReady(f"broker {broker.broker_id} has no address for HTTP")
+        raise ServiceNotReady(f"broker {broker.broker_id} has no HTTP address")
     if urlsplit(url).netloc.lower() == request.host.lower():
         # Whoever follows it comes back here.
-        log.error("a broker's HTTP address leads to discovery", broker=broker.broker_id, url=url)
-        return refused(508, f"broker {broker.broker_id} says that it is at {url}, which is this service")
+        log.error("the HTTP address of a broker is that of discovery", broker=broker.broker_id, url=url)
+        return refused(
+            508,
+            f"broker {broker.broker_id} registered the HTTP address {url}, which is this discovery service",
+        )
     return web.Response(status=307, headers={"Location": url.rstrip("/") + _asked(request)})
 
 
@@ -182,4 +185,4 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         raise  # the client left; aiohttp knows what to do
     except Exception:
         log.exception("http request failed", method=request.method, path=request.path)
-        return refused(500, "internal error; the log of discovery has the details")
+        return refused(500, "internal error; see the log of discovery")

@@ -130,7 +130,7 @@ def test_texts_come_as_numbers_and_booleans_and_keep_what_was_written(text: str,
 
 @pytest.mark.parametrize("text", ["[]", '["a"]', "{}"])
 def test_a_list_is_no_text(text: str) -> None:
-    with pytest.raises(Refused, match="member must be a text, not "):
+    with pytest.raises(Refused, match="member must be a string, not "):
         read("String", text)
 
 

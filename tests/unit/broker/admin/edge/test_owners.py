@@ -70,7 +70,7 @@ def test_an_owner_without_http_is_said(serving: Serving) -> None:
         nowhere.addresses.http_url = ""
         http.broker.cluster = FakeCluster([nowhere])
         path = f"{TOPIC.removeprefix('/admin/v2')}/stats"
-        assert "other:8080, which has no address for HTTP" in await http.reason(503, "GET", path)
+        assert "other:8080, which has no HTTP address" in await http.reason(503, "GET", path)
 
     serving(body)
 

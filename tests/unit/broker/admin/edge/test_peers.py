@@ -56,8 +56,8 @@ def test_a_call_goes_out_as_it_was_written_and_its_answer_comes_back() -> None:
         (answered(412, b'{"reason": "in use"}'), Refused, "in use"),
         (answered(500, b"oh"), Refused, "oh"),
         (answered(503, b'{"reason": "not mine"}'), ServiceNotReady, "not mine"),
-        (answered(307), ServiceNotReady, "no reason is given"),
-        (answered(200, b"{"), ServiceNotReady, "not JSON"),
+        (answered(307), ServiceNotReady, "no reason given"),
+        (answered(200, b"{"), ServiceNotReady, "invalid JSON"),
         (b"nonsense\r\n\r\n", ServiceNotReady, "did not answer"),
         (b"", ServiceNotReady, "did not answer"),
     ],
@@ -78,7 +78,7 @@ def test_a_broker_that_is_not_there_or_says_nothing_is_named() -> None:
             await asker.ask(broker, "GET", "/x")
         nowhere = registration("b:1")
         nowhere.addresses.http_url = ""
-        with pytest.raises(ServiceNotReady, match="no address"):
+        with pytest.raises(ServiceNotReady, match="no HTTP address"):
             await asker.ask(nowhere, "GET", "/x")
 
     asking([b" "], body, call_s=0.2)

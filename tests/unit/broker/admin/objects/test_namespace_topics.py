@@ -108,7 +108,7 @@ def test_what_failed_is_named_and_the_others_are_done_all_the_same() -> None:
     assert found.status == 412
     assert found.reason == (
         f"{BUNDLES[2]}: in use; {BUNDLES[3]}: b2 is gone (2 of 4 bundles failed, the others are done; "
-        "ask again, which leaves alone what is done)"
+        "try again, which skips those that are done)"
     )
     assert (len(done) > 0, len(paths)) == (True, 2)
     found, _ = asked_of(lambda names: Refused(412, "in use"), lambda path: Refused(412, "in use"))

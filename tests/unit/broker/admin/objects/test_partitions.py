@@ -107,10 +107,10 @@ def test_a_failure_says_where_and_that_the_others_are_done() -> None:
 
     found, asked = spread(here)
     assert isinstance(found, Refused)
-    assert (found.status, found.reason) == (412, "partition 0: in use; it is done on 3 others")
+    assert (found.status, found.reason) == (412, "partition 0: in use; the other 3 are done")
     assert (done, len(asked.paths)) == ([NAMES[0], NAMES[2]], 2)
     found, _ = spread(lambda name: None, lambda path: Refused(412, "in use"))
-    assert str(found) == "2 partitions (1, 3): in use; it is done on 2 others"
+    assert str(found) == "2 partitions (1, 3): in use; the other 2 are done"
     found, _ = spread(lambda name: TopicBusy("in use"), lambda path: Refused(412, "in use"))
     assert (type(found), str(found)) == (TopicBusy, "in use")
 

@@ -53,11 +53,11 @@ def test_the_rack_of_a_bookie_is_said_changed_and_taken_back(serving: Serving) -
         ("bk1:3181", R1, 412, "'group' parameters is missing"),
         ("bk1:3181?group=", R1, 412, "'group' parameters is missing"),
         ("bk1:3181?group=g", [], 400, "object"),
-        ("bk1:3181?group=g", {"rack": ["/r"]}, 400, "rack must be a text"),
+        ("bk1:3181?group=g", {"rack": ["/r"]}, 400, "rack must be a string"),
         ("bk1:3181?group=g", {"hostname": "h"}, 412, "rack name is invalid"),
         ("bk1:3181?group=g", {"rack": "/"}, 412, "rack name is invalid"),
         ("bk1:3181?group=g", {"rack": "r" * 2000}, 412, "at most"),
-        ("bk%2F1?group=g", R1, 412, "no bookie's id"),
+        ("bk%2F1?group=g", R1, 412, "not a valid bookie id"),
     ],
 )
 def test_what_is_no_place_of_a_bookie_is_refused(

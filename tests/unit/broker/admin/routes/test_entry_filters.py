@@ -36,12 +36,12 @@ def test_none_is_set_and_none_is_missed(serving: Serving) -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"entryFilterNames": "f1"}, "Entry filter 'f1' not found: this broker runs no entry filters"),
+        ({"entryFilterNames": "f1"}, "Entry filter 'f1' not found: entry filters are not supported"),
         ({"entryFilterNames": " , f2,f3"}, "Entry filter 'f2' not found"),
         ({"entryFilterNames": ""}, "can't be empty"),
-        ({"entryFilterNames": ["f1"]}, "entryFilterNames must be a text"),
-        ({}, "the text entryFilterNames"),
-        ([], "the text entryFilterNames"),
+        ({"entryFilterNames": ["f1"]}, "entryFilterNames must be a string"),
+        ({}, "the string entryFilterNames"),
+        ([], "the string entryFilterNames"),
         (b"", "empty"),
     ],
 )

@@ -37,7 +37,7 @@ class BrokerView(MetricsSource, Protocol):
 
     @property
     def registry(self) -> TopicRegistry:
-        """Topics as they are loaded, made and deleted."""
+        """Loads, creates and deletes topics."""
         ...
 
     @property
@@ -78,56 +78,57 @@ class BrokerView(MetricsSource, Protocol):
 
     @property
     def started_ms(self) -> int:
-        """When it began, by the wall clock."""
+        """Start of the broker by the wall clock, ms since 1970 UTC."""
         ...
 
     @property
     def metadata_url(self) -> str:
-        """Where the cluster's metadata is, as operators know it."""
+        """The URL of the cluster's metadata, as operators configure it."""
         ...
 
     @property
     def urls(self) -> ServiceUrls:
-        """Where this broker is."""
+        """The addresses of this broker."""
         ...
 
     @property
     def ledgers(self) -> ManagedLedgerContext: ...
 
     async def check_health(self) -> None:
-        """Publish a message to storage and read it back, within a bound. Raises MagnetarError."""
+        """Publish a message and read it back, within a time limit. Raises MagnetarError."""
         ...
 
     async def check_backlog_quotas(self) -> None:
-        """Look at the backlog of every loaded topic now."""
+        """Check the backlog quota of every loaded topic now."""
         ...
 
     def shut_down(self) -> bool:
-        """Have the process stop in good order; False when it cannot."""
+        """Ask the process to shut down gracefully; returns False when it cannot."""
         ...
 
     async def list_topics(self, namespace: NamespaceName, persistent: bool) -> list[str]:
-        """Full names of the namespace's topics in one domain, the system's among them: partitions each by
-        its own name.
+        """Return the full names of the namespace's topics in one domain, including system topics; each
+        partition is listed by its own name.
         """
         ...
 
     async def partitions(self, topic: TopicName) -> int:
-        """How many partitions the topic has; 0 when it is not partitioned, or does not exist."""
+        """Return the number of partitions; 0 when the topic is not partitioned or does not exist."""
         ...
 
     @property
     def topics_elsewhere(self) -> TopicsElsewhere | None:
-        """Knows what other brokers have loaded; None where there are none."""
+        """The topics that other brokers have loaded; None in a standalone."""
         ...
 
     @property
     def bundle_moves(self) -> BundleMoves | None:
-        """Moves and splits bundles; None where there is no other broker to have them."""
+        """Moves and splits bundles; None in a standalone."""
         ...
 
     async def lookup(self, topic: TopicName, listener: str = "") -> ServiceUrls:
-        """Where the topic is served, for clients of that advertised listener. Raises NamespaceNotFound,
-        ServiceNotReady, TooManyRequests, MetadataError.
+        """Return the addresses of the broker that serves the topic, for clients of that advertised listener.
+
+        Raises NamespaceNotFound, ServiceNotReady, TooManyRequests, MetadataError.
         """
         ...

@@ -1,4 +1,4 @@
-"""One call of the admin API: its names, parameters and body, read strictly and refused politely."""
+"""Calls of the admin API: names, parameters and bodies, validated strictly."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from magnetar.common.naming.topic_name import TopicName
 BROKER: Final = web.AppKey("broker", BrokerView)
 
 NAME_CHARS_MAX: Final = 1024
-"""Longest name of a subscription, and longest key or value of a property that is named in a path."""
+"""Longest name of a subscription, and longest key or value of a property in a path."""
 
 BODY_S: Final = 30.0
-"""For a body to arrive."""
+"""Time limit for a body to arrive."""
 
 
 class Call:
@@ -45,9 +45,9 @@ class Call:
         self.parts = parts
         """The decoded segments of the path."""
         self.names = names
-        """Those of them that the route names."""
+        """The path segments that the route names."""
         self.body_type = body_type
-        """The type that the route has for its body; empty for none."""
+        """The type of the body, as the route declares it; empty for none."""
 
     @property
     def tenant(self) -> str:
@@ -61,7 +61,7 @@ class Call:
 
     @property
     def domain(self) -> str:
-        """'persistent' or 'non-persistent', of paths /admin/v2/{domain}/..."""
+        """The domain in the path /admin/v2/{domain}/...: 'persistent' or 'non-persistent'."""
         return self.parts[2]
 
     @property
@@ -72,42 +72,44 @@ class Call:
 
     @property
     def subscription(self) -> str:
-        """Decoded once more than other names: clients send it so (a%252Fb and a%2Fb are both a/b)."""
+        """The subscription name, decoded twice: clients encode it twice (a%252Fb and a%2Fb are both a/b)."""
         name = unquote(self.names["subscription"])
         if not name.strip() or len(name) > NAME_CHARS_MAX:
             raise InvalidName("Subscription name is not valid")
         return name
 
     def number(self, name: str) -> int:
-        """A name of the path that is a number. Raises Refused."""
+        """Return a number in the path. Raises Refused."""
         return _number(name, self.names[name])
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A boolean query parameter; anything but 'true' is false."""
+        """Return a boolean query parameter; any value except 'true' is false."""
         value = self.request.query.get(name)
         return default if value is None else value.lower() == "true"
 
     def query_number(self, name: str, default: int) -> int:
-        """`default` also where the parameter is empty. Raises Refused."""
+        """Return a numeric query parameter; `default` when it is missing or empty. Raises Refused."""
         value = self.request.query.get(name)
         return _number(name, value) if value else default
 
     async def json(self) -> Any:
-        """The body. Raises Refused when it is empty, or no JSON."""
+        """Return the JSON body. Raises Refused when it is empty or not JSON."""
         value = await self.json_if_any()
         if value is _NOTHING:
             raise Refused(400, "The request entity cannot be empty.")
         return value
 
     async def json_or(self, default: Any) -> Any:
-        """The body; `default` when it is empty or null. Raises Refused when it is no JSON."""
+        """Return the JSON body; `default` when it is empty or null. Raises Refused when it is not JSON."""
         value = await self.json_if_any()
         return default if value is _NOTHING or value is None else value
 
     async def body(self) -> bytes:
-        """All of the body. Raises Refused when it does not arrive (408), or is not said to be JSON (415).
+        """Return the whole body. Raises Refused when it does not arrive in time (408) or is not declared as
+        JSON (415).
 
-        What a page of another site can make a browser send without being asked is never of a JSON type.
+        A browser cannot be tricked by a page of another site into sending a JSON type without a preflight
+        request.
         """
         try:
             async with asyncio.timeout(BODY_S):
@@ -122,9 +124,9 @@ class Call:
         return raw
 
     async def json_if_any(self) -> Any:
-        """The body, coerced to the route's type; _NOTHING when it is empty. Raises Refused.
+        """Return the JSON body coerced to the route's type; _NOTHING when it is empty. Raises Refused.
 
-        Of members with one name the last one counts.
+        When members share a name, the last one wins.
         """
         raw = await self.body()
         if not raw.strip():
@@ -132,14 +134,14 @@ class Call:
         try:
             value = json.loads(raw, parse_constant=_no_constant, parse_float=JsonFraction.parse)
             if b"\\u" in raw:
-                # Half a surrogate pair is no text: nothing that keeps it could be written.
+                # A lone surrogate cannot be encoded as UTF-8, so it could not be stored.
                 json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise Refused(400, f"the body is not JSON: {error}") from error
         return coerce(self.body_type, value, "the body") if self.body_type else value
 
     async def text_map(self) -> dict[str, str]:
-        """A body that maps text to text; empty when there is none. Raises Refused."""
+        """Return a body that maps strings to strings; empty when there is no body. Raises Refused."""
         value = await self.json_or({})
         return text_map(value)
 
@@ -147,41 +149,44 @@ class Call:
 _NOTHING: Final = object()
 
 _JSON_TYPE: Final = re.compile(r"\s*application/([\w.+-]+\+)?json\s*(;|$)", re.IGNORECASE)
-"""Types such as application/vnd.partitioned-topic-metadata+json are JSON, too."""
+"""Content types such as application/vnd.partitioned-topic-metadata+json are JSON, too."""
 
 _WHOLE: Final = re.compile(r"[+-]?\d{1,20}")
 
 
 def _entity(kind: str, name: str) -> str:
     if name in (".", ".."):
-        raise InvalidName(f"the {kind} name {name!r} is a step in a path: many clients could not say it")
+        raise InvalidName(f"the {kind} name {name!r} is a step in a path, which many clients cannot send")
     return check_entity(kind, name)
 
 
 def text_map(value: object) -> dict[str, str]:
-    """Raises Refused unless it maps text to text (numbers and booleans are written as JSON has them)."""
+    """Return `value` as a map of strings to strings; numbers and booleans are written as in JSON.
+
+    Raises Refused when it is something else.
+    """
     if not isinstance(value, dict):
-        raise Refused(400, "an object of texts is expected")
+        raise Refused(400, "the body must be an object whose values are strings")
     found = {}
     for key, item in value.items():
         if isinstance(item, dict | list):
-            raise Refused(400, f"the value of {key!r} must be a text")
+            raise Refused(400, f"the value of {key!r} must be a string")
         if item is not None:
             found[key] = item if isinstance(item, str) else json.dumps(item)
     return found
 
 
 def names(value: Any, what: str) -> list[str]:
-    """A list of texts, each once; nothing for null. Raises Refused (400)."""
+    """Return a list of strings without duplicates; empty for null. Raises Refused (400)."""
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise Refused(400, f"{what} must be a list of texts")
+        raise Refused(400, f"{what} must be a list of strings")
     return list(dict.fromkeys(value))
 
 
 def bounded(kind: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties that something is to have. Raises Refused (412) when they are too large together."""
+    """Return `properties` as a dict. Raises Refused (412) when they are too large in total."""
     found = dict(properties)
     try:
         check_properties(kind, found)
@@ -197,24 +202,24 @@ def _number(name: str, text: str) -> int:
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def done() -> web.Response:
-    """A write that succeeded."""
+    """Return 204: a write succeeded."""
     return web.Response(status=204)
 
 
 def nothing() -> web.Response:
-    """200 with no body: what was asked for is not set."""
+    """Return 200 without a body: the requested value is not set."""
     return web.Response(status=200)
 
 
 def answer(value: object) -> web.Response:
-    """200 with JSON."""
+    """Return 200 with JSON."""
     return web.json_response(value)
 
 
 def plain(text: str) -> web.Response:
-    """Text without quotes, in spite of what its content type says: so does Pulsar."""
+    """Return unquoted text although the content type is JSON, as Pulsar does."""
     return web.Response(text=text, content_type="application/json")

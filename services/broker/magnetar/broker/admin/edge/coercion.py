@@ -1,11 +1,11 @@
-"""Reading the scalars of a JSON body as Apache Pulsar's parser does.
+"""Coercion of JSON values to the types of the routes, as Apache Pulsar's parser does it.
 
-Pulsar's clients rely on it: some send numbers and booleans as texts. What is coerced (seen with Apache
-Pulsar 4.0.7): texts with a number or a boolean in them, fractions where a whole number is expected (cut off),
-whole numbers where a boolean is expected, numbers and booleans where a text is expected, and for enums a text
-with spaces around it or the index of the value. An empty text, the text "null" and null are 0 or false, and
-nothing where the type may be null. Two things are refused that Apache Pulsar takes: numbers that are not
-finite, and values that an enum does not have.
+Pulsar's clients rely on it: some send numbers and booleans as strings. Coerced (observed with Apache Pulsar
+4.0.7) are strings that contain a number or a boolean, fractions where a whole number is expected (truncated),
+whole numbers where a boolean is expected, numbers and booleans where a string is expected, and for enums a
+string with surrounding spaces or the index of the value. An empty string, the string "null" and null become 0
+or false, or null where the type is nullable. Two kinds of values that Apache Pulsar accepts are refused:
+numbers that are not finite, and unknown enum values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.json_types import ENUMS, OBJECTS, inner_types, members_of
 
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
-"""What Java's String.trim takes off."""
+"""The characters that Java's String.trim removes."""
 
 _WHOLE: Final = re.compile(r"[+-]?\d{1,40}")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
@@ -31,13 +31,13 @@ _BOUNDS: Final = {"int": 2**31, "long": 2**63}
 
 
 class JsonFraction(float):
-    """A number with a fraction or an exponent. Keeps its text, which is read where a text is expected."""
+    """A number with a fraction or an exponent; keeps its text for members that are strings."""
 
     text: str
 
     @classmethod
     def parse(cls, text: str) -> JsonFraction:
-        """Raises ValueError when it is out of range."""
+        """Parse a JSON number. Raises ValueError when it is out of range."""
         number = cls(text)
         if math.isinf(number):
             raise ValueError(f"{text[:40]} is out of range")
@@ -46,9 +46,9 @@ class JsonFraction(float):
 
 
 def coerce(type_name: str, value: Any, name: str) -> Any:
-    """The value as one of this type of the table of routes; `name` is what a refusal calls it.
+    """Return the value coerced to a type of the route table; `name` is used in error messages.
 
-    Where lists and objects are expected and something else is given, it is left for the route to refuse.
+    A value that should be a list or an object but is not is returned unchanged, for the route to refuse.
     Raises Refused (400).
     """
     may_be_null = type_name.endswith("?")
@@ -135,11 +135,11 @@ def _text(_type_name: str, value: Any, name: str) -> str:
         return value.text
     if isinstance(value, int):
         return str(value)
-    raise Refused(400, f"{name} must be a text, not {_shown(value)}")
+    raise Refused(400, f"{name} must be a string, not {_shown(value)}")
 
 
 def _enum(type_name: str, value: Any) -> Any:
-    """One of its texts where the value means one; routes refuse what is left as it came."""
+    """Return the enum value that `value` denotes, or `value` unchanged, for the route to refuse."""
     texts = ENUMS[type_name].split()
     if isinstance(value, str):
         value = value.strip(_TRIMMED)
@@ -161,4 +161,4 @@ _SCALARS: Final[dict[str, Callable[[str, Any, str], Any]]] = {
     "String": _text,
 }
 _NOTHING: Final[dict[str, Any]] = {"int": 0, "long": 0, "double": 0.0, "boolean": False}
-"""What null is where the type cannot be null; a text can."""
+"""The value of null for types that are not nullable; strings are."""

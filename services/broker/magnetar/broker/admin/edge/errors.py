@@ -1,7 +1,7 @@
-"""From typed errors to HTTP statuses, in one place. Bodies are Pulsar's: `{"reason": "..."}`.
+"""HTTP statuses of typed errors; bodies are Pulsar's: `{"reason": "..."}`.
 
-The statuses are those of Pulsar's admin API where it has the case: 404 for what does not exist, 412 for a
-name that cannot be, 409 for a conflict, 405 for what is not allowed here, 503 for what may work later.
+The statuses are those of Pulsar's admin API where it has the case: 404 for what does not exist, 412 for an
+invalid name, 409 for a conflict, 405 for what is not allowed here, 503 for what may succeed later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FAILED: Final = Counter(
 
 
 class Refused(Exception):
-    """An answer other than success, in the words and with the status that Pulsar has for it."""
+    """An error response with Pulsar's status and wording."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -58,11 +58,11 @@ HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
     errors.BeingChanged: 409,
     errors.BeingDeleted: 409,
 }
-"""The status of an error class and of those below it that are not named themselves."""
+"""The status of an error class and of its subclasses that have no entry of their own."""
 
 
 def status_of(error: errors.MagnetarError) -> int:
-    """The status of the nearest class above `error` that has one; what may succeed later is never a 500."""
+    """Return the status of the nearest class of `error` that has one; retriable errors are never a 500."""
     for each in type(error).__mro__:
         status = HTTP_STATUS.get(each)
         if status is not None:
@@ -71,6 +71,6 @@ def status_of(error: errors.MagnetarError) -> int:
 
 
 def failed(status: int, reason: str) -> web.Response:
-    """An error as pulsar-admin shows it; counted."""
+    """Return an error response in Pulsar's form, and count it."""
     _FAILED.labels(status=str(status)).inc()
     return refused(status, reason)

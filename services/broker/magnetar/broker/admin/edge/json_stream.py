@@ -1,4 +1,4 @@
-"""Long answers in pieces of about a millisecond of work, so that messages get their turn in between."""
+"""Streaming of long JSON responses in slices of a millisecond, so that messages are served in between."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from aiohttp import web
 from magnetar.common.runtime.work_slices import Slices
 
 TURN: Final = web.AppKey("turn", asyncio.Lock)
-"""Of an application: held by whoever works on a long answer, for a slice and the turn of others behind it.
+"""Lock of an application, held while a long response is worked on, for one slice and the turn of others after
+it.
 
-So the work between two turns of the event loop is one slice, however many long answers are asked for at once.
+So the work between two turns of the event loop is one slice, however many long responses are requested.
 """
 
 WRITE_S: Final = 30.0
-"""For a piece of a long answer to be taken by the socket; whoever reads more slowly is cut off."""
+"""Time limit for the socket to accept a piece of a long response; slower readers are disconnected."""
 
 _WRITE_BYTES: Final = 64 * 1024
 
 
 def with_members(around: Mapping[str, Any], name: str, members: Iterable[tuple[str, Any]]) -> Iterator[str]:
-    """The pieces of an object that has, as its last member, an object of these members."""
+    """Yield the pieces of a JSON object whose last member `name` is an object of these members."""
     yield f"{json.dumps(around)[:-1]}{', ' if around else ''}{json.dumps(name)}: {{"
     for at, (key, value) in enumerate(members):
         yield f"{', ' if at else ''}{json.dumps(key)}: {json.dumps(value)}"
@@ -34,9 +35,9 @@ def with_members(around: Mapping[str, Any], name: str, members: Iterable[tuple[s
 async def stream_json(
     request: web.Request, pieces: Iterable[str], work_clock: Callable[[], float] = time.perf_counter
 ) -> web.StreamResponse:
-    """Answer JSON that is made while it is sent: a piece should be some tenths of a millisecond of work.
+    """Respond with JSON that is produced while it is sent; a piece should take some tenths of a millisecond.
 
-    Whatever could be refused has to be before the first piece: then the status is sent.
+    Anything that may be refused must be checked before the first piece, because then the status is sent.
     """
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
@@ -65,7 +66,7 @@ async def stream_json(
 
 
 async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-    """Raises ConnectionResetError when the reader takes none of it for too long."""
+    """Write a piece. Raises ConnectionResetError when the reader accepts none of it for too long."""
     try:
         async with asyncio.timeout(WRITE_S):
             await response.write(data)

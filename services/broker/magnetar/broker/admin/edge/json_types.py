@@ -1,9 +1,9 @@
-"""The JSON types of the admin API's bodies and answers, by the names that the table of routes has for them.
+"""JSON types of the admin API's requests and responses, by the names that the route table uses.
 
-Members are `name:Type`. All of them may be missing, and in a body those that are not known here are ignored.
-The names, and which member has which type, are Pulsar's; the values of enums stand in its order, too, since a
-body may give the index. `?` marks scalars that may be null in a body, as they may there (but for the two
-offload thresholds, where 0 would mean to offload everything).
+Members are written `name:Type`. All of them are optional, and unknown members of a body are ignored. Names
+and types are Pulsar's; enum values are in Pulsar's order, because a body may give the index. `?` marks
+scalars that are nullable in a body, as in Pulsar, except for the two offload thresholds, where 0 would mean
+to offload everything.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ENUMS: Final[Mapping[str, str]] = {
     "ProcessStatus": "NOT_RUN RUNNING SUCCESS ERROR",
     "CompressionType": "NONE LZ4 ZLIB ZSTD SNAPPY",
 }
-"""Texts of which a value is one."""
+"""The values of each enum, separated by spaces."""
 
 OBJECTS: Final[Mapping[str, str]] = {
     "TenantInfo": "adminRoles:List<String> allowedClusters:List<String>",
@@ -397,21 +397,21 @@ OBJECTS: Final[Mapping[str, str]] = {
     "ResourceUnit": "",
     "PendingBookieOpsStats": "",
 }
-"""Members of objects; none where they are not known one by one."""
+"""The members of each object; empty where they are not fixed."""
 
 
 def inner_types(type_name: str) -> tuple[str, str]:
-    """What a type is made with ('List', 'Set', 'Map'), and the type of what is in it; '' for others."""
+    """Return the container of a type ('List', 'Set', 'Map') and its element type; '' for other types."""
     outer, bracket, inner = type_name.removesuffix(">").partition("<")
     if not bracket or not type_name.endswith(">"):
         return "", ""
     head, comma, value = inner.partition(",")
-    # A comma behind '<' belongs to the value's own key.
+    # A comma after '<' belongs to the key of the element type.
     return outer, value.strip() if outer == "Map" and comma and "<" not in head else inner
 
 
 def members_of(type_name: str) -> Iterator[tuple[str, str]]:
-    """Names and types of an object's members."""
+    """Yield the names and types of an object's members."""
     for member in OBJECTS[type_name].split():
         name, _, member_type = member.partition(":")
         yield name, member_type

@@ -1,7 +1,7 @@
-"""Which broker of the cluster a call is for: this one, or another one that it is sent on to.
+"""Owners of topics and bundles: redirects of requests to the broker that owns their topic or bundle.
 
-Whoever is sent on says so (`authoritative`), and is not sent on once more: two brokers that disagree about an
-owner for a moment would send a call from one to the other. It is answered 503 then, and to be made again.
+A redirected request carries `authoritative` and is not redirected again: two brokers that briefly disagree
+about an owner would redirect it back and forth. It is answered with 503 instead, for the client to retry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import Counter
 from yarl import URL
 
-if TYPE_CHECKING:  # a standalone has no use for it
+if TYPE_CHECKING:  # not loaded by a standalone
     from magnetar.broker.ownership.cluster import Cluster
 
 _REDIRECTS: Final = Counter(
@@ -32,11 +32,11 @@ _REDIRECTS: Final = Counter(
 )
 
 AUTHORITATIVE: Final = "authoritative"
-"""Query parameter of calls that were sent on."""
+"""Query parameter of redirected requests."""
 
 
 async def topic_elsewhere(cluster: Cluster | None, topic: TopicName) -> BrokerRegistration | None:
-    """The other broker that serves the topic, after an unowned bundle was assigned; None when it is this one.
+    """Return the other broker that owns the topic, assigning its bundle if needed; None for this broker.
 
     Raises NamespaceNotFound, ServiceNotReady, TooManyRequests, MetadataError.
     """
@@ -48,7 +48,7 @@ async def topic_elsewhere(cluster: Cluster | None, topic: TopicName) -> BrokerRe
 async def bundle_elsewhere(
     cluster: Cluster | None, namespace: NamespaceName, bundle: BundleRange
 ) -> BrokerRegistration | None:
-    """The other broker that owns the bundle, after it was assigned; None when it is this one.
+    """Return the other broker that owns the bundle, assigning it if needed; None for this broker.
 
     Raises as `topic_elsewhere`.
     """
@@ -67,39 +67,41 @@ def _unless_this(cluster: Cluster, found: BrokerRegistration) -> BrokerRegistrat
 
 
 async def require_topic_here(call: Call) -> None:
-    """Go on when the call is to be answered by this broker: its topic is served here, or has partitions,
-    which may be anywhere. Raises a redirect to the owner, InvalidName, and as `topic_elsewhere`.
+    """Check that this broker handles the call: it owns the topic, or the topic is partitioned and its
+    partitions may be anywhere.
+
+    Raises a redirect to the owner, InvalidName, and as `topic_elsewhere`.
     """
     broker, topic = call.broker, call.topic
     if broker.cluster is None or not await broker.namespaces.exists(topic.namespace):
-        return  # the call's own words for what is not there
+        return  # the handler reports the missing namespace in its own words
     if await broker.partitions(topic):
         return
     send_on(call, await topic_elsewhere(broker.cluster, topic), f"topic {topic}")
 
 
 async def require_bundle_here(call: Call, bundle: BundleRange) -> None:
-    """Go on when this broker owns the bundle. Raises a redirect to the owner, and as `bundle_elsewhere`."""
+    """Check that this broker owns the bundle. Raises a redirect to the owner, and as `bundle_elsewhere`."""
     owner = await bundle_elsewhere(call.broker.cluster, call.namespace, bundle)
     send_on(call, owner, f"bundle {call.namespace}/{bundle}")
 
 
 def send_on(call: Call, owner: BrokerRegistration | None, what: str, raw_path: str | None = None) -> None:
-    """Raises a redirect to the same call at its owner; goes on when there is no other (None).
+    """Raise a redirect to the same request at `owner`; return when `owner` is None.
 
-    `raw_path` is another path to ask there. Raises ServiceNotReady when the call was sent here already, or
-    the owner has no HTTP.
+    `raw_path` is another path to request there. Raises ServiceNotReady when the request was redirected here
+    already, or when the owner has no HTTP address.
     """
     if owner is None:
         return
     if call.flag(AUTHORITATIVE):
         raise ServiceNotReady(
-            f"{what} is not served by this broker, though another one sent the call here: its owner changes; "
-            "try again"
+            f"{what} is not served by this broker although another broker redirected the request here: "
+            "its owner is changing; try again"
         )
     url = owner.addresses.http_url.rstrip("/")
     if not url:
-        raise ServiceNotReady(f"{what} is served by broker {owner.broker_id}, which has no address for HTTP")
+        raise ServiceNotReady(f"{what} is served by broker {owner.broker_id}, which has no HTTP address")
     asked = call.request.rel_url
     given = [each for each in asked.raw_query_string.split("&") if each and not _is_authoritative(each)]
     query = "&".join([*given, f"{AUTHORITATIVE}=true"])
@@ -107,7 +109,9 @@ def send_on(call: Call, owner: BrokerRegistration | None, what: str, raw_path: s
 
 
 def redirect(url: str) -> web.HTTPTemporaryRedirect:
-    """To a URL as it is written: read and written anew, `/topic/%2E%2E` would be another path. Counted."""
+    """Return a redirect to exactly this URL, and count it: parsing it would turn `/topic/%2E%2E` into another
+    path.
+    """
     _REDIRECTS.inc()
     text = quote(url, safe=string.punctuation, errors="surrogateescape")
     return web.HTTPTemporaryRedirect(URL(text, encoded=True))

@@ -1,7 +1,8 @@
-"""What this broker asks of the admin API of others, for calls that are about topics of several brokers.
+"""HTTP client for the admin API of other brokers, for calls about topics that several brokers own.
 
-One pool of connections, a bounded number of calls at once, a deadline for each. Errors come back as the same
-errors: a refusal with its status and reason, anything that may work later as ServiceNotReady.
+It has one connection pool, a bounded number of concurrent calls, and a deadline for each. Errors are raised
+as on this broker: a refusal with its status and reason, and anything that may succeed later as
+ServiceNotReady.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from yarl import URL
 T = TypeVar("T")
 
 CALLS_MAX: Final = 64
-"""Calls to other brokers at once; more wait."""
+"""Concurrent calls to other brokers; more of them wait."""
 
 CALLS_PER_BROKER_MAX: Final = 16
-"""And connections to one of them."""
+"""Concurrent connections to one broker."""
 
 CALL_S: Final = 60.0
-"""For one call, with its answer; closing or truncating a topic may take long."""
+"""Time limit of one call with its response; closing or truncating a topic may take long."""
 
 CONNECT_S: Final = 3.0
 
 LOOK_S: Final = 0.5
-"""Between two looks whether the broker that is asked is still of the cluster."""
+"""Interval of checks whether the called broker is still in the cluster."""
 
 IDLE_S: Final = 15.0
-"""A connection that is not used for so long is closed; less than brokers keep one."""
+"""Idle time after which a connection is closed; shorter than that of brokers."""
 
 ANSWER_BYTES_MAX: Final = 64 << 20
-"""Longest answer that is taken."""
+"""Longest response that is accepted."""
 
 NOTHING: Final = object()
-"""As a body: there is none."""
+"""Marks a request without a body."""
 
 FAILED: Final = Counter(
     "magnetar_admin_peer_calls_failed",
@@ -58,10 +59,12 @@ FAILED: Final = Counter(
 
 
 class Peers:
-    """To be made on the event loop that uses it; idle until `ask`, ended by `close`."""
+    """Calls other brokers. Create it on the event loop that uses it; it is idle until `ask`, ended by
+    `close`.
+    """
 
     def __init__(self, is_up: Callable[[str, int], bool], *, call_s: float = CALL_S) -> None:
-        """`is_up` says of a broker, by id and run, whether it is still of the cluster."""
+        """`is_up` tells by id and run whether a broker is still in the cluster."""
         self._is_up = is_up
         self._call_s = call_s
         self._slots = asyncio.Semaphore(CALLS_MAX)
@@ -75,14 +78,14 @@ class Peers:
         query: Mapping[str, str] | None = None,
         body: Any = NOTHING,
     ) -> Any:
-        """The JSON that the broker answers; None when it answers nothing.
+        """Return the JSON response of the broker; None when the response is empty.
 
-        `raw_path` is percent-encoded. Raises Refused, TopicNotFound (404), ServiceNotReady also when it does
-        not answer.
+        `raw_path` is percent-encoded. Raises Refused, TopicNotFound (404), and ServiceNotReady, also when the
+        broker does not respond.
         """
         base = broker.addresses.http_url.rstrip("/")
         if not base:
-            raise ServiceNotReady(f"broker {broker.broker_id} has no address for HTTP")
+            raise ServiceNotReady(f"broker {broker.broker_id} has no HTTP address")
         url = URL(f"{base}{raw_path}?{urlencode({**(query or {}), AUTHORITATIVE: 'true'})}", encoded=True)
         data = None if body is NOTHING else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} if data is not None else {}
@@ -109,7 +112,9 @@ class Peers:
             return response.status, await _whole(response)
 
     async def _while_up(self, broker: BrokerRegistration, work: Coroutine[Any, Any, T]) -> T:
-        """Raises ServiceNotReady once it is not of the cluster any more: others have what was asked for."""
+        """Return the result of `work`. Raises ServiceNotReady once the broker leaves the cluster, because
+        other brokers own its topics then.
+        """
         task = asyncio.create_task(work)
         task.add_done_callback(_heard)
         try:
@@ -143,14 +148,14 @@ class Peers:
                 ),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                # A header of the call names its type; nothing is negotiated.
+                # Each request names its content type; nothing is negotiated.
                 skip_auto_headers=("Accept-Encoding",),
             )
         return self._session
 
 
 def _heard(task: asyncio.Task[Any]) -> None:
-    """Nobody may be left who waits for what became of it."""
+    """Retrieve the exception of a finished task, which may have no waiter any more."""
     if not task.cancelled():
         task.exception()
 
@@ -175,14 +180,14 @@ def _value(answer: bytes, broker: BrokerRegistration) -> Any:
     try:
         return json.loads(answer)
     except ValueError as error:
-        raise ServiceNotReady(f"broker {broker.broker_id} answered what is not JSON: {error}") from error
+        raise ServiceNotReady(f"broker {broker.broker_id} answered with invalid JSON: {error}") from error
 
 
 def _reason(answer: bytes) -> str:
     try:
         return str(json.loads(answer)["reason"])
     except (ValueError, KeyError, TypeError):
-        return answer.decode(errors="replace")[:300] or "no reason is given"
+        return answer.decode(errors="replace")[:300] or "no reason given"
 
 
 def _refusal(status: int, reason: str, broker: BrokerRegistration) -> Exception:

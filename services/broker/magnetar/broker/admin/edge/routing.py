@@ -1,9 +1,8 @@
-"""The admin API as a table: each route is one verb on one object, with what it takes, answers and refuses.
+"""Routes of the admin API as data: a verb on an object, with its parameters, response and errors.
 
-Whatever needs to know the API reads this table: the HTTP server its routes, a reference its pages. Every
-route carries the action it is authorized for, so that none can be added without. Names are read from the path
-as it was sent: each is one segment, percent-decoded once, with '+' for a space (so clients send a plus as
-%2B), which is how Pulsar reads them.
+The HTTP server, the OpenAPI document and the Markdown reference are made from the same routes. Every route
+carries the action it is authorized for. Names are read from the raw path: each is one segment,
+percent-decoded once, with '+' for a space (so clients send a plus as %2B), as Pulsar reads them.
 """
 
 from __future__ import annotations
@@ -22,27 +21,27 @@ from magnetar.common.http.paths import segments
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 TABLE: Final = web.AppKey("table", list["Route"])
-"""The routes of an application, for what describes them."""
+"""The routes of an application, for its descriptions."""
 
 PRINCIPAL: Final = None
-"""Who asks, until there is authentication."""
+"""The principal of every request, until there is authentication."""
 
 COMMON_ERRORS: Final[Mapping[int, str]] = {
-    307: "the broker that owns the topic is another one",
+    307: "another broker owns the topic",
     400: "the body or a parameter is malformed",
-    403: "the caller may not do this",
+    403: "the caller is not permitted to do this",
     408: "the body did not arrive in time",
-    413: "the body is too long",
-    415: "the body is not said to be JSON",
-    500: "an error of this broker",
-    503: "it may work later",
+    413: "the body is too large",
+    415: "the content type of the body is not JSON",
+    500: "internal error of the broker",
+    503: "temporarily unavailable; try again later",
 }
-"""What every route may answer, besides its own errors."""
+"""Errors that every route may return, besides its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a query."""
+    """A query parameter."""
 
     name: str
     type: str
@@ -51,49 +50,51 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One verb on one object."""
+    """A verb on an object."""
 
     object: str
-    """What it is about: 'tenants', 'namespaces', 'persistent' ..."""
+    """The object of the route: 'tenants', 'namespaces', 'persistent' ..."""
     method: str
     path: str
-    """With the names in it as `{name}`, each a whole segment."""
+    """The path; names in it are `{name}`, each a whole segment."""
     handler: Handler
     summary: str
     action: str = "admin"
     query: tuple[str, ...] = ()
-    """Parameters as `name:type` or `name:type=default`."""
+    """Query parameters as `name:type` or `name:type=default`."""
     body: str = ""
-    """The type of the request's body; empty for none."""
+    """The type of the request body; empty for none."""
     status: int = 200
-    """Of success."""
+    """The status of success."""
     also: Mapping[int, str] = field(default_factory=dict)
-    """Other statuses of success, and when they are answered."""
+    """Other statuses of success, with their meaning."""
     answer: str = ""
-    """The type of the answer's body; empty for none."""
+    """The type of the response body; empty for none."""
     errors: Mapping[int, str] = field(default_factory=dict)
-    """What it refuses, by status, besides COMMON_ERRORS."""
+    """Errors by status, besides COMMON_ERRORS."""
     anywhere: bool = False
-    """It is about the broker that is asked: one that serves nobody now does it, too."""
+    """Whether the route is about the broker itself, so that it works while the broker serves no clients."""
     tenant_first: bool = False
-    """A tenant that does not exist is told before anything else, as in Pulsar."""
+    """Whether a missing tenant is reported before any other error, as in Pulsar."""
     at_owner: bool = False
-    """Done by the broker that serves the topic: others send who asks on to it, before they read the body.
-    Calls on topics with partitions are taken by any broker, and asked of the owner of each partition.
+    """Whether only the owner of the topic handles the call: other brokers redirect it before they read the
+    body. Any broker handles calls on partitioned topics, and calls the owner of each partition.
     """
 
     @property
     def parameters(self) -> list[Parameter]:
-        """Those of its query."""
+        """The query parameters."""
         return [_parameter(text) for text in self.query]
 
     @property
     def needs_owner(self) -> bool:
-        """Only a broker that serves clients may do it: it loads topics, or changes what is kept of them."""
+        """Whether only a broker that serves clients may handle the call: it loads topics or changes their
+        metadata.
+        """
         return not self.anywhere and (self.method != "GET" or "{topic}" in self.path)
 
     def names_in(self, parts: list[str]) -> dict[str, str]:
-        """The names in the segments of a path that matched."""
+        """Return the named segments of a path that matched."""
         template = self.path.strip("/").split("/")
         return {key[1:-1]: value for key, value in zip(template, parts, strict=True) if key.startswith("{")}
 
@@ -109,7 +110,7 @@ def _parameter(text: str) -> Parameter:
 
 
 def serve(app: web.Application, routes: Iterable[Route]) -> None:
-    """Answer these routes; HEAD is answered where GET is."""
+    """Add these routes to the application; HEAD is handled where GET is."""
     app[TABLE] = table = list(routes)
     for route in table:
         handler = _authorized(route)
@@ -125,7 +126,7 @@ def _authorized(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRes
         authorize(PRINCIPAL, route.action, "/".join(parts))
         broker = request.app[BROKER]
         if broker.not_ready is not None and route.needs_owner:
-            raise ServiceNotReady(f"this broker serves nobody now: {broker.not_ready}")
+            raise ServiceNotReady(f"this broker does not serve clients now: {broker.not_ready}")
         call = Call(request, broker, parts, route.names_in(parts), route.body)
         if route.tenant_first and not await broker.namespaces.tenant_exists(call.tenant):
             raise NamespaceNotFound("Tenant does not exist")

@@ -1,7 +1,7 @@
-"""The HTTP port: one aiohttp application with the admin API, lookups, metrics and health.
+"""The HTTP server: one aiohttp application with the admin API, lookups, metrics and health.
 
-Errors leave as Pulsar's `{"reason": ...}`, whatever raised them. The number of requests in process is
-bounded: HTTP shares the event loop with the messages, and messages come first.
+All errors are returned as Pulsar's `{"reason": ...}`. The number of concurrent requests is bounded, because
+HTTP shares the event loop with messages, and messages take precedence.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _LOGGER: Final = "magnetar.broker.http"
 _log = get_logger(_LOGGER)
 
 REQUESTS_MAX: Final = 256
-"""Requests in process at once; more are answered 503."""
+"""Concurrent requests; more of them are answered with 503."""
 
 BODY_BYTES_MAX: Final = 1024 * 1024
-"""Longest body of a request, decompressed; longer ones are answered 413 and not read."""
+"""Longest request body after decompression; longer ones are answered with 413."""
 
 _NOT_BOUNDED: Final = health.PATHS | {"/metrics", "/metrics/"}
-"""Answered however many others are in process: who looks at a busy broker must see it. Scrapes have a bound
-of their own.
+"""Paths that are exempt from REQUESTS_MAX, so that a busy broker can be observed. Scrapes have a limit of
+their own.
 """
 
 _CONNECTIONS_REFUSED: Final = Counter(
@@ -52,7 +52,7 @@ _CONNECTIONS_REFUSED: Final = Counter(
 
 
 def create_app(broker: BrokerView, routes: Iterable[Route]) -> web.Application:
-    """The application over `broker`; it keeps nothing but the label texts of the metrics page."""
+    """Return the application that serves these routes of `broker`."""
     bound = bounded(REQUESTS_MAX, failed, but_not=_NOT_BOUNDED)
     middlewares = [refuse_other_sites(failed), bound, _errors, _whole]
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
@@ -95,15 +95,15 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
             response.headers["Allow"] = error.headers["Allow"]
         return response
     except ConnectionError:
-        raise  # the client left; aiohttp knows what to do
+        raise  # the client disconnected; aiohttp handles it
     except Exception:
         _log.exception("http request failed", method=request.method, path=request.path)
-        return failed(500, "internal error; the broker's log has the details")
+        return failed(500, "internal error; see the broker's log")
 
 
 @web.middleware
 async def _whole(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """An answer that breaks off ends with its connection: a reason within it would be read as data."""
+    """Close the connection when a partly sent response fails: an error in it would be read as data."""
     try:
         return await handler(request)
     except ConnectionError:
@@ -111,12 +111,12 @@ async def _whole(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception as error:
         if request.writer.output_size == 0:
             raise
-        _log.exception("http answer broke off", method=request.method, path=request.path)
-        raise ConnectionResetError("half an answer is sent") from error
+        _log.exception("http response broke off", method=request.method, path=request.path)
+        raise ConnectionResetError("the response broke off after it was partly sent") from error
 
 
 def _without_its_body(request: web.Request, response: web.Response) -> web.Response:
-    """The answer to a request whose body nobody waits for: it ends here, and so does the connection."""
+    """Return the response to a request whose body is not read any further; the connection is closed."""
     request.content.feed_eof()
     response.force_close()
     return response

@@ -1,4 +1,4 @@
-"""What the calls about bundles have in common: which bundle is meant."""
+"""Bundles in paths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.common.naming.bundle_range import BundleRange
 
 
 def bundle_in(call: Call, namespace: Namespace) -> BundleRange:
-    """The range that the path names, which has to be one of the namespace's. Raises Refused (412)."""
+    """Return the range in the path, which must be a bundle of the namespace. Raises Refused (412)."""
     asked = bundle_range(call.names["bundle"])
     name = f"{call.names['tenant']}/{call.names['namespace']}"
     for bundle in bundles_of(namespace):
@@ -23,11 +23,11 @@ def bundle_in(call: Call, namespace: Namespace) -> BundleRange:
                 f"Invalid upper boundary for bundle {name}/{asked}. Expected upper boundary of "
                 f"{name}/{bundle}",
             )
-    raise Refused(412, f"Invalid lower boundary for bundle {name}/{asked}: no bundle begins there")
+    raise Refused(412, f"Invalid lower boundary for bundle {name}/{asked}: no bundle starts there")
 
 
 def bundle_range(text: str) -> BundleRange:
-    """A range as it is written, leading zeros left out or not. Raises Refused (412)."""
+    """Parse a range, with or without leading zeros. Raises Refused (412)."""
     try:
         return BundleRange.parse(_padded(text))
     except InvalidName as error:

@@ -1,4 +1,4 @@
-"""All topics of a namespace, or of one bundle, for the calls that do something to each of them."""
+"""Operations on all topics of a namespace or of one of its bundles."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.topic_name import TopicName, is_system_topic
 
 AT_ONCE: Final = 20
-"""Topics that something is done to at a time: the others, and clients, have their turn in between."""
+"""Topics processed concurrently; clients and other requests are served in between."""
 
 _NAMESPACE_SEGMENTS: Final = 5
-"""Of /admin/v2/namespaces/{tenant}/{namespace}."""
+"""Segments of the path /admin/v2/namespaces/{tenant}/{namespace}."""
 
 _NAMED_MAX: Final = 5
-"""Bundles of a failure that an error names, and failures."""
+"""Bundles that an error names for each failure, and failures that it names."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 async def bundle_of(call: Call) -> BundleRange | None:
-    """The bundle that the path names; None when it names none. Raises NamespaceNotFound, Refused (412)."""
+    """Return the bundle in the path; None when the path has none. Raises NamespaceNotFound, Refused (412)."""
     namespace = await call.broker.policy_writer.namespace(call.namespace)
     return bundle_in(call, namespace) if "bundle" in call.names else None
 
 
 async def bundle_here(call: Call) -> BundleRange | None:
-    """The same; whoever names a bundle of another broker is sent on to it, as by `require_bundle_here`."""
+    """Return the bundle in the path as `bundle_of`. Raises a redirect when another broker owns it, as
+    `require_bundle_here`.
+    """
     bundle = await bundle_of(call)
     if bundle is not None:
         await require_bundle_here(call, bundle)
@@ -50,13 +52,13 @@ async def bundle_here(call: Call) -> BundleRange | None:
 
 
 async def names_within(call: Call, bundle: BundleRange | None, *, persistent: bool) -> list[TopicName]:
-    """Topics of the namespace in one domain, partitions each by its own name, without the system's."""
+    """Return the namespace's topics in one domain, without system topics; each partition by its own name."""
     names = map(TopicName.parse, await call.broker.list_topics(call.namespace, persistent))
     return [name for name in names if (bundle is None or name.hash in bundle) and not is_system_topic(name)]
 
 
 async def all_names_within(call: Call, bundle: BundleRange | None) -> list[TopicName]:
-    """The same in both domains; of those that are not persistent the loaded ones."""
+    """Return the topics as `names_within` in both domains; only the loaded ones of non-persistent topics."""
     return [
         name
         for persistent in (True, False)
@@ -65,7 +67,7 @@ async def all_names_within(call: Call, bundle: BundleRange | None) -> list[Topic
 
 
 async def load_all(call: Call, names: Iterable[TopicName]) -> list[Topic]:
-    """These topics, loaded; without those that are deleted meanwhile."""
+    """Load these topics; those deleted meanwhile are left out."""
 
     async def one(name: TopicName) -> Topic | None:
         try:
@@ -79,11 +81,11 @@ async def load_all(call: Call, names: Iterable[TopicName]) -> list[Topic]:
 async def on_bundles(
     call: Call, names: list[TopicName], here: Callable[[list[TopicName]], Awaitable[bool]]
 ) -> bool:
-    """Do `here` with those of the topics that this broker serves, and ask the owners of the others the same,
-    bundle by bundle; True when it was for any of them. All are tried; what is raised then says which bundles
-    failed, and why. The call can be made again: `here` leaves alone what is done.
+    """Call `here` with the topics that this broker owns, and forward the request to the owners of the others,
+    bundle by bundle. Returns whether any broker found something to do.
 
-    The call names a bundle, and then is sent on to its owner, or a namespace.
+    All bundles are tried; the error then names the bundles that failed, and why. The request can be repeated:
+    `here` skips topics that are done. A request that names a bundle was redirected to its owner before.
     """
     cluster = call.broker.cluster
     if cluster is None:
@@ -97,7 +99,9 @@ async def on_bundles(
         if owner is None:
             return await here(by_bundle[bundle])
         parts = call.request.rel_url.raw_path.strip("/").split("/")
-        what = parts[_NAMESPACE_SEGMENTS + ("bundle" in call.names) :]  # The call may name a bundle itself.
+        what = parts[
+            _NAMESPACE_SEGMENTS + ("bundle" in call.names) :
+        ]  # The request may name a bundle itself.
         path = "/".join(("", *parts[:_NAMESPACE_SEGMENTS], str(bundle), *what))
         try:
             await call.request.app[PEERS].ask(owner, call.request.method, path)
@@ -115,7 +119,7 @@ async def on_bundles(
 async def each_bundle(
     bundles: Iterable[BundleRange], act: Callable[[BundleRange], Awaitable[R]], at_once: int = AT_ONCE
 ) -> list[R]:
-    """`act` on every bundle, though it fails on some; what is raised then says which ones, and why."""
+    """Call `act` on every bundle, even if some fail; the error then names those that failed, and why."""
 
     async def one(bundle: BundleRange) -> tuple[BundleRange, R | MagnetarError | Refused]:
         return bundle, await attempt(act(bundle))
@@ -145,11 +149,11 @@ def _some_failed(failures: Mapping[BundleRange, MagnetarError | Refused], done: 
     ]
     more = f"{len(failures)} of {len(failures) + done} bundles failed, the others are done"
     status = first.status if isinstance(first, Refused) else status_of(first)
-    return Refused(status, f"{'; '.join(reasons)} ({more}; ask again, which leaves alone what is done)")
+    return Refused(status, f"{'; '.join(reasons)} ({more}; try again, which skips those that are done)")
 
 
 async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[R]], at_once: int = AT_ONCE) -> list[R]:
-    """`act` on every item, though it fails on some; then the first failure is raised."""
+    """Call `act` on every item, even if some fail; then raise the first failure."""
     waiting = list(items)
     found: list[R] = []
     failure: BaseException | None = None

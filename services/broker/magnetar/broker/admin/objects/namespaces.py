@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Final
 
 NAMESPACE_PATH: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
-NAMESPACE_ERRORS: Final = {404: "Namespace does not exist", 412: "a name cannot be"}
+NAMESPACE_ERRORS: Final = {404: "Namespace does not exist", 412: "invalid name"}

@@ -1,8 +1,9 @@
-"""Calls on topics with partitions, which several brokers may serve: each partition's is done by its owner.
+"""Operations on all partitions of a topic, each performed by the broker that owns it.
 
-Those that are served here are done here, one after the other with a turn for messages in between; those of
-other brokers are asked of them meanwhile. All are tried though some fail. What is not there is left out. When
-some failed, the answer is the first failure, and says which partitions it was and that the others are done.
+Partitions of this broker are processed one after the other, with turns for messages in between; the owners of
+the others are called concurrently. All partitions are tried even if some fail. Missing partitions are left
+out. When some failed, the response is the first failure, and says which partitions failed and that the others
+are done.
 """
 
 from __future__ import annotations
@@ -24,53 +25,53 @@ from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.naming.topic_name import TopicName
 
 TRIES_MAX: Final = 3
-"""How many owners of a partition are asked, where it goes from one to the other meanwhile."""
+"""Attempts to reach the owner of a partition while it moves between brokers."""
 
 AGAIN_AFTER_S: Final = 0.2
-"""Before its owner is looked for again; what this broker knows of owners is a moment old."""
+"""Delay before an owner is looked up again; this broker's view of owners lags slightly."""
 
 _NAMED_MAX: Final = 5
-"""Partitions that an error names."""
+"""Partitions that an error message names."""
 
 _TOPIC_SEGMENTS: Final = 6
-"""Of /admin/v2/{domain}/{tenant}/{namespace}/{topic}."""
+"""Segments of the path /admin/v2/{domain}/{tenant}/{namespace}/{topic}."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the owner of a partition is asked: behind the topic in the path, with the call's own query."""
+    """A request to the owner of a partition: a verb after the topic in the path, with its query."""
 
     method: str
     verb: str = ""
     """Percent-encoded."""
     body: Any = NOTHING
     answers: Mapping[int, Any] = field(default_factory=dict)
-    """Refusals that are as good as an answer, by status."""
+    """Results for refusals that count as success, by status."""
     root: str = "/admin/v2"
 
 
 def same(call: Call, body: Any = NOTHING) -> Ask:
-    """What the call itself is, of a partition; with the body that it had."""
+    """Return the request that repeats the call for a partition, with its body."""
     verb = "/".join(call.request.rel_url.raw_path.strip("/").split("/")[_TOPIC_SEGMENTS:])
     return Ask(call.request.method, verb, body)
 
 
 @dataclass(slots=True)
 class Parts:
-    """How a call went on each partition."""
+    """The results of a call on each partition."""
 
     done: dict[TopicName, Any] = field(default_factory=dict)
-    """What came of it, in the order of partitions."""
+    """Results, in the order of partitions."""
     missing: dict[TopicName, Exception] = field(default_factory=dict)
-    """There is no such partition, or it has not what is asked for."""
+    """Partitions that do not exist, or lack the object of the call."""
 
 
 async def on_topic(call: Call, here: Callable[[TopicName], Awaitable[Any]], ask: Ask) -> Parts:
-    """Do something with the call's topic, or with each of its partitions, as `on_parts`.
+    """Call `here` for the call's topic, or for each of its partitions as `on_parts` does.
 
-    Raises whatever `here` raises of a topic without partitions; NamespaceNotFound.
+    Raises what `here` raises for a topic without partitions; NamespaceNotFound.
     """
     count = await partitions_of(call)
     if not count:
@@ -81,10 +82,10 @@ async def on_topic(call: Call, here: Callable[[TopicName], Awaitable[Any]], ask:
 async def on_parts(
     call: Call, names: Iterable[TopicName], here: Callable[[TopicName], Awaitable[Any]], ask: Ask
 ) -> Parts:
-    """Do `here` with each that is served here, and `ask` the owners of the others.
+    """Call `here` for the topics that this broker owns, and send `ask` to the owners of the others.
 
-    Both answer the same for a partition; JSON values, where others are asked. Raises the first failure, but
-    for what is not found (404), once all were tried.
+    Both return the same for a partition: JSON values, if other brokers are asked. Once all were tried, raises
+    the first failure other than 'not found' (404).
     """
     wanted = list(names)
     elsewhere: list[TopicName] = []
@@ -107,7 +108,7 @@ async def on_parts(
 
 
 async def attempt(work: Awaitable[T]) -> T | MagnetarError | Refused:
-    """What came of it, or the error."""
+    """Return the result of `work`, or its error."""
     try:
         return await work
     except (MagnetarError, Refused) as error:
@@ -131,9 +132,9 @@ async def by_owner(
     find: Callable[[], Awaitable[BrokerRegistration | None]],
     act: Callable[[BrokerRegistration | None], Awaitable[T]],
 ) -> T:
-    """Done by the owner, also by the next one when what it owns leaves the one that was asked.
+    """Call `act` with the owner, and again with the next owner when the first one lost ownership meanwhile.
 
-    `act` is told who it is, None for this broker. Raises as they do.
+    `act` gets None for this broker. Raises what `find` and `act` raise.
     """
     asked: tuple[str, int] | None = None
     failure: ServiceNotReady | None = None
@@ -154,7 +155,7 @@ async def by_owner(
 
 
 async def ask_owner(call: Call, owner: BrokerRegistration, name: TopicName, ask: Ask) -> Any:
-    """The owner's answer. Raises as Peers.ask."""
+    """Return the response of the owner. Raises as Peers.ask."""
     parts = (name.domain, name.tenant, name.namespace.namespace, name.local_name)
     path = f"{ask.root}/" + "/".join(quote(part, safe="") for part in parts)
     query = {key: value for key, value in call.request.query.items() if key != AUTHORITATIVE}
@@ -189,7 +190,7 @@ def _partial(failures: Mapping[TopicName, MagnetarError | Refused], parts: Parts
     indexes = [str(name.partition_index) for name in failures]
     named = ", ".join(indexes[:_NAMED_MAX]) + (" ..." if len(indexes) > _NAMED_MAX else "")
     which = f"partition {named}" if len(indexes) == 1 else f"{len(indexes)} partitions ({named})"
-    return Refused(_status(first), f"{which}: {first}; it is done on {len(parts.done)} others")
+    return Refused(_status(first), f"{which}: {first}; the other {len(parts.done)} are done")
 
 
 def _status(error: Exception) -> int:
@@ -200,5 +201,5 @@ def _status(error: Exception) -> int:
 
 
 def not_created(error: Exception) -> bool:
-    """Whether a partition is missing altogether, and does not just lack what is asked for."""
+    """Return whether the partition itself is missing, rather than the object of the call on it."""
     return isinstance(error, TopicNotFound) and str(error) == NOT_CREATED

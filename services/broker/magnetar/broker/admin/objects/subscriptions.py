@@ -1,4 +1,4 @@
-"""What the calls about subscriptions have in common: which topics have it, and positions in bodies."""
+"""Operations on a subscription of a topic or of all its partitions, and positions in bodies."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 
 LATEST: Final = 2**63 - 1
-"""The ledger and entry ids that mean the end of a topic."""
+"""The ledger id and entry id that denote the end of a topic."""
 
 
 Act: TypeAlias = Callable[[Topic, Any], Awaitable[Any]]
 
 
 async def on_subscription(call: Call, act: Act, body: Any = NOTHING) -> Parts:
-    """Do `act` with the call's subscription of its topic, or of each partition that has it.
+    """Call `act` with the call's subscription of its topic, or of each partition that has it.
 
-    `body` is that of the call, for the owners of partitions elsewhere. Raises Refused (404) when none has it,
-    and as `on_parts`.
+    `body` is the body of the call, for owners of other partitions. Raises Refused (404) when no partition has
+    the subscription, and as `on_parts`.
     """
     name = call.subscription
 
@@ -55,7 +55,7 @@ StoredAct: TypeAlias = Callable[[PersistentTopic, Subscription], Awaitable[Any]]
 
 
 async def on_stored_subscription(call: Call, what: str, act: StoredAct, body: Any = NOTHING) -> Parts:
-    """The same of persistent topics. Raises Refused (405 for others)."""
+    """Call `act` as `on_subscription` does, on persistent topics. Raises Refused (405) for others."""
 
     async def persistent(topic: Topic, subscription: Any) -> Any:
         return await act(stored(topic, what), subscription)
@@ -64,16 +64,16 @@ async def on_stored_subscription(call: Call, what: str, act: StoredAct, body: An
 
 
 def reset_data(value: Any) -> tuple[Position, bool, dict[str, Any]]:
-    """A message id with `excluded`, as clients send it, and all of the body. Raises Refused."""
+    """Parse a message id, its `excluded` flag, and the whole body. Raises Refused."""
     if value in ("earliest", "latest"):
         return (Position(-1, -1) if value == "earliest" else Position(LATEST, LATEST)), False, {}
     if not isinstance(value, dict):
-        raise Refused(400, "the position must be an object with ledgerId and entryId, latest or earliest")
+        raise Refused(400, "the position must be latest, earliest or an object with ledgerId and entryId")
     ids = []
     for key in ("ledgerId", "entryId"):
         number = value.get(key, -1)
         if isinstance(number, bool) or not isinstance(number, int) or not -1 <= number <= LATEST:
-            raise Refused(400, f"{key} must be a whole number from -1 on")
+            raise Refused(400, f"{key} must be a whole number of at least -1")
         ids.append(number)
     excluded = value.get("excluded", value.get("isExcluded", False))
     return Position(ids[0], ids[1]), excluded is True, value
@@ -82,12 +82,12 @@ def reset_data(value: Any) -> tuple[Position, bool, dict[str, Any]]:
 _SUBSCRIPTION: Final = "subscription/{subscription}"
 _NO_SUCH: Final = {
     404: "Namespace not found; Topic not found; Subscription not found",
-    405: "not on a non-persistent topic; not on a partitioned one where a message id or count is meant",
+    405: "the topic is not persistent; a partitioned topic does not accept a message id or count",
 }
 
 
 def subscription_routes(method: str, name: str, handler: Any, summary: str, **more: Any) -> list[Route]:
-    """The route of a verb on a subscription in both domains."""
+    """Return the routes of a verb on a subscription, one for each domain."""
     errors = {**_NO_SUCH, **more.pop("errors", {})}
     path = f"{_SUBSCRIPTION}/{name}" if name else _SUBSCRIPTION
     return owned_topic_routes(method, path, handler, summary, errors=errors, **more)

@@ -1,6 +1,7 @@
-"""What the calls about topics have in common: which topic is meant, whether it is there, and loading it.
+"""Topics in paths: their existence, loading, and the routes of both domains.
 
-Whoever needs a loaded topic gets it from `loaded`, in a route that is done by the topic's owner (`at_owner`).
+Handlers that need a loaded topic get it from `loaded`, in a route that the topic's owner handles
+(`at_owner`).
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from magnetar.common.naming.topic_name import DOMAINS, TopicName, is_system_topi
 TOPIC_PATH: Final = "/{tenant}/{namespace}/{topic}"
 TOPIC_ERRORS: Final = {
     404: "Namespace not found; Topic not found",
-    405: "a name that is reserved; a kind of topic that does not have it; topics have no own policies",
-    412: "a name cannot be",
+    405: "the name is reserved; not supported for this kind of topic; topic policies are disabled",
+    412: "invalid name",
 }
 PATHS: Final = tuple((domain, f"/admin/v2/{domain}{TOPIC_PATH}") for domain in DOMAINS)
-"""Both domains with the path of a topic in them."""
+"""The domains, each with the path of a topic in it."""
 
 NOT_CREATED: Final = "Topic partitions were not yet created"
-"""What brokers say of a partition that is not there."""
+"""The error of brokers for a partition that does not exist."""
 
 
 async def require_namespace(broker: BrokerView, namespace: NamespaceName, reason: str) -> None:
-    """Raises NamespaceNotFound with `reason`: Pulsar's routes each have their own words for it."""
+    """Raise NamespaceNotFound with `reason` unless the namespace exists; Pulsar's wording varies by route."""
     if not await broker.namespaces.exists(namespace):
         raise NamespaceNotFound(reason)
 
@@ -42,15 +43,16 @@ async def require_namespace(broker: BrokerView, namespace: NamespaceName, reason
 async def visible_topics(
     broker: BrokerView, namespace: NamespaceName, persistent: bool, *, system_too: bool
 ) -> list[str]:
-    """Names of the namespace's topics, sorted; those kept for the system only when asked for."""
+    """Return the sorted names of the namespace's topics; system topics only with `system_too`."""
     names = unhurried(await broker.list_topics(namespace, persistent))
     return sorted([name async for name in names if system_too or not is_system_topic(TopicName.parse(name))])
 
 
 async def require_topic(broker: BrokerView, topic: TopicName, *, may_be_created: bool) -> int:
-    """How many partitions the topic has, 0 for none. Raises TopicNotFound when it is not there.
+    """Return the number of partitions, 0 for a non-partitioned topic. Raises TopicNotFound when the topic
+    does not exist.
 
-    A topic that may be created need not be there; a partition of a partitioned topic never need.
+    A topic that may be created need not exist; nor need a partition of a partitioned topic.
     """
     partitions = await broker.partitions(topic)
     if partitions or may_be_created or topic.full in broker.topics:
@@ -63,13 +65,13 @@ async def require_topic(broker: BrokerView, topic: TopicName, *, may_be_created:
 
 
 def require_topic_policies(call: Call) -> None:
-    """Raises Refused (405) where topics have no policies of their own."""
+    """Raise Refused (405) when topic policies are disabled."""
     if not call.broker.config.policies.of_topics:
         raise Refused(405, "Topic level policies is disabled, to enable the topic level policy and retry.")
 
 
 async def topic_with_policies(call: Call) -> TopicName:
-    """The call's topic, which may have policies of its own.
+    """Return the call's topic, which may have policies of its own.
 
     Raises Refused, NamespaceNotFound, TopicNotFound, InvalidName.
     """
@@ -83,7 +85,7 @@ async def topic_with_policies(call: Call) -> TopicName:
 
 
 async def partitions_of(call: Call) -> int:
-    """How many partitions the call's topic has; 0: it is not partitioned, or not there.
+    """Return the number of partitions of the call's topic; 0 when it is not partitioned or does not exist.
 
     Raises NamespaceNotFound, InvalidName.
     """
@@ -93,7 +95,7 @@ async def partitions_of(call: Call) -> int:
 
 
 async def loaded(call: Call) -> Topic:
-    """The call's topic, loaded here. Raises TopicNotFound (also for a partitioned topic), NamespaceNotFound,
+    """Load the call's topic. Raises TopicNotFound (also for a partitioned topic), NamespaceNotFound,
     ServiceNotReady.
     """
     topic = call.topic
@@ -102,7 +104,7 @@ async def loaded(call: Call) -> Topic:
 
 
 async def load(broker: BrokerView, topic: TopicName) -> Topic:
-    """The topic, if it is there. Raises TopicNotFound, ServiceNotReady."""
+    """Load an existing topic. Raises TopicNotFound, ServiceNotReady."""
     try:
         return await broker.registry.get(topic, create=False, claim=True)
     except NamespaceNotFound:
@@ -114,21 +116,21 @@ async def load(broker: BrokerView, topic: TopicName) -> Topic:
 
 
 async def persistent(call: Call, what: str) -> PersistentTopic:
-    """The call's topic, which has to be persistent and not partitioned for `what`. Raises Refused (405)."""
+    """Load the call's topic, which must be persistent and unpartitioned for `what`. Raises Refused (405)."""
     if await partitions_of(call):
         raise Refused(405, f"{what} on a partitioned topic is not allowed")
     return stored(await loaded(call), what)
 
 
 def stored(topic: Topic, what: str) -> PersistentTopic:
-    """The topic as a persistent one. Raises Refused (405)."""
+    """Return the topic as a persistent one. Raises Refused (405) when it is not persistent."""
     if not isinstance(topic, PersistentTopic):
         raise Refused(405, f"{what} on a non-persistent topic is not allowed")
     return topic
 
 
 def subscription_of(topic: Topic, name: str) -> AnySubscription:
-    """Raises Refused (404)."""
+    """Return a subscription of the topic. Raises Refused (404)."""
     found = topic.subscriptions.get(name)
     if found is None:
         raise Refused(404, f"Subscription {name} not found for topic {topic.name}")
@@ -136,14 +138,14 @@ def subscription_of(topic: Topic, name: str) -> AnySubscription:
 
 
 def stored_subscription(topic: PersistentTopic, name: str) -> Subscription:
-    """Raises Refused (404)."""
+    """Return a subscription of the topic. Raises Refused (404)."""
     found = subscription_of(topic, name)
     assert isinstance(found, Subscription), "a persistent topic's"
     return found
 
 
 def topic_routes(method: str, name: str, handler: Any, summary: str, **more: Any) -> list[Route]:
-    """The route of a verb on a topic in both domains."""
+    """Return the routes of a verb on a topic, one for each domain."""
     errors = {**TOPIC_ERRORS, **more.pop("errors", {})}
     return [
         Route(
@@ -160,5 +162,5 @@ def topic_routes(method: str, name: str, handler: Any, summary: str, **more: Any
 
 
 def owned_topic_routes(method: str, name: str, handler: Any, summary: str, **more: Any) -> list[Route]:
-    """The same of a verb that takes the topic itself, not what metadata says of it: its owner does it."""
+    """Return routes as `topic_routes` that the topic's owner handles, because they act on a loaded topic."""
     return topic_routes(method, name, handler, summary, at_owner=True, **more)

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the admin API, made from the table of routes."""
+"""OpenAPI 3.1 document of the admin API, made from its routes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.broker.admin.edge.routing import COMMON_ERRORS, Parameter, Route
 from magnetar.broker.admin.openapi.json_schema import declared, schema_of
 
 _TEXTS: Final = ("String", "ok", "OK")
-"""Answers that are text without quotes, in spite of their content type."""
+"""Response types that are unquoted text although the content type is JSON."""
 
 _NUMBERS: Final = {
     "count": "long",
@@ -27,7 +27,7 @@ _NUMBERS: Final = {
     "timeout": "long",
     "timestamp": "long",
 }
-"""Names in paths that are numbers."""
+"""Path parameters that are numbers."""
 
 _TOPIC_DOMAINS: Final = {"type": "string", "enum": ["persistent", "non-persistent"]}
 
@@ -40,12 +40,12 @@ percent-encoded once (`+` is a space), names of subscriptions twice.
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """The document of these routes. Raises LookupError when a route names a type that nobody declared."""
+    """Return the document of these routes. Raises LookupError when a route uses an undeclared type."""
     paths: dict[str, dict[str, Any]] = {}
     templates: dict[str, str] = {}
     tags: dict[str, None] = {}
     for route in routes:
-        # Where routes differ in the names alone, those of the first one hold: to OpenAPI they are one path.
+        # Paths that differ in parameter names only are one path in OpenAPI; the first names hold.
         template = templates.setdefault(re.sub(r"{\w+}", "{}", route.path), route.path)
         paths.setdefault(template, {})[route.method.lower()] = operation(route, template)
         tags[route.object] = None
@@ -77,7 +77,7 @@ _ERROR: Final = {
 
 
 def operation(route: Route, template: str) -> dict[str, Any]:
-    """One route as OpenAPI has it, at the path `template`."""
+    """Return the OpenAPI operation of a route at the path `template`."""
     found: dict[str, Any] = {
         "tags": [route.object],
         "operationId": _operation_id(route),

@@ -1,8 +1,8 @@
-"""From the type names of the table of routes to JSON Schema.
+"""JSON Schemas of the types that routes name.
 
-A name is a scalar (`int`, `String` ...), an enum or object of json_types, or made of others: `List<T>`,
-`Set<T>`, and `Map<T>` or `Map<Key, T>`, whose keys are texts in JSON anyway. A scalar with `?` behind it
-may be null in a body, and is not 0 or false then.
+A name is a scalar (`int`, `String` ...), an enum or object of json_types, or a container: `List<T>`,
+`Set<T>`, and `Map<T>` or `Map<Key, T>`, whose keys are strings in JSON anyway. A scalar followed by `?` is
+nullable in a body, and null is not 0 or false then.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SCALARS: Final[dict[str, dict[str, Any]]] = {
     "Any": {},
     "Map": {"type": "object"},
 }
-"""Types that have no name in a document."""
+"""Types without a schema of their own in the document."""
 
 
 def schema_of(type_name: str) -> dict[str, Any]:
-    """The schema of a type. Raises LookupError when the type is not declared."""
+    """Return the schema of a type. Raises LookupError when the type is not declared."""
     type_name = type_name.removesuffix("?")
     if type_name in SCALARS:
         return SCALARS[type_name]
@@ -42,7 +42,7 @@ def schema_of(type_name: str) -> dict[str, Any]:
 
 
 def declared() -> dict[str, dict[str, Any]]:
-    """The schema of every type that json_types declares."""
+    """Return the schema of every type that json_types declares."""
     enums = {name: {"type": "string", "enum": texts.split()} for name, texts in ENUMS.items()}
     objects = {
         name: {

@@ -1,4 +1,4 @@
-"""The admin API as a chapter of a document in Markdown, made from the table of routes."""
+"""Reference of the admin API as a Markdown chapter, made from its routes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _DOMAINS: Final = ("persistent", "non-persistent")
 
 
 def chapter(routes: Iterable[Route]) -> str:
-    """What every call may be refused with, then a table for each object."""
+    """Return the chapter: the errors of every call, then a table for each object."""
     lines = ["Besides what its row says, every call may be answered with:", ""]
     lines += ["| status | when |", "| --- | --- |"]
     lines += [f"| {status} | {reason} |" for status, reason in COMMON_ERRORS.items()]
-    # The two kinds of topic have nearly all calls in common: what is the same for both is one row.
+    # Both topic domains share nearly all calls; identical calls become one row.
     rows: dict[str, dict[tuple[str, ...], None]] = {}
     for route in routes:
         topics = route.object in _DOMAINS

@@ -1,4 +1,4 @@
-"""Permissions as JSON: what each role may do, and who may use a subscription. Kept; nobody is refused yet."""
+"""Permissions of roles and subscriptions in JSON. They are stored and not enforced yet."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ ROLE_CHARS_MAX: Final = 1_024
 
 
 def actions_of(value: Any) -> list[str]:
-    """What a role is to be allowed. Raises BadPolicy."""
+    """Validate the actions granted to a role. Raises BadPolicy."""
     if not isinstance(value, list):
-        raise BadPolicy(f"a list of actions is expected: {', '.join(ACTIONS)}")
+        raise BadPolicy(f"the actions must be a list of {', '.join(ACTIONS)}")
     for each in value:
         if each not in ACTIONS:
             raise BadPolicy(f"{each!r} is not one of the actions {', '.join(ACTIONS)}")
@@ -23,33 +23,35 @@ def actions_of(value: Any) -> list[str]:
 
 
 def roles_of(value: Any) -> list[str]:
-    """Roles that may use a subscription. Raises BadPolicy."""
+    """Validate the roles permitted to use a subscription. Raises BadPolicy."""
     if not isinstance(value, list):
-        raise BadPolicy("a list of roles is expected")
+        raise BadPolicy("the roles must be a list")
     return sorted({role_of(each) for each in value})
 
 
 def role_of(value: Any) -> str:
-    """Raises BadPolicy (412) unless it is the name of a role."""
+    """Validate the name of a role. Raises BadPolicy (412)."""
     if not isinstance(value, str) or not value.strip() or len(value) > ROLE_CHARS_MAX:
-        raise BadPolicy(f"a role is a text of 1 to {ROLE_CHARS_MAX} characters, not {value!r:.80}", 412)
+        raise BadPolicy(
+            f"a role must be a string of 1 to {ROLE_CHARS_MAX} characters, not {value!r:.80}", 412
+        )
     return value
 
 
 def permissions_json(policies: Policies) -> dict[str, list[str]]:
-    """What each role may do at this level."""
+    """Return the actions granted to each role at this level."""
     return {role: list(actions.names) for role, actions in sorted(policies.permissions.items())}
 
 
 def subscription_roles_json(policies: Policies) -> dict[str, list[str]]:
-    """Who may use a subscription; one that is not here is for everybody who may consume."""
+    """Return the roles permitted to use each subscription; other subscriptions are open to all consumers."""
     return {name: list(roles.names) for name, roles in sorted(policies.subscription_roles.items())}
 
 
 def auth_policies_json(
     policies: Policies, of_topics: Mapping[str, Mapping[str, list[str]]]
 ) -> dict[str, Any]:
-    """All permissions within a namespace."""
+    """Return all permissions within a namespace."""
     return {
         "namespace_auth": permissions_json(policies),
         "destination_auth": dict(of_topics),
@@ -58,7 +60,7 @@ def auth_policies_json(
 
 
 def put_auth_policies(policies: Policies, value: Any) -> None:
-    """The permissions of a namespace that is made. Raises BadPolicy, also for those of topics."""
+    """Store the permissions of a new namespace. Raises BadPolicy, also for permissions on topics."""
     given = json_object("auth_policies", value)
     if given.get("destination_auth"):
         raise BadPolicy("destination_auth: grant permissions on a topic once the topic is there", 412)

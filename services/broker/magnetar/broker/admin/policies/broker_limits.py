@@ -1,4 +1,7 @@
-"""What a policy may be on this broker: what would be kept and never done is refused when it is set."""
+"""Limits that this broker's configuration imposes on policies.
+
+A policy that would be stored but could never apply is refused when it is set.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from magnetar.common.metadata.values import Policies
 
 
 def check_within_broker(proto: str, policies: Policies, config: BrokerConfig) -> None:
-    """Of one field of `policies`, which is being set. Raises BadPolicy, with Pulsar's status."""
+    """Check one field of `policies` that is being set. Raises BadPolicy with Pulsar's status."""
     if proto == "max_message_bytes" and policies.max_message_bytes > config.publish.message_bytes_max:
         raise BadPolicy(
             f"maxMessageSize of a topic may be at most {config.publish.message_bytes_max}, the broker's own "

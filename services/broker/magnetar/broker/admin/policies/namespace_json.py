@@ -1,4 +1,4 @@
-"""All policies of a namespace as one object, and back: what GET and PUT of a namespace speak."""
+"""All policies of a namespace as one JSON object, as GET and PUT of a namespace use it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from magnetar.common.naming.bundle_range import BundleRange
 
 
 def bundles_json(bundles: Sequence[BundleRange]) -> dict[str, Any]:
-    """The hash ring of a namespace."""
+    """Return the bundles of a namespace."""
     edges = [0, *(each.upper for each in bundles)]
     return {"boundaries": [f"0x{edge:08x}" for edge in edges], "numBundles": len(bundles)}
 
@@ -32,7 +32,7 @@ def namespace_json(
     clusters: list[str],
     permissions_of_topics: Mapping[str, Mapping[str, list[str]]],
 ) -> dict[str, Any]:
-    """Everything that is said of a namespace; what is never said of one yet has the value that means so."""
+    """Return all settings of a namespace; settings that are not supported yet have their neutral value."""
     policies = namespace.policies
     shown: dict[str, Any] = {
         "auth_policies": auth_policies_json(policies, permissions_of_topics),
@@ -69,13 +69,13 @@ def namespace_json(
 
 
 def policies_of(given: dict[str, Any], cluster: str) -> Policies:
-    """The policies in such an object; what nobody knows is ignored. Raises BadPolicy."""
+    """Parse the policies in such an object; unknown members are ignored. Raises BadPolicy."""
     policies = Policies()
     for field in FIELDS:
         value = given.get(field.dump) if field.dump else None
         if value is not None and field.by_cluster:
             value = json_object(field.dump, value).get(cluster)
-        # Other clients send everything, with what is not set at its default.
+        # Other clients send all members, unset ones with their default.
         if value is not None and not (field.api.unset is not None and value == field.api.unset):
             field.kind.put(policies, field.api.proto, value, field.dump)
     for quota_type, value in json_object("backlog_quota_map", given.get("backlog_quota_map") or {}).items():
@@ -90,7 +90,7 @@ def policies_of(given: dict[str, Any], cluster: str) -> Policies:
 
 
 def _put_offload_limits(policies: Policies, given: dict[str, Any]) -> None:
-    """What was said of offloading before there were offload policies; these come first."""
+    """Apply the older offload limits, unless offload policies set them."""
     for key, member in (
         ("offload_threshold", "threshold_bytes"),
         ("offload_threshold_in_seconds", "threshold_s"),

@@ -1,4 +1,4 @@
-"""Policies as requests carry them: values, backlog quota types, and how they are applied to what is kept."""
+"""Policies in requests: values, backlog quota types, and edits of stored policies."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.common.metadata.values import Policies
 
 APPLY_SECONDS_MAX: Final = 2.0
-"""How long a change waits until the loaded topics have it, before it is answered all the same."""
+"""Longest wait for loaded topics to apply a change before the request is answered."""
 
 QUOTA_QUERY: Final = ("backlogQuotaType:BacklogQuotaType=destination_storage",)
 
 
 def setting(field: PolicyField, value: Any, name: str, config: BrokerConfig) -> Callable[[Policies], None]:
-    """Sets a field, which a refusal calls `name`, unless this broker would not do what it says."""
+    """Return an edit that sets a field within the broker's limits; errors call the field `name`."""
 
     def edit(policies: Policies) -> None:
         field.write(policies, value, name)
@@ -30,14 +30,14 @@ def setting(field: PolicyField, value: Any, name: str, config: BrokerConfig) -> 
 
 
 async def value_of(field: PolicyField, call: Call, *, may_be_null: bool) -> Any:
-    """The body; what is meant without one, if anything is."""
+    """Return the body, or the field's value for an empty body, if it has one."""
     if field.without_body is not None:
         return await call.json_or(field.without_body)
     return await (call.json_or(None) if may_be_null else call.json())
 
 
 def quota_type_of(call: Call) -> str:
-    """Raises Refused: 404, as for a path that does not exist."""
+    """Return the backlog quota type in the query. Raises Refused (404), as for a path that does not exist."""
     quota_type = call.request.query.get("backlogQuotaType", "destination_storage")
     if quota_type not in QUOTA_FIELDS:
         raise Refused(404, f"backlogQuotaType is one of {', '.join(QUOTA_FIELDS)}, not {quota_type!r}")

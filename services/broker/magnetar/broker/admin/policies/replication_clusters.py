@@ -1,4 +1,4 @@
-"""In which clusters a namespace may be: checked wherever somebody says so."""
+"""Checks of replication clusters and allowed clusters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GLOBAL = "global"
 
 
 async def check_clusters(clusters: Clusters, names: Sequence[str], tenant: str, of: Tenant | None) -> None:
-    """Refuse clusters that are unknown, peers of each other, or not the tenant's. Raises Refused."""
+    """Raise Refused for clusters that are unknown, peers of each other, or not allowed for the tenant."""
     if _GLOBAL in names:
         raise Refused(412, "Cannot specify global in the list of clusters")
     known = set(await clusters.names())
@@ -34,15 +34,15 @@ async def check_clusters(clusters: Clusters, names: Sequence[str], tenant: str, 
 
 
 def check_local(clusters: Clusters, names: Sequence[str]) -> None:
-    """Messages stay in this cluster, so the namespace does. Raises Refused (405)."""
+    """Raise Refused (405) for any cluster except the local one: replication is not supported yet."""
     if list(names) != [clusters.local]:
         raise Refused(
             405,
-            f"messages are not replicated between clusters yet: a namespace is in [{clusters.local}] and "
-            f"nowhere else",
+            f"replication between clusters is not supported yet: the replication clusters must be "
+            f"[{clusters.local}]",
         )
 
 
 def clusters_of(namespace: Namespace, local: str) -> list[str]:
-    """Where a namespace is."""
+    """Return the replication clusters of a namespace."""
     return list(namespace.replication_clusters.names) or [local]

@@ -38,12 +38,12 @@ async def _rack(call: Call) -> web.Response:
 async def _set_rack(call: Call) -> web.Response:
     bookie_id, group = call.names["bookie"], call.request.query.get("group")
     if _BOOKIE_ID.fullmatch(bookie_id) is None or len(bookie_id) > NAME_CHARS_MAX:
-        raise Refused(412, f"{bookie_id[:80]!r} is no bookie's id; it is its address:port, or its bookieId")
+        raise Refused(412, f"{bookie_id[:80]!r} is not a valid bookie id; use address:port or the bookieId")
     if not group or len(group) > NAME_CHARS_MAX:
         raise Refused(412, "Bookie 'group' parameters is missing")
     given = await call.json()
     if not isinstance(given, dict):
-        raise Refused(400, "a bookie's place is an object with rack and hostname")
+        raise Refused(400, "the body must be an object with rack and hostname")
     rack, hostname = _text(given, "rack"), _text(given, "hostname")
     if not rack.strip("/"):
         raise Refused(412, "rack name is invalid, it should not be null, empty or '/'")
@@ -67,7 +67,7 @@ def _json(rack: BookieRack) -> dict[str, Any]:
 def _text(given: dict[str, Any], name: str) -> str:
     value = given.get(name)
     if isinstance(value, dict | list):
-        raise Refused(400, f"{name} must be a text")
+        raise Refused(400, f"{name} must be a string")
     text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
     if len(text) > NAME_CHARS_MAX:
         raise Refused(412, f"{name} has at most {NAME_CHARS_MAX} characters")
@@ -83,19 +83,19 @@ def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> R
 
 
 ROUTES: Final = [
-    _route("GET", f"{_PATH}/all", _all, "Every bookie, up or not.", answer="BookiesClusterInfo"),
+    _route("GET", f"{_PATH}/all", _all, "List all bookies, available or not.", answer="BookiesClusterInfo"),
     _route(
         "GET",
         f"{_PATH}/racks-info",
         _racks,
-        "In which racks bookies are, by group, as far as somebody said it here.",
+        "Get the racks that were assigned to bookies, by group.",
         answer="Map<String, Map<String, BookieInfo>>",
     ),
     _route(
         "GET",
         _RACK,
         _rack,
-        "In which rack a bookie is.",
+        "Get the rack assigned to a bookie.",
         answer="BookieInfo",
         errors={404: "Bookie rack placement configuration not found"},
     ),
@@ -103,17 +103,17 @@ ROUTES: Final = [
         "POST",
         _RACK,
         _set_rack,
-        "Say in which rack a bookie is; it comes before what the bookie says.",
+        "Assign a rack to a bookie; it overrides the rack that the bookie registered.",
         query=("group:String",),
         body="BookieInfo",
         status=204,
-        errors={409: "others change it all the time", 412: "the group is missing; the rack's name cannot be"},
+        errors={409: "concurrent modification", 412: "the group is missing; invalid rack name"},
     ),
     _route(
         "DELETE",
         _RACK,
         _delete_rack,
-        "Let a bookie itself say in which rack it is.",
+        "Remove the rack assigned to a bookie, so that the rack it registered applies.",
         status=204,
         errors={404: "Bookie address not found"},
     ),

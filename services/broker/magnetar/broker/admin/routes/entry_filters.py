@@ -29,14 +29,14 @@ async def _set(call: Call) -> web.Response:
     given = await call.json()
     names = given.get(_KEY) if isinstance(given, dict) else None
     if not isinstance(names, str):
-        raise Refused(400, f"an object with the text {_KEY} is expected")
+        raise Refused(400, f"the body must be an object with the string {_KEY}")
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     if not wanted:
         raise Refused(400, f"{_KEY} can't be empty; DELETE removes entry filters")
     raise Refused(
         400,
-        f"Entry filter '{wanted[0]}' not found: this broker runs no entry filters; have consumers pass over "
-        "what they do not want, or publish it to a topic of its own",
+        f"Entry filter '{wanted[0]}' not found: entry filters are not supported; have consumers skip "
+        "unwanted messages, or publish them to another topic",
     )
 
 
@@ -70,16 +70,31 @@ def _namespace_route(method: str, handler: Any, summary: str, **more: Any) -> Ro
 _NONE: Final = {400: "there is no such entry filter; the body is malformed"}
 
 ROUTES: Final = [
-    _namespace_route("GET", _get, "Entry filters: there are none.", answer="EntryFilters"),
     _namespace_route(
-        "POST", _set, "Refused: there are no entry filters.", body="EntryFilters", status=204, errors=_NONE
+        "GET",
+        _get,
+        "Get the entry filters: always empty, because entry filters are not supported.",
+        answer="EntryFilters",
     ),
-    _namespace_route("DELETE", _remove, "Have no entry filters.", status=204),
+    _namespace_route(
+        "POST",
+        _set,
+        "Set entry filters: always refused, because entry filters are not supported.",
+        body="EntryFilters",
+        status=204,
+        errors=_NONE,
+    ),
+    _namespace_route(
+        "DELETE",
+        _remove,
+        "Remove the entry filters: succeeds without effect, because entry filters are not supported.",
+        status=204,
+    ),
     *topic_routes(
         "GET",
         "entryFilters",
         _get,
-        "Entry filters: there are none.",
+        "Get the entry filters: always empty, because entry filters are not supported.",
         query=("applied:boolean=false",),
         answer="EntryFilters",
     ),
@@ -87,10 +102,16 @@ ROUTES: Final = [
         "POST",
         "entryFilters",
         _set,
-        "Refused: there are no entry filters.",
+        "Set entry filters: always refused, because entry filters are not supported.",
         body="EntryFilters",
         status=204,
         errors=_NONE,
     ),
-    *topic_routes("DELETE", "entryFilters", _remove, "Have no entry filters.", status=204),
+    *topic_routes(
+        "DELETE",
+        "entryFilters",
+        _remove,
+        "Remove the entry filters: succeeds without effect, because entry filters are not supported.",
+        status=204,
+    ),
 ]

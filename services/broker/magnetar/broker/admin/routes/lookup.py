@@ -47,7 +47,7 @@ async def _topic(call: Call) -> TopicName:
 
 
 _PATH: Final = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
-_ERRORS: Final = {404: "Namespace not found; Topic not found", 412: "the name of the topic cannot be"}
+_ERRORS: Final = {404: "Namespace not found; Topic not found", 412: "invalid topic name"}
 
 ROUTES: Final = [
     Route(
@@ -55,7 +55,7 @@ ROUTES: Final = [
         method="GET",
         path=f"{_PATH}/bundle",
         handler=_bundle,
-        summary="The bundle that a topic belongs to.",
+        summary="Get the bundle that a topic belongs to.",
         action="lookup",
         answer="String",
         errors=_ERRORS,
@@ -65,7 +65,7 @@ ROUTES: Final = [
         method="GET",
         path=_PATH,
         handler=_lookup,
-        summary="Which broker serves a topic.",
+        summary="Look up the broker that serves a topic.",
         action="lookup",
         query=("listenerName:String",),
         answer="LookupData",

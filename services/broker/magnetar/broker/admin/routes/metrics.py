@@ -57,7 +57,7 @@ class _MetricsRoute:
             return response
         except TimeoutError:
             _log.warning(
-                "scrape ended: the reader is too slow", seconds=_SCRAPE_TIMEOUT_S, peer=request.remote
+                "scrape aborted: the reader is too slow", seconds=_SCRAPE_TIMEOUT_S, peer=request.remote
             )
             if request.transport is not None:
                 request.transport.abort()

@@ -20,7 +20,7 @@ def _at_leader(call: Call) -> None:
     cluster = call.broker.cluster
     leader = None if cluster is None else cluster.directory.leader
     if cluster is not None and leader is not None and leader.id != broker_id(call):
-        send_on(call, cluster.directory.get(leader.id), "looking for orphans")
+        send_on(call, cluster.directory.get(leader.id), "the scan for orphans")
 
 
 async def _list(call: Call) -> web.Response:
@@ -58,7 +58,7 @@ async def _clear(call: Call) -> web.Response:
     orphans = call.broker.orphans
     kind = call.request.query.get("kind")
     if kind is not None and kind not in KINDS:
-        raise Refused(412, f"{kind!r} is no kind of orphan: they are {', '.join(KINDS)}")
+        raise Refused(412, f"{kind!r} is not a kind of orphan: use one of {', '.join(KINDS)}")
     kinds = KINDS if kind is None else (kind,)
     await orphans.look()
     cleared: list[Orphan]
@@ -83,7 +83,7 @@ ROUTES: Final = [
         method="GET",
         path=PATH,
         handler=_list,
-        summary="What nothing in metadata names any more, as of the last look; with look, of one made now.",
+        summary="List orphaned metadata found by the last scan; with `look`, scan now.",
         query=("look:boolean=false",),
         answer="Orphans",
     ),
@@ -92,9 +92,10 @@ ROUTES: Final = [
         method="POST",
         path=PATH,
         handler=_clear,
-        summary="Look, and clear what was an orphan for long enough; unless dryRun is false only say what.",
+        summary="Scan for orphaned metadata and delete what was orphaned for long enough; only list it "
+        "unless `dryRun` is false.",
         query=("dryRun:boolean=true", "kind:OrphanKind"),
         answer="OrphansCleared",
-        errors={412: "no kind of orphan"},
+        errors={412: "unknown kind of orphan"},
     ),
 ]

@@ -193,14 +193,14 @@ def _checked(read: Callable[[Any], Any], value: Any) -> Any:
 
 _PATH: Final = f"{NAMESPACE_PATH}/permissions"
 _CHANGED: Final = {
-    405: "too much is said of the namespace",
+    405: "the configuration of the namespace would be too large",
     409: "Concurrent modification",
-    412: "a role that cannot be; a name cannot be",
+    412: "invalid role; invalid name",
 }
 _ON_TOPICS: Final = {
     404: "Namespace not found; Topic not found",
-    409: "others change the topic's policies all the time",
-    412: "a partition has no permissions of its own; a role that cannot be; a name cannot be",
+    409: "concurrent modification of the topic's policies",
+    412: "partitions have no permissions of their own; invalid role; invalid name",
 }
 
 
@@ -222,7 +222,7 @@ ROUTES: Final = [
         "POST",
         "/admin/v2/namespaces/grantPermissionsOnTopics",
         _grant_on_topics,
-        "Say what roles may do on several topics.",
+        "Grant permissions on several topics.",
         body="List<GrantTopicPermissionOptions>",
         status=204,
         errors=_ON_TOPICS,
@@ -231,24 +231,24 @@ ROUTES: Final = [
         "POST",
         "/admin/v2/namespaces/revokePermissionsOnTopics",
         _revoke_on_topics,
-        "Take what roles may do on several topics away.",
+        "Revoke permissions on several topics.",
         body="List<RevokeTopicPermissionOptions>",
         status=204,
         errors=_ON_TOPICS,
     ),
-    _route("GET", _PATH, _get, "What each role may do in the namespace.", answer="Map<List<AuthAction>>"),
+    _route("GET", _PATH, _get, "Get the permissions of a namespace by role.", answer="Map<List<AuthAction>>"),
     _route(
         "GET",
         f"{_PATH}/subscription",
         _of_subscriptions,
-        "Who may use which subscription.",
+        "Get the roles permitted to use each subscription.",
         answer="Map<List<String>>",
     ),
     _route(
         "POST",
         f"{_PATH}/subscription/{{subscription}}",
         _grant_subscription,
-        "Say who may use a subscription. Kept and shown: nobody is refused yet.",
+        "Grant roles the use of a subscription. Stored only: permissions are not enforced yet.",
         body="Set<String>",
         status=204,
     ),
@@ -256,25 +256,25 @@ ROUTES: Final = [
         "POST",
         f"{_PATH}/{{role}}",
         _grant,
-        "Say what a role may do in the namespace. Kept and shown: nobody is refused yet.",
+        "Grant a role permissions on a namespace. Stored only: permissions are not enforced yet.",
         body="Set<AuthAction>",
         status=204,
     ),
     _route(
-        "DELETE", f"{_PATH}/{{role}}", _revoke, "Take what a role may do in the namespace away.", status=204
+        "DELETE", f"{_PATH}/{{role}}", _revoke, "Revoke all permissions of a role on a namespace.", status=204
     ),
     _route(
         "DELETE",
         f"{_PATH}/{{subscription}}/{{role}}",
         _revoke_subscription,
-        "Take a subscription from a role.",
+        "Revoke a role's permission to use a subscription.",
         status=204,
     ),
     *topic_routes(
         "GET",
         "permissions",
         _get_of_topic,
-        "What each role may do on the topic, by its namespace or by itself.",
+        "Get the permissions on a topic by role, including those of its namespace.",
         answer="Map<List<AuthAction>>",
         tenant_first=True,
     ),
@@ -282,7 +282,7 @@ ROUTES: Final = [
         "POST",
         "permissions/{role}",
         _grant_on_topic,
-        "Say what a role may do on the topic. Kept and shown: nobody is refused yet.",
+        "Grant a role permissions on a topic. Stored only: permissions are not enforced yet.",
         body="Set<AuthAction>",
         status=204,
         tenant_first=True,
@@ -292,7 +292,7 @@ ROUTES: Final = [
         "DELETE",
         "permissions/{role}",
         _revoke_on_topic,
-        "Take what a role may do on the topic away.",
+        "Revoke all permissions of a role on a topic.",
         status=204,
         tenant_first=True,
         errors=_ON_TOPICS,

@@ -12,7 +12,7 @@ from magnetar.broker.admin.objects.topics import require_namespace, require_topi
 from magnetar.common.naming.topic_name import DOMAINS, TopicName
 
 _REASON: Final = (
-    "messages are not published over HTTP yet: use a client of the binary protocol, or `magnetar produce`"
+    "publishing over HTTP is not supported yet: use a client of the binary protocol, or `magnetar produce`"
 )
 
 
@@ -32,14 +32,14 @@ ROUTES: Final = [
         method="POST",
         path=f"/topics/{domain}/{{tenant}}/{{namespace}}/{{topic}}{partition}",
         handler=_publish,
-        summary=f"Not yet: publish messages to a {what}.",
+        summary=f"Publish messages to a {what}: always refused, because it is not supported yet.",
         action="produce",
         body="ProducerMessages",
         answer="ProducerAcks",
         errors={
             404: "Namespace not found; Topic not found",
-            405: "messages are not published over HTTP yet",
-            412: "a name cannot be",
+            405: "publishing over HTTP is not supported yet",
+            412: "invalid name",
         },
     )
     for domain in DOMAINS

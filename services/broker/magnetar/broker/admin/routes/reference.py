@@ -59,7 +59,7 @@ def routes() -> list[Route]:
             method="GET",
             path="/docs",
             handler=_page,
-            summary="The same as a page for a browser.",
+            summary="This API as a page for a browser.",
             action=_ACTION,
             answer="text/html",
         ),

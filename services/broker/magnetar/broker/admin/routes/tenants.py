@@ -62,7 +62,7 @@ async def _info(call: Call) -> tuple[list[str], list[str]]:
     """Roles and clusters of the body, checked."""
     value = await call.json()
     if not isinstance(value, dict):
-        raise Refused(400, "a tenant is an object with adminRoles and allowedClusters")
+        raise Refused(400, "the body must be an object with adminRoles and allowedClusters")
     clusters = names(value.get("allowedClusters"), "allowedClusters")
     if not clusters:
         raise Refused(412, "Clusters cannot be null")
@@ -82,7 +82,7 @@ ROUTES: Final = [
         method="GET",
         path="/admin/v2/tenants",
         handler=_list,
-        summary="The names of all tenants.",
+        summary="List the tenants.",
         answer="List<String>",
     ),
     Route(
@@ -90,7 +90,7 @@ ROUTES: Final = [
         method="GET",
         path=_PATH,
         handler=_get,
-        summary="Who looks after a tenant, and which clusters it may use.",
+        summary="Get the admin roles and allowed clusters of a tenant.",
         answer="TenantInfo",
         errors={404: "Tenant does not exist", 412: "Tenant name is not valid"},
     ),
@@ -99,11 +99,11 @@ ROUTES: Final = [
         method="PUT",
         path=_PATH,
         handler=_put,
-        summary="Make a tenant.",
+        summary="Create a tenant.",
         body="TenantInfo",
         status=204,
         errors={
-            409: "Tenant already exist; one of its name is being deleted",
+            409: "Tenant already exist; a tenant of this name is being deleted",
             412: "Tenant name is not valid; Clusters cannot be null; Clusters do not exist",
         },
     ),
@@ -112,12 +112,12 @@ ROUTES: Final = [
         method="POST",
         path=_PATH,
         handler=_post,
-        summary="Change a tenant.",
+        summary="Update a tenant.",
         body="TenantInfo",
         status=204,
         errors={
             404: "Tenant not found",
-            409: "somebody else changed it at the same time",
+            409: "concurrent modification",
             412: "Tenant name is not valid; Clusters cannot be null; Clusters do not exist",
         },
     ),
@@ -126,13 +126,14 @@ ROUTES: Final = [
         method="DELETE",
         path=_PATH,
         handler=_delete,
-        summary="Delete a tenant that has no namespaces; with force, where the broker allows it, with them.",
+        summary="Delete a tenant without namespaces; with `force`, if the broker allows it, delete its "
+        "namespaces too.",
         query=("force:boolean=false",),
         status=204,
         errors={
             404: "Tenant doesn't exist",
             405: "Broker doesn't allow forced deletion of tenants",
-            409: "The tenant still has active namespaces; it is being deleted already",
+            409: "The tenant still has active namespaces; the tenant is already being deleted",
             412: "Tenant name is not valid",
         },
     ),

@@ -17,9 +17,9 @@ from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE
 from magnetar.broker.admin.objects.topics import require_namespace
 
 _GROUPS: Final = (
-    "resource groups do not exist yet: limit namespaces and topics by their publish and dispatch rates"
+    "resource groups are not supported yet: limit namespaces and topics by their publish and dispatch rates"
 )
-_TRANSACTIONS: Final = "transactions do not exist yet: there is no transaction coordinator"
+_TRANSACTIONS: Final = "transactions are not supported yet: there is no transaction coordinator"
 
 
 async def _nothing(_call: Call) -> web.Response:
@@ -52,7 +52,7 @@ async def _group_of_namespace(call: Call) -> web.Response:
 
 async def _no_version(call: Call) -> web.Response:
     await require_namespace(call.broker, call.namespace, "Namespace does not exist")
-    raise Refused(405, "replication has no version of its configuration, in Apache Pulsar neither")
+    raise Refused(405, "the replication configuration has no version, as in Apache Pulsar")
 
 
 def _namespace_route(
@@ -76,7 +76,7 @@ def _transaction_route(path: str, summary: str, type_name: str = "", *, body: st
         method="GET" if type_name else "POST",
         path=f"/admin/v3/transactions/{path}",
         handler=_no_transactions,
-        summary=f"Not yet: {summary}.",
+        summary=f"{summary}. Not supported yet.",
         body=body,
         status=200 if type_name else 204,
         answer=type_name,
@@ -84,8 +84,8 @@ def _transaction_route(path: str, summary: str, type_name: str = "", *, body: st
     )
 
 
-_ERRORS: Final = {405: "transactions do not exist yet"}
-_ABOUT_TOPICS: Final = {**_ERRORS, 412: "a name cannot be"}
+_ERRORS: Final = {405: "transactions are not supported yet"}
+_ABOUT_TOPICS: Final = {**_ERRORS, 412: "invalid name"}
 _GROUP_PATH: Final = "/admin/v2/resourcegroups"
 _TOPIC: Final = "{tenant}/{namespace}/{topic}"
 _ID: Final = "{mostSigBits}/{leastSigBits}"
@@ -96,7 +96,7 @@ ROUTES: Final = [
         method="GET",
         path=_GROUP_PATH,
         handler=_nothing,
-        summary="The names of all resource groups: there are none yet.",
+        summary="List the resource groups: always empty, because resource groups are not supported yet.",
         answer="Set<String>",
     ),
     Route(
@@ -104,7 +104,7 @@ ROUTES: Final = [
         method="GET",
         path=f"{_GROUP_PATH}/{{resourcegroup}}",
         handler=_no_group,
-        summary="The rates of a resource group: there are none yet.",
+        summary="Get a resource group: none exists, because resource groups are not supported yet.",
         answer="ResourceGroup",
         errors={404: "ResourceGroup doesn't exist"},
     ),
@@ -113,17 +113,18 @@ ROUTES: Final = [
         method="PUT",
         path=f"{_GROUP_PATH}/{{resourcegroup}}",
         handler=_no_groups,
-        summary="Not yet: make or change a resource group.",
+        summary="Create or update a resource group: always refused, because resource groups are not "
+        "supported yet.",
         body="ResourceGroup",
         status=204,
-        errors={405: "resource groups do not exist yet"},
+        errors={405: "resource groups are not supported yet"},
     ),
     Route(
         object="resourcegroups",
         method="DELETE",
         path=f"{_GROUP_PATH}/{{resourcegroup}}",
         handler=_no_group,
-        summary="Delete a resource group: there are none yet.",
+        summary="Delete a resource group: none exists, because resource groups are not supported yet.",
         status=204,
         errors={404: "ResourceGroup doesn't exist"},
     ),
@@ -131,26 +132,32 @@ ROUTES: Final = [
         "GET",
         "resourcegroup",
         _no_group_of_namespace,
-        "Its resource group: there are none yet.",
+        "Get the resource group of a namespace: always unset, because resource groups are not supported yet.",
         answer="String",
     ),
     _namespace_route(
         "POST",
         "resourcegroup/{resourcegroup}",
         _group_of_namespace,
-        "Not yet: put it into a resource group.",
-        errors={405: "resource groups do not exist yet"},
+        "Set the resource group of a namespace: always refused, because resource groups are not "
+        "supported yet.",
+        errors={405: "resource groups are not supported yet"},
         status=204,
     ),
     _namespace_route(
-        "DELETE", "resourcegroup", _no_group_of_namespace, "Take it out of its resource group.", status=204
+        "DELETE",
+        "resourcegroup",
+        _no_group_of_namespace,
+        "Remove a namespace from its resource group: succeeds without effect.",
+        status=204,
     ),
     _namespace_route(
         "GET",
         "configversion",
         _no_version,
-        "Refused: the version of the configuration of replication.",
-        errors={405: "there is no such version"},
+        "Get the version of the replication configuration: always refused, because replication is not "
+        "supported yet.",
+        errors={405: "the version does not exist"},
         answer="String",
     ),
     Route(
@@ -158,50 +165,58 @@ ROUTES: Final = [
         method="GET",
         path="/admin/v3/transactions/coordinators",
         handler=_nothing,
-        summary="The transaction coordinators: there are none yet.",
+        summary="List the transaction coordinators: always empty, because they are not supported yet.",
         answer="List<TransactionCoordinatorInfo>",
     ),
-    _transaction_route("coordinatorStats", "figures of the coordinators", "Map<TransactionCoordinatorStats>"),
+    _transaction_route(
+        "coordinatorStats", "Get statistics of transaction coordinators", "Map<TransactionCoordinatorStats>"
+    ),
     _transaction_route(
         "coordinatorInternalStats/{coordinatorId}",
-        "the log of a coordinator",
+        "Get the log of a transaction coordinator",
         "TransactionCoordinatorInternalStats",
     ),
-    _transaction_route("transactionCoordinator/replicas", "set how many coordinators there are", body="int"),
-    _transaction_route(f"transactionMetadata/{_ID}", "what a transaction touched", "TransactionMetadata"),
-    _transaction_route(f"abortTransaction/{_ID}", "abort a transaction"),
     _transaction_route(
-        "slowTransactions/{timeout}", "transactions that take long", "Map<TransactionMetadata>"
+        "transactionCoordinator/replicas", "Set the number of transaction coordinators", body="int"
     ),
     _transaction_route(
-        f"transactionBufferStats/{_TOPIC}", "figures of a topic's transactions", "TransactionBufferStats"
+        f"transactionMetadata/{_ID}", "Get the metadata of a transaction", "TransactionMetadata"
+    ),
+    _transaction_route(f"abortTransaction/{_ID}", "Abort a transaction"),
+    _transaction_route("slowTransactions/{timeout}", "List slow transactions", "Map<TransactionMetadata>"),
+    _transaction_route(
+        f"transactionBufferStats/{_TOPIC}",
+        "Get statistics of a topic's transaction buffer",
+        "TransactionBufferStats",
     ),
     _transaction_route(
         f"transactionBufferInternalStats/{_TOPIC}",
-        "where a topic keeps them",
+        "Get the internal state of a topic's transaction buffer",
         "TransactionBufferInternalStats",
     ),
     _transaction_route(
-        f"transactionInBufferStats/{_TOPIC}/{_ID}", "one transaction in a topic", "TransactionInBufferStats"
+        f"transactionInBufferStats/{_TOPIC}/{_ID}",
+        "Get the state of a transaction in a topic's transaction buffer",
+        "TransactionInBufferStats",
     ),
     _transaction_route(
         f"pendingAckStats/{_TOPIC}/{{subName}}",
-        "acknowledgements in transactions",
+        "Get statistics of a subscription's pending acknowledgements",
         "TransactionPendingAckStats",
     ),
     _transaction_route(
         f"pendingAckInternalStats/{_TOPIC}/{{subName}}",
-        "where these are kept",
+        "Get the internal state of a subscription's pending acknowledgements",
         "TransactionPendingAckInternalStats",
     ),
     _transaction_route(
         f"transactionInPendingAckStats/{_TOPIC}/{{subName}}/{_ID}",
-        "those of one transaction",
+        "Get the pending acknowledgements of a transaction",
         "TransactionInPendingAckStats",
     ),
     _transaction_route(
         f"positionStatsInPendingAck/{_TOPIC}/{{subName}}/{{ledgerId}}/{{entryId}}",
-        "whether a message is acknowledged in one",
+        "Get whether a message is acknowledged in a pending transaction",
         "PositionInPendingAckStats",
     ),
 ]

@@ -1,4 +1,4 @@
-"""The managed ledger of a topic in the shape of Pulsar's internal statistics."""
+"""Internal statistics of a topic's managed ledger in Pulsar's form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.offload_figures import is_offloaded
 
 RANGES_MAX: Final = 1_000
-"""Ranges acknowledged out of order that are shown of one cursor; there may be a million."""
+"""Individually acknowledged ranges shown for one cursor; there may be a million."""
 
 _NO_CURSOR: Final = {
     "waitingReadOp": False,
@@ -30,7 +30,7 @@ _NO_CURSOR: Final = {
 
 
 def internal_stats(topic: Topic) -> dict[str, Any]:
-    """Ledgers and cursors; of a non-persistent topic the same, mostly zero."""
+    """Return ledgers and cursors; mostly zeros for a non-persistent topic."""
     if not isinstance(topic, PersistentTopic):
         return {
             **_counters(topic.stats.entries_in),
@@ -125,7 +125,7 @@ def _cursor(topic: PersistentTopic, cursor: Cursor) -> dict[str, Any]:
 
 
 def _ranges(cursor: Cursor) -> str:
-    """What is acknowledged out of order, each range without its first position and with its last."""
+    """Return the individually acknowledged ranges; each excludes its first position and includes its last."""
     texts = [
         f"({ledger_id}:{first - 1}..{ledger_id}:{last}]"
         for ledger_id, first, last in islice(cursor.acked_ranges(), RANGES_MAX)

@@ -1,7 +1,7 @@
-"""Figures of one subscription and of its consumers in the shape of Pulsar's admin API.
+"""Statistics of a subscription and its consumers in the form of Pulsar's admin API.
 
-Those that this broker does not keep are 0. Times are ms since 1970 UTC. All of it is put together when
-somebody asks; the paths of messages only count.
+Figures that this broker does not keep are 0. Times are ms since 1970 UTC. Statistics are assembled on
+request; the message path only counts.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ NO_HOLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the caller does not want to see, and what he asks for besides."""
+    """Options of a request for statistics."""
 
     publishers: bool = True
     consumers: bool = True
     reason: bool = False
-    """Why a subscription is not dispatching: `whyNotDispatching`, which Pulsar does not have."""
+    """Include why a subscription is not dispatching: `whyNotDispatching`, an addition to Pulsar's API."""
     earliest_ms: Mapping[str, int] = field(default_factory=dict)
-    """By subscription: when the oldest message of its backlog was published; empty if nobody asked."""
+    """Publish time of the oldest message in each subscription's backlog; empty if not requested."""
     last_publish_ms: int = 0
-    """When the topic's last message was published, where that took reading; 0: it took none, or none was."""
+    """Publish time of the topic's last message if it had to be read; otherwise 0."""
     offload_failed_ms: int = 0
-    """When a job last failed to offload a ledger of the topic; 0: never, or nobody asked metadata."""
+    """Time of the last failure to offload a ledger of the topic; 0 for none, or if not requested."""
 
 
 def subscription_stats(topic: Topic, subscription: AnySubscription, wanted: Wanted) -> dict[str, Any]:
-    """One subscription."""
+    """Return the statistics of a subscription."""
     kind, backlog, stats = subscription.type, subscription.backlog(), subscription.stats
     consumers = list(subscription.consumers)
     shown: dict[str, Any] = {
@@ -118,7 +118,7 @@ def subscription_stats(topic: Topic, subscription: AnySubscription, wanted: Want
 
 
 def _of_cursor(topic: PersistentTopic, subscription: Subscription) -> dict[str, Any]:
-    """What a place in a topic that is stored adds."""
+    """Return the figures that a durable position in a persistent topic adds."""
     cursor = subscription.cursor
     return {
         "backlogSize": topic.ledger.spans.bytes_after(cursor.mark_delete),
@@ -131,7 +131,9 @@ def _of_cursor(topic: PersistentTopic, subscription: Subscription) -> dict[str, 
 
 
 def _consumers(subscription: AnySubscription) -> list[dict[str, Any]]:
-    """All of a subscription. Of Key_Shared there may be a thousand, with a hundred ranges each."""
+    """Return the statistics of all consumers. A Key_Shared subscription may have a thousand, with a hundred
+    ranges each.
+    """
     shown = [consumer_stats(each) for each in subscription.consumers]
     if subscription.key_shared is not None:
         draining = subscription.key_shared.draining
@@ -148,7 +150,7 @@ def _consumers(subscription: AnySubscription) -> list[dict[str, Any]]:
 
 
 def consumer_stats(consumer: Consumer) -> dict[str, Any]:
-    """One consumer, but for what it owns and holds of a Key_Shared subscription."""
+    """Return the statistics of a consumer, without its hash ranges in a Key_Shared subscription."""
     entries = consumer.entries_out
     return {
         **_rates(consumer.stats),
@@ -191,11 +193,11 @@ def _rates(stats: SubscriptionStats) -> dict[str, Any]:
 
 
 def peer_address(address: str) -> str:
-    """Where a client is, as Pulsar writes it."""
+    """Return a client's address as Pulsar writes it."""
     return f"/{address}"
 
 
 def time_text(time_ms: int) -> str:
-    """Ms since 1970 UTC in ISO 8601; whole seconds without a fraction, as Java writes them."""
+    """Format ms since 1970 UTC in ISO 8601; whole seconds without a fraction, as Java does."""
     at = datetime.fromtimestamp(time_ms / 1000, UTC)
     return at.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").partition("+")[0] + "Z"

@@ -1,6 +1,6 @@
-"""Figures of one topic and of its producers in the shape of Pulsar's admin API.
+"""Statistics of a topic and its producers in the form of Pulsar's admin API.
 
-Those that this broker does not keep are 0: transactions, replication, compaction.
+Figures that this broker does not keep are 0: transactions, replication, compaction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from magnetar.ledger.managed_ledger.offload_figures import OffloadFigures, figur
 
 
 def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
-    """One topic. `owner` is the id of this broker."""
+    """Return the statistics of a topic. `owner` is the id of this broker."""
     stats, policies = topic.stats, topic.policies
     offload = figures_of(topic.ledger.spans.spans) if isinstance(topic, PersistentTopic) else OffloadFigures()
     subscriptions = {
@@ -94,7 +94,7 @@ def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
 
 
 def publisher_stats(producer: Producer) -> dict[str, Any]:
-    """One producer."""
+    """Return the statistics of a producer."""
     stats = producer.stats
     return {
         "accessMode": ProducerAccessMode.Name(producer.access_mode),
@@ -113,5 +113,5 @@ def publisher_stats(producer: Producer) -> dict[str, Any]:
 
 
 def average_size(byte_rate: float, message_rate: float) -> float:
-    """Bytes of a message, of those that came lately; 0 when none did."""
+    """Return the average size of recent messages in bytes; 0 without any."""
     return byte_rate / message_rate if message_rate else 0.0

@@ -129,7 +129,7 @@ def test_what_there_is_nothing_of_is_empty_or_refused(serving: Serving) -> None:
         assert await http.ask(f"{STATS}/mbeans") == []
         assert await http.ask(f"{STATS}/bookieops") == {}
         path = f"{STATS}/broker-resource-availability/acme"
-        assert "no such list" in await http.reason(409, "GET", f"{path}/demo")
+        assert "keeps no list" in await http.reason(409, "GET", f"{path}/demo")
         assert await http.reason(404, "GET", f"{path}/nope") == "Namespace does not exist"
 
     serving(body)

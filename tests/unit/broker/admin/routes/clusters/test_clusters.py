@@ -107,9 +107,9 @@ def test_this_cluster_is_there_without_anybody_saying_so_and_stays(serving: Serv
         ("/clusters/x", {"brokerServiceUrl": "http://x"}, 400, "Illegal broker service url"),
         ("/clusters/x", {"brokerServiceUrlTls": "pulsar://x"}, 400, "Illegal broker service tls url"),
         ("/clusters/x", {"proxyServiceUrl": "http://x"}, 400, "Illegal proxy service url"),
-        ("/clusters/x", {"serviceUrl": ["http://x"]}, 400, "serviceUrl must be a text"),
+        ("/clusters/x", {"serviceUrl": ["http://x"]}, 400, "serviceUrl must be a string"),
         ("/clusters/x", {"brokerClientTlsEnabled": "maybe"}, 400, "true or false"),
-        ("/clusters/x", {"peerClusterNames": "y"}, 400, "list of texts"),
+        ("/clusters/x", {"peerClusterNames": "y"}, 400, "list of strings"),
         ("/clusters/x", {"proxyProtocol": "HTTP"}, 400, "SNI"),
         ("/clusters/x", {"listenerName": "x" * 300_000}, 405, "at most"),
     ],
@@ -152,7 +152,7 @@ def test_peers_are_other_clusters_that_exist(serving: Serving) -> None:
         assert await http.reason(412, "POST", peers, ["c9"]) == "Peer cluster c9 does not exist"
         assert await http.reason(404, "POST", "/clusters/c9/peers", []) == "Cluster does not exist"
         assert await http.reason(404, "GET", "/clusters/c9/peers") == "Cluster does not exist"
-        assert "list of texts" in await http.reason(400, "POST", peers, {"a": 1})
+        assert "list of strings" in await http.reason(400, "POST", peers, {"a": 1})
         assert await http.send("POST", "/clusters/standalone/peers", []) == (204, "")
         assert await http.ask("/clusters/standalone/peers") == []
 
@@ -162,11 +162,11 @@ def test_peers_are_other_clusters_that_exist(serving: Serving) -> None:
 def test_no_client_is_moved_to_another_cluster_and_the_address_is_kept(serving: Serving) -> None:
     async def body(http: Http) -> None:
         path = "/clusters/standalone/migrate"
-        assert "nobody said" in await http.reason(404, "GET", path)
+        assert "no migration target" in await http.reason(404, "GET", path)
         reason = await http.reason(400, "POST", f"{path}?migrated=true", {})
         assert reason == "Cluster url must not be empty"
-        assert "cannot be moved" in await http.reason(405, "POST", f"{path}?migrated=true", C2)
-        assert "nobody said" in await http.reason(404, "GET", path)
+        assert "migration of clients" in await http.reason(405, "POST", f"{path}?migrated=true", C2)
+        assert "no migration target" in await http.reason(404, "GET", path)
         assert await http.send("POST", path, C2) == (200, "")
         assert await http.ask(path) == {"migrated": False, "migratedClusterUrl": {**C2, "empty": False}}
 

@@ -64,9 +64,9 @@ def test_what_the_policies_say_of_brokers(serving: Serving) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"namespaces": []}, "each name something"),
-        ({"primary": None}, "each name something"),
-        ({"secondary": "b"}, "list of texts"),
+        ({"namespaces": []}, "each have at least one"),
+        ({"primary": None}, "each have at least one"),
+        ({"secondary": "b"}, "list of strings"),
         ({"auto_failover_policy": None}, "auto_failover_policy"),
         ({"auto_failover_policy": {"policy_type": "best"}}, "min_available"),
         ({"auto_failover_policy": {"policy_type": "min_available", "parameters": {}}}, "min_limit"),

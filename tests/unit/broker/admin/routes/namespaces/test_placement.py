@@ -42,11 +42,11 @@ def test_a_namespace_is_in_this_cluster(serving: Serving) -> None:
         (["c4"], 403, "Cluster [c4] is not in the list of allowed clusters list for tenant [geo]"),
         (["standalone", "c2", "c3"], 409, "c2 and c3 are peer clusters"),
         (["global"], 412, "global"),
-        (["standalone", "c2"], 405, "not replicated between clusters yet"),
-        (["c2"], 405, "not replicated between clusters yet"),
+        (["standalone", "c2"], 405, "replication between clusters is not supported yet"),
+        (["c2"], 405, "replication between clusters is not supported yet"),
         ([], 412, "ClusterIds should not be null"),
         (b"", 412, "ClusterIds should not be null"),
-        ("standalone", 400, "list of texts"),
+        ("standalone", 400, "list of strings"),
     ],
 )
 def test_a_namespace_is_nowhere_else(serving: Serving, clusters: object, status: int, reason: str) -> None:
@@ -158,7 +158,7 @@ def test_groups_of_bookies_are_kept_and_shown(serving: Serving) -> None:
         assert await http.ask(path) == one
         assert "can't be empty" in await http.reason(412, "POST", path, {})
         reason = await http.reason(400, "POST", path, {"bookkeeperAffinityGroupPrimary": []})
-        assert reason == "bookkeeperAffinityGroupPrimary must be a text, not []"
+        assert reason == "bookkeeperAffinityGroupPrimary must be a string, not []"
         assert "object" in await http.reason(400, "POST", path, ["g1"])
         for _ in range(2):
             assert await http.send("DELETE", path) == (204, "")
@@ -171,7 +171,7 @@ def test_no_client_is_moved_to_another_cluster(serving: Serving) -> None:
     async def body(http: Http) -> None:
         path = "/namespaces/acme/demo/migration"
         assert await http.send("POST", path, False) == (204, "")
-        assert "cannot be moved" in await http.reason(405, "POST", path, True)
+        assert "migration of clients" in await http.reason(405, "POST", path, True)
         assert "empty" in await http.reason(400, "POST", path)
         assert "true or false" in await http.reason(400, "POST", path, "yes")
 

@@ -50,10 +50,10 @@ def test_a_topic_is_where_its_namespace_is_until_it_says_so_itself(serving: Serv
     [
         (["nope"], 403, "Invalid cluster id: nope"),
         (["c3"], 403, "not in the list of allowed clusters"),
-        (["standalone", "c2"], 405, "not replicated between clusters yet"),
+        (["standalone", "c2"], 405, "replication between clusters is not supported yet"),
         ([], 412, "ClusterIds should not be null"),
         (b"", 412, "ClusterIds should not be null"),
-        ("standalone", 400, "list of texts"),
+        ("standalone", 400, "list of strings"),
     ],
 )
 def test_a_topic_is_nowhere_else(serving: Serving, given: Any, status: int, reason: str) -> None:
@@ -71,7 +71,7 @@ def test_a_topic_has_no_shadows(serving: Serving) -> None:
         path = f"{TOPIC}/shadowTopics"
         assert await http.send("GET", path) == (200, "")
         reason = await http.reason(405, "PUT", path, ["persistent://geo/ns/shadow"])
-        assert "no shadow topics yet" in reason
+        assert "shadow topics are not supported yet" in reason
         assert await http.send("PUT", path, []) == (204, "")
         await http.reason(400, "PUT", path, "persistent://geo/ns/shadow")
         for _ in range(2):

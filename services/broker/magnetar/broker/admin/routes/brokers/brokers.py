@@ -168,7 +168,7 @@ async def _shut_down(call: Call) -> web.Response:
     if call.query_number("maxConcurrentUnloadPerSec", 0) < 0:
         raise Refused(400, "maxConcurrentUnloadPerSec must be 0 (no limit) or more")
     if not call.broker.shut_down():
-        raise Refused(405, "this process is not one that stops when it is asked over HTTP: send it SIGTERM")
+        raise Refused(405, "this process does not allow shutdown over HTTP: send it SIGTERM")
     return done()
 
 
@@ -184,18 +184,18 @@ def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> R
 
 
 _CLUSTER: Final = {404: "Cluster does not exist"}
-_NOT_READY: Final = {503: "nobody is served now, and why"}
+_NOT_READY: Final = {503: "clients are not served now, with the reason"}
 _HEALTH: Final[dict[str, Any]] = {
     "object": "brokers",
     "method": "GET",
     "handler": _health,
-    "summary": "Publish a message to a topic of this broker's own and read it back.",
+    "summary": "Check the broker's health: publish a message to its heartbeat topic and read it back.",
     "action": "health",
     "query": ("topicVersion:TopicVersion", "brokerId:String"),
     "answer": "ok",
     "errors": {
         404: "the broker is not active",
-        500: "the message was not stored, or not read back, and why",
+        500: "the message could not be stored or read back, with the reason",
         **_NOT_READY,
     },
 }
@@ -208,17 +208,17 @@ ROUTES: Final = [
         method="GET",
         path="/status.html",
         handler=_status,
-        summary="Whether clients may be sent here, for load balancers.",
+        summary="Check whether the broker accepts clients, for load balancers.",
         action="health",
         answer="OK",
         errors=_NOT_READY,
     ),
-    _route("GET", "", _list, "The brokers that serve clients.", answer="Set<String>"),
+    _route("GET", "", _list, "List the active brokers.", answer="Set<String>"),
     _route(
         "GET",
         "/leaderBroker",
         _leader,
-        "The broker that serves every topic.",
+        "Get the leader broker.",
         answer="BrokerInfo",
         errors={404: "Leader broker not found"},
     ),
@@ -226,41 +226,41 @@ ROUTES: Final = [
         "GET",
         "/ready",
         _ready,
-        "Whether this broker is up.",
+        "Check whether the broker is ready.",
         action="health",
         answer="ok",
         errors=_NOT_READY,
     ),
-    _route("GET", "/version", _version, "The version of this broker, unquoted.", answer="String"),
+    _route("GET", "/version", _version, "Get the version of the broker, as unquoted text.", answer="String"),
     _route(
         "GET",
         "/internal-configuration",
         _internal_configuration,
-        "Where metadata and ledgers are.",
+        "Get the locations of metadata and ledgers.",
         answer="InternalConfigurationData",
     ),
     _route(
         "GET",
         "/backlog-quota-check",
         _check_quotas,
-        "Look at all backlogs now, and do what their quotas say.",
+        "Check all backlog quotas now and enforce them.",
         status=204,
     ),
     _route(
         "POST",
         "/shutdown",
         _shut_down,
-        "Stop this broker in good order.",
+        "Shut down the broker gracefully.",
         query=("maxConcurrentUnloadPerSec:int=0", "forcedTerminateTopic:boolean=true"),
         status=204,
-        errors={405: "the process cannot be stopped over HTTP"},
+        errors={405: "the process does not allow shutdown over HTTP"},
         anywhere=True,
     ),
     _route(
         "GET",
         "/{clusterName}/{brokerId}/ownedNamespaces",
         _owned,
-        "The bundles that a broker has topics of.",
+        "List the bundles that a broker owns.",
         answer="Map<NamespaceOwnershipStatus>",
         errors={404: "Cluster does not exist; the broker is not active"},
     ),
@@ -271,7 +271,7 @@ LAST: Final = [
         "GET",
         "/{cluster}",
         _of_cluster,
-        "The brokers of a cluster that serve clients.",
+        "List the active brokers of a cluster.",
         answer="Set<String>",
         errors=_CLUSTER,
     ),

@@ -54,7 +54,7 @@ def _not_dynamic() -> Refused:
 
 _PATH: Final = "/admin/v2/brokers/configuration"
 _ERRORS: Final = {
-    409: "others change the configuration all the time",
+    409: "concurrent modification of the configuration",
     412: "Can't update non-dynamic configuration; Invalid dynamic-config value",
 }
 
@@ -66,27 +66,33 @@ def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> R
 
 
 ROUTES: Final = [
-    _route("GET", "", _names, "The settings that can change while brokers run.", answer="List<String>"),
-    _route("GET", "/runtime", _running, "Every setting of this broker now.", answer="Map<String, String>"),
+    _route("GET", "", _names, "List the settings that can be changed at run time.", answer="List<String>"),
+    _route(
+        "GET",
+        "/runtime",
+        _running,
+        "Get the current values of all settings of the broker.",
+        answer="Map<String, String>",
+    ),
     _route(
         "GET",
         "/values",
         _values,
-        "The settings that were changed while brokers run.",
+        "Get the settings that were changed at run time.",
         answer="Map<String, String>",
     ),
     _route(
         "POST",
         "/{configName}/{configValue}",
         _set,
-        "Change a setting of every broker, now.",
+        "Change a setting on all brokers at run time.",
         errors=_ERRORS,
     ),
     _route(
         "DELETE",
         "/{configName}",
         _remove,
-        "Let a setting be again what each broker was started with.",
+        "Reset a setting to the value that each broker was started with.",
         errors=_ERRORS,
     ),
 ]

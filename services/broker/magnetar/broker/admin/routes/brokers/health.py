@@ -28,7 +28,7 @@ ROUTES = [
         method="GET",
         path=health.LIVEZ,
         handler=_live,
-        summary="Whether the process lives, for what restarts it.",
+        summary="Liveness probe: check whether the process is alive.",
         action="health",
         answer="ok",
         anywhere=True,
@@ -38,11 +38,11 @@ ROUTES = [
         method="GET",
         path=health.READYZ,
         handler=_ready,
-        summary="Whether clients may be sent here: this broker is registered, neither starts nor stops, "
-        "and can store messages.",
+        summary="Readiness probe: check that the broker is registered, neither starting nor stopping, and "
+        "able to store messages.",
         action="health",
         answer="ok",
-        errors={503: "nobody new is to be sent here, and why"},
+        errors={503: "no new clients are accepted, with the reason"},
         anywhere=True,
     ),
 ]

@@ -193,8 +193,8 @@ async def _availability(call: Call) -> web.Response:
     await require_namespace(call.broker, call.namespace, "Namespace does not exist")
     raise Refused(
         409,
-        "no such list is kept: the leader chooses among the brokers that isolation policies allow; "
-        "GET /admin/v2/broker-stats/load-report of each says how loaded it is",
+        "the broker keeps no list of available brokers: the leader chooses among those that isolation "
+        "policies allow; GET /admin/v2/broker-stats/load-report of each says how loaded it is",
     )
 
 
@@ -214,30 +214,35 @@ ROUTES: Final = [
     _route(
         "topics",
         _topics,
-        "Figures of every loaded topic, by namespace and bundle.",
+        "Get statistics of all loaded topics, by namespace and bundle.",
         "Map<String, Map<String, Map<String, Map<String, TopicStats>>>>",
     ),
-    _route("load-report", _load_report, "How much this broker does, and with what.", "LoadReport"),
-    _route("metrics", _metrics, "Figures of this broker and of each namespace.", "List<Metrics>"),
-    _route("mbeans", _mbeans, "Nothing: there is no Java virtual machine.", "List<Metrics>"),
+    _route("load-report", _load_report, "Get the broker's load report.", "LoadReport"),
+    _route("metrics", _metrics, "Get metrics of the broker and of each namespace.", "List<Metrics>"),
+    _route(
+        "mbeans",
+        _mbeans,
+        "Get MBeans: always empty, because the broker does not run on a Java virtual machine.",
+        "List<Metrics>",
+    ),
     _route(
         "allocator-stats/{allocator}",
         _allocator,
-        "Memory: that of the process, or that of the cache of messages.",
+        "Get memory statistics of the process or of the entry cache.",
         "AllocatorStats",
         errors={406: "the allocator is neither default nor ml-cache"},
     ),
     _route(
         "bookieops",
         _bookie_operations,
-        "Nothing: pending operations are not counted by topic.",
+        "Get pending bookie operations: always empty, because they are not counted by topic.",
         "Map<String, PendingBookieOpsStats>",
     ),
     _route(
         "broker-resource-availability/{tenant}/{namespace}",
         _availability,
-        "Which brokers a namespace may go to.",
+        "List the brokers that can serve a namespace: always refused, because the broker keeps no such list.",
         "Map<String, ResourceUnit>",
-        errors={**NAMESPACE_ERRORS, 409: "no such list is kept"},
+        errors={**NAMESPACE_ERRORS, 409: "the list of available brokers is not supported"},
     ),
 ]

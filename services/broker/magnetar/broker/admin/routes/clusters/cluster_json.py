@@ -121,13 +121,13 @@ def _scheme(url: str) -> str:
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Refused(400, "an object is expected")
+        raise Refused(400, "the body must be an object")
     return value
 
 
 def _text(name: str, value: Any) -> str:
     if isinstance(value, dict | list):
-        raise Refused(400, f"{name} must be a text")
+        raise Refused(400, f"{name} must be a string")
     return value if isinstance(value, str) else json.dumps(value)
 
 

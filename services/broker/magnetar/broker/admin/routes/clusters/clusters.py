@@ -119,7 +119,7 @@ async def _set_peers(call: Call) -> web.Response:
 async def _migration(call: Call) -> web.Response:
     found = await cluster_of(call)
     if not found.HasField("migration"):
-        raise Refused(404, "Cluster does not exist: nobody said where it would move to")
+        raise Refused(404, "Cluster does not exist: no migration target is set")
     return answer(migration_json(found.migration))
 
 
@@ -131,8 +131,8 @@ async def _set_migration(call: Call) -> web.Response:
             raise Refused(400, "Cluster url must not be empty")
         raise Refused(
             405,
-            "clients cannot be moved to another cluster yet: give them its address, or put the other "
-            "cluster behind the address that they have; migrated=false keeps the address for later",
+            "migration of clients is not supported yet: give clients the address of the other cluster, or "
+            "put that cluster behind the address they use; migrated=false stores the target for later",
         )
     await change_cluster(call, lambda cluster: cluster.migration.CopyFrom(migration))
     return nothing()
@@ -142,7 +142,7 @@ def cluster_route(method: str, path: str, handler: Any, summary: str, **more: An
     """A route about one cluster, `path` behind its name."""
     errors = {404: "Cluster doesn't exist.", 412: "Cluster name is not valid.", **more.pop("errors", {})}
     if method != "GET":
-        errors = {405: "all that is said of the cluster would be too large", 409: CONFLICT, **errors}
+        errors = {405: "the configuration of the cluster would be too large", 409: CONFLICT, **errors}
     return Route(
         object="clusters",
         method=method,
@@ -154,7 +154,7 @@ def cluster_route(method: str, path: str, handler: Any, summary: str, **more: An
     )
 
 
-CONFLICT: Final = "others change the cluster all the time"
+CONFLICT: Final = "concurrent modification of the cluster"
 
 ROUTES: Final = [
     Route(
@@ -162,33 +162,33 @@ ROUTES: Final = [
         method="GET",
         path="/admin/v2/clusters",
         handler=_list,
-        summary="The names of all clusters that are known here.",
+        summary="List the clusters that this cluster knows.",
         answer="Set<String>",
     ),
-    cluster_route("GET", "", _get, "Where a cluster is reached.", answer="ClusterData"),
+    cluster_route("GET", "", _get, "Get the addresses of a cluster.", answer="ClusterData"),
     cluster_route(
         "PUT",
         "",
         _put,
-        "Make a cluster known here.",
+        "Add a cluster.",
         body="ClusterData",
         errors={409: "Cluster already exists."},
     ),
-    cluster_route("POST", "", _post, "Change where a cluster is reached.", body="ClusterData"),
+    cluster_route("POST", "", _post, "Update the addresses of a cluster.", body="ClusterData"),
     cluster_route(
         "DELETE",
         "",
         _delete,
-        "Forget a cluster that nobody uses.",
+        "Delete a cluster that is not in use.",
         status=204,
         errors={412: "Cluster is not empty; Cluster name is not valid."},
     ),
-    cluster_route("GET", "/peers", _peers, "The peers of a cluster.", answer="Set<String>"),
+    cluster_route("GET", "/peers", _peers, "List the peers of a cluster.", answer="Set<String>"),
     cluster_route(
         "POST",
         "/peers",
         _set_peers,
-        "Set the peers of a cluster: clusters that stand in for it and never replicate with it.",
+        "Set the peers of a cluster: clusters that can replace it and never replicate with it.",
         body="Set<String>",
         status=204,
         errors={412: "Peer cluster doesn't exist; Cluster name is not valid."},
@@ -197,17 +197,17 @@ ROUTES: Final = [
         "GET",
         "/migrate",
         _migration,
-        "Where a cluster would move to.",
+        "Get the cluster that a cluster would migrate to.",
         answer="ClusterPolicies",
-        errors={404: "Cluster doesn't exist; nobody said where it would move to."},
+        errors={404: "Cluster doesn't exist; no migration target is set."},
     ),
     cluster_route(
         "POST",
         "/migrate",
         _set_migration,
-        "Say where a cluster would move to.",
+        "Set the cluster that a cluster would migrate to.",
         query=("migrated:boolean=false",),
         body="ClusterUrl",
-        errors={405: "clients cannot be moved to another cluster yet"},
+        errors={405: "migration of clients is not supported yet"},
     ),
 ]

@@ -41,7 +41,7 @@ def _read(value: Any) -> Cluster.IsolationPolicy:
         secondary=names(value.get("secondary"), "secondary"),
     )
     if not (policy.namespaces and policy.primary):
-        raise Refused(400, "namespaces and primary must each name something: they are regular expressions")
+        raise Refused(400, "namespaces and primary must each have at least one regular expression")
     failover = value.get("auto_failover_policy")
     if not isinstance(failover, dict) or failover.get("policy_type") != _POLICY_TYPE:
         raise Refused(400, f"auto_failover_policy must be an object with the policy_type {_POLICY_TYPE}")
@@ -153,7 +153,7 @@ _ALL: Final = "/namespaceIsolationPolicies"
 _ONE: Final = f"{_ALL}/{{policyName}}"
 _ERRORS: Final = {
     404: "Namespace isolation policy doesn't exist.",
-    412: "Cluster doesn't exist; there are too many policies.",
+    412: "Cluster doesn't exist; too many policies",
 }
 
 ROUTES: Final = [
@@ -161,14 +161,14 @@ ROUTES: Final = [
         "GET",
         _ALL,
         _list,
-        "Which brokers may serve which namespaces.",
+        "List the namespace isolation policies of a cluster.",
         answer="Map<NamespaceIsolationData>",
     ),
     cluster_route(
         "GET",
         f"{_ALL}/brokers",
         _brokers,
-        "What the policies say of each broker.",
+        "List the isolation policies that apply to each broker.",
         answer="Set<BrokerNamespaceIsolationData>",
         errors=_ERRORS,
     ),
@@ -176,13 +176,28 @@ ROUTES: Final = [
         "GET",
         f"{_ALL}/brokers/{{broker}}",
         _broker,
-        "What the policies say of one broker.",
+        "Get the isolation policies that apply to a broker.",
         answer="BrokerNamespaceIsolationData",
         errors=_ERRORS,
     ),
-    cluster_route("GET", _ONE, _get, "One policy.", answer="NamespaceIsolationData", errors=_ERRORS),
     cluster_route(
-        "POST", _ONE, _set, "Set a policy.", body="NamespaceIsolationData", status=204, errors=_ERRORS
+        "GET",
+        _ONE,
+        _get,
+        "Get a namespace isolation policy.",
+        answer="NamespaceIsolationData",
+        errors=_ERRORS,
     ),
-    cluster_route("DELETE", _ONE, _delete, "Remove a policy.", status=204, errors=_ERRORS),
+    cluster_route(
+        "POST",
+        _ONE,
+        _set,
+        "Set a namespace isolation policy.",
+        body="NamespaceIsolationData",
+        status=204,
+        errors=_ERRORS,
+    ),
+    cluster_route(
+        "DELETE", _ONE, _delete, "Delete a namespace isolation policy.", status=204, errors=_ERRORS
+    ),
 ]

@@ -30,7 +30,7 @@ async def _clear(call: Call) -> web.Response:
     names = await names_within(call, await bundle_here(call), persistent=True)
 
     async def clear(topic: Topic) -> bool:
-        assert isinstance(topic, PersistentTopic), "no other was asked for"
+        assert isinstance(topic, PersistentTopic), "only persistent topics were requested"
         wanted = [name for name in topic.subscriptions if only in (None, name)]
         for name in wanted:
             await skip(stored_subscription(topic, name), topic.ledger.last_position)
@@ -73,10 +73,8 @@ async def _unsubscribe_here(call: Call, names: list[TopicName]) -> bool:
 
 
 _NO_SUBSCRIPTION: Final = {404: "Namespace does not exist; no topic has the subscription"}
-_NO_BUNDLE: Final = {412: "Invalid bundle range; a name cannot be"}
-_CONNECTED: Final = {
-    412: "Subscription has active connected consumers; Invalid bundle range; a name cannot be"
-}
+_NO_BUNDLE: Final = {412: "Invalid bundle range; invalid name"}
+_CONNECTED: Final = {412: "Subscription has active connected consumers; Invalid bundle range; invalid name"}
 _BUNDLE: Final = f"{NAMESPACE_PATH}/{{bundle}}"
 
 
@@ -95,21 +93,21 @@ def _route(path: str, handler: Any, summary: str, errors: dict[int, str]) -> Rou
 ROUTES: Final = [
     route
     for where, path, errors in (
-        ("of the namespace", NAMESPACE_PATH, {}),
-        ("of a bundle", _BUNDLE, _NO_BUNDLE),
+        ("a namespace", NAMESPACE_PATH, {}),
+        ("a bundle", _BUNDLE, _NO_BUNDLE),
     )
     for route in (
-        _route(f"{path}/clearBacklog", _clear, f"Acknowledge all backlogs of the topics {where}.", errors),
+        _route(f"{path}/clearBacklog", _clear, f"Clear the backlogs of all topics of {where}.", errors),
         _route(
             f"{path}/clearBacklog/{{subscription}}",
             _clear,
-            f"Acknowledge the backlogs of one subscription on all topics {where}.",
+            f"Clear the backlog of a subscription on all topics of {where}.",
             {**errors, **_NO_SUBSCRIPTION},
         ),
         _route(
             f"{path}/unsubscribe/{{subscription}}",
             _unsubscribe,
-            f"Delete one subscription of all topics {where}.",
+            f"Delete a subscription from all topics of {where}.",
             _CONNECTED,
         ),
     )

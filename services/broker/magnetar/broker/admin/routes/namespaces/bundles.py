@@ -56,7 +56,7 @@ async def _unload(call: Call) -> web.Response:
         await each_bundle(await _bundles(call, bundle), unload, _MOVED_AT_ONCE)
         return done()
     if destination and destination != broker_id(call):
-        raise Refused(405, f"there is no broker {destination} that could have it: this is a standalone")
+        raise Refused(405, f"there is no broker {destination} to unload to: this is a standalone")
     await _close(call, bundle)
     return done()
 
@@ -104,7 +104,7 @@ async def _split(call: Call) -> web.Response:
         if tried and parts <= edges:
             return  # by us: the store did not say so
         if bundle not in bundles:
-            raise Refused(409, f"somebody else has split {name}/{bundle} meanwhile")
+            raise Refused(409, f"{name}/{bundle} was split by another request meanwhile")
         tried = True
         split(namespace, bundle, boundaries)
 
@@ -140,16 +140,16 @@ async def _boundaries(call: Call, bundle: BundleRange, algorithm: str) -> list[i
     """Where to cut; never nowhere. Raises Refused (412)."""
     positions = _positions(await call.json_or(None))
     if algorithm == EQUAL_RANGES:
-        found, reason = halves(bundle), "it has one hash only"
+        found, reason = halves(bundle), "it covers a single hash"
     elif algorithm == BY_TOPIC_COUNT:
         found = by_topic_count(bundle, [name.hash for name in await all_names_within(call, bundle)])
-        reason = "it has fewer than two topics, or all have one hash"
+        reason = "it has fewer than two topics, or all have the same hash"
     elif algorithm == BY_LOAD:
         found = await _cut_by_load(call, bundle)
-        reason = "fewer than two topics of it are loaded, or all have one hash"
+        reason = "fewer than two of its topics are loaded, or all have the same hash"
     else:
         found = [each for each in positions if bundle.lower < each < bundle.upper]
-        reason = "the body names no position within it"
+        reason = "the body has no position within the bundle"
     if not found:
         raise Refused(412, f"{call.namespace}/{bundle} cannot be split by {algorithm}: {reason}")
     return found
@@ -178,7 +178,7 @@ def _positions(value: Any) -> list[int]:
     if value is None or value == "":
         return []
     if not isinstance(value, list) or not all(type(each) is int for each in value):
-        raise Refused(400, "the body must be a list of positions in the hash ring, whole numbers")
+        raise Refused(400, "the body must be a list of whole numbers, positions in the hash ring")
     return value
 
 
@@ -198,17 +198,17 @@ async def _delete(call: Call) -> web.Response:
     bundle = await bundle_of(call)
     if await all_names_within(call, bundle):
         if call.flag("force"):
-            raise Refused(405, "a bundle with topics is not deleted by force: delete the topics, one by one")
+            raise Refused(405, "a bundle with topics cannot be force-deleted: delete its topics first")
         raise Refused(409, "Cannot delete non empty bundle: delete its topics first")
     return done()
 
 
 _BUNDLE: Final = f"{NAMESPACE_PATH}/{{bundle}}"
-_ERRORS: Final = {**NAMESPACE_ERRORS, 412: "Invalid bundle range; a name cannot be"}
+_ERRORS: Final = {**NAMESPACE_ERRORS, 412: "Invalid bundle range; invalid name"}
 _MOVED: Final = {
     405: "a standalone has no other broker",
-    412: "Invalid bundle range; it is at that broker already",
-    503: "no broker takes it, or the one that is named is not up",
+    412: "Invalid bundle range; the broker owns the bundle already",
+    503: "no broker takes the bundle, or the named broker is not available",
 }
 
 
@@ -224,7 +224,7 @@ ROUTES: Final = [
         "PUT",
         f"{NAMESPACE_PATH}/unload",
         _unload,
-        "Hand all bundles of a namespace to other brokers; a standalone closes the topics.",
+        "Unload all bundles of a namespace to other brokers; a standalone closes its topics.",
         status=204,
         errors=_MOVED,
     ),
@@ -232,7 +232,7 @@ ROUTES: Final = [
         "PUT",
         f"{_BUNDLE}/unload",
         _unload,
-        "Hand a bundle to another broker; a standalone closes its topics.",
+        "Unload a bundle to another broker; a standalone closes its topics.",
         query=("destinationBroker:String",),
         status=204,
         errors=_MOVED,
@@ -241,33 +241,34 @@ ROUTES: Final = [
         "PUT",
         f"{_BUNDLE}/split",
         _split,
-        "Cut a bundle into parts; LARGEST in place of a range means the one with most topics.",
+        "Split a bundle; `LARGEST` in place of the range means the bundle with the most topics.",
         query=("unload:boolean=false", f"splitAlgorithmName:String={EQUAL_RANGES}"),
         body="List<long>",
         status=204,
         errors={
             409: "Concurrent modification",
-            412: "Invalid bundle range; it cannot be split so; Unsupported namespace bundle split algorithm; "
-            "there are too many bundles",
+            412: "Invalid bundle range; Unsupported namespace bundle split algorithm; invalid split "
+            "positions; too many bundles",
         },
     ),
     _route(
         "PUT",
         f"{_BUNDLE}/merge",
         _merge,
-        "Make one bundle of those that make up this range; Pulsar has no such call.",
+        "Merge the bundles that make up a range into one. Not part of Apache Pulsar's API.",
         status=204,
         errors={
             409: "Concurrent modification",
-            412: "Invalid bundle range; no bundle begins, or ends, where it does; too many at a time",
-            503: "not all could be had by one broker: ask again",
+            412: "Invalid bundle range; the range does not match bundle boundaries; too many bundles at a "
+            "time",
+            503: "not all bundles could be assigned to one broker; try again",
         },
     ),
     _route(
         "GET",
         f"{_BUNDLE}/topicHashPositions",
         _positions_of_topics,
-        "Where in the hash ring the topics of a bundle are; all, or those that are asked for.",
+        "Get the positions in the hash ring of all or some topics of a bundle.",
         query=("topics:List<String>",),
         answer="TopicHashPositions",
     ),
@@ -279,9 +280,9 @@ LAST: Final = [
         "DELETE",
         _BUNDLE,
         _delete,
-        "Let go of a bundle that has no topics.",
+        "Delete a bundle that has no topics.",
         query=("force:boolean=false",),
         status=204,
-        errors={405: "it has topics", 409: "Cannot delete non empty bundle"},
+        errors={405: "the bundle has topics", 409: "Cannot delete non empty bundle"},
     ),
 ]

@@ -73,7 +73,7 @@ async def _put(call: Call) -> web.Response:
         raise Refused(412, "Namespace name is not valid") from error
     given = await call.json_or({})
     if not isinstance(given, dict):
-        raise Refused(400, "the policies of a namespace are an object")
+        raise Refused(400, "the policies of a namespace must be an object")
     tenant = await call.broker.tenancy.tenant(name.tenant)
     if tenant is None:
         raise Refused(404, "Tenant does not exist")
@@ -125,10 +125,10 @@ def _bundles_wanted(bundles: Any) -> list[BundleRange]:
     if boundaries is not None and boundaries != []:
         edges = names(boundaries, "boundaries")
         if len(edges) < 2:
-            raise Refused(412, "boundaries begin with 0x00000000 and end with 0xffffffff")
+            raise Refused(412, "boundaries must begin with 0x00000000 and end with 0xffffffff")
         found = [bundle_range(f"{lower}_{upper}") for lower, upper in pairwise(edges)]
         if found[0].lower != 0 or found[-1].upper != RING_END:
-            raise Refused(412, "boundaries begin with 0x00000000 and end with 0xffffffff")
+            raise Refused(412, "boundaries must begin with 0x00000000 and end with 0xffffffff")
         return found
     given = bundles.get("numBundles")
     try:
@@ -181,7 +181,7 @@ async def _property(call: Call) -> web.Response:
 async def _put_property(call: Call) -> web.Response:
     key, value = call.names["key"], call.names["value"]
     if max(len(key), len(value)) > NAME_CHARS_MAX:
-        raise Refused(412, f"a property has at most {NAME_CHARS_MAX} characters here")
+        raise Refused(412, f"a key or value of a property may have at most {NAME_CHARS_MAX} characters")
 
     def edit(namespace: Namespace) -> None:
         namespace.properties[key] = value
@@ -226,60 +226,62 @@ def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> R
     )
 
 
-_CONFLICT: Final = {409: "others change the namespace all the time"}
+_CONFLICT: Final = {409: "concurrent modification of the namespace"}
 
 ROUTES: Final = [
     _route(
         "GET",
         _TENANT_PATH,
         _list,
-        "The namespaces of a tenant.",
+        "List the namespaces of a tenant.",
         answer="List<String>",
         errors={404: "Tenant not found"},
     ),
-    _route("GET", NAMESPACE_PATH, _get, "All policies of a namespace.", answer="Policies"),
+    _route("GET", NAMESPACE_PATH, _get, "Get all policies of a namespace.", answer="Policies"),
     _route(
         "PUT",
         NAMESPACE_PATH,
         _put,
-        "Make a namespace, with policies if they are given.",
+        "Create a namespace, optionally with policies.",
         body="Policies",
         status=204,
         errors={
             403: "the tenant may not use the cluster",
-            405: "messages are not replicated between clusters yet",
+            405: "replication between clusters is not supported yet",
             404: "Tenant does not exist",
-            406: "more partitions than a topic may have",
-            409: "Namespace already exists; of two peer clusters only one may be in the list",
-            412: "Namespace name is not valid; a policy cannot have that value",
+            406: "more partitions than allowed",
+            409: "Namespace already exists; the list contains two peer clusters",
+            412: "Namespace name is not valid; invalid policy value",
         },
     ),
     _route(
         "DELETE",
         NAMESPACE_PATH,
         _delete,
-        "Delete a namespace that has no topics; with force, where the broker allows it, with its topics.",
+        "Delete a namespace without topics; with `force`, if the broker allows it, delete its topics too.",
         query=("force:boolean=false",),
         status=204,
         errors={
             405: "Broker doesn't allow forced deletion of namespaces; the cluster's own namespace",
-            409: "Cannot delete non empty namespace; it is being deleted already",
+            409: "Cannot delete non empty namespace; the namespace is already being deleted",
         },
     ),
     _route(
         "GET",
         f"{NAMESPACE_PATH}/topics",
         _topics,
-        "The topics of a namespace.",
+        "List the topics of a namespace.",
         query=("mode:Mode=PERSISTENT", "includeSystemTopic:boolean=false"),
         answer="List<String>",
     ),
-    _route("GET", f"{NAMESPACE_PATH}/bundles", _bundles, "How the hash ring is cut.", answer="BundlesData"),
+    _route(
+        "GET", f"{NAMESPACE_PATH}/bundles", _bundles, "Get the bundles of a namespace.", answer="BundlesData"
+    ),
     _route(
         "GET",
         f"{NAMESPACE_PATH}/properties",
         _properties,
-        "All properties.",
+        "Get all properties of a namespace.",
         answer="Map<String, String>",
         tenant_first=True,
     ),
@@ -287,7 +289,7 @@ ROUTES: Final = [
         "PUT",
         f"{NAMESPACE_PATH}/properties",
         _put_properties,
-        "Set several properties; others stay.",
+        "Set properties of a namespace; other properties stay as they are.",
         body="Map<String, String>",
         status=204,
         errors=_CONFLICT,
@@ -297,7 +299,7 @@ ROUTES: Final = [
         "DELETE",
         f"{NAMESPACE_PATH}/properties",
         _clear_properties,
-        "Remove all properties.",
+        "Remove all properties of a namespace.",
         status=204,
         errors=_CONFLICT,
         tenant_first=True,
@@ -306,7 +308,7 @@ ROUTES: Final = [
         "GET",
         f"{NAMESPACE_PATH}/property/{{key}}",
         _property,
-        "One property, unquoted.",
+        "Get a property of a namespace, as unquoted text.",
         answer="String",
         tenant_first=True,
     ),
@@ -314,7 +316,7 @@ ROUTES: Final = [
         "DELETE",
         f"{NAMESPACE_PATH}/property/{{key}}",
         _delete_property,
-        "Remove a property; answers what it was.",
+        "Remove a property of a namespace and return its value.",
         answer="String",
         errors=_CONFLICT,
         tenant_first=True,
@@ -323,7 +325,7 @@ ROUTES: Final = [
         "PUT",
         f"{NAMESPACE_PATH}/property/{{key}}/{{value}}",
         _put_property,
-        "Set a property.",
+        "Set a property of a namespace.",
         status=204,
         errors=_CONFLICT,
         tenant_first=True,

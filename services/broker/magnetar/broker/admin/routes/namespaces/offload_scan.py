@@ -58,7 +58,7 @@ ROUTES: Final = [
         method="GET",
         path=f"{NAMESPACE_PATH}/scanOffloadedLedgers",
         handler=_scan,
-        summary="Objects of its offloaded ledgers, as they lie: OK, RUNNING, MISSING, or UNKNOWN to all.",
+        summary="Scan objects of a namespace's offloaded ledgers: each is OK, RUNNING, MISSING or UNKNOWN.",
         answer="OffloadedLedgers",
         errors=NAMESPACE_ERRORS,
     ),

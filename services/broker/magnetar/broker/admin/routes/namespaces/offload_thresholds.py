@@ -47,7 +47,7 @@ async def _change(call: Call, edit: Callable[[Namespace], Any]) -> None:
 
 _SECONDS: Final = "offloadThresholdInSeconds"
 _LAG: Final = "offloadDeletionLagMs"
-_CHANGED: Final = {409: "Concurrent modification", 412: "the value is not valid; a name cannot be"}
+_CHANGED: Final = {409: "Concurrent modification", 412: "invalid value; invalid name"}
 
 
 def _route(method: str, name: str, handler: Any, summary: str, **more: Any) -> Route:
@@ -66,29 +66,38 @@ ROUTES: Final = [
                 "offloadThreshold",
                 "threshold_bytes",
                 -1,
-                "how many bytes of a topic stay before its oldest ledgers go",
+                "the size of a topic, in bytes, above which its oldest ledgers are offloaded",
             ),
-            (_SECONDS, "threshold_s", -1, "how many seconds after its closing a ledger goes"),
+            (
+                _SECONDS,
+                "threshold_s",
+                -1,
+                "the age of a closed ledger, in seconds, above which it is offloaded",
+            ),
             (
                 _LAG,
                 "deletion_lag_ms",
                 None,
-                "how many milliseconds bookies keep a ledger once it is offloaded, -1 for ever",
+                "how long bookies keep a ledger after it was offloaded, in milliseconds; -1 for ever",
             ),
         )
         for route in (
-            _route("GET", name, partial(_get, member, unset), f"Offloading: {what}.", answer="long"),
+            _route("GET", name, partial(_get, member, unset), f"Get {what}.", answer="long"),
             _route(
                 "PUT",
                 name,
                 partial(_set, member, name),
-                f"Offloading: say {what}.",
+                f"Set {what}.",
                 body="long",
                 status=200 if name == _SECONDS else 204,
             ),
         )
     ),
     _route(
-        "DELETE", _LAG, _clear_lag, "Offloading: the broker says how long bookies keep a ledger.", status=204
+        "DELETE",
+        _LAG,
+        _clear_lag,
+        "Reset the offload deletion lag of a namespace to the broker's setting.",
+        status=204,
     ),
 ]

@@ -79,7 +79,9 @@ async def _set_migration(call: Call) -> web.Response:
     if not isinstance(migrated, bool):
         raise Refused(400, "the body must be true or false")
     if migrated:
-        raise Refused(405, "clients cannot be moved to another cluster yet: give them its address")
+        raise Refused(
+            405, "migration of clients is not supported yet: give clients the address of the other cluster"
+        )
     return done()
 
 
@@ -118,7 +120,7 @@ async def _text(call: Call) -> str:
         return text
     value: Any = await call.json()
     if not isinstance(value, str):
-        raise Refused(400, "the body must be a text")
+        raise Refused(400, "the body must be a string")
     return value
 
 
@@ -166,10 +168,12 @@ async def _set_bookies(call: Call) -> web.Response:
     await call.broker.policy_writer.namespace(call.namespace)
     given = await call.json()
     if not isinstance(given, dict):
-        raise Refused(400, f"an object with {_PRIMARY} is expected")
+        raise Refused(400, f"the body must be an object with {_PRIMARY}")
     groups = [given.get(_PRIMARY) or "", given.get(_SECONDARY) or ""]
     if not all(isinstance(group, str) and len(group) <= NAME_CHARS_MAX for group in groups):
-        raise Refused(400, f"{_PRIMARY} and {_SECONDARY} are texts of at most {NAME_CHARS_MAX} characters")
+        raise Refused(
+            400, f"{_PRIMARY} and {_SECONDARY} must be strings of at most {NAME_CHARS_MAX} characters"
+        )
     if not groups[0]:
         raise Refused(412, f"{_PRIMARY} can't be empty; DELETE removes the bookie affinity")
 
@@ -191,9 +195,9 @@ async def _change(call: Call, edit: Any) -> web.Response:
 _CONFLICT: Final = {409: "Concurrent modification"}
 _CLUSTERS: Final = {
     403: "Invalid cluster id; the tenant or the namespace may not use the cluster",
-    405: "messages are not replicated between clusters yet",
-    409: "of two peer clusters only one may be in the list; concurrent modification",
-    412: "the list cannot be; a name cannot be",
+    405: "replication between clusters is not supported yet",
+    409: "the list contains two peer clusters; concurrent modification",
+    412: "invalid list of clusters; invalid name",
 }
 
 
@@ -216,10 +220,10 @@ def _group_route(path: str, handler: Any, query: str) -> Route:
         method="GET",
         path=f"{path}/{{cluster}}/antiAffinity/{{group}}",
         handler=handler,
-        summary="The namespaces of a tenant that are in an anti-affinity group.",
+        summary="List the namespaces of a tenant in an anti-affinity group.",
         query=(query,),
         answer="List<String>",
-        errors={412: "Cluster does not exist; a name cannot be"},
+        errors={412: "Cluster does not exist; invalid name"},
     )
 
 
@@ -229,21 +233,29 @@ ROUTES: Final = [
     # Before the policies of namespaces: a namespace called antiAffinity gives way, as in Pulsar.
     _group_route("/admin/v2/namespaces", _namespaces_of_group, "tenant:String"),
     _group_route("/admin/namespaces", _namespaces_of_group_v1, "property:String"),
-    _route("GET", "replication", _replication, "In which clusters it is.", answer="Set<String>"),
+    _route(
+        "GET",
+        "replication",
+        _replication,
+        "Get the replication clusters of a namespace.",
+        answer="Set<String>",
+    ),
     _route(
         "POST",
         "replication",
         _set_replication,
-        "Say in which clusters it is.",
+        "Set the replication clusters of a namespace.",
         body="Set<String>",
         errors=_CLUSTERS,
     ),
-    _route("GET", "allowedClusters", _allowed, "In which clusters it may be.", answer="Set<String>"),
+    _route(
+        "GET", "allowedClusters", _allowed, "Get the allowed clusters of a namespace.", answer="Set<String>"
+    ),
     _route(
         "POST",
         "allowedClusters",
         _set_allowed,
-        "Say in which clusters it may be.",
+        "Set the allowed clusters of a namespace.",
         body="Set<String>",
         errors=_CLUSTERS,
         tenant_first=True,
@@ -252,33 +264,53 @@ ROUTES: Final = [
         "POST",
         "migration",
         _set_migration,
-        "Move its clients to the cluster that this one moves to.",
+        "Migrate the clients of a namespace to the cluster that this cluster migrates to.",
         body="boolean",
         status=204,
-        errors={405: "clients cannot be moved to another cluster yet"},
+        errors={405: "migration of clients is not supported yet"},
     ),
-    _route("GET", "antiAffinity", _group, "Its anti-affinity group, unquoted.", answer="String"),
+    _route(
+        "GET",
+        "antiAffinity",
+        _group,
+        "Get the anti-affinity group of a namespace, as unquoted text.",
+        answer="String",
+    ),
     _route(
         "POST",
         "antiAffinity",
         _set_group,
-        "Put it into an anti-affinity group, whose bundles are kept on different brokers where it can be.",
+        "Set the anti-affinity group of a namespace: bundles of a group are placed on different "
+        "brokers if possible.",
         body="String",
         status=204,
-        errors={412: "Invalid antiAffinityGroup; a name cannot be"},
+        errors={412: "Invalid antiAffinityGroup; invalid name"},
     ),
-    _route("DELETE", "antiAffinity", _remove_group, "Take it out of its anti-affinity group.", status=204),
     _route(
-        "GET", _BOOKIES, _bookies, "The groups of bookies for its ledgers.", answer="BookieAffinityGroupData"
+        "DELETE",
+        "antiAffinity",
+        _remove_group,
+        "Remove a namespace from its anti-affinity group.",
+        status=204,
+    ),
+    _route(
+        "GET",
+        _BOOKIES,
+        _bookies,
+        "Get the bookie affinity groups of a namespace.",
+        answer="BookieAffinityGroupData",
     ),
     _route(
         "POST",
         _BOOKIES,
         _set_bookies,
-        "Name the groups of bookies for its ledgers. Kept and shown: ledgers are spread by racks alone.",
+        "Set the bookie affinity groups of a namespace. Stored only: placement of ledgers considers "
+        "racks alone.",
         body="BookieAffinityGroupData",
         status=204,
-        errors={412: "there is no primary group; a name cannot be"},
+        errors={412: "the primary group is missing; invalid name"},
     ),
-    _route("DELETE", _BOOKIES, _remove_bookies, "Any bookie will do for its ledgers.", status=204),
+    _route(
+        "DELETE", _BOOKIES, _remove_bookies, "Remove the bookie affinity groups of a namespace.", status=204
+    ),
 ]

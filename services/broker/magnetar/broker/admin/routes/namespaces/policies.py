@@ -82,12 +82,12 @@ async def _change(call: Call, edit: Callable[[Policies], None]) -> web.Response:
 
 _SET_ERRORS: Final = {
     **NAMESPACE_ERRORS,
-    409: "others change the namespace all the time",
-    412: "the policy cannot have that value; a name cannot be",
+    409: "concurrent modification of the namespace",
+    412: "invalid policy value; invalid name",
 }
 
 
-_TOO_MANY: Final = {406: "more partitions than a topic may have"}
+_TOO_MANY: Final = {406: "more partitions than allowed"}
 
 
 def _route(method: str, name: str, handler: Any, summary: str, **more: Any) -> Route:
@@ -109,15 +109,15 @@ def _routes_of(field: PolicyField) -> list[Route]:
             "GET",
             name,
             partial(_get, field),
-            f"The namespace's {name}.",
+            f"Get {name} of a namespace.",
             answer=type_name.removesuffix("?"),
-            also={204: "it is not set"} if field.namespace_unset_is_204 else {},
+            also={204: "not set"} if field.namespace_unset_is_204 else {},
         ),
         _route(
             field.api.set_with,
             name,
             partial(_set, field),
-            f"Set {name}.{field.kept}",
+            f"Set {name} of a namespace.{field.kept}",
             body=type_name,
             status=204,
             errors={**_SET_ERRORS, **_TOO_MANY} if field.api.proto == "auto_topic_creation" else _SET_ERRORS,
@@ -125,13 +125,17 @@ def _routes_of(field: PolicyField) -> list[Route]:
     ]
     if not field.api.never_removed:
         removed_at = field.api.removed_at or name
-        routes.append(_route("DELETE", removed_at, partial(_remove, field), f"Remove {name}.", status=204))
+        routes.append(
+            _route(
+                "DELETE", removed_at, partial(_remove, field), f"Remove {name} of a namespace.", status=204
+            )
+        )
     return routes
 
 
 ROUTES: Final = [
     *(route for field in FIELDS if field.api.namespace for route in _routes_of(field)),
-    _route("GET", "backlogQuotaMap", _quotas, "The backlog quotas by type.", answer="Map<BacklogQuota>"),
+    _route("GET", "backlogQuotaMap", _quotas, "Get the backlog quotas by type.", answer="Map<BacklogQuota>"),
     _route(
         "POST",
         "backlogQuota",

@@ -90,7 +90,7 @@ def _json(quota: ResourceQuota) -> dict[str, Any]:
 
 _PATH: Final = "/admin/v2/resource-quotas"
 _BUNDLE: Final = f"{_PATH}/{{tenant}}/{{namespace}}/{{bundle}}"
-_ERRORS: Final = {**NAMESPACE_ERRORS, 412: "Invalid bundle range; a name cannot be"}
+_ERRORS: Final = {**NAMESPACE_ERRORS, 412: "Invalid bundle range; invalid name"}
 _CHANGED: Final = {**_ERRORS, 409: "Concurrent modification"}
 
 
@@ -99,22 +99,24 @@ def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> R
 
 
 ROUTES: Final = [
-    _route("GET", _PATH, _default, "What a bundle is expected to be without more.", answer="ResourceQuota"),
+    _route("GET", _PATH, _default, "Get the default resource quota of bundles.", answer="ResourceQuota"),
     _route(
         "POST",
         _PATH,
         _set_default,
-        "Say what a bundle is expected to be without more. Kept and shown: nothing is placed by it.",
+        "Set the default resource quota of bundles. Stored only: it does not affect placement.",
         body="ResourceQuota",
         status=204,
         errors={409: "Concurrent modification"},
     ),
-    _route("GET", _BUNDLE, _get, "What a bundle is expected to be.", answer="ResourceQuota", errors=_ERRORS),
+    _route(
+        "GET", _BUNDLE, _get, "Get the resource quota of a bundle.", answer="ResourceQuota", errors=_ERRORS
+    ),
     _route(
         "POST",
         _BUNDLE,
         _set,
-        "Say what a bundle is expected to be. Kept and shown: nothing is placed by it.",
+        "Set the resource quota of a bundle. Stored only: it does not affect placement.",
         body="ResourceQuota",
         status=204,
         errors=_CHANGED,
@@ -123,7 +125,7 @@ ROUTES: Final = [
         "DELETE",
         _BUNDLE,
         _reset,
-        "Expect of a bundle what is expected of all.",
+        "Reset the resource quota of a bundle to the default.",
         status=204,
         errors=_CHANGED,
     ),

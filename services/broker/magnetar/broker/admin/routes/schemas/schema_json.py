@@ -59,15 +59,17 @@ _AVRO_NEEDS: Final = {
 def schema_of(body: object, name: str) -> Schema:
     """What a client posts. Raises Refused: 400 for another shape, 422 for what is no schema."""
     if not isinstance(body, dict):
-        raise Refused(400, "an object with type, schema and properties is expected")
+        raise Refused(400, "the body must be an object with type, schema and properties")
     type_name, text = body.get("type"), body.get("schema")
     if not isinstance(type_name, str):
-        raise Refused(400, "type must be the name of a type of schema")
+        raise Refused(400, "type must be the name of a schema type")
     if not isinstance(text, str | None):
-        raise Refused(400, "schema must be the text of a definition")
+        raise Refused(400, "schema must be a string with the definition")
     number = TYPES.get(type_name)
     if number is None:
-        raise Refused(422, f"{type_name} is no type of schema that is stored: one of {', '.join(TYPES)}")
+        raise Refused(
+            422, f"{type_name} is not a schema type that can be stored: use one of {', '.join(TYPES)}"
+        )
     schema = Schema(name=name, type=number, schema_data=_definition(type_name, number, text or ""))
     properties = body.get("properties")
     for key, value in sorted(text_map({} if properties is None else properties).items()):
@@ -88,7 +90,7 @@ def schema_json(record: SchemaRecord) -> dict[str, Any]:
 
 def _definition(type_name: str, number: Schema.Type.ValueType, text: str) -> bytes:
     if number not in _WITH_DEFINITION and text:
-        raise Refused(422, f"a schema of type {type_name} has no definition: leave it empty")
+        raise Refused(422, f"a schema of type {type_name} has no definition: leave schema empty")
     if number == Schema.KeyValue:
         return _pair_bytes(text)
     if number in _STRUCTURES:
@@ -141,7 +143,7 @@ def _avro_problem(value: object, depth: int) -> str | None:
     if depth == 0:
         return f"it is nested more than {_DEPTH_MAX} deep"
     if isinstance(value, str):
-        return None if value in _AVRO_PRIMITIVES or depth < _DEPTH_MAX else f"{value!r} is no type"
+        return None if value in _AVRO_PRIMITIVES or depth < _DEPTH_MAX else f"{value!r} is not a type"
     if isinstance(value, list):
         problems = [_avro_problem(each, depth - 1) for each in value]
         return next((each for each in problems if each is not None), None)
@@ -161,7 +163,7 @@ def _avro_problem(value: object, depth: int) -> str | None:
 
 def _fields_problem(fields: object, depth: int) -> str | None:
     if not isinstance(fields, list):
-        return "fields that are no list"
+        return "fields that are not a list"
     for each in fields:
         if not isinstance(each, dict) or not isinstance(each.get("name"), str):
             return "a field without a name"

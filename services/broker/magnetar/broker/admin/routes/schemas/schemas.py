@@ -85,8 +85,8 @@ async def _compatibility(call: Call) -> web.Response:
     if verdict is None:
         raise Refused(
             405,
-            f"the rules of {strategy} are not checked yet, and every schema is taken; what can be told is "
-            "whether a schema is there already, or the strategy is ALWAYS_COMPATIBLE",
+            f"the compatibility rules of {strategy} are not supported yet, and every schema is accepted; the "
+            "check works for schemas that exist already and for the strategy ALWAYS_COMPATIBLE",
         )
     return web.json_response({"schemaCompatibilityStrategy": strategy, "compatibility": verdict}, status=202)
 
@@ -131,9 +131,9 @@ def _record(schema: Schema) -> SchemaRecord:
     return SchemaRecord(type=schema.type, data=schema.schema_data, properties=properties)
 
 
-_ERRORS: Final = {404: "Namespace not found", 412: "a name cannot be"}
+_ERRORS: Final = {404: "Namespace not found", 412: "invalid name"}
 _NONE: Final = {**_ERRORS, 404: "Namespace not found; Schema not found"}
-_INVALID: Final = {**_ERRORS, 422: "it is no schema of its type"}
+_INVALID: Final = {**_ERRORS, 422: "not a valid schema of its type"}
 
 
 def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> Route:
@@ -148,22 +148,43 @@ def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> R
 
 
 ROUTES: Final = [
-    _route("GET", "schema", _latest, "The latest schema.", answer="GetSchemaResponse", errors=_NONE),
+    _route(
+        "GET",
+        "schema",
+        _latest,
+        "Get the latest schema of a topic.",
+        answer="GetSchemaResponse",
+        errors=_NONE,
+    ),
     _route(
         "GET",
         "schema/{version}",
         _at_version,
-        "The schema of one version, deleted or not.",
+        "Get one version of a topic's schema, even if it was deleted.",
         answer="GetSchemaResponse",
         errors=_NONE,
     ),
-    _route("GET", "schemas", _all, "Every version.", answer="GetAllVersionsSchemaResponse", errors=_NONE),
-    _route("GET", "metadata", _metadata, "Which versions there are.", answer="SchemaMetadata", errors=_NONE),
+    _route(
+        "GET",
+        "schemas",
+        _all,
+        "Get all versions of a topic's schema.",
+        answer="GetAllVersionsSchemaResponse",
+        errors=_NONE,
+    ),
+    _route(
+        "GET",
+        "metadata",
+        _metadata,
+        "List the versions of a topic's schema.",
+        answer="SchemaMetadata",
+        errors=_NONE,
+    ),
     _route(
         "POST",
         "schema",
         _post,
-        "Store a schema, if it is not there; says its version.",
+        "Add a schema version, unless it exists already, and return its version.",
         body="PostSchemaPayload",
         answer="PostSchemaResponse",
         errors={**_INVALID, 413: "the schema is too large"},
@@ -172,7 +193,8 @@ ROUTES: Final = [
         "DELETE",
         "schema",
         _delete,
-        "Delete the schemas. Messages keep those of their versions, unless it is forced.",
+        "Delete the schema of a topic; versions that messages were written with stay readable, unless "
+        "`force` is set.",
         query=("force:boolean=false",),
         answer="DeleteSchemaResponse",
         errors=_ERRORS,
@@ -182,7 +204,7 @@ ROUTES: Final = [
         "POST",
         "version",
         _version_of,
-        "Which version a schema has; -1 for none.",
+        "Get the version of a schema; -1 when it is not stored.",
         body="PostSchemaPayload",
         answer="LongSchemaVersion",
         errors=_INVALID,
@@ -191,11 +213,11 @@ ROUTES: Final = [
         "POST",
         "compatibility",
         _compatibility,
-        "Whether a schema could be the next, as far as that is known without rules of compatibility.",
+        "Check a schema for compatibility, as far as possible without compatibility rules.",
         body="PostSchemaPayload",
         status=202,
         answer="IsCompatibilityResponse",
-        errors={**_INVALID, 405: "it takes rules that are not checked yet"},
+        errors={**_INVALID, 405: "the compatibility rules it needs are not supported yet"},
         tenant_first=True,
     ),
 ]

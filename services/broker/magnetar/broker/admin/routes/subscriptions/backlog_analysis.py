@@ -92,12 +92,12 @@ async def _not_replicated(topic: PersistentTopic, subscription: Subscription) ->
 async def _set_replicated(call: Call) -> web.Response:
     wanted = await call.json()
     if not isinstance(wanted, bool):
-        raise Refused(400, "true or false is expected")
+        raise Refused(400, "the body must be true or false")
     await on_stored_subscription(call, "Replicated subscription status", _not_replicated, body=False)
     if wanted:
         raise Refused(
             405,
-            "subscriptions are not replicated yet: make the subscription in each cluster where it is wanted",
+            "replicated subscriptions are not supported yet: create it in each cluster that needs it",
         )
     return done()
 
@@ -107,7 +107,7 @@ ROUTES: Final = [
         "POST",
         "analyzeBacklog",
         _analyze,
-        "Look at every entry of the backlog, from a message on: how many messages that is.",
+        "Count entries and messages of a backlog by reading it from a message on.",
         body="ResetCursorData",
         answer="AnalyzeSubscriptionBacklogResult",
     ),
@@ -115,16 +115,17 @@ ROUTES: Final = [
         "GET",
         "replicatedSubscriptionStatus",
         _replicated,
-        "Whether it is replicated to other clusters: it is not yet.",
+        "Get whether a subscription is replicated: always false, because replication is not supported yet.",
         answer="Map<boolean>",
     ),
     *subscription_routes(
         "POST",
         "replicatedSubscriptionStatus",
         _set_replicated,
-        "Have it not replicated; anything else does not exist yet.",
+        "Set whether a subscription is replicated: only `false` is accepted, because replication is "
+        "not supported yet.",
         body="boolean",
         status=204,
-        errors={405: "subscriptions are not replicated yet; not on a non-persistent topic"},
+        errors={405: "replicated subscriptions are not supported yet; the topic is not persistent"},
     ),
 ]

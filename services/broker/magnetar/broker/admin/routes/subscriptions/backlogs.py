@@ -133,20 +133,22 @@ async def _expire_to_id(call: Call) -> web.Response:
 
 
 ROUTES: Final = [
-    *subscription_routes("POST", "skip_all", _skip_all, "Acknowledge the whole backlog.", status=204),
-    *subscription_routes("POST", "skip/{count}", _skip_some, "Acknowledge the next entries.", status=204),
+    *subscription_routes("POST", "skip_all", _skip_all, "Clear the backlog of a subscription.", status=204),
+    *subscription_routes(
+        "POST", "skip/{count}", _skip_some, "Skip a number of entries of a backlog.", status=204
+    ),
     *subscription_routes(
         "POST",
         "resetcursor/{timestamp}",
         _reset_to_time,
-        "Go on with the first message at or after a time (ms since 1970).",
+        "Reset a subscription to the first message at or after a time (ms since 1970).",
         status=204,
     ),
     *subscription_routes(
         "POST",
         "resetcursor",
         _reset_to_id,
-        "Go on with a message, or behind it (excluded).",
+        "Reset a subscription to a message, or to the message after it (`excluded`).",
         body="ResetCursorData",
         status=204,
     ),
@@ -154,14 +156,14 @@ ROUTES: Final = [
         "POST",
         "expireMessages/{seconds}",
         _expire,
-        "Acknowledge messages that are older.",
+        "Expire the messages of a subscription older than a number of seconds.",
         status=204,
     ),
     *subscription_routes(
         "POST",
         "expireMessages",
         _expire_to_id,
-        "Acknowledge everything up to a message, which stays if it is excluded.",
+        "Expire the messages of a subscription up to a message, including it unless `excluded`.",
         body="ResetCursorData",
         status=204,
     ),
@@ -169,8 +171,8 @@ ROUTES: Final = [
         "POST",
         "all_subscription/expireMessages/{seconds}",
         _expire_everywhere,
-        "Acknowledge messages that are older, on all subscriptions.",
+        "Expire messages older than a number of seconds on all subscriptions.",
         status=204,
-        errors={405: "not on a non-persistent topic"},
+        errors={405: "the topic is not persistent"},
     ),
 ]

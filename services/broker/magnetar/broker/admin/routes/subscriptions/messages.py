@@ -54,7 +54,7 @@ async def _examine(call: Call) -> web.Response:
     number = call.query_number("messagePosition", 1)
     from_end = call.request.query.get("initialPosition", "latest")
     if from_end not in ("latest", "earliest"):
-        raise Refused(412, "initialPosition is latest or earliest")
+        raise Refused(412, "initialPosition must be latest or earliest")
     topic = await persistent(call, "Examine messages")
     entries = topic.ledger.entries
     if not entries:
@@ -103,8 +103,8 @@ def _payload(entry: bytes, metadata: MessageMetadata, bytes_max: int) -> bytes:
 
 _ERRORS: Final = {
     404: "Topic not found; Message not found",
-    405: "not on a partitioned or non-persistent topic; not of a compression that is not read here",
-    422: "what its producer wrote cannot be read",
+    405: "the topic is partitioned or not persistent; the compression is not supported",
+    422: "the message cannot be decoded",
 }
 
 ROUTES: Final = [
@@ -112,7 +112,7 @@ ROUTES: Final = [
         "GET",
         "subscription/{subscription}/position/{position}",
         _peek,
-        "Look at an entry that is not acknowledged; it stays so.",
+        "Peek at an unacknowledged entry of a subscription.",
         answer="bytes",
         errors=_ERRORS,
     ),
@@ -120,7 +120,7 @@ ROUTES: Final = [
         "GET",
         "ledger/{ledger}/entry/{entry}",
         _by_id,
-        "An entry by its id.",
+        "Get an entry by its id.",
         answer="bytes",
         errors=_ERRORS,
     ),
@@ -128,7 +128,7 @@ ROUTES: Final = [
         "GET",
         "examinemessage",
         _examine,
-        "An entry by its place in the topic.",
+        "Get an entry by its place in the topic.",
         query=("initialPosition:String=latest", "messagePosition:long=1"),
         answer="bytes",
         errors={**_ERRORS, 412: "the topic is empty; initialPosition is neither latest nor earliest"},

@@ -120,13 +120,13 @@ async def _put_properties(call: Call) -> web.Response:
 
 ROUTES: Final = [
     *owned_topic_routes(
-        "GET", "subscriptions", _list, "The subscriptions of a topic.", answer="List<String>"
+        "GET", "subscriptions", _list, "List the subscriptions of a topic.", answer="List<String>"
     ),
     *subscription_routes(
         "PUT",
         "",
         _create,
-        "Make a subscription, at the end of the topic unless told otherwise.",
+        "Create a subscription, by default at the end of the topic.",
         body="ResetCursorData",
         status=204,
         errors={
@@ -143,12 +143,18 @@ ROUTES: Final = [
         status=204,
         errors={412: "Subscription has active connected consumers"},
     ),
-    *subscription_routes("GET", "properties", _properties, "Its properties.", answer="Map<String, String>"),
+    *subscription_routes(
+        "GET",
+        "properties",
+        _properties,
+        "Get the properties of a subscription.",
+        answer="Map<String, String>",
+    ),
     *subscription_routes(
         "PUT",
         "properties",
         _put_properties,
-        "Replace its properties.",
+        "Replace the properties of a subscription.",
         body="Map<String, String>",
         status=204,
     ),

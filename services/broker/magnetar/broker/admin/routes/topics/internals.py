@@ -131,15 +131,15 @@ async def _backlog_size(call: Call) -> web.Response:
     return answer(topic.ledger.spans.bytes_after(position))
 
 
-_HERE: Final = {405: "not on a non-persistent topic"}
-_ONE: Final = {405: "not on a partitioned or non-persistent topic"}
+_HERE: Final = {405: "the topic is not persistent"}
+_ONE: Final = {405: "the topic is partitioned or not persistent"}
 
 ROUTES: Final = [
     *owned_topic_routes(
         "GET",
         "internal-info",
         _internal_info,
-        "The ledgers and cursors of a topic, or of each partition, as they are kept.",
+        "Get the ledgers and cursors of a topic, or of each partition, as stored in metadata.",
         answer="ManagedLedgerInfo",
         errors=_HERE,
     ),
@@ -147,7 +147,7 @@ ROUTES: Final = [
         "GET",
         "backlog",
         _backlog,
-        "How much is kept, and how much of it each subscription lacks.",
+        "Get the stored size of a topic and the backlog size of each subscription.",
         answer="PersistentOfflineTopicStats",
         errors=_ONE,
     ),
@@ -155,7 +155,7 @@ ROUTES: Final = [
         "PUT",
         "backlogSize",
         _backlog_size,
-        "Bytes behind a message.",
+        "Get the number of bytes stored after a message.",
         body="MessageId",
         answer="long",
         errors=_ONE,

@@ -114,7 +114,7 @@ async def _offload(call: Call) -> web.Response:
         except OffloadRefused as error:
             raise Refused(412, str(error)) from error
         wanted.append(span.ref.id)
-    log.info("ledgers to be offloaded, by hand", topic=topic.name.full, ledgers=wanted, to=location)
+    log.info("offload of ledgers requested", topic=topic.name.full, ledgers=wanted, to=location)
     with suppress(MagnetarError):  # it is wanted all the same, and the topic learns of it later
         await topic.ledger.refresh_offload()
     return done()
@@ -125,20 +125,22 @@ ROUTES: Final = [
         "GET",
         "offload",
         _status,
-        "How far offload is: RUNNING while ledgers wait for a job or one is at work, ERROR once one failed.",
+        "Get the status of offload: RUNNING while ledgers wait for a job or are being offloaded, ERROR "
+        "after a failure.",
         answer="OffloadProcessStatus",
-        errors={405: "not on a partitioned or non-persistent topic"},
+        errors={405: "the topic is partitioned or not persistent"},
     ),
     *owned_topic_routes(
         "PUT",
         "offload",
         _offload,
-        "Have the next job offload the closed ledgers before a message; see magnetar offload run.",
+        "Request offload of the closed ledgers before a message; the next job (`magnetar offload run`) "
+        "does it.",
         body="MessageId",
         status=204,
         errors={
-            405: "not on a partitioned or non-persistent topic",
-            412: "a name cannot be; nothing says where offloaded ledgers go",
+            405: "the topic is partitioned or not persistent",
+            412: "invalid name; no offload target is configured",
         },
     ),
 ]

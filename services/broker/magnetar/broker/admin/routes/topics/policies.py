@@ -169,8 +169,8 @@ async def _change(call: Call, edit: Callable[[Policies], None]) -> web.Response:
 
 _SET_ERRORS: Final = {
     **TOPIC_ERRORS,
-    409: "others change the topic's policies all the time",
-    412: "the policy cannot have that value; a partition has no policies of its own",
+    409: "concurrent modification of the topic's policies",
+    412: "invalid policy value; partitions have no policies of their own",
 }
 _APPLIED: Final = ("applied:boolean=false",)
 
@@ -201,11 +201,11 @@ def _routes_of(field: PolicyField) -> list[Route]:
         "GET",
         name,
         partial(_get, field),
-        f"The topic's {name}.",
+        f"Get {name} of a topic.",
         query=_APPLIED,
         answer=type_name.removesuffix("?"),
         tenant_first=field.tenant_first,
-        also={204: "it is not set"} if field.unset_is_204 else {},
+        also={204: "not set"} if field.unset_is_204 else {},
     )
     return [
         *reads,
@@ -213,7 +213,7 @@ def _routes_of(field: PolicyField) -> list[Route]:
             field.api.topic_set_with,
             name,
             partial(_set, field),
-            f"Set {name}.{field.kept}",
+            f"Set {name} of a topic.{field.kept}",
             status=204,
             tenant_first=field.tenant_first,
             **in_query,
@@ -222,7 +222,7 @@ def _routes_of(field: PolicyField) -> list[Route]:
             "DELETE",
             name,
             partial(_remove, field),
-            f"Remove {name}.",
+            f"Remove {name} of a topic.",
             status=204,
             tenant_first=field.tenant_first,
         ),
@@ -233,8 +233,10 @@ _RATE_OF: Final = "{subscription}/dispatchRate"
 
 ROUTES: Final = [
     *(route for field in FIELDS if field.api.topic for route in _routes_of(field)),
-    *_routes("DELETE", "policies", _remove_all, "Remove all policies of the topic.", status=204),
-    *_routes("GET", "backlogQuotaMap", _quotas, "The backlog quotas.", query=_APPLIED, answer="Map"),
+    *_routes("DELETE", "policies", _remove_all, "Remove all policies of a topic.", status=204),
+    *_routes(
+        "GET", "backlogQuotaMap", _quotas, "Get the backlog quotas of a topic.", query=_APPLIED, answer="Map"
+    ),
     *_routes(
         "POST",
         "backlogQuota",
@@ -245,16 +247,34 @@ ROUTES: Final = [
         status=204,
     ),
     *_routes(
-        "DELETE", "backlogQuota", _remove_quota, "Remove a backlog quota.", query=QUOTA_QUERY, status=204
+        "DELETE",
+        "backlogQuota",
+        _remove_quota,
+        "Remove the backlog quota of one type.",
+        query=QUOTA_QUERY,
+        status=204,
     ),
     *_routes(
         "GET",
         _RATE_OF,
         _subscription_rate,
-        "How fast one subscription is served.",
+        "Get the dispatch rate of a subscription.",
         query=_APPLIED,
         answer="DispatchRate",
     ),
-    *_routes("POST", _RATE_OF, _set_subscription_rate, "Set it for one.", body="DispatchRate", status=204),
-    *_routes("DELETE", _RATE_OF, _remove_subscription_rate, "Remove it.", status=204),
+    *_routes(
+        "POST",
+        _RATE_OF,
+        _set_subscription_rate,
+        "Set the dispatch rate of a subscription.",
+        body="DispatchRate",
+        status=204,
+    ),
+    *_routes(
+        "DELETE",
+        _RATE_OF,
+        _remove_subscription_rate,
+        "Remove the dispatch rate of a subscription.",
+        status=204,
+    ),
 ]

@@ -26,7 +26,7 @@ async def _set(call: Call) -> web.Response:
     topic = await topic_with_policies(call)
     wanted = names(await call.json_or(None), "the clusters")
     if not wanted:
-        raise Refused(412, "ClusterIds should not be null; DELETE leaves it to the namespace")
+        raise Refused(412, "ClusterIds should not be null; DELETE resets them to those of the namespace")
     tenant = await call.broker.tenancy.tenant(topic.tenant)
     await check_clusters(call.broker.clusters, wanted, topic.tenant, tenant)
     check_local(call.broker.clusters, wanted)
@@ -57,7 +57,7 @@ async def _set_shadows(call: Call) -> web.Response:
     await topic_with_policies(call)
     if names(await call.json_or(None), "the shadow topics"):
         raise Refused(
-            405, "there are no shadow topics yet: read the topic itself, each with its subscription"
+            405, "shadow topics are not supported yet: give each reader a subscription of the topic itself"
         )
     return done()
 
@@ -69,9 +69,9 @@ async def _remove_shadows(call: Call) -> web.Response:
 
 _CHANGED: Final = {
     403: "Invalid cluster id; the tenant may not use the cluster",
-    405: "messages are not replicated between clusters yet",
-    409: "of two peer clusters only one may be in the list; Concurrent modification",
-    412: "the list cannot be; a partition has no policies of its own; a name cannot be",
+    405: "replication between clusters is not supported yet",
+    409: "the list contains two peer clusters; concurrent modification",
+    412: "invalid list of clusters; partitions have no policies of their own; invalid name",
 }
 
 ROUTES: Final = [
@@ -79,7 +79,7 @@ ROUTES: Final = [
         "GET",
         "replication",
         _get,
-        "In which clusters it is.",
+        "Get the replication clusters of a topic.",
         query=("applied:boolean=false",),
         answer="List<String>",
     ),
@@ -87,23 +87,39 @@ ROUTES: Final = [
         "POST",
         "replication",
         _set,
-        "Say in which clusters it is.",
+        "Set the replication clusters of a topic.",
         body="List<String>",
         status=204,
         errors=_CHANGED,
     ),
-    *topic_routes("DELETE", "replication", _remove, "It is where its namespace is.", status=204),
     *topic_routes(
-        "GET", "shadowTopics", _no_shadows, "Its shadow topics: there are none.", answer="List<String>"
+        "DELETE",
+        "replication",
+        _remove,
+        "Reset the replication clusters of a topic to those of its namespace.",
+        status=204,
+    ),
+    *topic_routes(
+        "GET",
+        "shadowTopics",
+        _no_shadows,
+        "List the shadow topics: always empty, because shadow topics are not supported yet.",
+        answer="List<String>",
     ),
     *topic_routes(
         "PUT",
         "shadowTopics",
         _set_shadows,
-        "Not yet: give it shadow topics.",
+        "Set shadow topics: always refused, because shadow topics are not supported yet.",
         body="List<String>",
         status=204,
-        errors={405: "there are no shadow topics yet"},
+        errors={405: "shadow topics are not supported yet"},
     ),
-    *topic_routes("DELETE", "shadowTopics", _remove_shadows, "Have no shadow topics.", status=204),
+    *topic_routes(
+        "DELETE",
+        "shadowTopics",
+        _remove_shadows,
+        "Remove the shadow topics: succeeds without effect, because shadow topics are not supported yet.",
+        status=204,
+    ),
 ]

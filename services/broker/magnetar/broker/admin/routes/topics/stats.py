@@ -117,13 +117,18 @@ _QUERY: Final = (
 
 ROUTES: Final = [
     *owned_topic_routes(
-        "GET", "stats", _stats, "Figures of a topic, its clients too.", query=_QUERY, answer="TopicStats"
+        "GET",
+        "stats",
+        _stats,
+        "Get statistics of a topic and its clients.",
+        query=_QUERY,
+        answer="TopicStats",
     ),
     *owned_topic_routes(
         "GET",
         "partitioned-stats",
         _partitioned_stats,
-        "Figures of a partitioned topic as a whole and of each partition.",
+        "Get statistics of a partitioned topic, in total and by partition.",
         query=("perPartition:boolean=true", *_QUERY),
         answer="PartitionedTopicStats",
     ),
@@ -131,14 +136,14 @@ ROUTES: Final = [
         "GET",
         "internalStats",
         _internal_stats,
-        "The ledgers and cursors of a topic.",
+        "Get the ledgers and cursors of a topic.",
         answer="PersistentTopicInternalStats",
     ),
     *owned_topic_routes(
         "GET",
         "partitioned-internalStats",
         _partitioned_internal_stats,
-        "The ledgers and cursors of each partition.",
+        "Get the ledgers and cursors of each partition.",
         answer="PartitionedTopicInternalStats",
     ),
 ]

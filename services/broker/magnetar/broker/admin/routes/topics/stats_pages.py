@@ -38,7 +38,9 @@ async def _page(call: Call) -> web.StreamResponse:
     """Topics that nobody uses are not loaded for it. Those of several brokers follow one another."""
     offset, limit = call.query_number("offset", 0), call.query_number("limit", _LIMIT)
     if offset < 0 or not 0 < limit <= LIMIT_MAX:
-        raise Refused(412, f"offset is 0 or more and limit from 1 to {LIMIT_MAX}, not {offset} and {limit}")
+        raise Refused(
+            412, f"offset must be at least 0 and limit from 1 to {LIMIT_MAX}, not {offset} and {limit}"
+        )
     await require_namespace(call.broker, call.namespace, "Namespace does not exist")
     async with call.request.app[TURN]:
         topics: list[Any] = await _in_order(call)
@@ -133,7 +135,8 @@ ROUTES: Final = [
         method="GET",
         path="/admin/magnetar/v1/namespaces/{tenant}/{namespace}/topics/stats",
         handler=_page,
-        summary="Figures of the loaded topics of a namespace, by broker and name, a page at a time.",
+        summary="Get statistics of the loaded topics of a namespace, one page at a time, ordered by broker "
+        "and name.",
         query=(
             "offset:int=0",
             f"limit:int={_LIMIT}",

@@ -116,30 +116,30 @@ async def _compact(call: Call) -> web.Response:
     raise Refused(405, _NO_COMPACTION)
 
 
-_ERRORS: Final = {405: "not on a partitioned or non-persistent topic"}
+_ERRORS: Final = {405: "the topic is partitioned or not persistent"}
 
 ROUTES: Final = [
     *owned_topic_routes(
         "POST",
         "trim",
         _trim,
-        "Let go what nobody needs and retention does not keep.",
+        "Trim the ledgers that neither a subscription nor retention needs.",
         status=204,
-        errors={405: "not on a non-persistent topic"},
+        errors={405: "the topic is not persistent"},
     ),
     *owned_topic_routes(
         "DELETE",
         "truncate",
         _truncate,
-        "Let go every message, read or not; subscriptions go on at the end.",
+        "Delete all messages of a topic, consumed or not, and move its subscriptions to the end.",
         status=204,
-        errors={412: "a name cannot be; not on a non-persistent topic"},
+        errors={412: "invalid name; the topic is not persistent"},
     ),
     *owned_topic_routes(
         "GET",
         "compaction",
         _compaction,
-        "How far compaction is: it never ran.",
+        "Get the status of compaction: always NOT_RUN, because compaction is not supported yet.",
         answer="LongRunningProcessStatus",
         errors=_ERRORS,
     ),
@@ -147,8 +147,8 @@ ROUTES: Final = [
         "PUT",
         "compaction",
         _compact,
-        "Not yet: compact a topic.",
+        "Compact a topic: always refused, because compaction is not supported yet.",
         status=204,
-        errors={405: "compaction does not exist yet"},
+        errors={405: "compaction is not supported yet"},
     ),
 ]

@@ -199,10 +199,10 @@ def message_id(position: Position, batch_index: int = -1, partition: int = -1) -
     }
 
 
-_NOT_HERE: Final = {405: "not on a partitioned or non-persistent topic"}
-_NOT_VOLATILE: Final = {405: "not on a non-persistent topic", 412: "they are too large together"}
+_NOT_HERE: Final = {405: "the topic is partitioned or not persistent"}
+_NOT_VOLATILE: Final = {405: "the topic is not persistent", 412: "the properties are too large in total"}
 
-_CHANGED: Final = {**_NOT_VOLATILE, 409: "it is changed at the same time"}
+_CHANGED: Final = {**_NOT_VOLATILE, 409: "concurrent modification"}
 
 ROUTES: Final = [
     *(
@@ -211,10 +211,10 @@ ROUTES: Final = [
             method="GET",
             path=f"/admin/v2/{domain}/{{tenant}}/{{namespace}}",
             handler=_list,
-            summary="The topics of a namespace; partitions each by its own name.",
+            summary="List the topics of a namespace; each partition is listed by its own name.",
             query=("bundle:String", "includeSystemTopic:boolean=false"),
             answer="List<String>",
-            errors={404: "Namespace does not exist", 412: "a name cannot be"},
+            errors={404: "Namespace does not exist", 412: "invalid name"},
         )
         for domain in DOMAINS
     ),
@@ -222,13 +222,13 @@ ROUTES: Final = [
         "PUT",
         "",
         _create,
-        "Make a topic that is not partitioned.",
+        "Create a non-partitioned topic.",
         body="Map<String, String>",
         status=204,
         errors={
-            405: "a name that is reserved",
+            405: "the name is reserved",
             409: "This topic already exists",
-            412: "a name cannot be; there is no such partition; the namespace has no room",
+            412: "invalid name; the partition does not exist; the namespace has the maximum number of topics",
         },
     ),
     *owned_topic_routes(
@@ -238,35 +238,35 @@ ROUTES: Final = [
         "Delete a topic with its subscriptions and messages.",
         query=("force:boolean=false",),
         status=204,
-        errors={409: "it is a partitioned topic", 412: "producers or consumers are connected"},
+        errors={409: "the topic is partitioned", 412: "producers or consumers are connected"},
     ),
     *owned_topic_routes(
-        "PUT", "unload", _unload, "Close a topic; it is loaded when it is asked for.", status=204
+        "PUT", "unload", _unload, "Unload a topic; the next access loads it again.", status=204
     ),
     *owned_topic_routes(
         "POST",
         "terminate",
         _terminate,
-        "Take no more messages; answers the id of the last one.",
+        "Terminate a topic and return the id of its last message.",
         answer="MessageId",
-        errors={405: "it is a partitioned topic", 406: "it is not persistent"},
+        errors={405: "the topic is partitioned", 406: "the topic is not persistent"},
     ),
     *owned_topic_routes(
         "POST",
         "terminate/partitions",
         _terminate_partitions,
-        "The same for every partition.",
+        "Terminate all partitions of a topic and return the id of the last message of each.",
         answer="Map<partition, MessageId>",
-        errors={405: "it is not a partitioned topic; it is not persistent"},
+        errors={405: "the topic is not partitioned; the topic is not persistent"},
     ),
     *owned_topic_routes(
-        "GET", "properties", _properties, "The topic's properties.", answer="Map<String, String>"
+        "GET", "properties", _properties, "Get the properties of a topic.", answer="Map<String, String>"
     ),
     *owned_topic_routes(
         "PUT",
         "properties",
         _put_properties,
-        "Set properties; others stay.",
+        "Set properties of a topic; other properties stay as they are.",
         body="Map<String, String>",
         status=204,
         errors=_CHANGED,
@@ -275,7 +275,7 @@ ROUTES: Final = [
         "DELETE",
         "properties",
         _delete_property,
-        "Remove a property.",
+        "Remove a property of a topic.",
         query=("key:String",),
         status=204,
         errors=_CHANGED,
@@ -284,7 +284,7 @@ ROUTES: Final = [
         "GET",
         "lastMessageId",
         _last_message_id,
-        "The id of the last message.",
+        "Get the id of the last message.",
         answer="MessageId",
         errors=_NOT_HERE,
     ),
@@ -292,7 +292,7 @@ ROUTES: Final = [
         "GET",
         "messageid/{timestamp}",
         _message_id_at,
-        "The id of the first message at or after a time (ms since 1970).",
+        "Get the id of the first message at or after a time (ms since 1970).",
         answer="MessageId",
         errors=_NOT_HERE,
     ),
@@ -304,9 +304,9 @@ LAST: Final = [
         method="GET",
         path="/admin/v2/non-persistent/{tenant}/{namespace}/{bundle}",
         handler=_list_in_bundle,
-        summary="The topics of one bundle.",
+        summary="List the topics of a bundle.",
         answer="List<String>",
-        errors={404: "Namespace does not exist", 412: "a name cannot be; there is no such bundle"},
+        errors={404: "Namespace does not exist", 412: "invalid name; the bundle does not exist"},
     )
 ]
 """To be tried after everything else that may stand behind a namespace."""
