@@ -6,7 +6,7 @@ What it does is measured by `refused_messages`; bounds of time are many times wh
 from __future__ import annotations
 
 import pytest
-from magnetar.broker.topics.refused_producers import FAILS_AT
+from magnetar.broker.topics.publish.refused_producers import FAILS_AT
 
 from tests.faults.conftest import NewServer
 from tests.faults.refused_messages import BYTES_MAX, DELAY_CAP_MS, Case, Seen, fill, full_disk, new_topic

@@ -19,8 +19,8 @@ from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.cluster.bundle_owners import Owned
 from magnetar.common.control.control_errors import BrokerUnreachable
 from magnetar.common.control.control_pb2 import TakeRequest, TakeResponse
@@ -229,7 +229,7 @@ class MovingPublisher:
             try:
                 topic = await broker.registry.get(TOPIC, create=False)
                 if not producer.closed:
-                    topic.publish(producer, sends(b"%d" % self.confirmed, first=self.confirmed))
+                    topic.publishing.publish(producer, sends(b"%d" % self.confirmed, first=self.confirmed))
                     self.sent += 1
             except MagnetarError:
                 pass

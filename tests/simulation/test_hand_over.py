@@ -47,7 +47,7 @@ async def hand_over(
     for _ in range(5):
         await publisher.publish()
     giver = world.owner()
-    await (await giver.registry.get(TOPIC, create=False)).create_subscription("keeps everything")
+    await (await giver.registry.get(TOPIC, create=False)).subscriptions.create("keeps everything")
     subscriber = MovingSubscriber(world)
     done = asyncio.Event()
     subscribing = asyncio.create_task(subscriber.run(done))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from magnetar.broker.topics.refused_producers import FAILS_AT, FIRST_DELAY_S
+from magnetar.broker.topics.publish.refused_producers import FAILS_AT, FIRST_DELAY_S
 from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.integration.admin_calls import set_policy

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from magnetar.broker.topics.access_modes import (
+from magnetar.broker.topics.publish.access_modes import (
     EXCLUSIVE,
     EXCLUSIVE_WITH_FENCING,
     SHARED,

@@ -7,7 +7,7 @@ from itertools import pairwise
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from magnetar.broker.topics.deduplication import DeduplicationState, Verdict
+from magnetar.broker.topics.publish.deduplication import DeduplicationState, Verdict
 from magnetar.common.errors import LogFull
 from magnetar.common.naming.position import EARLIEST
 from magnetar.ledger.managed_ledger import DeduplicationSnapshot

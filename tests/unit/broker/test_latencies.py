@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from magnetar.broker import latencies
 from magnetar.broker.latencies import DISPATCH, END_TO_END, PUBLISH, SAMPLE_EVERY_S, Sample, Sampler
-from magnetar.broker.topics import persistent_publishing
+from magnetar.broker.topics.subscribe import persistent_subscriptions
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import RUN_MARKER, Run
 from magnetar.ledger.managed_ledger.write_samples import STORAGE_LATENCY
@@ -97,7 +97,7 @@ def test_so_many_a_second_are_followed_and_another_clock_does_not_end_it() -> No
 def test_messages_of_a_topic_are_counted_when_published_and_sampled_when_they_go_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(persistent_publishing, "SAMPLER", latencies.Sampler())
+    monkeypatch.setattr(persistent_subscriptions, "SAMPLER", latencies.Sampler())
 
     async def scenario(made: Topics) -> None:
         topic, peer = await made.load("orders"), ListeningPeer()
@@ -105,7 +105,7 @@ def test_messages_of_a_topic_are_counted_when_published_and_sampled_when_they_go
         subscription, consumer = await subscribed(topic, peer)
         before = [each.count for each in (PUBLISH, DISPATCH, END_TO_END, STORAGE_LATENCY)]
         for number in range(3):
-            topic.publish(producer, sends(entry(), entry(), first=2 * number))
+            topic.publishing.publish(producer, sends(entry(), entry(), first=2 * number))
             await until(lambda: producer.pending_runs == 0)
             await asyncio.sleep(SAMPLE_EVERY_S)
         counts = [each.count for each in (PUBLISH, DISPATCH, END_TO_END, STORAGE_LATENCY)]
@@ -116,7 +116,7 @@ def test_messages_of_a_topic_are_counted_when_published_and_sampled_when_they_go
         subscription.add_permits(consumer, 100)
         await until(lambda: consumer.entries_out == 6)
         assert (DISPATCH.count - before[1], END_TO_END.count - before[2]) == (1, 1), "one at a time"
-        topic.publish(producer, sends(entry(), first=6))
+        topic.publishing.publish(producer, sends(entry(), first=6))
         await until(lambda: consumer.entries_out == 7)
         assert (DISPATCH.count - before[1], END_TO_END.count - before[2]) == (2, 2)
 
@@ -124,14 +124,14 @@ def test_messages_of_a_topic_are_counted_when_published_and_sampled_when_they_go
 
 
 def test_a_subscription_without_consumers_follows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistent_publishing, "SAMPLER", latencies.Sampler())
+    monkeypatch.setattr(persistent_subscriptions, "SAMPLER", latencies.Sampler())
 
     async def scenario(made: Topics) -> None:
         topic, peer = await made.load("orders"), ListeningPeer()
         producer = await producer_of(topic, peer)
         subscription, consumer = await subscribed(topic, peer)
         topic.remove_consumer(subscription, consumer)
-        topic.publish(producer, sends(entry()))
+        topic.publishing.publish(producer, sends(entry()))
         await until(lambda: producer.pending_runs == 0)
         before = DISPATCH.count
         await asyncio.sleep(60)

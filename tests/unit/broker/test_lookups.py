@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 
 import pytest
 from magnetar.broker.lookups import LATENCY, counted_lookup
-from magnetar.broker.topics import topic_loads
-from magnetar.broker.topics.topic_loads import counted_load
+from magnetar.broker.topics.registry import topic_loads
+from magnetar.broker.topics.registry.topic_loads import counted_load
 from magnetar.common.errors import NotAllowed, ServiceNotReady, StorageError, TopicNotFound
 from magnetar.common.obs.metrics import REGISTRY
 

@@ -36,12 +36,12 @@ from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import RateSampler
 from magnetar.broker.tenancy import Tenancy
-from magnetar.broker.topics.ownership_proof import OwnershipProof
-from magnetar.broker.topics.partitioned_topics import PartitionedTopics
-from magnetar.broker.topics.producer_names import ProducerNames
+from magnetar.broker.topics.publish.producer_names import ProducerNames
+from magnetar.broker.topics.registry.ownership_proof import OwnershipProof
+from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import Topic
-from magnetar.broker.topics.topic_lists import TopicLists
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.watch.topic_lists import TopicLists
 from magnetar.broker.transport.listener import Listener
 from magnetar.common.errors import MagnetarError, OwnershipLost, ServiceNotReady
 from magnetar.common.metadata.keys import Keys

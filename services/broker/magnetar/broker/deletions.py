@@ -20,9 +20,9 @@ from typing import Final, TypeVar
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import TRIES_MAX
+from magnetar.broker.topics.registry.remote_topics import RemoteTopics
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import Topic
-from magnetar.broker.topics.topic_lists import Elsewhere
-from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.errors import (
     BeingDeleted,
     MagnetarError,
@@ -75,7 +75,7 @@ class Deletions:
         self._namespaces = namespaces
         self._policies = policies
         self._at_work: set[str] = set()
-        self.elsewhere: Elsewhere | None = None
+        self.elsewhere: RemoteTopics | None = None
         """What other brokers have loaded; None where there are none."""
 
     async def delete_namespace(self, name: NamespaceName, *, force: bool = False) -> None:

@@ -14,15 +14,13 @@ from typing import Final
 
 from magnetar.broker.policies.config import PolicyConfig
 from magnetar.broker.task_spawner import Spawn
-from magnetar.broker.topics.backlog_quota import enforce, has_quota
-from magnetar.broker.topics.inactive_topics import InactiveTopics
-from magnetar.broker.topics.message_expiry import MessageExpiry
-from magnetar.broker.topics.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.subscription_expiry import SubscriptionExpiry
+from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import Topic
-from magnetar.broker.topics.topic_backlog import note_oldest
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.upkeep.inactive_topics import InactiveTopics
+from magnetar.broker.topics.upkeep.message_expiry import MessageExpiry
+from magnetar.broker.topics.upkeep.subscription_expiry import SubscriptionExpiry
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock
@@ -84,9 +82,9 @@ class Housekeeping:
     def _check_quota(self, topic: Topic) -> Awaitable[object] | None:
         if not isinstance(topic, PersistentTopic):
             return None
-        if has_quota(topic.policies):
-            return enforce(topic, self._clock.wall_ms())
-        note_oldest(topic)
+        if topic.quota.limited:
+            return topic.quota.enforce(topic.producers)
+        topic.backlog.note_oldest()
         return None
 
     def start(self, spawn: Spawn) -> None:

@@ -54,6 +54,10 @@ class NonPersistentTopicStats(TopicStats):
     drops_by_producer: dict[str, Drops] = field(default_factory=dict)
     """Of the connected producers, those of which something was dropped."""
 
+    def forget_producer(self, producer: str) -> None:
+        """Forget the drops of a producer that is no longer connected."""
+        self.drops_by_producer.pop(producer, None)
+
     def count_drops(self, producer: str, messages: int) -> None:
         """Messages of a producer were dropped."""
         DROPPED_AT_CONNECTION.inc(messages)

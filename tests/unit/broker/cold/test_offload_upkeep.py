@@ -44,7 +44,7 @@ def keeping(
 
     async def main(broker: SimBroker) -> None:
         topic = await broker.topic(TOPIC)
-        await topic.create_subscription("keeps")
+        await topic.subscriptions.create("keeps")
         for _ in range(2):
             await broker.publish(topic, 5)
             topic.ledger.roll()

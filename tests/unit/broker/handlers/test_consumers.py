@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 from magnetar.broker.handlers.client import Client, OpenConsumer
@@ -15,7 +16,7 @@ from tests.unit.broker.topics.fakes import FakePeer
 def test_who_came_under_an_id_while_its_former_consumer_unsubscribed_stays_known() -> None:
     newcomer = OpenConsumer(cast(Any, None), cast(Any, None), cast(Any, None))
 
-    class Topic:
+    class Subscriptions:
         async def unsubscribe(self, subscription: object, consumer: object, *, force: bool) -> None:
             client.consumers[1] = newcomer
 
@@ -24,6 +25,8 @@ def test_who_came_under_an_id_while_its_former_consumer_unsubscribed_stays_known
             """The answer."""
 
     client = Client(cast(Any, None), Peer())
-    client.consumers[1] = OpenConsumer(cast(Any, Topic()), cast(Any, None), cast(Any, None))
+    client.consumers[1] = OpenConsumer(
+        cast(Any, SimpleNamespace(subscriptions=Subscriptions())), cast(Any, None), cast(Any, None)
+    )
     asyncio.run(handle_unsubscribe(client, CommandUnsubscribe(consumer_id=1, request_id=1)))
     assert client.consumers == {1: newcomer}

@@ -52,7 +52,9 @@ def test_a_producer_that_asks_for_deduplication_is_refused_where_there_is_none(
 
     async def get(name: object, *, create: bool) -> Any:
         return SimpleNamespace(
-            deduplicates=deduplicates, add_producer=add_producer, remove_producer=lambda _: None
+            publishing=SimpleNamespace(deduplicates=deduplicates),
+            producers=SimpleNamespace(remove=lambda _: None),
+            add_producer=add_producer,
         )
 
     services: Any = SimpleNamespace(

@@ -70,7 +70,7 @@ class Jobs:
     async def publish(self, name: str, *lots: int) -> list[int]:
         """As many entries in each of as many ledgers; returns the ids of these. The last one stays open."""
         topic = await self.load(name)
-        await topic.create_subscription("keeps")
+        await topic.subscriptions.create("keeps")
         ids: list[int] = []
         for count in lots:
             if ids:
@@ -79,9 +79,9 @@ class Jobs:
             peer = ListeningPeer()
             producer = await producer_of(topic, peer)
             for number in range(count):
-                topic.publish(producer, sends(b"%s/%d/%d" % (name.encode(), len(ids), number)))
+                topic.publishing.publish(producer, sends(b"%s/%d/%d" % (name.encode(), len(ids), number)))
             await until(lambda peer=peer, count=count: len(peer.commands) >= count)
-            topic.remove_producer(producer)
+            topic.producers.remove(producer)
             ids.append(topic.ledger.spans.spans[-1].ref.id)
         return ids
 

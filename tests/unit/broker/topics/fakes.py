@@ -8,9 +8,9 @@ from typing import Any
 
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.topics.config import DeduplicationConfig
-from magnetar.broker.topics.deduplicated_publishing import DeduplicatedPublishing
-from magnetar.broker.topics.deduplication import DeduplicationState
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish.deduplicated_publishing import DeduplicatedPublishing
+from magnetar.broker.topics.publish.deduplication import DeduplicationState
+from magnetar.broker.topics.publish.producer import Producer
 from magnetar.common.errors import LogFailed, StorageError
 from magnetar.common.naming.position import EARLIEST
 from magnetar.common.wire import pulsar_pb2 as pb

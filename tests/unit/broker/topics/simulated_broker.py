@@ -24,11 +24,12 @@ from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.subscriptions.consumers.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.subscriptions.types.subscription_type import SubType
-from magnetar.broker.topics.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.topic import SubscribeRequest, Topic
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
+from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
+from magnetar.broker.topics.topic import Topic
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.task_owner import TaskOwner
@@ -120,7 +121,7 @@ class SimBroker:
         producer = Producer(0, "somebody", 0, ListPeer(), {}, b"", 0)
         numbers = [encode_varint(number) for number in range(len(entries))]
         size = sum(map(len, entries))
-        topic.publish(producer, SendRun(0, entries, numbers, None, None, False, False, size))
+        topic.publishing.publish(producer, SendRun(0, entries, numbers, None, None, False, False, size))
         await producer.wait_persisted()
 
     async def consumer(
@@ -141,14 +142,14 @@ class SimBroker:
         request = SubscribeRequest(
             subscription, sub_type, durable, True, None, 0, {}, options, peer, sends_entry_metadata=False
         )
-        found, consumer = await topic.subscribe(request)
+        found, consumer = await topic.subscriptions.subscribe(request)
         assert isinstance(found, Subscription)
         if permits:
             found.add_permits(consumer, permits)
         return found, consumer, peer
 
     async def subscription(self, topic: PersistentTopic, name: str = "s") -> Subscription:
-        await topic.create_subscription(name)
+        await topic.subscriptions.create(name)
         return topic.subscriptions[name]
 
     async def keep_house(self, name: str) -> None:

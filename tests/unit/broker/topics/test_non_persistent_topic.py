@@ -11,9 +11,9 @@ from magnetar.broker.admin.stats.topic_stats import topic_stats
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective import resolve
 from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
-from magnetar.broker.topics.in_process import InProcess
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
-from magnetar.broker.topics.topic import SubscribeRequest
+from magnetar.broker.topics.publish.in_process_limit import InProcess
+from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
 from magnetar.common.errors import ServiceNotReady, SubscriptionNotFound, UnsubscribeRefused
 from magnetar.common.metadata.values import Policies
 from magnetar.common.naming.topic_name import TopicName
@@ -59,7 +59,7 @@ def opened(in_process: int = 1_000) -> NonPersistentTopic:
     return NonPersistentTopic(
         TopicName.parse("non-persistent://public/default/t"),
         resolve(config, Policies(), Policies()),
-        config,
+        config.dispatch,
         FakeClock(),
         InProcess(in_process),
     )
@@ -69,9 +69,9 @@ def opened(in_process: int = 1_000) -> NonPersistentTopic:
 def test_only_a_durable_subscription_outlives_its_last_consumer(durable: bool) -> None:
     async def scenario() -> None:
         topic = opened()
-        came = [await topic.subscribe(request(ListeningPeer(), durable=durable))]
+        came = [await topic.subscriptions.subscribe(request(ListeningPeer(), durable=durable))]
         if not durable:
-            came.append(await topic.subscribe(request(ListeningPeer(), durable=False)))
+            came.append(await topic.subscriptions.subscribe(request(ListeningPeer(), durable=False)))
         for subscription, consumer in came:
             assert list(topic.subscriptions) == ["s"]
             topic.remove_consumer(subscription, consumer)
@@ -83,8 +83,8 @@ def test_only_a_durable_subscription_outlives_its_last_consumer(durable: bool) -
 def test_nobody_subscribes_to_a_topic_that_closed_while_a_holder_was_probed() -> None:
     async def scenario() -> None:
         topic, holder = opened(), DyingPeer()
-        await topic.subscribe(request(holder))
-        newcomer = asyncio.create_task(topic.subscribe(request(ListeningPeer())))
+        await topic.subscriptions.subscribe(request(holder))
+        newcomer = asyncio.create_task(topic.subscriptions.subscribe(request(ListeningPeer())))
         await holder.asked.wait()
         await topic.close()
         holder.dies.set()
@@ -98,11 +98,11 @@ def test_nobody_subscribes_to_a_topic_that_closed_while_a_holder_was_probed() ->
 def test_who_takes_a_dead_holders_place_is_in_a_subscription_that_exists() -> None:
     async def scenario() -> None:
         topic, holder = opened(), DyingPeer()
-        subscription, consumer = await topic.subscribe(request(holder))
-        newcomer = asyncio.create_task(topic.subscribe(request(ListeningPeer())))
+        subscription, consumer = await topic.subscriptions.subscribe(request(holder))
+        newcomer = asyncio.create_task(topic.subscriptions.subscribe(request(ListeningPeer())))
         await holder.asked.wait()
         topic.remove_consumer(subscription, consumer)
-        assert await topic.delete_unused(subscription)
+        assert await topic.subscriptions.delete_unused(subscription)
         holder.dies.set()
         found, _ = await newcomer
         assert topic.subscriptions["s"] is found
@@ -115,19 +115,19 @@ def test_one_of_several_consumers_unsubscribes_only_by_force() -> None:
         topic = opened()
         peers = [ListeningPeer(), ListeningPeer()]
         requests = [replace(request(peer), type=pb.CommandSubscribe.Shared) for peer in peers]
-        subscription, first = await topic.subscribe(requests[0])
-        _, second = await topic.subscribe(requests[1])
+        subscription, first = await topic.subscriptions.subscribe(requests[0])
+        _, second = await topic.subscriptions.subscribe(requests[1])
         with pytest.raises(UnsubscribeRefused):
-            await topic.unsubscribe(subscription, first, force=False)
+            await topic.subscriptions.unsubscribe(subscription, first, force=False)
         assert subscription.consumers == [first, second]
         topic.remove_consumer(subscription, second)
-        await topic.unsubscribe(subscription, first, force=False)
+        await topic.subscriptions.unsubscribe(subscription, first, force=False)
         assert not topic.subscriptions
         with pytest.raises(SubscriptionNotFound):
-            await topic.unsubscribe(subscription, first, force=False)
-        subscription, first = await topic.subscribe(requests[0])
-        await topic.subscribe(requests[1])
-        await topic.unsubscribe(subscription, first, force=True)
+            await topic.subscriptions.unsubscribe(subscription, first, force=False)
+        subscription, first = await topic.subscriptions.subscribe(requests[0])
+        await topic.subscriptions.subscribe(requests[1])
+        await topic.subscriptions.unsubscribe(subscription, first, force=True)
         assert not topic.subscriptions
         assert peers[1].types[-1] == "CLOSE_CONSUMER"
 
@@ -137,13 +137,13 @@ def test_one_of_several_consumers_unsubscribes_only_by_force() -> None:
 def test_what_is_dropped_is_in_the_statistics() -> None:
     async def scenario() -> None:
         topic, peer = opened(in_process=6), ListeningPeer()
-        subscription, consumer = await topic.subscribe(request(ListeningPeer()))
+        subscription, consumer = await topic.subscriptions.subscribe(request(ListeningPeer()))
         subscription.add_permits(consumer, 4)
         for name in ("a", "b"):
             await producer_of(topic, peer, name)
         entries = [b"entry"] * 9
         ids = [encode_varint(number) for number in range(9)]
-        topic.publish(topic.producers["a"], SendRun(1, entries, ids, None, None, False, False, 45))
+        topic.publishing.publish(topic.producers["a"], SendRun(1, entries, ids, None, None, False, False, 45))
         topic.stats.sample(2)
         subscription.stats.sample(2)
         shown = topic_stats(topic, Wanted(), "broker")
@@ -166,12 +166,12 @@ def test_rates_of_subscribing_and_dispatch_are_those_of_topics_that_are_stored()
         policies.subscribe_rate.per_consumer = 1
         topic.apply_policies(resolve(BrokerConfig(), policies, Policies()))
         for _ in range(3):
-            subscription, consumer = await topic.subscribe(request(peer))
+            subscription, consumer = await topic.subscriptions.subscribe(request(peer))
             topic.remove_consumer(subscription, consumer)
-        subscription, consumer = await topic.subscribe(request(peer))
+        subscription, consumer = await topic.subscriptions.subscribe(request(peer))
         subscription.add_permits(consumer, 10)
         producer = await producer_of(topic, ListeningPeer())
-        topic.publish(producer, sends(b"a", b"b", b"c"))
+        topic.publishing.publish(producer, sends(b"a", b"b", b"c"))
         assert peer.types.count("MESSAGE") == 3
 
     asyncio.run(scenario())

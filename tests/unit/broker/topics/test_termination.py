@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 from magnetar.broker.subscriptions.subscription import Subscription
-from magnetar.broker.topics.access_modes import EXCLUSIVE, WAIT_FOR_EXCLUSIVE
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish.access_modes import EXCLUSIVE, WAIT_FOR_EXCLUSIVE
+from magnetar.broker.topics.publish.producer import Producer
 from magnetar.common.errors import NotAllowed, ServiceNotReady, TopicTerminated
 from magnetar.common.naming.position import Position
 from magnetar.common.wire import commands
@@ -42,9 +42,9 @@ async def published(topic: PersistentTopic, count: int) -> None:
     """By a producer that goes again."""
     peer = ListeningPeer()
     producer = await producer_of(topic, peer, "other")
-    topic.publish(producer, sends(*[b"m"] * count))
+    topic.publishing.publish(producer, sends(*[b"m"] * count))
     await until(lambda: peer.types.count("SEND_RECEIPT") == count)
-    topic.remove_producer(producer)
+    topic.producers.remove(producer)
 
 
 def errors(peer: ListeningPeer) -> list[tuple[int, str]]:
@@ -63,10 +63,10 @@ def test_what_is_on_its_way_is_confirmed_and_what_comes_later_is_refused() -> No
     async def scenario(made: Topics) -> None:
         topic, peer = await load(made), ListeningPeer()
         producer = await producer_of(topic, peer)
-        topic.publish(producer, sends(b"0", b"1"))
+        topic.publishing.publish(producer, sends(b"0", b"1"))
         terminating = asyncio.create_task(topic.terminate())
         await asyncio.sleep(0)
-        topic.publish(producer, sends(b"2", first=2))
+        topic.publishing.publish(producer, sends(b"2", first=2))
         position = await terminating
         assert position == topic.ledger.last_confirmed
         assert topic.storage_entries == 2
@@ -88,7 +88,7 @@ def test_a_terminated_topic_takes_no_producers_not_even_after_a_restart() -> Non
         for _ in range(2):
             with pytest.raises(TopicTerminated):
                 await producer_of(topic, ListeningPeer())
-            assert topic.access is None
+            assert topic.producers.access is None
             topic = await reload(made, topic)
         assert await topic.terminate() == position
 
@@ -101,7 +101,7 @@ def test_those_who_wait_for_the_topic_are_sent_away() -> None:
         await topic.add_producer(Producer(1, "a", 0, ListeningPeer(), {}, b"", 0, access_mode=EXCLUSIVE))
         second = Producer(2, "b", 0, ListeningPeer(), {}, b"", 0, access_mode=WAIT_FOR_EXCLUSIVE)
         waiting = asyncio.create_task(topic.add_producer(second))
-        await until(lambda: topic.waiting_publishers == 1)
+        await until(lambda: topic.producers.waiting == 1)
         await topic.terminate()
         with pytest.raises(ServiceNotReady):
             await waiting
@@ -153,8 +153,8 @@ def test_the_end_is_told_behind_the_answer_to_the_last_acknowledgement() -> None
 def test_a_consumer_that_comes_to_the_end_hears_it_at_once_and_a_late_one_drains_the_topic() -> None:
     async def scenario(made: Topics) -> None:
         topic = await load(made)
-        await topic.create_subscription("late")
-        await topic.create_subscription("skipped")
+        await topic.subscriptions.create("late")
+        await topic.subscriptions.create("skipped")
         await published(topic, 2)
         await topic.terminate()
         for _ in range(2):

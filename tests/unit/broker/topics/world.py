@@ -15,11 +15,12 @@ from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
-from magnetar.broker.topics.partitioned_topics import PartitionedTopics
-from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.topic import SubscribeRequest, Topic
-from magnetar.broker.topics.topic_lists import TopicLists
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
+from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
+from magnetar.broker.topics.topic import Topic
+from magnetar.broker.topics.watch.topic_lists import TopicLists
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.common.wire import pulsar_pb2 as pb
@@ -128,7 +129,7 @@ async def subscribed(topic: Topic, peer: ListeningPeer, name: str = "s", *, dura
         peer=peer,
         sends_entry_metadata=False,
     )
-    return await topic.subscribe(request)
+    return await topic.subscriptions.subscribe(request)
 
 
 def in_a_broker(scenario: Callable[[Topics], Awaitable[None]], config: BrokerConfig | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from magnetar.broker.control.bundle_assignment import Assigning
 from magnetar.broker.load.leader import LoadLeader
 from magnetar.broker.ownership.cluster import Cluster
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.cluster.bundle_owners import Owned
 from magnetar.common.control.control_pb2 import (
     AssignRequest,

@@ -21,9 +21,9 @@ from typing import Final
 
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.ownership.other_brokers import OtherBrokers
-from magnetar.broker.topics.departed import Departed
+from magnetar.broker.topics.closed_clients import ClosedClient
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import Topic
-from magnetar.broker.topics.topic_registry import TopicRegistry
 from magnetar.common.cluster.bundle_owners import Owned
 from magnetar.common.control.control_pb2 import TakeRequest
 from magnetar.common.errors import (
@@ -85,7 +85,7 @@ loads them."""
 class _Closed:
     """What was closed so far."""
 
-    departed: list[Departed] = field(default_factory=list)
+    clients: list[ClosedClient] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     """Those that were being written to, and had clients."""
     idle: list[str] = field(default_factory=list)
@@ -152,7 +152,7 @@ class HandOver:
             try:
                 await self._close(namespace, bundle, closed)
             finally:
-                _tell(closed.departed, None)
+                _tell(closed.clients, None)
 
     # -- inside
 
@@ -167,7 +167,7 @@ class HandOver:
                 await self._close(namespace, bundle, closed)
                 taken = await self._have_taken(namespace, bundle, owned, first, to, excepted, closed)
             finally:
-                _tell(closed.departed, None if taken is None else self._registration(taken))
+                _tell(closed.clients, None if taken is None else self._registration(taken))
                 self._measure(closed)
                 if taken is None:
                     with suppress(MetadataError):  # it is settled below, as soon as metadata answers
@@ -178,7 +178,7 @@ class HandOver:
             bundle=str(bundle),
             to=taken.broker_id,
             topics=len(closed.written) + len(closed.idle),
-            clients=len(closed.departed),
+            clients=len(closed.clients),
         )
         return taken
 
@@ -290,7 +290,7 @@ class HandOver:
             (closed.written if written else closed.idle).append(topic.name.full)
             if closed.since is None:
                 closed.since = self._clock.monotonic()
-        closed.departed += topic.depart()
+        closed.clients += topic.close_for_transfer()
         try:
             await self._registry.unload(topic.name)
         except MagnetarError as error:
@@ -320,7 +320,7 @@ def _named_first(topics: Sequence[str]) -> list[str]:
     return list(takewhile(fits, topics[:TOPICS_NAMED_MAX]))
 
 
-def _tell(departed: Sequence[Departed], owner: BrokerRegistration | None) -> None:
+def _tell(departed: Sequence[ClosedClient], owner: BrokerRegistration | None) -> None:
     for each in departed:
         each.tell(owner)
 

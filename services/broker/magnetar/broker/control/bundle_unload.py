@@ -11,7 +11,7 @@ from magnetar.broker.control.split_points import cuts_of
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.ownership.other_brokers import OtherBrokers
 from magnetar.broker.ownership.own_bundles import OwnBundle
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.cluster.bundle_owners import Owned
 from magnetar.common.cluster.bundles import EQUAL_RANGES
 from magnetar.common.errors import MagnetarError, ServiceNotReady

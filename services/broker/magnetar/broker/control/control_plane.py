@@ -20,7 +20,7 @@ from magnetar.broker.load.process_usage import CpuMeter, machine_bytes, resident
 from magnetar.broker.load.reporter import LoadReporter, Reporter
 from magnetar.broker.offload.service import OffloadService
 from magnetar.broker.ownership.cluster import Cluster
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.control.control_client import Caller, ControlClient
 from magnetar.common.control.control_pb2 import (
     LoadReport,

@@ -9,7 +9,7 @@ from magnetar.broker.control.broker_calls import Mover
 from magnetar.broker.load.reporter import NamedTopic
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.ownership.own_bundles import OwnBundle
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.cluster.bundle_owners import Bundle
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName

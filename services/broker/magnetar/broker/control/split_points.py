@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from magnetar.broker.load.load_report import load_of, work
 from magnetar.broker.load.reporter import NamedTopic
 from magnetar.broker.load.splitting import balanced_cut
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.unhurried import unhurried
 from magnetar.common.cluster.bundles import (
     ALGORITHMS,

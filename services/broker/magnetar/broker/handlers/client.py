@@ -15,13 +15,14 @@ from magnetar.broker.peer import Peer
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.task_spawner import Spawn
-from magnetar.broker.topics.partitioned_topics import PartitionedTopics
-from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.producer_names import ProducerNames
-from magnetar.broker.topics.topic import AnySubscription, Topic
-from magnetar.broker.topics.topic_list import TopicListWatcher
-from magnetar.broker.topics.topic_lists import TopicLists
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.publish.producer_names import ProducerNames
+from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
+from magnetar.broker.topics.subscribe.any_subscription import AnySubscription
+from magnetar.broker.topics.topic import Topic
+from magnetar.broker.topics.watch.topic_list_watcher import TopicListWatcher
+from magnetar.broker.topics.watch.topic_lists import TopicLists
 from magnetar.common.errors import TooManyRequests
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.obs.log_limit import LogLimit
@@ -146,7 +147,7 @@ class Client:
             if isinstance(producer_entry, Opening):
                 producer_entry.cancel()
             else:
-                producer_entry.topic.remove_producer(producer_entry.producer)
+                producer_entry.topic.producers.remove(producer_entry.producer)
         for consumer_entry in list(self.consumers.values()):
             if isinstance(consumer_entry, Opening):
                 consumer_entry.cancelled = True

@@ -13,7 +13,7 @@ from magnetar.broker.handlers.name_limits import checked_name, checked_propertie
 from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
 from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.broker.subscriptions.types.table import TYPES
-from magnetar.broker.topics.topic import SubscribeRequest
+from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
 from magnetar.common.errors import (
     ConsumerNotFound,
     IncompleteSeek,
@@ -118,7 +118,7 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
             client.understands_entry_metadata and services.config.dispatch.expose_broker_entry_metadata
         ),
     )
-    subscription, consumer = await topic.subscribe(request)
+    subscription, consumer = await topic.subscriptions.subscribe(request)
     return OpenConsumer(topic, subscription, consumer)
 
 
@@ -143,7 +143,7 @@ def handle_close_consumer(client: Client, command: CommandCloseConsumer) -> None
 
 async def handle_unsubscribe(client: Client, command: CommandUnsubscribe) -> None:
     opened = _require(client, command.consumer_id)
-    await opened.topic.unsubscribe(opened.subscription, opened.consumer, force=command.force)
+    await opened.topic.subscriptions.unsubscribe(opened.subscription, opened.consumer, force=command.force)
     if client.consumers.get(command.consumer_id) is opened:
         del client.consumers[command.consumer_id]
     client.peer.write(commands.success(command.request_id))
@@ -154,9 +154,11 @@ async def handle_seek(client: Client, command: CommandSeek) -> None:
     opened = _require(client, command.consumer_id)
     if command.HasField("message_id"):
         words = list(command.message_id.ack_set)
-        await opened.topic.seek(opened.subscription, position_of(command.message_id), words or None)
+        await opened.topic.subscriptions.seek(
+            opened.subscription, position_of(command.message_id), words or None
+        )
     elif command.HasField("message_publish_time"):
-        await opened.topic.seek_time(opened.subscription, command.message_publish_time)
+        await opened.topic.subscriptions.seek_time(opened.subscription, command.message_publish_time)
     else:
         raise IncompleteSeek("Seek names neither a message id nor a publish time; give one of them")
     client.peer.write(commands.success(command.request_id))
@@ -166,7 +168,7 @@ async def handle_get_last_message_id(client: Client, command: CommandGetLastMess
     opened = _require(client, command.consumer_id)
     position, batch_index = await opened.topic.last_message_id()
     partition = opened.topic.name.partition_index
-    mark_delete = opened.topic.mark_delete_position(opened.subscription)
+    mark_delete = opened.topic.subscriptions.mark_delete_position(opened.subscription)
     client.peer.write(
         commands.last_message_id(
             command.request_id,

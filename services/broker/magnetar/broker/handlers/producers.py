@@ -8,11 +8,11 @@ from typing import Any, Final
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, Opening, OpenProducer
 from magnetar.broker.handlers.name_limits import checked_name, checked_properties
-from magnetar.broker.topics.access_modes import SHARED
-from magnetar.broker.topics.batch_counts import correct_counts
-from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.publishing import part_of
-from magnetar.broker.topics.refusal_ways import RefusedMessage
+from magnetar.broker.topics.publish.access_modes import SHARED
+from magnetar.broker.topics.publish.batch_counts import correct_counts
+from magnetar.broker.topics.publish.client_refusals import RefusedMessage
+from magnetar.broker.topics.publish.pending_publish import part_of
+from magnetar.broker.topics.publish.producer import Producer
 from magnetar.common.errors import NotAllowed, NotSupportedYet, ProtocolError, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
@@ -47,7 +47,7 @@ def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, 
         return None
     if existing is not None:
         # The same client starts over: remove its former producer.
-        existing.topic.remove_producer(existing.producer)
+        existing.topic.producers.remove(existing.producer)
     opening = Opening()
     client.producers[command.producer_id] = opening
     return _finish_opening(client, command, opening)
@@ -63,7 +63,7 @@ async def _finish_opening(client: Client, command: CommandProducer, opening: Ope
             return
         raise
     if opening.cancelled:
-        opened.topic.remove_producer(opened.producer)
+        opened.topic.producers.remove(opened.producer)
         return
     client.producers[command.producer_id] = opened
     client.closed_producers.pop(command.producer_id, None)
@@ -88,7 +88,7 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
     if former is not None and former.last_words is not None:
         await former.wait_persisted()  # so that its last words are not taken for those of the new one
     topic = await services.topics.get(name, create=True)
-    if properties.get(DEDUPLICATION) == REQUIRED and not topic.deduplicates:
+    if properties.get(DEDUPLICATION) == REQUIRED and not topic.publishing.deduplicates:
         raise NotAllowed(
             f"topic {name} {NOT_DEDUPLICATED}, which the producer asks for: switch it on for the namespace "
             "or the topic"
@@ -99,7 +99,7 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
     if command.initial_subscription_name:
         if not name.persistent:
             raise NotAllowed(f"{name} is non-persistent: it has no initial subscription")
-        await topic.create_subscription(command.initial_subscription_name)
+        await topic.subscriptions.create(command.initial_subscription_name)
     producer = Producer(
         producer_id=command.producer_id,
         name=command.producer_name or services.producer_names.next(),
@@ -115,7 +115,7 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
     )
     if opening.cancelled:
         raise ServiceNotReady(f"producer {command.producer_id} was closed while it was created")
-    opening.on_cancelled = lambda: topic.remove_producer(producer)
+    opening.on_cancelled = lambda: topic.producers.remove(producer)
     await topic.add_producer(producer, lambda: _tell_to_wait(client, command.request_id, producer))
     return OpenProducer(topic, producer)
 
@@ -128,12 +128,14 @@ def _tell_to_wait(client: Client, request_id: int, producer: Producer) -> None:
 def _answer(client: Client, request_id: int, opened: OpenProducer) -> None:
     """Answer a request; the first topic epoch is 0 on the wire and absent before, here it is 1 after 0."""
     producer = opened.producer
-    topic_epoch = opened.topic.topic_epoch if producer.access_mode == SHARED else producer.topic_epoch
+    topic_epoch = (
+        opened.topic.producers.topic_epoch if producer.access_mode == SHARED else producer.topic_epoch
+    )
     client.peer.write(
         commands.producer_success(
             request_id,
             producer.name,
-            last_sequence_id=opened.topic.last_sequence_id(producer.name),
+            last_sequence_id=opened.topic.publishing.last_sequence_id(producer.name),
             schema_version=producer.schema_version,
             topic_epoch=topic_epoch - 1 if topic_epoch else None,
         )
@@ -147,7 +149,7 @@ def handle_close_producer(client: Client, command: CommandCloseProducer) -> Coro
     if isinstance(existing, Opening):
         existing.cancel()
     elif existing is not None:
-        existing.topic.remove_producer(existing.producer)
+        existing.topic.producers.remove(existing.producer)
     return _finish_close(client, command.request_id, existing)
 
 
@@ -168,7 +170,7 @@ def handle_sends(client: Client, sends: SendRun) -> None:
         if refused:
             _publish_those_before(client, opened, sends, refused)
             return
-    opened.topic.publish(opened.producer, sends)
+    opened.topic.publishing.publish(opened.producer, sends)
 
 
 def _publish_those_before(
@@ -177,7 +179,7 @@ def _publish_those_before(
     first = min(refused)
     before = part_of(sends, range(first))
     if before is not None:
-        opened.topic.publish(opened.producer, before)
+        opened.topic.publishing.publish(opened.producer, before)
     _refuse(opened, refused[first])
 
 
@@ -192,7 +194,7 @@ def handle_rejected_send(client: Client, rejected: SendRejected) -> None:
 
 def _refuse(opened: OpenProducer, rejected: SendRejected) -> None:
     message = RefusedMessage(rejected.sequence_id, rejected.error, rejected.message)
-    opened.topic.refuse(opened.producer, [message])
+    opened.topic.refusals.refuse(opened.producer, [message])
 
 
 def _refuse_unknown(client: Client, producer_id: int, sends: int = 1) -> None:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, Opening, OpenWatcher
-from magnetar.broker.topics.topic_list import TopicListWatcher, topics_hash
-from magnetar.broker.topics.topic_pattern import TopicPattern, pattern_length
+from magnetar.broker.topics.watch.topic_list_watcher import TopicListWatcher, topics_hash
+from magnetar.broker.topics.watch.topic_pattern import TopicPattern, pattern_length
 from magnetar.common.errors import NotAllowed, ServiceNotReady, TooManyRequests
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName

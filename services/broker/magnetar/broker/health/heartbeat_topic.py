@@ -20,8 +20,9 @@ from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
 from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.producer import Producer
-from magnetar.broker.topics.topic import SubscribeRequest
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
+from magnetar.broker.topics.topic_context import TopicContext
 from magnetar.common.errors import MagnetarError, OwnershipLost
 from magnetar.common.metadata.values import Policies
 from magnetar.common.naming.topic_name import TopicName
@@ -71,10 +72,7 @@ class HeartbeatTopic:
         topic = PersistentTopic(
             self.name,
             _policies(self._config),
-            self._config,
-            self._budget,
-            self._ledgers.clock,
-            self._spawn,
+            TopicContext(self._config, self._budget, self._ledgers.clock, self._spawn),
             self._gone,
         )
         ledger = await open_managed_ledger(
@@ -109,17 +107,17 @@ class HeartbeatTopic:
             sends_entry_metadata=False,
         )
         now_ms = self._ledgers.clock.wall_ms()
-        subscription, consumer = await topic.subscribe(request)
+        subscription, consumer = await topic.subscriptions.subscribe(request)
         producer = Producer(_CLIENT_ID, name, 0, client, {}, b"", now_ms)
         try:
             subscription.add_permits(consumer, 1)
             await topic.add_producer(producer)
-            topic.publish(producer, _send_of(name, payload, now_ms))
+            topic.publishing.publish(producer, _send_of(name, payload, now_ms))
             await client.stored
             await client.read_back
         finally:
             client.connected = False
-            topic.remove_producer(producer)
+            topic.producers.remove(producer)
             topic.remove_consumer(subscription, consumer)
 
     async def trim(self) -> None:

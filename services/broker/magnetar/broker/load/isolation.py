@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from magnetar.broker.topics.topic_pattern import linear_pattern
+from magnetar.broker.topics.watch.topic_pattern import linear_pattern
 from magnetar.common.errors import NotAllowed
 from magnetar.common.metadata.values import Cluster
 from magnetar.common.naming.namespace_name import NamespaceName

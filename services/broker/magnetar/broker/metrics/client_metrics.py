@@ -10,7 +10,7 @@ from typing import Final
 
 from magnetar.broker.metrics.topic_metrics import Metric, Number
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish.producer import Producer
 
 
 def _average_size(producer: Producer) -> Number:

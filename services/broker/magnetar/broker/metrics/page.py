@@ -25,8 +25,8 @@ from magnetar.broker.metrics.managed_ledger_metrics import MANAGED_LEDGER_METRIC
 from magnetar.broker.metrics.topic_metrics import BROKER_SUMS, SUBSCRIPTION_METRICS, TOPIC_METRICS, Number
 from magnetar.broker.metrics.views import MetricsSource, SubscriptionView, TopicView
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
-from magnetar.broker.topics import topic_loads
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.registry import topic_loads
 from magnetar.common.obs.latency import summary_lines
 from magnetar.common.runtime.work_slices import Slices
 

@@ -9,7 +9,7 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.health.readiness import ReadinessSource
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish.producer import Producer
 from magnetar.common.naming.topic_name import TopicName
 
 

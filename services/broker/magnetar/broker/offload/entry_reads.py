@@ -13,7 +13,7 @@ from typing import Final
 
 from magnetar.broker.offload.topic_owners import TopicOwners
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.errors import (
     EntryUnreadable,
     NoSuchEntry,

@@ -17,7 +17,7 @@ from magnetar.broker.offload.topic_names import TopicNames
 from magnetar.broker.offload_policy.location import normalized
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.instance import read_instance_id

@@ -11,7 +11,7 @@ from magnetar.broker.offload.topic_names import TopicNames
 from magnetar.broker.offload.topic_owners import TopicOwners
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import BeingChanged, UnsupportedFormat
 from magnetar.common.metadata.values import TopicLedger

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
-from magnetar.broker.topics.topic_pattern import linear_pattern
+from magnetar.broker.topics.watch.topic_pattern import linear_pattern
 from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import NamespaceNotFound, NotAllowed, TopicNotFound
 from magnetar.common.metadata.keys import Keys

@@ -9,7 +9,7 @@ from __future__ import annotations
 from magnetar.broker.orphans import orphan as orphans
 from magnetar.broker.orphans.orphan import Orphan
 from magnetar.broker.orphans.orphan_scan import ledger_orphan, namespace_intent, topic_of_ledger
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import VersionMismatch
 from magnetar.common.metadata.keys import delete_ledger_intent_id, delete_topic_intent_id

@@ -20,7 +20,7 @@ from magnetar.broker.orphans.config import OrphanConfig
 from magnetar.broker.orphans.orphan import KINDS, LEDGER, PARTITIONED_TOPIC, TOPIC, TOPIC_LEDGER, Orphan
 from magnetar.broker.orphans.orphan_removal import Clearing
 from magnetar.broker.orphans.orphan_scan import Look
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.errors import MagnetarError
 from magnetar.common.metadata.restoration import holds_deletion, read_restoration
 from magnetar.common.obs.logs import get_logger

@@ -1,1 +1,1 @@
-"""Topics: producers, publishing, and the subscriptions of one topic."""
+"""Topics: producers and publish paths, subscriptions, backlogs, and the registry of loaded topics."""

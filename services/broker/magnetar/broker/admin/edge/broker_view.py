@@ -18,8 +18,8 @@ from magnetar.broker.resource_quotas import ResourceQuotas
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.tenancy import Tenancy
-from magnetar.broker.topics.partitioned_topics import PartitionedTopics
-from magnetar.broker.topics.topic_registry import TopicRegistry
+from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
+from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext

@@ -14,7 +14,8 @@ from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.topic import AnySubscription, Topic
+from magnetar.broker.topics.subscribe.any_subscription import AnySubscription
+from magnetar.broker.topics.topic import Topic
 from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import NamespaceNotFound, TopicNotFound
 from magnetar.common.naming.namespace_name import NamespaceName

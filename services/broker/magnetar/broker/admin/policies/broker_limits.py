@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from magnetar.broker.admin.policy_json import BadPolicy
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.topics.partitioned_topics import PARTITIONS_MAX
+from magnetar.broker.topics.registry.partitioned_topics import PARTITIONS_MAX
 from magnetar.common.metadata.values import Policies
 
 

@@ -24,7 +24,8 @@ from magnetar.broker.subscriptions.limits.dispatch_rate import (
 )
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.topic import AnySubscription, Topic
+from magnetar.broker.topics.subscribe.any_subscription import AnySubscription
+from magnetar.broker.topics.topic import Topic
 from magnetar.common.wire.pulsar_pb2 import CommandSubscribe
 
 _THROTTLED: Final = [

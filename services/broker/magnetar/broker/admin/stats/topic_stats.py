@@ -15,9 +15,8 @@ from magnetar.broker.admin.stats.subscription_stats import (
     time_text,
 )
 from magnetar.broker.message_drops import NonPersistentTopicStats
-from magnetar.broker.topics import topic_backlog
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.broker.topics.producer import Producer
+from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.wire.pulsar_pb2 import ProducerAccessMode
 from magnetar.ledger.managed_ledger.offload_figures import OffloadFigures, figures_of
@@ -62,15 +61,15 @@ def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
         "publishers": [publisher_stats(each) for each in topic.producers.values()]
         if wanted.publishers
         else [],
-        "waitingPublishers": topic.waiting_publishers,
+        "waitingPublishers": topic.producers.waiting,
         "subscriptions": subscriptions,
         "replication": {},
     }
     if isinstance(topic, PersistentTopic):
         shown["topicCreationTimeStamp"] = topic.ledger.created_ms
-        shown["lastPublishTimeStamp"] = wanted.last_publish_ms or topic_backlog.known_last_publish_ms(topic)
+        shown["lastPublishTimeStamp"] = wanted.last_publish_ms or topic.backlog.known_last_publish_ms()
         shown["deduplicationStatus"] = "Enabled" if policies.deduplication else "Disabled"
-        slowest = topic_backlog.slowest(topic)
+        slowest = topic.backlog.slowest()
         if slowest is not None and topic.oldest_backlog_age_s >= 0:
             shown["oldestBacklogMessageSubscriptionName"] = slowest.name
     if isinstance(stats, NonPersistentTopicStats):
@@ -78,8 +77,8 @@ def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
         for publisher in shown["publishers"]:
             drops = stats.drops_by_producer.get(publisher["producerName"])
             publisher["msgDropRate"] = 0.0 if drops is None else drops.rate
-    if topic.topic_epoch > 0:
-        shown["topicEpoch"] = topic.topic_epoch - 1
+    if topic.producers.topic_epoch > 0:
+        shown["topicEpoch"] = topic.producers.topic_epoch - 1
     return {
         **shown,
         **{key: sum(each[key] for each in subscriptions.values()) for key in NO_HOLES},

@@ -7,7 +7,7 @@ import asyncio
 from magnetar.broker.admin.routes.topics.storage import truncate
 from magnetar.broker.policies.config import RetentionConfig
 from magnetar.broker.subscriptions.types.subscription_type import SubType
-from magnetar.broker.topics.retention import retention_of
+from magnetar.broker.topics.backlog.retention import retention_of
 from magnetar.common.errors import LedgerClosed, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
 

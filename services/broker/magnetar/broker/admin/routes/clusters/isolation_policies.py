@@ -14,7 +14,7 @@ from magnetar.broker.admin.edge.call import Call, answer, done, names, text_map
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.objects.brokers import active_brokers
 from magnetar.broker.admin.routes.clusters.clusters import change_cluster, cluster_of, cluster_route
-from magnetar.broker.topics.topic_pattern import linear_pattern
+from magnetar.broker.topics.watch.topic_pattern import linear_pattern
 from magnetar.common.errors import NotAllowed
 from magnetar.common.metadata.values import Cluster
 

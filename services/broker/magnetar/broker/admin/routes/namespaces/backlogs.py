@@ -63,7 +63,7 @@ async def _unsubscribe_here(call: Call, names: list[TopicName]) -> bool:
 
     async def delete(topic: Topic) -> None:
         subscription: Any = topic.subscriptions.get(name)
-        if subscription is None or await topic.delete_unused(subscription):
+        if subscription is None or await topic.subscriptions.delete_unused(subscription):
             return
         if topic.subscriptions.get(name) is subscription:
             raise Refused(412, f"Subscription has active connected consumers on {topic.name}")

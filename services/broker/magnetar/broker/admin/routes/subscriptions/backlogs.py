@@ -55,7 +55,7 @@ async def _reset_to_time(call: Call) -> web.Response:
     time_ms = call.number("timestamp")
 
     async def seek(topic: PersistentTopic, subscription: Subscription) -> None:
-        await topic.seek_time(subscription, time_ms)
+        await topic.subscriptions.seek_time(subscription, time_ms)
 
     await on_stored_subscription(call, "Resetting a cursor", seek)
     return done()
@@ -70,7 +70,7 @@ async def _reset_to_id(call: Call) -> web.Response:
         position = Position(position.ledger_id, position.entry_id + 1)
 
     async def seek(topic: PersistentTopic, subscription: Subscription) -> None:
-        await topic.seek(subscription, position, None)
+        await topic.subscriptions.seek(subscription, position, None)
 
     await on_stored_subscription(call, "Resetting a cursor", seek, body)
     return done()

@@ -49,7 +49,7 @@ async def _create(call: Call) -> web.Response:
 
     async def here(each: TopicName) -> bool:
         one = stored(await broker.registry.get(each, create=True, claim=True), "Creating a subscription")
-        return await one.new_subscription(name, _mark_delete_for(one.ledger, start), properties)
+        return await one.subscriptions.create_at(name, _mark_delete_for(one.ledger, start), properties)
 
     if count:
         each_part = [topic.partition(index) for index in range(count)]
@@ -88,12 +88,12 @@ async def _delete(call: Call) -> web.Response:
     async def delete(topic: Topic, subscription: Any) -> None:
         if subscription.consumers and not force:
             raise Refused(412, "Subscription has active connected consumers")
-        while not await topic.delete_unused(subscription):
+        while not await topic.subscriptions.delete_unused(subscription):
             if subscription not in topic.subscriptions.values():
                 break  # somebody else has deleted it
             if not force:
                 raise Refused(412, "Subscription has active connected consumers")
-            await topic.unsubscribe(subscription, subscription.consumers[0], force=True)
+            await topic.subscriptions.unsubscribe(subscription, subscription.consumers[0], force=True)
 
     await on_subscription(call, delete)
     return done()
@@ -112,7 +112,7 @@ async def _put_properties(call: Call) -> web.Response:
     properties = bounded("subscription", await call.text_map())
 
     async def describe(topic: Topic, subscription: Any) -> None:
-        await topic.describe_subscription(subscription, properties)
+        await topic.subscriptions.describe(subscription, properties)
 
     await on_subscription(call, describe, properties)
     return done()

@@ -45,7 +45,7 @@ async def _subscribe(call: Call, parts: list[TopicName], name: str, properties: 
     async def here(part: TopicName) -> None:
         topic = await call.broker.registry.get(part, create=False, claim=True)
         assert isinstance(topic, PersistentTopic), "no other has durable subscriptions"
-        await topic.new_subscription(name, topic.ledger.first_position(), properties)
+        await topic.subscriptions.create_at(name, topic.ledger.first_position(), properties)
 
     body = {"ledgerId": -1, "entryId": -1, "properties": properties}
     verb = f"subscription/{quote(quote(name, safe=''), safe='')}"

@@ -17,7 +17,6 @@ from magnetar.broker.admin.stats.internal_stats import internal_stats
 from magnetar.broker.admin.stats.partitioned_stats import add_part, nothing_yet, summed
 from magnetar.broker.admin.stats.subscription_stats import Wanted
 from magnetar.broker.admin.stats.topic_stats import topic_stats
-from magnetar.broker.topics import topic_backlog
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import TopicNotFound
@@ -29,13 +28,11 @@ async def _figures(call: Call, topic: Topic) -> dict[str, Any]:
     """What the call asks for of one topic. Raises StorageError."""
     earliest_ms = {}
     if call.flag("getEarliestTimeInBacklog") and isinstance(topic, PersistentTopic):
-        earliest_ms = await topic_backlog.earliest_by_subscription(topic)
+        earliest_ms = await topic.backlog.earliest_by_subscription()
     wanted = replace(
         plain_wanted(call),
         earliest_ms=earliest_ms,
-        last_publish_ms=(
-            await topic_backlog.last_publish_ms(topic) if isinstance(topic, PersistentTopic) else 0
-        ),
+        last_publish_ms=await topic.backlog.last_publish_ms() if isinstance(topic, PersistentTopic) else 0,
         offload_failed_ms=await _offload_failed_ms(call, topic),
     )
     return topic_stats(topic, wanted, owner_of(call))

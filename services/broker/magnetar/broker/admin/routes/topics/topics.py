@@ -22,7 +22,7 @@ from magnetar.broker.admin.objects.topics import (
     visible_topics,
 )
 from magnetar.broker.handlers.name_limits import check_properties
-from magnetar.broker.topics.creation_guards import guards_of
+from magnetar.broker.topics.registry.creation_guards import guards_of
 from magnetar.common.errors import NotAllowed, TopicNotFound
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName

@@ -1,0 +1,143 @@
+"""The backlog of a persistent topic: how far its durable subscriptions are behind, in bytes and by age.
+
+The slowest subscription counts. Bytes are estimated as in Apache Pulsar: exact by ledgers, averaged within
+one. The age is that of the broker's own publish time. Storage is read for it only when the oldest entry has
+changed since the last time, so repeated calls for a topic where nothing moves cost a comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.common.errors import StorageError
+from magnetar.common.naming.position import Position
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+
+UNKNOWN_AGE_S: Final = -1
+
+
+class Backlog:
+    """Measures the backlogs of one topic's subscriptions."""
+
+    __slots__ = ("_ledger", "_oldest", "_subscriptions")
+
+    def __init__(self, ledger: ManagedLedger, subscriptions: Mapping[str, Subscription]) -> None:
+        """`ledger` and `subscriptions` are those of the topic; borrowed."""
+        self._ledger = ledger
+        self._subscriptions = subscriptions
+        self._oldest: tuple[Position, int] | None = None
+        # Position and publish time (ms) of the oldest entry in a backlog when it was last looked at.
+
+    def slowest(self) -> Subscription | None:
+        """The durable subscription that is furthest behind; None without any."""
+        durable = [each for each in self._subscriptions.values() if each.cursor.durable]
+        return min(durable, key=_mark_of, default=None)
+
+    def slowest_mark(self) -> Position | None:
+        """The mark-delete position of the slowest durable subscription; None without any."""
+        found = self.slowest()
+        return None if found is None else found.cursor.mark_delete
+
+    @property
+    def byte_length(self) -> int:
+        """About how many bytes the slowest durable subscription is behind; 0 without any."""
+        mark = self.slowest_mark()
+        return 0 if mark is None else self._ledger.spans.bytes_after(mark)
+
+    # Publish times
+
+    def known_last_publish_ms(self) -> int:
+        """Publish time of the topic's last message, if it is in memory; otherwise, and without one, 0."""
+        filled = (span for span in reversed(self._ledger.spans.spans) if span.entries)
+        last = next(filled, None)
+        return 0 if last is None else last.max_publish_time_ms
+
+    async def last_publish_ms(self) -> int:
+        """Publish time of the topic's last message, read from storage if needed; 0 when that fails."""
+        known = self.known_last_publish_ms()
+        if known or not self._ledger.entries:
+            return known
+        try:
+            runs = (await self._ledger.read(self._ledger.last_position, 1, 1)).runs
+        except StorageError:
+            return 0
+        return runs[-1].publish_time_ms if runs else 0
+
+    def known_oldest_age_s(self, now_ms: int) -> int:
+        """Age of the oldest message in a backlog, if it is in memory; otherwise, and without one, -1."""
+        mark, oldest = self.slowest_mark(), self._oldest
+        if mark is None or oldest is None or self._ledger.next_position(mark) != oldest[0]:
+            return UNKNOWN_AGE_S
+        return max(0, (now_ms - oldest[1]) // 1000)
+
+    async def oldest_age_s(self, now_ms: int) -> int:
+        """Age of the oldest message in a backlog; -1 without one. Raises StorageError."""
+        mark = self.slowest_mark()
+        published_ms = None if mark is None else await self.publish_time_after(mark)
+        return UNKNOWN_AGE_S if published_ms is None else max(0, (now_ms - published_ms) // 1000)
+
+    def note_oldest(self) -> None:
+        """Remember when the oldest message in a backlog was published, if that costs no read."""
+        mark = self.slowest_mark()
+        following = None if mark is None else self._ledger.next_position(mark)
+        if following is None or (self._oldest is not None and self._oldest[0] == following):
+            return
+        run = self._ledger.read_cached(following, 1, 1)
+        if run is not None:
+            self._oldest = (following, run.publish_time_ms)
+
+    async def publish_time_after(self, position: Position) -> int | None:
+        """The publish time of the first entry after a position, in ms; None when there is none.
+
+        Raises StorageError when it cannot be read.
+        """
+        following = self._ledger.next_position(position)
+        if following is None:
+            return None
+        known = self._oldest
+        if known is not None and known[0] == following:
+            return known[1]
+        run = self._ledger.read_cached(following, 1, 1)
+        if run is None:
+            runs = (await self._ledger.read(following, 1, 1)).runs
+            if not runs:
+                return None
+            run = runs[0]
+        self._oldest = (following, run.publish_time_ms)
+        return run.publish_time_ms
+
+    async def earliest_by_subscription(self) -> dict[str, int]:
+        """When the oldest message in each backlog was published, in ms by subscription. Raises StorageError.
+
+        The slowest subscription is read last, so that its entry is the one remembered.
+        """
+        found = {}
+        for subscription in sorted(self._subscriptions.values(), key=_mark_of, reverse=True):
+            published_ms = await self.publish_time_after(subscription.cursor.mark_delete)
+            if published_ms is not None:
+                found[subscription.name] = published_ms
+        return found
+
+    # Skipping
+
+    def position_of_last_bytes(self, size: int) -> Position:
+        """The position behind which there are about `size` bytes."""
+        return self._ledger.spans.position_before_last(size)
+
+    async def position_before(self, published_ms: int) -> Position:
+        """The last position before the messages published at `published_ms` or later. Raises StorageError."""
+        return await self._ledger.find_before_publish_time(published_ms)
+
+    def skip_to(self, target: Position) -> int:
+        """Let durable subscriptions that are behind `target` skip to it; returns the entries skipped."""
+        skipped = 0
+        for subscription in list(self._subscriptions.values()):
+            if subscription.cursor.durable and subscription.cursor.mark_delete < target:
+                skipped += subscription.skip_to(target)
+        return skipped
+
+
+def _mark_of(subscription: Subscription) -> Position:
+    return subscription.cursor.mark_delete

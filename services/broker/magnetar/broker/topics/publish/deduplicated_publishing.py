@@ -1,0 +1,454 @@
+"""Publishing where messages are deduplicated: what was stored before is answered and not stored again.
+
+A run in which nothing is a duplicate stays one append. Otherwise it is cut: new parts are appended,
+duplicates are answered with the id -1:-1, and what is in flight is held until that is confirmed (then it is
+a duplicate) or refused (then it is stored anew). A producer's answers leave in the order of its messages,
+whatever comes of them.
+
+A refused message must not be overtaken: once a later one is persisted, it would be taken for a duplicate. So
+a producer of which a message was refused is refused everything after it, until that message comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+
+from magnetar.broker.stats import TopicStats
+from magnetar.broker.topics.config import DeduplicationConfig
+from magnetar.broker.topics.publish.deduplication import (
+    UNCOUNTED,
+    DeduplicationState,
+    Verdict,
+    counted_ids,
+    counted_ids_of,
+)
+from magnetar.broker.topics.publish.pending_publish import (
+    PendingPublish,
+    note_published,
+    part_of,
+    run_of,
+    storage_errors,
+)
+from magnetar.broker.topics.publish.producer import Answer, Producer
+from magnetar.common.errors import DataCorruption, LogFailed, StorageError
+from magnetar.common.naming.position import Position
+from magnetar.common.obs.logs import get_logger
+from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.runtime.clock import Clock
+from magnetar.common.wire.batch import parse_metadata
+from magnetar.common.wire.events import SendRun
+from magnetar.common.wire.receipts import receipt, receipts
+from magnetar.common.wire.varint import decode_varint
+from magnetar.ledger.ledger_store import RUN_MARKER, Run
+from magnetar.ledger.managed_ledger.deduplication import DeduplicationSnapshot
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+from prometheus_client import Counter
+
+log = get_logger(__name__)
+
+DUPLICATES = Counter(
+    "magnetar_duplicate_messages_total",
+    "Entries that were acknowledged and not stored, because they were stored before.",
+    registry=REGISTRY,
+)
+
+OnRefused = Callable[[Producer, int, StorageError], None]
+"""Told of a producer of which storage did not take so many entries."""
+
+_REPLAY_ENTRIES = 1_000
+_REPLAY_BYTES = 1 << 20
+
+
+@dataclass(slots=True, eq=False)
+class _Stored(PendingPublish):
+    """A new part of a run, taken and not confirmed, and by whom."""
+
+    answer: Answer
+    way: DeduplicatedPublishing
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """One entry whose first copy is in flight."""
+
+    producer: Producer
+    sends: SendRun
+    answer: Answer
+
+
+class DeduplicatedPublishing:
+    """The publish path of one topic whose messages are deduplicated; made by `new_deduplication`."""
+
+    __slots__ = (
+        "_clock",
+        "_closing",
+        "_config",
+        "_held",
+        "_ledger",
+        "_on_refused",
+        "_retired",
+        "_state",
+        "_stats",
+        "_timer",
+        "_unsaved_entries",
+        "_waiting",
+        "snapshot_interval_s",
+    )
+
+    def __init__(
+        self,
+        config: DeduplicationConfig,
+        ledger: ManagedLedger,
+        state: DeduplicationState,
+        stats: TopicStats,
+        clock: Clock,
+        on_refused: OnRefused,
+    ) -> None:
+        self._config = config
+        self._ledger = ledger
+        self._state = state
+        self._stats = stats
+        self._clock = clock
+        self._on_refused = on_refused
+        self._held: dict[str, deque[_Held]] = {}
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._unsaved_entries = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+        self._retired = False
+        self.snapshot_interval_s = config.snapshot_interval_s
+        """Seconds after an entry within which the state is written down."""
+
+    def last_sequence_id(self, name: str) -> int:
+        """The highest persisted id of a producer name, -1 when none is known."""
+        return self._state.last_sequence_id(name)
+
+    async def settled(self, name: str) -> None:
+        """Return once nothing of this name is in flight, so that its last sequence id says it all."""
+        while self._state.in_flight(name):
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(name, []).append(waiting)
+            await waiting
+
+    # Taking runs
+
+    def publish(self, producer: Producer, sends: SendRun) -> None:
+        """Take a run, or the parts of it that are new."""
+        firsts, highests = counted_ids_of(sends)
+        start, count = 0, len(firsts)
+        while start < count:
+            verdict, end = self._state.judge(producer.name, firsts, highests, start)
+            part = _part(sends, start, end)
+            if verdict is Verdict.NEW:
+                if producer.refused_sequence_id is not None:
+                    end = start + 1
+                    part = _part(sends, start, end)
+                self._take(producer, part, max(highests[start:end]), self._expect(producer))
+            elif verdict is Verdict.DUPLICATE:
+                self._expect(producer).frames = _duplicates(producer, part)
+            else:
+                for index in range(end - start):
+                    self._hold(producer, _part(part, index, index + 1))
+            start = end
+        _send_answers(producer)
+
+    def _take(self, producer: Producer, sends: SendRun, highest: int, answer: Answer) -> None:
+        if not _may_pass(producer, sends):
+            error = LogFailed(
+                f"message {producer.refused_sequence_id} of producer {producer.name!r} was refused, and has "
+                "to come again before any after it"
+            )
+            self._refuse(producer, sends, error, answer)
+            return
+        run = run_of(sends)
+        stored = _Stored(producer, sends, run.byte_length, self._clock.monotonic(), answer, self)
+        try:
+            self._ledger.append(run, stored)
+        except StorageError as error:
+            self._refuse(producer, sends, error, answer)
+            self._on_refused(producer, len(run.entries), error)
+            return
+        self._state.push(producer.name, highest, run.publish_time_ms)
+        producer.peer.publish_pending(run.byte_length)
+        self._stats.count_publish(run)
+        producer.stats.count_publish(run)
+
+    def _hold(self, producer: Producer, sends: SendRun) -> None:
+        held = _Held(producer, sends, self._expect(producer))
+        self._held.setdefault(producer.name, deque()).append(held)
+        producer.peer.publish_pending(sends.byte_length)
+
+    def _expect(self, producer: Producer) -> Answer:
+        """The next answer of a producer, to be filled in."""
+        answer = Answer()
+        if producer.answers is None:
+            producer.answers = deque()
+        producer.answers.append(answer)
+        producer.pending_runs += 1
+        return answer
+
+    def _refuse(self, producer: Producer, sends: SendRun, error: StorageError, answer: Answer) -> None:
+        answer.frames = storage_errors(producer, sends, error)
+        ids = sends.sequence_ids()
+        lowest, producer.refused_through = min(ids), max(producer.refused_through, *ids)
+        if producer.refused_sequence_id is None or lowest < producer.refused_sequence_id:
+            producer.refused_sequence_id = lowest
+
+    # What became of them
+
+    def confirmed(self, publishes: list[tuple[Run, object]]) -> None:
+        """These runs are persisted."""
+        now, now_ms = self._clock.monotonic(), self._clock.wall_ms()
+        state = self._state
+        entries = 0
+        touched: dict[Producer, None] = {}
+        for run, stored in publishes:
+            assert isinstance(stored, _Stored)
+            producer, sends = stored.producer, stored.sends
+            state.confirm(producer.name, now_ms)
+            entries += len(run.entries)
+            stored.answer.frames = receipts(
+                producer.producer_id,
+                run.ledger_id,
+                run.first_entry_id,
+                sends.sequence_varints,
+                sends.highest_varints,
+            )
+            producer.peer.publish_pending(-stored.byte_length)
+            touched[producer] = None
+            note_published(self._stats, now, now - stored.taken_at, len(run.entries))
+        last = publishes[-1][0]
+        state.position = Position(last.ledger_id, last.last_entry_id)
+        self._settle(touched)
+        self._saved_later(entries)
+
+    def refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
+        """These runs, in order and the latest ones, are certainly not stored."""
+        touched: dict[Producer, None] = {}
+        for _, stored in publishes:
+            assert isinstance(stored, _Stored)
+            producer = stored.producer
+            self._state.refuse(producer.name)
+            self._refuse(producer, stored.sends, error, stored.answer)
+            self._on_refused(producer, len(stored.sends.entries), error)
+            producer.peer.publish_pending(-stored.byte_length)
+            touched[producer] = None
+        self._settle(touched)
+
+    def lost(self) -> None:
+        """The topic is lost: nobody is answered any more."""
+        self._stop_timer()
+        for held in [each for queue in self._held.values() for each in queue]:
+            held.producer.peer.publish_pending(-held.sends.byte_length)
+            held.producer.give_up()
+        self._held.clear()
+        for waiting in self._waiting.values():
+            _wake(waiting)
+        self._waiting.clear()
+
+    def _settle(self, touched: dict[Producer, None]) -> None:
+        """Decide what was held, tell those who wait, and send the answers that are due."""
+        for name in {producer.name for producer in touched}:
+            for held in self._held.pop(name, ()):
+                self._judge_again(held)
+                touched[held.producer] = None
+            if not self._state.in_flight(name):
+                _wake(self._waiting.pop(name, ()))
+        for producer in touched:
+            _send_answers(producer)
+
+    def _judge_again(self, held: _Held) -> None:
+        producer, sends = held.producer, held.sends
+        firsts, highests = counted_ids_of(sends)
+        verdict, _ = self._state.judge(producer.name, firsts, highests)
+        if verdict is Verdict.IN_FLIGHT:
+            self._held.setdefault(producer.name, deque()).append(held)
+            return
+        producer.peer.publish_pending(-sends.byte_length)
+        if verdict is Verdict.DUPLICATE:
+            held.answer.frames = _duplicates(producer, sends)
+        elif producer.peer.connected and not producer.fenced:
+            self._take(producer, sends, highests[0], held.answer)
+        else:
+            # Its client is gone, or told so, and sends it again.
+            held.answer.frames = b""
+
+    # Snapshots
+
+    def _saved_later(self, entries: int) -> None:
+        if self._retired:
+            return
+        self._unsaved_entries += entries
+        if self._closing or self._unsaved_entries >= self._config.snapshot_entries:
+            self.save()
+        elif self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self.snapshot_interval_s, self.save)
+
+    def save(self) -> None:
+        """Write the state down soon."""
+        self._stop_timer()
+        self._unsaved_entries = 0
+        self._state.forget_inactive(self._clock.wall_ms())
+        self._ledger.deduplication.save()
+
+    async def keep(self) -> None:
+        """Have the state on disk from now on. Raises StorageError."""
+        await self._ledger.deduplication.keep(self._state.snapshot, self._ledger.flush_cursors)
+
+    async def begin(self) -> None:
+        """Deduplication was switched on, and whatever was taken before is confirmed: start from here."""
+        if self._retired or self._closing:
+            return
+        self._state.position = max(self._state.position, self._ledger.last_confirmed)
+        try:
+            await self.keep()
+        except StorageError as error:
+            # It is tried again with the next snapshot; until then a crash forgets what is known.
+            log.warning("state of deduplication not written", topic=self._ledger.name, error=str(error))
+
+    def retire(self) -> None:
+        """Deduplication was switched off: finish what was taken, and write nothing down any more."""
+        self._retired = True
+        self._stop_timer()
+
+    def close(self) -> None:
+        """The topic closes: what is still confirmed is written down at once, so that nothing is replayed."""
+        self._closing = True
+        if self._unsaved_entries:
+            self.save()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Loading
+
+    async def replay(self) -> None:
+        """Count in the entries after the snapshot's position. Raises StorageError."""
+        ledger, state = self._ledger, self._state
+        entries = 0
+        at = ledger.next_position(state.position)
+        while at is not None:
+            result = await ledger.read(at, _REPLAY_ENTRIES, _REPLAY_BYTES)
+            for run in result.runs:
+                self._replay_run(run)
+                entries += len(run.entries)
+            state.position = Position(result.next.ledger_id, result.next.entry_id - 1)
+            at = ledger.next_position(state.position)
+        if entries:
+            self._saved_later(entries)
+
+    def _replay_run(self, run: Run) -> None:
+        if run.flags & RUN_MARKER:
+            return
+        for entry in run.entries:
+            try:
+                metadata = parse_metadata(entry)
+            except DataCorruption:
+                continue  # stored as its client sent it: not a message that anybody could send again
+            first, highest = counted_ids(metadata)
+            if first != UNCOUNTED:
+                self._state.replay(metadata.producer_name, highest, run.publish_time_ms)
+
+
+def new_deduplication(
+    config: DeduplicationConfig,
+    ledger: ManagedLedger,
+    producers: Container[str],
+    stats: TopicStats,
+    clock: Clock,
+    on_refused: OnRefused,
+) -> DeduplicatedPublishing:
+    """With what is on disk of a topic's state, or with none from here on.
+
+    `producers`: the names of those connected; borrowed.
+    """
+    state = DeduplicationState(
+        ledger.deduplication.loaded or DeduplicationSnapshot(ledger.last_confirmed),
+        now_ms=clock.wall_ms(),
+        producers_max=config.producers_max,
+        inactivity_ms=config.inactivity_min * 60_000,
+        connected=producers,
+    )
+    return DeduplicatedPublishing(config, ledger, state, stats, clock, on_refused)
+
+
+async def load_deduplication(publishing: DeduplicatedPublishing) -> None:
+    """Before a topic is served: have its state on disk, and what came after it counted in.
+
+    Raises StorageError.
+    """
+    await publishing.keep()
+    await publishing.replay()
+
+
+def way_of(publish: tuple[Run, object]) -> DeduplicatedPublishing | None:
+    """By whom a run was taken; None for a run that was not deduplicated."""
+    pending = publish[1]
+    return pending.way if isinstance(pending, _Stored) else None
+
+
+def _part(sends: SendRun, start: int, end: int) -> SendRun:
+    part = part_of(sends, range(start, end))
+    assert part is not None, "a part has entries"
+    return part
+
+
+def _may_pass(producer: Producer, sends: SendRun) -> bool:
+    """False for what comes after a refused message that has not come again; `sends` is one entry then."""
+    refused = producer.refused_sequence_id
+    if refused is None or sends.marker:
+        return True
+    first = sends.sequence_id(0)
+    if first > refused or (first == refused and sends.is_chunk and not _begins_message(sends.entries[0])):
+        return False
+    highest = sends.highest_sequence_id(0)
+    if highest >= producer.refused_through:
+        producer.refused_sequence_id, producer.refused_through = None, -1
+    elif highest >= refused:
+        # More was refused behind it, and comes next.
+        producer.refused_sequence_id = highest + 1
+    return True
+
+
+def _begins_message(chunk: bytes) -> bool:
+    try:
+        return parse_metadata(chunk).chunk_id <= 0
+    except DataCorruption:
+        return True
+
+
+def _duplicates(producer: Producer, sends: SendRun) -> bytes:
+    """The receipts of messages that were stored before."""
+    DUPLICATES.inc(len(sends.entries))
+    return b"".join(
+        receipt(
+            producer.producer_id,
+            sends.sequence_id(index),
+            -1,
+            -1,
+            0 if sends.highest_varints is None else decode_varint(sends.highest_varints[index]),
+        )
+        for index in range(len(sends.entries))
+    )
+
+
+def _send_answers(producer: Producer) -> None:
+    """Send what is known, up to the first answer that is not."""
+    answers, connected = producer.answers, producer.peer.connected
+    while answers and (frames := answers[0].frames) is not None:
+        answers.popleft()
+        if frames and connected:
+            producer.peer.write(frames)
+        producer.settled()
+
+
+def _wake(waiting: list[asyncio.Future[None]] | tuple[()]) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)

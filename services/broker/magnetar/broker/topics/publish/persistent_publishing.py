@@ -1,0 +1,242 @@
+"""The publish path of a persistent topic: messages to its managed ledger, and receipts once they are durable.
+
+Work is done per run of entries, not per entry: one append, one pending item, one string of receipts.
+Deduplication may be switched while messages are on their way: each run is finished the way in which it was
+taken, and the state of deduplication is written only once no older run is on its way, so that it covers
+everything after it.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from magnetar.broker.stats import TopicStats
+from magnetar.broker.task_spawner import Spawn
+from magnetar.broker.topics.config import DeduplicationConfig
+from magnetar.broker.topics.publish.deduplicated_publishing import (
+    DeduplicatedPublishing,
+    load_deduplication,
+    new_deduplication,
+    way_of,
+)
+from magnetar.broker.topics.publish.pending_publish import (
+    PendingPublish,
+    run_of,
+    send_receipts,
+    send_refusals,
+)
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.publish.producers import Producers
+from magnetar.broker.topics.publish.publish_gate import PublishGate, PublishLimits, TerminatedGate
+from magnetar.broker.topics.publish.refusals import Refusals
+from magnetar.broker.topics.topic_state import TopicState
+from magnetar.common.errors import StorageError
+from magnetar.common.runtime.clock import Clock
+from magnetar.common.wire.events import SendRun
+from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+
+
+class PersistentPublishing:
+    """Takes runs from producers and answers them when the managed ledger has confirmed or refused them."""
+
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_deduplication",
+        "_ledger",
+        "_limits",
+        "_producers",
+        "_refusals",
+        "_spawn",
+        "_state",
+        "_stats",
+        "_switched_at",
+        "gate",
+    )
+
+    def __init__(
+        self,
+        state: TopicState,
+        ledger: ManagedLedger,
+        producers: Producers,
+        refusals: Refusals,
+        limits: PublishLimits | None,
+        stats: TopicStats,
+        config: DeduplicationConfig,
+        clock: Clock,
+        spawn: Spawn,
+    ) -> None:
+        """`limits`: None for a topic without limits on what is published. `ledger`, `producers`, `refusals`
+        and `stats` are those of the topic; borrowed.
+        """
+        self._state = state
+        self._ledger = ledger
+        self._producers = producers
+        self._refusals = refusals
+        self._limits = limits
+        self._stats = stats
+        self._config = config
+        self._clock = clock
+        self._spawn = spawn
+        self.gate: PublishGate | TerminatedGate | None = (
+            None if limits is None else limits.gate(state.policies)
+        )
+        """The checks that messages have to pass; None where nothing is limited."""
+        self._deduplication: DeduplicatedPublishing | None = None
+        self._switched_at: int | None = None
+        # The topic-wide index below which runs may have been taken another way; None: none is on its way.
+
+    async def begin(self) -> None:
+        """Load the state of deduplication, before the first run. Raises StorageError."""
+        if self._ledger.terminated:
+            self.terminate()
+        if self._state.policies.deduplication:
+            self._deduplication = self._new_deduplication()
+            await load_deduplication(self._deduplication)
+        else:
+            self._ledger.deduplication.drop()
+
+    # Properties
+
+    @property
+    def times_rate_limited(self) -> int:
+        """Times that a connection was left unread because of a publish rate, since there is a rate."""
+        return self.gate.times_limited if isinstance(self.gate, PublishGate) else 0
+
+    @property
+    def deduplicates(self) -> bool:
+        """Whether a sequence id that a producer name has published is not stored again."""
+        return self._deduplication is not None
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest persisted sequence id of a producer name; -1 when it is not kept or none is known."""
+        return -1 if self._deduplication is None else self._deduplication.last_sequence_id(producer_name)
+
+    async def settled(self, producer_name: str) -> None:
+        """Return once no run of this name is in flight, so that its last sequence id is final.
+
+        Returns at once where messages are not deduplicated.
+        """
+        if self._deduplication is not None:
+            await self._deduplication.settled(producer_name)
+
+    # Messages
+
+    def publish(self, producer: Producer, sends: SendRun) -> None:
+        if self.gate is not None:
+            admitted = self.gate.admit(producer, sends)
+            if not isinstance(admitted, SendRun):
+                self._refusals.refuse_from(self.publish, producer, sends, admitted)
+                return
+        if self._deduplication is not None:
+            self._deduplication.publish(producer, sends)
+            return
+        run = run_of(sends)
+        pending = PendingPublish(producer, sends, run.byte_length, self._clock.monotonic())
+        try:
+            self._ledger.append(run, pending)
+        except StorageError as error:
+            self._refusals.refuse_for_storage(producer, sends, error)
+            return
+        producer.pending_runs += 1
+        producer.peer.publish_pending(run.byte_length)
+        self._stats.count_publish(run)
+        producer.stats.count_publish(run)
+
+    def confirmed(self, publishes: list[tuple[Run, object]]) -> None:
+        """Send the receipts of runs that the ledger has confirmed, in their order."""
+        if self._switched_at is not None:
+            for way, part in groupby(publishes, key=way_of):
+                if way is not None:
+                    way.confirmed(list(part))
+                else:
+                    send_receipts(list(part), self._stats, self._clock.monotonic())
+            self._check_switched()
+        elif self._deduplication is not None:
+            self._deduplication.confirmed(publishes)
+        else:
+            send_receipts(publishes, self._stats, self._clock.monotonic())
+
+    def refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
+        """Answer runs that are certainly not stored with errors, and close their producers."""
+        for way, part in groupby(publishes, key=way_of):
+            if way is not None:
+                way.refused(list(part), error)
+            else:
+                refused = list(part)
+                for _, pending in refused:
+                    assert isinstance(pending, PendingPublish)
+                    self._refusals.note_storage(pending.producer, len(pending.sends.entries), error)
+                    self._refusals.close(pending.producer)
+                send_refusals(refused, error)
+        if self._switched_at is not None:
+            self._check_switched()
+
+    def terminate(self) -> None:
+        """Refuse all further messages, forever; runs on their way are still confirmed or refused."""
+        self.gate = TerminatedGate(self._state.name)
+        self._state.terminated = True
+
+    def give_up(self) -> None:
+        """Give up on the runs that are on their way: the topic is lost, and they are never answered."""
+        undecided = self._ledger.give_up()
+        for way in {self._deduplication, *map(way_of, undecided)}:
+            if way is not None:
+                way.lost()
+        for _, publish in undecided:
+            assert isinstance(publish, PendingPublish)
+            publish.producer.peer.publish_pending(-publish.byte_length)
+            publish.producer.give_up()
+        self._producers.lose()
+
+    # Deduplication
+
+    def _new_deduplication(self) -> DeduplicatedPublishing:
+        return new_deduplication(
+            self._config,
+            self._ledger,
+            self._producers,
+            self._stats,
+            self._clock,
+            self._on_not_stored,
+        )
+
+    def _on_not_stored(self, producer: Producer, entries: int, error: StorageError) -> None:
+        self._refusals.note_storage(producer, entries, error)
+        self._refusals.close(producer)
+
+    def apply_policies(self) -> None:
+        """Apply the limits in force, and switch deduplication on or off when the policies say so."""
+        policies = self._state.policies
+        if self._limits is not None and not isinstance(self.gate, TerminatedGate):
+            self.gate = self._limits.gate(policies, self.gate)
+        if policies.deduplication != (self._deduplication is not None) and not self._state.closing:
+            self._switch_deduplication()
+        if self._deduplication is not None:
+            self._deduplication.snapshot_interval_s = policies.deduplication_snapshot_s
+
+    def close(self) -> None:
+        """Save the state of deduplication with each confirmation from now on, before the ledger closes."""
+        if self._deduplication is not None:
+            self._deduplication.close()
+
+    def _switch_deduplication(self) -> None:
+        """Switch for all runs from now on; switching off discards the state."""
+        self._switched_at = self._ledger.next_index
+        if self._deduplication is None:
+            self._deduplication = self._new_deduplication()
+        else:
+            self._deduplication.retire()
+            self._deduplication = None
+            self._ledger.deduplication.drop()
+        self._check_switched()
+
+    def _check_switched(self) -> None:
+        assert self._switched_at is not None, "asked only after a switch"
+        ledger = self._ledger
+        # Less was taken than at the switch when something was refused since.
+        if ledger.confirmed_index >= min(self._switched_at, ledger.next_index):
+            self._switched_at = None
+            if self._deduplication is not None:
+                self._spawn(self._deduplication.begin(), "begin deduplication")

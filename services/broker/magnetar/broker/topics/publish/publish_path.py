@@ -1,0 +1,27 @@
+"""The interface of a topic's publish path."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from magnetar.broker.topics.publish.producer import Producer
+from magnetar.common.wire.events import SendRun
+
+
+class PublishPath(Protocol):
+    """Takes the messages of a topic's producers."""
+
+    def publish(self, producer: Producer, sends: SendRun) -> None:
+        """Take a run of entries; receipts or errors go to the producer's client later or at once."""
+
+    @property
+    def deduplicates(self) -> bool:
+        """Whether a sequence id that a producer name has published is not stored again."""
+
+    @property
+    def times_rate_limited(self) -> int:
+        """Times that a connection was left unread because of a publish rate, since there is a rate."""
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest persisted sequence id of a producer name; -1 when it is not kept or none is known."""
+        ...

@@ -1,0 +1,1 @@
+"""Registry of topics: loading, creating, partitioning, deleting, and proving ownership of them."""

@@ -1,0 +1,18 @@
+"""The interface to topics that other brokers have loaded."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from magnetar.common.naming.namespace_name import NamespaceName
+
+
+class RemoteTopics(Protocol):
+    """Asks other brokers for their topics."""
+
+    async def non_persistent(self, namespace: NamespaceName) -> list[str]:
+        """Full names of a namespace's non-persistent topics that other brokers have loaded.
+
+        Raises MagnetarError when one of the brokers does not answer.
+        """
+        ...

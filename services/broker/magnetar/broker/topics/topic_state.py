@@ -1,0 +1,33 @@
+"""The state that all parts of one topic share: its name, its policies, and whether it still serves."""
+
+from __future__ import annotations
+
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.common.errors import ServiceNotReady, TopicTerminated
+from magnetar.common.naming.topic_name import TopicName
+
+
+class TopicState:
+    """Owned by the topic, which alone changes it; its parts read it."""
+
+    __slots__ = ("closing", "name", "policies", "terminated")
+
+    def __init__(self, name: TopicName, policies: EffectivePolicies) -> None:
+        self.name = name
+        self.policies = policies
+        """The policies in force; shared with the namespace's other topics that have none of their own."""
+        self.closing = False
+        """True once the topic is being closed, moved or lost; it never opens again."""
+        self.terminated = False
+        """True once the topic takes no more messages, forever; it still serves consumers."""
+
+    def check_open(self) -> None:
+        """Raises ServiceNotReady when the topic is being closed."""
+        if self.closing:
+            raise ServiceNotReady(f"topic {self.name} is being closed; look it up again")
+
+    def check_accepts_producers(self) -> None:
+        """Raises ServiceNotReady when the topic is being closed, TopicTerminated when it was terminated."""
+        self.check_open()
+        if self.terminated:
+            raise TopicTerminated(f"topic {self.name} was terminated: it takes no more producers")

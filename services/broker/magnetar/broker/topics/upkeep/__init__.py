@@ -1,0 +1,1 @@
+"""Periodic upkeep of loaded topics: expiry of messages and subscriptions, deletion of inactive topics."""
