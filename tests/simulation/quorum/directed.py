@@ -158,9 +158,10 @@ class RottenTail(Staged):
         network.partition(["recoverer"], [away.name])
         cluster.lost_disks.add(rotten.name)
         assert rotten.core is not None, f"{rotten.name} serves"
-        segment = rotten.core.log.segments[-1]
-        record = max(segment.indexes[promises.ref].offsets) * UNIT
-        rotten.disk.flip_bit(segment.path, 8 * (record + rng.randrange(RECORD_HEADER_SIZE)))
+        # On a slow network it may have nothing of the ledger yet.
+        for segment in [each for each in rotten.core.log.segments if promises.ref in each.indexes][-1:]:
+            record = max(segment.indexes[promises.ref].offsets) * UNIT
+            rotten.disk.flip_bit(segment.path, 8 * (record + rng.randrange(RECORD_HEADER_SIZE)))
         rotten.crash("kill")
         await asyncio.sleep(rng.uniform(0.05, 0.1))
         recovery = recovering.process.spawn(self._recover(recovering, promises, rng, 3))

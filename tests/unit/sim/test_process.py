@@ -59,6 +59,26 @@ def test_a_process_can_die_at_any_step() -> None:
     assert ends == {0, 1, 2, 3, 4, 5, 6}
 
 
+def test_what_follows_a_death_runs_in_the_world_also_where_the_process_killed_itself() -> None:
+    async def main(loop: WorldLoop) -> None:
+        started_again: list[float] = []
+        process = SimProcess(loop, "a")
+
+        def start_again() -> None:
+            loop.call_later(1, lambda: started_again.append(loop.time()))
+
+        process.on_death(start_again)
+
+        async def give_up() -> None:
+            process.kill()
+
+        process.spawn(give_up())
+        await asyncio.sleep(2)
+        assert len(started_again) == 1
+
+    in_world(main)
+
+
 def test_a_process_that_stood_still_does_everything_at_once_and_in_order() -> None:
     async def main(loop: WorldLoop) -> None:
         heard: list[tuple[int, float]] = []

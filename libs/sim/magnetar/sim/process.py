@@ -69,7 +69,8 @@ class SimProcess:
         self._loop.bury(self._held)
         self._held = []
         for callback in self._on_death:
-            callback()
+            # A process that kills itself is still in its own context, where no timer would run any more.
+            WORLD.copy().run(callback)
 
     def kill_after(self, steps: int) -> None:
         """Die after so many more steps of this process, wherever it then is."""
