@@ -165,7 +165,7 @@ def test_a_bookie_is_small_and_has_only_what_a_bookie_runs(docker: Docker, image
     above = docker.size(images["bookie"]) - docker.size(PYTHON_IMAGE)
     assert above <= BOOKIE_MB_MAX * 1_000_000
     there = distributions(docker, images["bookie"])
-    assert there >= {"magnetar", "magnetar_bookie", "grpcio", "uvloop"}
+    assert there >= {"magnetar_cli", "magnetar_standalone", "magnetar_bookie", "grpcio", "uvloop"}
     assert there & (WEB | {"magnetar_broker", "magnetar_discovery", "rich", "pyarrow"}) == set()
 
 

@@ -19,7 +19,7 @@ def test_properties_of_a_subscription_are_replaced_as_a_whole(
     stats = rest.get(f"/persistent/{namespace}/t/stats")
     assert stats["subscriptions"]["s"]["subscriptionProperties"] == {"a": "x"}
     assert "at most" in rest.refused(412, "PUT", f"{path}/properties", {"a": "x" * 70_000})
-    assert "text" in rest.refused(400, "PUT", f"{path}/properties", {"a": {}})
+    assert "string" in rest.refused(400, "PUT", f"{path}/properties", {"a": {}})
     assert rest.get(f"{path}/properties") == {"a": "x"}
     rest.do("PUT", f"{path}/properties", {})
     assert rest.get(f"{path}/properties") == {}

@@ -294,8 +294,8 @@ def test_without_a_broker_it_says_so_before_spark_is_started(capfd: Capture) -> 
         (["run", "--part-mb", "0"], "above 0"),
         (["sweep"], "--location"),
         (["status"], "which topics"),
-        (["run", "--service", "nowhere"], "no address"),
-        (["run", "--want", "--topic", "t", "--before", "x:y"], "no message id"),
+        (["run", "--service", "nowhere"], "is not an offload service address"),
+        (["run", "--want", "--topic", "t", "--before", "x:y"], "is not a message id"),
     ],
 )
 def test_a_wrong_command_line_says_what_to_write(arguments: list[str], said: str, capfd: Capture) -> None:
