@@ -166,10 +166,11 @@ def test_packages_are_unpacked_to_the_end_though_somebody_asks_for_it_meanwhile(
 
 MAKE = """
 case $1 in
-deploy-setup) echo $$ > {told}; exec sleep 20 ;;
+deploy-setup) sleep 1; echo $$ > {told}; exec sleep 20 ;;
 lint) while ! [ -s {told} ]; do sleep 0.05; done; exit 3 ;;
 esac
 """
+"""It waits a second: a `timeout` (coreutils 9.1) that gets its signal while it still forks leaves its child behind."""
 
 
 def test_ci_leaves_nothing_running_where_lint_fails(tmp_path: Path) -> None:
