@@ -170,7 +170,7 @@ deploy-setup) sleep 1; echo $$ > {told}; exec sleep 20 ;;
 lint) while ! [ -s {told} ]; do sleep 0.05; done; exit 3 ;;
 esac
 """
-"""It waits a second: a `timeout` (coreutils 9.1) that gets its signal while it still forks leaves its child behind."""
+"""It waits a second: coreutils 9.1 `timeout` leaves its child behind if its signal comes while it forks."""
 
 
 def test_ci_leaves_nothing_running_where_lint_fails(tmp_path: Path) -> None:
