@@ -360,7 +360,7 @@ def test_importing_the_broker_imports_none_of_the_packages() -> None:
 
     async def run() -> str:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
+            sys.executable, "-I", "-c", code, stdout=asyncio.subprocess.PIPE
         )
         output, _ = await process.communicate()
         return output.decode().strip()

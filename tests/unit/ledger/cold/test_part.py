@@ -362,7 +362,7 @@ def test_a_damaged_page_is_never_served() -> None:
 def test_foreign_parquet_is_no_part() -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": [1]}), sink)
-    with pytest.raises(DataCorruption, match="does not say its format"):
+    with pytest.raises(DataCorruption, match="has no format version"):
         read_footer(sink)
 
 
