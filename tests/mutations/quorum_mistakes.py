@@ -143,7 +143,7 @@ RECOVERY: Final = (
         f"{_QUORUM}entry_rewrite.py",
         "striping.write_set(entry_id)) >= striping.ack_quorum\n",
         "striping.write_set(entry_id)) >= striping.ack_quorum - 1\n",
-        (f"{_UNIT}test_rewriting.py",),
+        (f"{_UNIT}test_entry_rewrite.py",),
     ),
     Mistake(
         "a_recovery_claims_a_lac_of_its_own",
