@@ -185,11 +185,13 @@ def tls_ended_before(port: int, certificate: Pair) -> Iterator[int]:
     loop = asyncio.new_event_loop()
 
     async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await source.read(65_536):
-                target.write(data)
-                await target.drain()
-        target.close()
+        try:
+            with suppress(OSError):
+                while data := await source.read(65_536):
+                    target.write(data)
+                    await target.drain()
+        finally:
+            target.close()
 
     async def carry(from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
@@ -201,6 +203,7 @@ def tls_ended_before(port: int, certificate: Pair) -> Iterator[int]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0.1)  # connections that were closed end in the next turns of the loop
 
     server = loop.run_until_complete(asyncio.start_server(carry, "127.0.0.1", 0, ssl=context))
     thread = threading.Thread(target=loop.run_forever, daemon=True)
