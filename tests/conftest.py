@@ -164,7 +164,7 @@ def nothing_left_behind(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     if not path.startswith(IN_PROCESS):
         yield  # the PyPI client keeps threads and sockets for as long as it likes
         return
-    monkeypatch.delenv("PYTHONPATH", raising=False)  # a Spark session in the same process sets it for its tasks
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # a Spark session here sets it for its tasks
     if path.startswith("tests/unit"):  # debug mode slows simulation down too much
         monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
     leaked: list[str] = []
