@@ -46,6 +46,7 @@ class EntrySource:
         "_cursor",
         "_due",
         "_fresh",
+        "_kept",
         "_kept_came",
         "_ledger",
         "_read_after",
@@ -79,6 +80,9 @@ class EntrySource:
         self._replay = ReplaySet()
         self._replayed: deque[Run] = deque()
         self._due: DueEntries | None = None
+        self._kept: Callable[[int], BitMap | None] | None = None
+        """Returns the entries of a ledger that some gate keeps; None while there is no gate."""
+
         self._kept_came = False
         """True when a gate gave entries back: entries behind those in `_fresh` may be delivered by now."""
 
@@ -211,15 +215,23 @@ class EntrySource:
         `schedules`: it gives entries back with `deliver_due` when they are due, and is not asked about these
         again, while the other gates are. At most one gate of a subscription does that.
         """
-        self.gates = (*self.gates, gate)
+        self._set_gates((*self.gates, gate))
         if schedules:
             self._scheduler = gate
 
     def remove_gate(self, gate: EntryGate) -> None:
         """Ask this gate no longer; what it kept is not delivered unless it gives it back."""
-        self.gates = tuple([each for each in self.gates if each is not gate])
+        self._set_gates(tuple([each for each in self.gates if each is not gate]))
         if self._scheduler is gate:
             self._scheduler = None
+
+    def _set_gates(self, gates: tuple[EntryGate, ...]) -> None:
+        self.gates = gates
+        if len(gates) == 1:
+            # The usual case is asked directly: each read would pay for the union of one.
+            self._kept = gates[0].kept
+        else:
+            self._kept = self._kept_by_any if gates else None
 
     def ask_again(self) -> None:
         """Read again what was read ahead, so that a gate that was just added is asked about it."""
@@ -340,9 +352,9 @@ class EntrySource:
 
     def _next_start(self) -> Position | None:
         """Return the next entry that has to be read: neither acknowledged nor kept by a gate."""
-        cursor, gates = self._cursor, self.gates
+        cursor, kept_entries = self._cursor, self._kept
         while (start := self._ledger.next_position(self._read_after)) is not None:
-            kept = self._kept(start.ledger_id) if gates else None
+            kept = None if kept_entries is None else kept_entries(start.ledger_id)
             if kept is None and not cursor.has_holes:
                 return start
             entry_id = cursor.next_unacked(start.ledger_id, start.entry_id, kept)
@@ -351,8 +363,8 @@ class EntrySource:
             self._read_after = Position(start.ledger_id, entry_id - 1)
         return None
 
-    def _kept(self, ledger_id: int) -> BitMap | None:
-        """Return the entries of a ledger that any gate would keep; None when no gate knows of some."""
+    def _kept_by_any(self, ledger_id: int) -> BitMap | None:
+        """Return the entries of a ledger that any gate would keep; None when no gate reports any."""
         kept: BitMap | None = None
         for gate in self.gates:
             more = gate.kept(ledger_id)
@@ -363,7 +375,7 @@ class EntrySource:
     def _fresh_entries_max(self, start: Position) -> int:
         """Return how many entries to read from `start` on, stopping before a long stretch of kept ones."""
         entries_max = self._config.read_entries_max
-        kept = self._kept(start.ledger_id) if self.gates else None
+        kept = None if self._kept is None else self._kept(start.ledger_id)
         if kept is not None and kept.max() > start.entry_id:
             first = kept.next_set_bit(start.entry_id)
             if kept.contains_range(first, first + _STRETCH_ENTRIES):
