@@ -17,9 +17,9 @@ from typing import Final
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.ledger.cold.cold_reader import ColdLedger, ColdStore, ObjectsDamaged
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.managed_ledger import bookie_release
@@ -125,7 +125,7 @@ class OffloadUpkeep:
 
     async def _managed_ledgers(self) -> AsyncIterator[ManagedLedger]:
         """Yield the managed ledgers of loaded topics with closed ledgers; most topics have none."""
-        async for topic in unhurried(list(self._topics().values())):
+        async for topic in iterate_cooperatively(list(self._topics().values())):
             if isinstance(topic, PersistentTopic) and not topic.closing and topic.ledger.has_closed_ledgers:
                 yield topic.ledger
 

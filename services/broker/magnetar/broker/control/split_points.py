@@ -8,7 +8,6 @@ from magnetar.broker.load.load_report import load_of, work
 from magnetar.broker.load.reporter import NamedTopic
 from magnetar.broker.load.splitting import balanced_cut
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.cluster.bundles import (
     ALGORITHMS,
     BY_LOAD,
@@ -21,6 +20,7 @@ from magnetar.common.errors import NotAllowed
 from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 
 
 async def cuts_of(
@@ -56,7 +56,7 @@ async def cut_by_load(
     """Where the work of its loaded topics, by their messages and bytes of late, is as equal as can be."""
     measured = [
         (topic.name.hash, work(load_of(topic)))
-        async for topic in unhurried(list(loaded))
+        async for topic in iterate_cooperatively(list(loaded))
         if topic.name.namespace == namespace and topic.name.hash in bundle
     ]
     return balanced_cut(bundle, measured)

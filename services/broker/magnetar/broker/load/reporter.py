@@ -23,7 +23,6 @@ from magnetar.broker.load.load_report import (
 )
 from magnetar.broker.load.metrics import REPORTS, SPLITS, show_usage
 from magnetar.broker.load.splitting import SplitCandidate, Splitter, balanced_cut, share_of_limits
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.cluster.bundle_owners import Bundle
 from magnetar.common.control.control_pb2 import Load, LoadReport
 from magnetar.common.errors import MagnetarError
@@ -32,6 +31,7 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 
 log = get_logger(__name__)
 
@@ -166,7 +166,7 @@ class LoadReporter:
             bundle = own.namespace, own.range
             look.loads[bundle] = Load()
             look.versions[bundle] = own.version
-        async for topic in unhurried(list(self._owner.topics())):
+        async for topic in iterate_cooperatively(list(self._owner.topics())):
             found = self._owner.bundle_of(topic.name)
             if found is not None:
                 load = look.loads.get((found.namespace, found.range))
@@ -227,7 +227,7 @@ class LoadReporter:
         if not due:
             return {}
         topics: dict[Bundle, list[tuple[int, float]]] = {bundle: [] for bundle in due}
-        async for topic in unhurried(list(self._owner.topics())):
+        async for topic in iterate_cooperatively(list(self._owner.topics())):
             found = self._owner.bundle_of(topic.name)
             bundle = None if found is None else (found.namespace, found.range)
             if bundle is not None and bundle in topics:

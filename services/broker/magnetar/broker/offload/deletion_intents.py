@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import (
     BeingChanged,
     DataCorruption,
@@ -19,6 +18,7 @@ from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import Intent, decode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.offload.offload_pb2 import Deletion, DeletionsResponse
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 
 log = get_logger(__name__)
 
@@ -31,7 +31,7 @@ async def recorded_deletions(
 ) -> AsyncIterator[Deletion]:
     """Every recorded deletion of objects, in the order of their intents, behind one. Raises MetadataError."""
     behind = keys.intent(after_intent_id) if after_intent_id else ""
-    async for item in unhurried((await metadata.children(keys.intents_prefix)).items):
+    async for item in iterate_cooperatively((await metadata.children(keys.intents_prefix)).items):
         if item.key <= behind:
             continue
         try:

@@ -18,7 +18,6 @@ from magnetar.broker.offload_policy.location import normalized
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.instance import read_instance_id
 from magnetar.common.metadata.values import TopicLedger
@@ -39,6 +38,7 @@ from magnetar.common.offload.offload_pb2 import (
     WantResponse,
 )
 from magnetar.common.offload.offload_refusals import AttemptOver, BadLocation, NoLedgerToOffload, OnlyCopy
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.ledger.cold.layout import attempt_path
 from magnetar.ledger.managed_ledger import offload_progress, offload_state
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
@@ -97,7 +97,7 @@ class LedgerSteps:
                     waiting, more = _oldest(waiting, most), True
         response = WantedResponse(more=more or len(waiting) > most)
         byte_length = 0
-        async for *_, found, ledger in unhurried(_oldest(waiting, most)):
+        async for *_, found, ledger in iterate_cooperatively(_oldest(waiting, most)):
             message = ledger_message(found.topic, found.creation_id, ledger)
             byte_length += message.ByteSize()
             if response.ledgers and byte_length > ANSWER_BYTES_MAX:

@@ -12,12 +12,12 @@ from magnetar.broker.offload.topic_owners import TopicOwners
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import BeingChanged, UnsupportedFormat
 from magnetar.common.metadata.values import TopicLedger
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.offload_pb2 import DescribeRequest, DescribeResponse, Ledger
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.common.wire.pulsar_pb2 import Schema
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers, TopicLedgers
@@ -106,7 +106,7 @@ class TopicDescriptions:
     async def _fill_page(self, response: DescribeResponse, name: TopicName, following: list[_Told]) -> None:
         page: list[Ledger] = []
         closed: list[tuple[Ledger, TopicLedger]] = []
-        async for ledger_id, ledger, span, last_entry_id in unhurried(following[:LEDGERS_MAX]):
+        async for ledger_id, ledger, span, last_entry_id in iterate_cooperatively(following[:LEDGERS_MAX]):
             if ledger is not None:
                 page.append(ledger_message(name, response.creation_id, ledger))
                 closed.append((page[-1], ledger))

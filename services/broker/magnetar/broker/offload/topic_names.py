@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from magnetar.broker.topics.watch.topic_pattern import linear_pattern
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import NamespaceNotFound, NotAllowed, TopicNotFound
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import PartitionedTopic, decode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_topic
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 
 TOPICS_MAX: Final = 50_000
 NAMES_BYTES_MAX: Final = 6 << 20
@@ -112,7 +112,7 @@ class TopicNames:
         matches = linear_pattern(pattern, f"topics pattern {pattern[:200]!r}").fullmatch
         for namespace in await self._namespaces(pattern):
             prefix = self._keys.topic_heads_prefix(PERSISTENT, namespace)
-            async for item in unhurried((await self._metadata.children(prefix)).items):
+            async for item in iterate_cooperatively((await self._metadata.children(prefix)).items):
                 topic = self._keys.topic_of_head(item.key)
                 if is_system_topic(topic):
                     continue

@@ -10,12 +10,12 @@ from magnetar.broker.orphans import orphan as orphans
 from magnetar.broker.orphans.orphan import Orphan
 from magnetar.broker.orphans.orphan_scan import ledger_orphan, namespace_intent, topic_of_ledger
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import VersionMismatch
 from magnetar.common.metadata.keys import delete_ledger_intent_id, delete_topic_intent_id
 from magnetar.common.metadata.store import ABSENT, Check, Delete, Op, Versioned
 from magnetar.common.metadata.values import LedgerMetadata, TopicHead, TopicLedger, decode
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.directory import delete_managed_ledger
 from magnetar.ledger.managed_ledger.intents import delete_objects_intents
@@ -94,7 +94,7 @@ class Clearing:
     async def _has_a_head(self, creation_id: int) -> bool:
         """Every topic is asked: a ledger that left bookies has no metadata that says of which it is."""
         items = (await self._metadata.children(self._keys.topic_heads_prefix())).items
-        async for item in unhurried(items):
+        async for item in iterate_cooperatively(items):
             if decode(TopicHead, item.value).creation_id == creation_id:
                 return True
         return False

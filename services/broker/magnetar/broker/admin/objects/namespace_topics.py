@@ -15,12 +15,12 @@ from magnetar.broker.admin.objects.bundles import bundle_in
 from magnetar.broker.admin.objects.partitions import attempt, by_owner
 from magnetar.broker.admin.objects.topics import load
 from magnetar.broker.topics.topic import Topic
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.cluster.bundles import bundle_at, bundles_of
 from magnetar.common.errors import MagnetarError, TopicNotFound
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.topic_name import TopicName, is_system_topic
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 
 AT_ONCE: Final = 20
 """Topics processed concurrently; clients and other requests are served in between."""
@@ -92,7 +92,7 @@ async def on_bundles(
         return await here(names)
     bundles = bundles_of(await call.broker.policy_writer.namespace(call.namespace))
     by_bundle: dict[BundleRange, list[TopicName]] = {}
-    async for name in unhurried(names):
+    async for name in iterate_cooperatively(names):
         by_bundle.setdefault(bundles[bundle_at(bundles, name.hash)], []).append(name)
 
     async def act(bundle: BundleRange, owner: BrokerRegistration | None) -> bool:

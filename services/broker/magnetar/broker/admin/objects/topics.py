@@ -16,10 +16,10 @@ from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.subscribe.any_subscription import AnySubscription
 from magnetar.broker.topics.topic import Topic
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import NamespaceNotFound, TopicNotFound
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import DOMAINS, TopicName, is_system_topic
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 
 TOPIC_PATH: Final = "/{tenant}/{namespace}/{topic}"
 TOPIC_ERRORS: Final = {
@@ -44,7 +44,7 @@ async def visible_topics(
     broker: BrokerView, namespace: NamespaceName, persistent: bool, *, system_too: bool
 ) -> list[str]:
     """Return the sorted names of the namespace's topics; system topics only with `system_too`."""
-    names = unhurried(await broker.list_topics(namespace, persistent))
+    names = iterate_cooperatively(await broker.list_topics(namespace, persistent))
     return sorted([name async for name in names if system_too or not is_system_topic(TopicName.parse(name))])
 
 

@@ -32,7 +32,6 @@ from magnetar.broker.topics.registry.topic_loads import counted_load
 from magnetar.broker.topics.subscribe.dispatch_rates import DispatchRates
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.topic_context import TopicContext
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.errors import (
     NamespaceNotFound,
     NotAllowed,
@@ -49,6 +48,7 @@ from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_topic
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.directory import delete_managed_ledger
 from magnetar.ledger.managed_ledger.topic_loading import open_managed_ledger
@@ -313,7 +313,9 @@ class TopicRegistry:
         """Full names of a namespace's topics, sorted; the system's only with `system_too`."""
         if persistent:
             listing = await self._metadata.children(self._keys.topic_heads_prefix(PERSISTENT, namespace))
-            names = [self._keys.topic_of_head(item.key) async for item in unhurried(listing.items)]
+            names = [
+                self._keys.topic_of_head(item.key) async for item in iterate_cooperatively(listing.items)
+            ]
         else:
             names = [
                 topic.name
@@ -407,7 +409,7 @@ class TopicRegistry:
 
         `look` is called in between: that many topics take long is no standing still.
         """
-        async for topic in unhurried(list(self._topics.values())):
+        async for topic in iterate_cooperatively(list(self._topics.values())):
             look()
             if not topic.has_clients or not (silent or topic.name.persistent):
                 continue

@@ -15,8 +15,8 @@ from magnetar.broker.admin.edge.broker_view import BrokerView
 from magnetar.broker.admin.routes.brokers.topic_bundles import Bundles
 from magnetar.broker.load.process_usage import CpuMeter, machine_bytes, resident_bytes
 from magnetar.broker.metrics.views import TopicView
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 
 MB: Final = 1024 * 1024
 
@@ -72,7 +72,7 @@ async def loads_of(bundles: Bundles) -> Loads:
         of_namespace = found[namespace] = {}
         for bundle, topics in parts.items():
             load = of_namespace[bundle] = Load()
-            async for topic in unhurried(topics):
+            async for topic in iterate_cooperatively(topics):
                 load.add_topic(topic)
     return found
 

@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 from magnetar.broker.admin.edge.broker_view import BrokerView
 from magnetar.broker.metrics.views import TopicView
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.cluster.bundles import bundle_at, bundles_of
 from magnetar.common.errors import NamespaceNotFound
 from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 
 Bundles: TypeAlias = Mapping[NamespaceName, Mapping[str, list[TopicView]]]
 """Topics by namespace and bundle, those in the order of the ring; a bundle without topics is left out."""
@@ -23,7 +23,7 @@ Bundles: TypeAlias = Mapping[NamespaceName, Mapping[str, list[TopicView]]]
 async def topics_by_bundle(broker: BrokerView) -> Bundles:
     """Those that are loaded now, but for those of namespaces that go meanwhile."""
     by_namespace: dict[NamespaceName, list[TopicView]] = {}
-    async for topic in unhurried(list(broker.topics.values())):
+    async for topic in iterate_cooperatively(list(broker.topics.values())):
         by_namespace.setdefault(topic.name.namespace, []).append(topic)
     found: dict[NamespaceName, Mapping[str, list[TopicView]]] = {}
     for name in sorted(by_namespace):
@@ -37,7 +37,7 @@ async def topics_by_bundle(broker: BrokerView) -> Bundles:
 
 async def _by_bundle(topics: list[TopicView], bundles: list[BundleRange]) -> Mapping[str, list[TopicView]]:
     parts: list[list[TopicView]] = [[] for _ in bundles]
-    async for topic in unhurried(topics):
+    async for topic in iterate_cooperatively(topics):
         parts[bundle_at(bundles, topic.name.hash)].append(topic)
     return {
         str(bundle): sorted(part, key=lambda topic: topic.name.full)

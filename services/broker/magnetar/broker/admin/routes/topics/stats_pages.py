@@ -21,8 +21,8 @@ from magnetar.broker.admin.objects.topics import require_namespace
 from magnetar.broker.admin.routes.topics.stats import owner_of, plain_wanted
 from magnetar.broker.admin.stats.topic_stats import topic_stats
 from magnetar.broker.metrics.views import TopicView
-from magnetar.broker.unhurried import unhurried
 from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 
 LIMIT_MAX: Final = 10_000
 _LIMIT: Final = 1_000
@@ -114,7 +114,7 @@ async def _in_order(call: Call) -> list[TopicView]:
     """The namespace's loaded topics by their names, sorted in steps: there may be tens of thousands."""
     runs: list[list[TopicView]] = [[]]
     namespace = call.namespace
-    async for topic in unhurried(list(call.broker.topics.values())):
+    async for topic in iterate_cooperatively(list(call.broker.topics.values())):
         if topic.name.namespace == namespace:
             runs[-1].append(topic)
             if len(runs[-1]) == _SORTED_AT_ONCE:
@@ -122,7 +122,7 @@ async def _in_order(call: Call) -> list[TopicView]:
                 await asyncio.sleep(0)
                 runs.append([])
     runs[-1].sort(key=_name)
-    return [topic async for topic in unhurried(heapq.merge(*runs, key=_name))]
+    return [topic async for topic in iterate_cooperatively(heapq.merge(*runs, key=_name))]
 
 
 def _name(topic: TopicView) -> str:
