@@ -73,7 +73,7 @@ def test_a_broker_that_stops_gives_its_topics_to_the_others_first(cluster: Clust
     assert watched.looked_up == 1, "it was told where to go, and needed no lookup"
     assert not watched.refused
     assert all(each in {other.endpoint.service_url for other in rest} for each in watched.assigned)
-    (said,) = events(first, "bundles given away")
+    (said,) = events(first, "drain complete")
     assert said["given"] == said["of"] != 0
     for follower in others:
         assert serving(rest, follower.topic) in rest
@@ -132,7 +132,7 @@ def test_a_broker_that_stops_under_load_costs_no_client_an_error(cluster: Cluste
             producer.flush()
         eventually(lambda: all(len(set(got[each])) == sent[each] for each in topics), "all has come")
     assert not errors, errors
-    (said,) = events(first, "bundles given away")
+    (said,) = events(first, "drain complete")
     assert said["given"] == said["of"] != 0
 
 
@@ -151,7 +151,7 @@ def test_the_last_broker_just_stops_and_a_lone_one_reloads_what_is_unloaded(
     began = time.monotonic()
     alone.stop()
     assert time.monotonic() - began < 20
-    assert not events(alone, "giving bundles away")
+    assert not events(alone, "draining bundles")
 
 
 @pytest.mark.full

@@ -50,7 +50,7 @@ def test_an_unload_has_one_id_at_the_broker_that_is_asked_and_at_the_one_that_ta
         owned = {name for name, ids in told(whole_cluster, "bundle owned").items() if request_id in ids}
         return (
             request_id in told(whole_cluster, "http request").get(owner.name, set())
-            and request_id in told(whole_cluster, "bundle given away").get(owner.name, set())
+            and request_id in told(whole_cluster, "bundle handed over").get(owner.name, set())
             and len(owned - {owner.name}) == 1
         )
 

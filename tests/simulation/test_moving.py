@@ -172,7 +172,7 @@ def test_topics_that_cannot_be_loaded_are_a_line_of_the_log_and_not_one_each() -
         with capture_logs() as logs:
             moving.taken(NAMESPACE, BundleRange(0, 0xFFFF_FFFF), gone)
             await asyncio.sleep(0.9)
-        told = [each for each in logs if each["event"] == "topics given to us are not loaded"]
+        told = [each for each in logs if each["event"] == "topics of received bundles not loaded"]
         assert len(told) == 1
 
     brokers(1, scenario)

@@ -89,5 +89,5 @@ def test_without_a_leader_it_is_the_broker_with_the_fewest_bundles() -> None:
     draining = [registered("a"), registered("b", draining=True), registered("c")]
     assert chosen(nobody, draining, owners=["c"]) == "c"
     assert chosen(nobody, THREE, excepted=["a", "b"]) == "c"
-    with pytest.raises(ServiceNotReady, match="no other broker"):
+    with pytest.raises(ServiceNotReady, match="no other running broker"):
         chosen(nobody, [registered("a"), registered("b", control_address="")])

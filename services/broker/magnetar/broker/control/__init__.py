@@ -1,1 +1,1 @@
-"""This broker among other brokers: what it is called for, what it calls others for, and whether it leads."""
+"""Calls between brokers: bundle assignment, handover, load reports and remote topics."""

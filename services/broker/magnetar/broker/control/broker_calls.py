@@ -1,4 +1,4 @@
-"""What other brokers and discovery call this broker for (proto/control)."""
+"""The broker's side of the control plane: calls from other brokers and discovery (proto/control)."""
 
 from __future__ import annotations
 
@@ -34,16 +34,18 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 
 NAMES_BYTES_MAX: Final = 2 << 20
-"""Names of topics in one answer; who asks then asks for those behind the last one."""
+"""Bytes of topic names in one response; the caller pages by the last name it received."""
 
 
 class Mover(Protocol):
-    """How bundles of this broker become another's, or other ones, topics and clients included."""
+    """Unloads, splits, merges and takes bundles, with their topics and clients."""
 
     async def unload(self, namespace: NamespaceName, bundle: BundleRange, to: str = "") -> Owned | None:
-        """Hand a bundle of ours over, to that broker or ("") whom the leader says; returns who owns it then.
+        """Hand over a bundle owned by this broker, to the broker `to` or ("") to the one that the leader
+        chooses.
 
-        None: it is nobody's. Raises ServiceNotReady when it is not ours, or nobody takes it.
+        Returns the new owner, or None if the bundle has no owner. Raises ServiceNotReady when this broker
+        does not own the bundle or no broker takes it.
         """
         ...
 
@@ -56,22 +58,27 @@ class Mover(Protocol):
         algorithm: str = "",
         unload: bool = False,
     ) -> list[BundleRange]:
-        """Cut a bundle of ours at boundaries or, without any, where the algorithm says; with `unload` hand
-        the parts to other brokers. Raises InvalidName, NotAllowed, ServiceNotReady, MetadataError.
+        """Split an owned bundle at the boundaries or, without any, at the points that the algorithm chooses.
+
+        With `unload`, hand the parts to other brokers. Raises InvalidName, NotAllowed, ServiceNotReady,
+        MetadataError.
         """
         ...
 
     async def merge(self, namespace: NamespaceName, bundle: BundleRange) -> Owned:
-        """Make one of the bundles of ours that make up this range. Raises InvalidName, NamespaceNotFound,
-        ServiceNotReady when not all are ours, MetadataError.
+        """Merge the owned bundles that make up this range.
+
+        Raises InvalidName, NamespaceNotFound, ServiceNotReady when this broker does not own all of them,
+        MetadataError.
         """
         ...
 
     def taken(
         self, namespace: NamespaceName, bundle: BundleRange, topics: Sequence[str], written: int = 0
     ) -> None:
-        """A bundle became ours; these topics of it are to be loaded at once, the most urgent first. The first
-        `written` ones were being written to.
+        """Load these topics of a bundle that this broker just received, most urgent first.
+
+        The first `written` topics had active publishers.
         """
         ...
 
@@ -147,7 +154,7 @@ class BrokerCalls:
 
 
 def _that_fit(names: list[str], limit: int) -> list[str]:
-    """The first ones, as many as an answer holds."""
+    """Return the leading names that fit into one response."""
     room = NAMES_BYTES_MAX
 
     def fits(name: str) -> bool:

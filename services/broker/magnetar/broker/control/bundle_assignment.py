@@ -1,7 +1,8 @@
-"""Having a bundle owned: the leader says by whom; who cannot reach it takes the bundle itself.
+"""Bundle assignment: the leader chooses the owner; a broker that cannot reach the leader takes the bundle
+itself.
 
-An assignment without the leader may be worse than the leader's, but never waits for one to be elected: the
-leader's death costs no topic anything.
+An assignment without the leader may be worse balanced, but it never waits for an election: the leader's
+failure makes no topic unavailable.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from magnetar.common.obs.logs import get_logger
 log = get_logger(__name__)
 
 LEADER_DEADLINE_S: Final = 3.0
-"""For how long a leader is waited for that does not answer."""
+"""Timeout of a call to the leader, in seconds."""
 
 
 class Assigning:
-    """An `Assigner` for this broker's own lookups, and the answer to those who call it to assign."""
+    """Implements `Assigner` for local lookups, and answers other brokers' Assign calls."""
 
     def __init__(self, cluster: Cluster, leader: LoadLeader, client: ControlClient) -> None:
         self._presence = cluster.presence
@@ -44,14 +45,14 @@ class Assigning:
         self._silent = SilentBrokers()
 
     async def assign(self, namespace: NamespaceName, bundle: BundleRange) -> str:
-        """Have the bundle owned; returns by which broker. Raises as `Assigner.assign`."""
+        """Assign the bundle and return the owner's broker id. Raises as `Assigner.assign`."""
         request = AssignRequest(namespace=str(namespace), bundle=str(bundle))
         return (await self.answer(request)).broker_id
 
     async def answer(self, request: AssignRequest) -> AssignResponse:
-        """Decide, where this broker leads or was taken for the leader, or ask who leads.
+        """Assign the bundle if this broker leads or was called as the leader; otherwise ask the leader.
 
-        Raises InvalidName, NamespaceNotFound, ServiceNotReady (NobodyLeads, when the request is to choose
+        Raises InvalidName, NamespaceNotFound, ServiceNotReady (NobodyLeads when the request is to choose
         only), TooManyRequests, MetadataError.
         """
         namespace, bundle = NamespaceName.parse(request.namespace), BundleRange.parse(request.bundle)
@@ -71,14 +72,14 @@ class Assigning:
             except (BrokerUnreachable, AnotherRun, NobodyLeads, NotInteroperable, NotSupportedYet) as error:
                 if isinstance(error, BrokerUnreachable):
                     self._silent.note(leader)
-                log.warning("the leader cannot be asked", leader=leader.broker_id, reason=str(error))
+                log.warning("leader unreachable", leader=leader.broker_id, reason=str(error))
         if request.choose_only:
-            raise NobodyLeads("no broker leads now, so none says who is to be next; ask again")
+            raise NobodyLeads("there is no leader to choose the next owner; retry")
         owned = await self._ownership.take(namespace, bundle)
         return AssignResponse(broker_id=owned.broker_id, run=owned.run)
 
     def _other_leader(self) -> BrokerRegistration | None:
-        """The broker that leads, if that is another one which can be called and answers."""
+        """Return the leader if it is another broker that can be called and responds."""
         leader = self._directory.leader
         found = None if leader is None else self._directory.get(leader.id)
         if found is None or not found.control_address or self._presence.is_run(found.broker_id, found.run):

@@ -1,13 +1,13 @@
-"""Giving a bundle to another broker, so that who publishes notices as little as can be.
+"""Handover of a bundle to another broker with the least interruption for publishers.
 
-The next owner is chosen and connected to before anything is closed. Then no topic of the bundle is opened
-any more; those without clients are closed first, and those with clients last, each cut off only when its
-turn has come: what was taken is confirmed, cursors are written and ledgers closed, so that the next owner has
-nothing to recover. The next owner puts its name over ours and loads what had clients, while these are told
-where it is. Whoever asks for such a topic meanwhile waits.
+The next owner is chosen and connected before anything is closed. From then on no topic of the bundle is
+opened. Topics without clients are closed first; topics with clients follow, each disconnected only when its
+turn comes. Accepted messages are confirmed, cursors written and ledgers closed, so that the next owner has
+nothing to recover. The next owner replaces this broker's ownership key and loads the topics that had clients,
+while those clients are told the new address. Lookups of these topics wait meanwhile.
 
-There is no state that somebody else would have to finish. When nobody takes the bundle it is still ours: the
-clients are told to look it up again, and the topics are loaded again here.
+There is no intermediate state that another component would have to finish. If no broker takes the bundle,
+this broker still owns it: clients are told to look it up again, and the topics are loaded again here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ log = get_logger(__name__)
 
 GIVEN: Final = Counter(
     "magnetar_bundles_given_total",
-    "Bundles that this broker was to give to another one, by what became of it.",
+    "Bundle handovers started by this broker, by outcome.",
     ["outcome"],
     registry=REGISTRY,
 )
@@ -54,52 +54,57 @@ begin_at_zero(GIVEN, "given", "failed")
 
 GIVING_SECONDS: Final = Histogram(
     "magnetar_bundle_giving_seconds",
-    "From the moment a bundle's first client was cut off until all were told where its topics are.",
+    "Seconds from the disconnect of a bundle's first client until all clients were told the new owner.",
     buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60),
     registry=REGISTRY,
 )
 
 TRIES_MAX: Final = 3
-"""Brokers that are asked to take a bundle, one after the other."""
+"""Maximum number of brokers that are asked to take a bundle, one after the other."""
 
 TAKE_TIMEOUT_S: Final = 3.0
-"""How long one of them may take over it. Who has it all the same is found by the next one that is asked."""
+"""Timeout of one Take call, in seconds. If the broker took the bundle in spite of the timeout, the next
+broker that is asked finds that out.
+"""
 
 CLOSED_AT_ONCE_MAX: Final = 100
-"""Topics of a bundle that are closed at the same time."""
+"""Topics of a bundle that are closed concurrently."""
 
 WRITTEN_MS: Final = 10_000
-"""A topic that nothing was published to for longer gets its next ledger when something is."""
+"""Milliseconds since the last publish after which a topic counts as idle: its next ledger is created on
+demand.
+"""
 
 TOPICS_NAMED_MAX: Final = 20_000
 TOPICS_NAMED_BYTES_MAX: Final = 4 << 20
-"""Topics that the next owner is told to load, and bytes of their names, which have to fit into one call. The
-others are loaded when they are asked for."""
+"""Number of topics that the next owner is told to load, and bytes of their names, which must fit into one
+call. The other topics are loaded on demand.
+"""
 
 LOADS_S: Final = 5.0
-"""How long topics that are just being loaded keep the others of their bundle; then it is the next owner who
-loads them."""
+"""Seconds for which topics that are being loaded delay the handover; after that, the next owner loads them.
+"""
 
 
 @dataclass(slots=True)
 class _Closed:
-    """What was closed so far."""
+    """The topics closed so far."""
 
     clients: list[ClosedClient] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
-    """Those that were being written to, and had clients."""
+    """Topics with active publishers and clients."""
     idle: list[str] = field(default_factory=list)
-    """Others that had clients."""
+    """Other topics that had clients."""
     since: float | None = None
-    """When the first client was cut off."""
+    """Time of the first client's disconnect, in seconds."""
 
 
 class NobodyElse(ServiceNotReady):
-    """No other broker may have the bundle: nothing was closed."""
+    """No other broker can take the bundle; nothing was closed."""
 
 
 class HandOver:
-    """Gives bundles of this broker away."""
+    """Hands bundles of this broker over to other brokers."""
 
     def __init__(
         self,
@@ -109,7 +114,7 @@ class HandOver:
         clock: Clock,
         timeout_s: Callable[[], float],
     ) -> None:
-        """`timeout_s`: how long giving one bundle may take (namespaceBundleUnloadingTimeoutMs)."""
+        """`timeout_s` returns the limit of one handover in seconds (namespaceBundleUnloadingTimeoutMs)."""
         self._cluster = cluster
         self._ownership = cluster.ownership
         self._registry = registry
@@ -118,24 +123,25 @@ class HandOver:
         self._timeout_s = timeout_s
 
     async def give(self, namespace: NamespaceName, bundle: BundleRange, to: str = "") -> Owned:
-        """Give a bundle of ours to the broker `to`, or to whom the leader says; returns its owner now.
+        """Hand over an owned bundle to the broker `to`, or to the one that the leader chooses; return the new
+        owner.
 
-        Raises ServiceNotReady when it is not ours, or nobody takes it (NobodyElse: nothing was closed);
-        NotAllowed when `to` is this broker; MetadataError. It is ours then as before, and its topics are
-        loaded again.
+        Raises ServiceNotReady when this broker does not own the bundle or no broker takes it (NobodyElse:
+        nothing was closed); NotAllowed when `to` is this broker; MetadataError. After an error this broker
+        still owns the bundle, and its topics are loaded again.
         """
         if self._ownership.table.get(namespace, bundle) is None:
             raise _not_ours(namespace, bundle)
         if to == self._cluster.presence.broker_id:
-            raise NotAllowed(f"bundle {bundle} of {namespace} is at {to} already")
+            raise NotAllowed(f"bundle {bundle} of {namespace} is already owned by {to}")
         try:
             async with asyncio.timeout(self._timeout_s()):
                 owned = await self._give(namespace, bundle, to)
         except TimeoutError:
             GIVEN.labels("failed").inc()
             raise ServiceNotReady(
-                f"bundle {bundle} of {namespace} was not given away in time "
-                "(namespaceBundleUnloadingTimeoutMs); it is still here"
+                f"bundle {bundle} of {namespace} was not handed over in time "
+                "(namespaceBundleUnloadingTimeoutMs); this broker still owns it"
             ) from None
         except MagnetarError:
             GIVEN.labels("failed").inc()
@@ -144,7 +150,7 @@ class HandOver:
         return owned
 
     async def close_topics(self, namespace: NamespaceName, bundle: BundleRange) -> None:
-        """Close the topics of a bundle that stays ours: clients look them up, and they are loaded again."""
+        """Close the topics of a bundle that stays here: clients look them up again, and they are reloaded."""
         async with self._ownership.giving(namespace, bundle) as owned:
             if owned is None:
                 raise _not_ours(namespace, bundle)
@@ -170,10 +176,10 @@ class HandOver:
                 _tell(closed.clients, None if taken is None else self._registration(taken))
                 self._measure(closed)
                 if taken is None:
-                    with suppress(MetadataError):  # it is settled below, as soon as metadata answers
+                    with suppress(MetadataError):  # settled below, once metadata is reachable
                         await self._ownership.keep(namespace, bundle, owned)
         log.info(
-            "bundle given away",
+            "bundle handed over",
             namespace=str(namespace),
             bundle=str(bundle),
             to=taken.broker_id,
@@ -185,7 +191,7 @@ class HandOver:
     async def _choose(
         self, namespace: NamespaceName, bundle: BundleRange, to: str, excepted: set[str]
     ) -> BrokerRegistration:
-        """The next owner, who can be called."""
+        """Choose the next owner and check that it can be called."""
         if to:
             broker = self._named(to)
             await self._others.prepare(broker)
@@ -199,7 +205,7 @@ class HandOver:
                 await self._others.prepare(broker)
                 return broker
             except MagnetarError as error:
-                log.warning("the next owner cannot be reached", broker=broker.broker_id, reason=str(error))
+                log.warning("next owner unreachable", broker=broker.broker_id, reason=str(error))
                 excepted.add(broker.broker_id)
                 if len(excepted) > TRIES_MAX:
                     raise
@@ -207,9 +213,9 @@ class HandOver:
     def _named(self, broker_id: str) -> BrokerRegistration:
         found = self._cluster.directory.get(broker_id)
         if found is None:
-            raise ServiceNotReady(f"broker {broker_id} is not up: nothing is given to it")
+            raise ServiceNotReady(f"broker {broker_id} is not running; choose another broker")
         if found.draining:
-            raise ServiceNotReady(f"broker {broker_id} is about to stop: nothing is given to it")
+            raise ServiceNotReady(f"broker {broker_id} is shutting down; choose another broker")
         return found
 
     async def _have_taken(
@@ -238,19 +244,20 @@ class HandOver:
                     answer = await self._others.take(broker, request)
                 taken = Owned(answer.broker_id, answer.run, answer.version, self._clock.wall_ms())
                 if answer.run == owned.run:
-                    break  # it stands as ours, whatever was asked
+                    break  # metadata names this broker, whatever was requested
                 self._cluster.owners.note(namespace, bundle, taken)
                 return taken
             except NamespaceNotFound:
                 raise
             except (MagnetarError, TimeoutError) as error:
-                # It may have it all the same: then nobody else gets it, and the look at the end says so.
+                # The broker may have taken it in spite of the error: then no other broker gets it, and the
+                # final read of metadata shows that.
                 log.warning(
-                    "a bundle was not taken",
+                    "bundle was not taken",
                     namespace=str(namespace),
                     bundle=str(bundle),
                     broker=broker.broker_id,
-                    reason=str(error) or "no answer in time",
+                    reason=str(error) or "timeout",
                 )
                 excepted.add(broker.broker_id)
                 if to or attempt == TRIES_MAX:
@@ -259,10 +266,10 @@ class HandOver:
                 broker = await self._others.next_owner(namespace, bundle, excepted)
             except MagnetarError:
                 break
-        raise ServiceNotReady(f"no broker took bundle {bundle} of {namespace}; it is still here")
+        raise ServiceNotReady(f"no broker took bundle {bundle} of {namespace}; this broker still owns it")
 
     async def _close(self, namespace: NamespaceName, bundle: BundleRange, closed: _Closed) -> None:
-        """Close what is loaded; fills in `closed` as it goes, whatever comes of it."""
+        """Close the loaded topics; adds to `closed` as it goes, also when it fails."""
 
         def concerned(name: TopicName) -> bool:
             return name.namespace == namespace and name.hash in bundle
@@ -295,9 +302,9 @@ class HandOver:
             await self._registry.unload(topic.name)
         except MagnetarError as error:
             # Its ledgers stay open, and the next owner recovers them.
-            log.warning("a topic was not closed in order", topic=topic.name.full, error=str(error))
+            log.warning("topic was not closed cleanly", topic=topic.name.full, error=str(error))
         except Exception:
-            log.exception("a topic was not closed in order", topic=topic.name.full)
+            log.exception("topic was not closed cleanly", topic=topic.name.full)
 
     def _registration(self, owned: Owned) -> BrokerRegistration | None:
         found = self._cluster.directory.get(owned.broker_id)
@@ -309,7 +316,7 @@ class HandOver:
 
 
 def _named_first(topics: Sequence[str]) -> list[str]:
-    """As many of the first ones as one call holds."""
+    """Return the leading topics that fit into one call."""
     room = TOPICS_NAMED_BYTES_MAX
 
     def fits(name: str) -> bool:

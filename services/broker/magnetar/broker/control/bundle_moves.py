@@ -1,4 +1,4 @@
-"""Moving, splitting and merging bundles for operators, wherever they are: their owners are asked."""
+"""Unload, split and merge of bundles for operators, forwarded to the owner."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 
 MERGES_MAX: Final = 3
-"""How often a merge is tried when owners change meanwhile."""
+"""Attempts of a merge when owners change meanwhile."""
 
 MERGE_PAUSE_S: Final = 0.5
-"""Before it is tried again."""
+"""Seconds between two attempts."""
 
 
 class BundleMoves:
-    """What the admin API asks for."""
+    """Bundle operations of the admin API."""
 
     def __init__(self, cluster: Cluster, mover: Mover, client: ControlClient) -> None:
         self._presence = cluster.presence
@@ -37,9 +37,10 @@ class BundleMoves:
         self._client = client
 
     async def unload(self, namespace: NamespaceName, bundle: BundleRange, to: str = "") -> None:
-        """Hand a bundle to another broker, `to` or whom the leader says. Nobody's: only where it is to go to.
+        """Hand a bundle to the broker `to`, or to the one that the leader chooses; assigns it if it has no
+        owner.
 
-        Raises ServiceNotReady, NotAllowed when it is at `to` already, MetadataError.
+        Raises ServiceNotReady, NotAllowed when `to` already owns it, MetadataError.
         """
         owner = self._finder.owner(namespace, bundle)
         if owner is None:
@@ -63,10 +64,11 @@ class BundleMoves:
         algorithm: str = "",
         unload: bool,
     ) -> None:
-        """Have the owner cut a bundle, which is assigned first where it is nobody's, at the boundaries or,
-        without any, where the algorithm says; with `unload` the parts go to other brokers.
+        """Have the owner split a bundle at the boundaries or, without any, at the points that the algorithm
+        chooses.
 
-        Raises InvalidName, NotAllowed when it cannot be cut so, ServiceNotReady, BeingChanged, MetadataError.
+        A bundle without an owner is assigned first. With `unload`, the parts go to other brokers. Raises
+        InvalidName, NotAllowed when it cannot be split so, ServiceNotReady, BeingChanged, MetadataError.
         """
         owner = self._finder.owner(namespace, bundle) or await self._finder.assigned(namespace, bundle)
         if self._is_this(owner):
@@ -82,11 +84,11 @@ class BundleMoves:
         await self._client.call(owner, SPLIT, request)
 
     async def merge(self, namespace: NamespaceName, bundle: BundleRange) -> None:
-        """Have the bundles that make up this range become one: the broker with most of them is given the
-        others first, so no topic of those that it has is closed. Nothing to do when it is one.
+        """Merge the bundles that make up this range; does nothing if it is already one bundle.
 
+        The broker that owns most of them receives the others first, so none of its own topics is closed.
         Raises InvalidName when no bundle begins or ends there, NamespaceNotFound, ServiceNotReady when one
-        broker could not have them all, BeingChanged, MetadataError; it may be asked for again then.
+        broker could not receive them all, BeingChanged, MetadataError; the request may be repeated then.
         """
         for attempt in range(1, MERGES_MAX + 1):
             parts = parts_to_merge(await self._finder.rings.load(namespace), bundle)
@@ -116,7 +118,7 @@ class BundleMoves:
             if owner is None:
                 await self._have_taken(namespace, part, target)
             elif owner.broker_id != target.broker_id:
-                with suppress(NotAllowed):  # Somebody else has moved it there meanwhile.
+                with suppress(NotAllowed):  # another request moved it there meanwhile
                     await self.unload(namespace, part, target.broker_id)
         if self._is_this(target):
             await self._mover.merge(namespace, bundle)
@@ -126,7 +128,7 @@ class BundleMoves:
     async def _have_taken(
         self, namespace: NamespaceName, bundle: BundleRange, broker: BrokerRegistration
     ) -> None:
-        """Nobody's until now; whoever is quicker has it."""
+        """Have the broker take a bundle that had no owner; the first taker wins."""
         if self._is_this(broker):
             await self._ownership.take(namespace, bundle)
             return

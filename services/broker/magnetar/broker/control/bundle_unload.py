@@ -1,4 +1,4 @@
-"""How bundles of this broker become another's, or other ones, and what is loaded of those it is given."""
+"""Unload, split, merge and drain of this broker's bundles, and topic loading in received bundles."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 LOADS_AT_ONCE: Final = 50
-"""Topics of a bundle that are loaded at once because its former owner had clients of them."""
+"""Topics of a received bundle that are loaded concurrently because they had clients."""
 
 DRAINED_AT_ONCE: Final = 4
-"""Bundles that are given away at the same time by a broker that stops."""
+"""Bundles that a stopping broker hands over concurrently."""
 
 DRAIN_ROUNDS: Final = 2
-"""How often a broker that stops tries to give a bundle away."""
+"""Attempts of a stopping broker to hand over its bundles."""
 
 PROGRESS_EVERY: Final = 50
-"""Bundles between two lines of the log about that."""
+"""Bundles between two progress lines in the log."""
 
 
 class Moving:
-    """Implements `Mover`; gives everything away when the broker is to stop."""
+    """Implements `Mover`, and drains the broker at shutdown."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Moving:
         self._closed = False
 
     async def close(self) -> None:
-        """Load and give away nothing any more. Idempotent."""
+        """Stop loading and handing over. Idempotent."""
         self._closed = True
         await self._tasks.close()
 
     async def unload(self, namespace: NamespaceName, bundle: BundleRange, to: str = "") -> Owned | None:
-        """See Mover. Where no other broker may have it, its topics are closed and it stays."""
+        """See Mover. If no other broker can take the bundle, its topics are closed and it stays here."""
         return await self._to_its_end(self._unload(namespace, bundle, to), f"unload {bundle} of {namespace}")
 
     async def split(
@@ -78,7 +78,7 @@ class Moving:
         algorithm: str = "",
         unload: bool = False,
     ) -> list[BundleRange]:
-        """See Mover. Of the parts, the first one stays here."""
+        """See Mover. The first part stays here."""
         cuts = list(boundaries) or await cuts_of(self._topics, namespace, bundle, algorithm or EQUAL_RANGES)
         cutting = self._ownership.split(namespace, bundle, cuts)
         parts = await self._to_its_end(cutting, f"split {bundle} of {namespace}")
@@ -86,9 +86,9 @@ class Moving:
             for part in parts[1:]:
                 try:
                     await self.unload(namespace, part)
-                except MagnetarError as error:  # it is split all the same
+                except MagnetarError as error:  # the split itself succeeded
                     log.warning(
-                        "part of a split bundle stays here",
+                        "part of a split bundle was not handed over",
                         namespace=str(namespace),
                         bundle=str(part),
                         reason=str(error),
@@ -114,35 +114,33 @@ class Moving:
             self._tasks.spawn(work(), f"load topics of {bundle} of {namespace}")
 
     async def drain(self, timeout_s: float) -> None:
-        """Give every bundle to other brokers, as far as these take them within `timeout_s`.
+        """Hand over all bundles that other brokers accept within `timeout_s` seconds.
 
-        The registration says already that this broker takes none.
+        The registration already says that this broker takes no bundles.
         """
-        self._ownership.refuse("it is about to stop")
+        self._ownership.refuse("it is shutting down")
         ours = list(self._ownership.table)
         others = [each for each in self._cluster.directory.all() if self._may_take(each.broker_id)]
         if not ours or not others:
             return
-        log.info("giving bundles away", bundles=len(ours), brokers=len(others))
+        log.info("draining bundles", bundles=len(ours), brokers=len(others))
         given = [0]
         try:
             async with asyncio.timeout(timeout_s):
                 for _ in range(DRAIN_ROUNDS):
                     await self._give_all(ours, given)
-                    # Those that nobody took, and what was split, or just being taken, meanwhile.
+                    # Bundles that no broker took, and those split or received meanwhile.
                     ours = list(self._ownership.table)
         except TimeoutError:
-            log.warning(
-                "not all bundles were given away in time", given=given[0], left=len(self._ownership.table)
-            )
+            log.warning("drain timed out with bundles left", given=given[0], left=len(self._ownership.table))
         else:
-            log.info("bundles given away", given=given[0], of=given[0] + len(self._ownership.table))
+            log.info("drain complete", given=given[0], of=given[0] + len(self._ownership.table))
 
     # -- inside
 
     async def _to_its_end(self, work: Coroutine[Any, Any, T], what: str) -> T:
-        """What comes of it. Not for whoever asked to end halfway, when he waits no more: topics would be
-        closed and their clients not told where to go.
+        """Run to completion even if the caller is cancelled: a partial handover would close topics and leave
+        their clients without a new address.
         """
         if self._closed:
             work.close()
@@ -163,11 +161,11 @@ class Moving:
             await self._hand_over.close_topics(namespace, bundle)
         presence, own = self._cluster.presence, self._ownership.table.get(namespace, bundle)
         if own is None:
-            raise ServiceNotReady(f"bundle {bundle} of {namespace} was lost meanwhile; look it up again")
+            raise ServiceNotReady(f"bundle {bundle} of {namespace} changed owner meanwhile; look it up again")
         return Owned(presence.broker_id, presence.run, own.version, own.since_ms)
 
     async def _give_all(self, bundles: Collection[OwnBundle], given: list[int]) -> None:
-        """`given` counts those that were."""
+        """Hand over the bundles; `given[0]` counts the successes."""
         waiting = iter(bundles)
 
         async def work() -> None:
@@ -176,13 +174,13 @@ class Moving:
                 try:
                     await self._hand_over.give(own.namespace, own.range)
                 except MagnetarError as error:
-                    log.warning("a bundle was not given away", **told, reason=str(error))
+                    log.warning("bundle was not handed over", **told, reason=str(error))
                 except Exception:
-                    log.exception("a bundle was not given away", **told)
+                    log.exception("bundle was not handed over", **told)
                 else:
                     given[0] += 1
                     if given[0] % PROGRESS_EVERY == 0:
-                        log.info("giving bundles away", given=given[0], left=len(self._ownership.table))
+                        log.info("draining bundles", given=given[0], left=len(self._ownership.table))
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(len(bundles), DRAINED_AT_ONCE)):
@@ -200,11 +198,16 @@ class Moving:
                 loaded.expect_publish()
         except MagnetarError as error:
             if count := self._not_loaded.note(self._clock.monotonic()):
-                log.info("topics given to us are not loaded", topic=topic, topics=count, reason=str(error))
+                log.info(
+                    "topics of received bundles not loaded",
+                    topic=topic,
+                    topics=count,
+                    reason=str(error),
+                )
 
 
 async def _outcome(work: Coroutine[Any, Any, T]) -> T | MagnetarError:
-    """An error is for who asked: it is no failure of the task."""
+    """Return errors as values: they belong to the caller and are no failure of the task."""
     try:
         return await work
     except MagnetarError as error:

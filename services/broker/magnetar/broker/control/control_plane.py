@@ -1,4 +1,4 @@
-"""The parts of a broker that have to do with other brokers, composed: calls, the office of leader, load."""
+"""The control plane of a broker: calls between brokers, leader election and load reports, composed."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from magnetar.common.runtime.task_owner import TaskOwner
 log = get_logger(__name__)
 
 CLOSE_GRACE_S: Final = 1.0
-"""For calls that are under way when the broker stops."""
+"""Seconds that running calls have to finish when the broker stops."""
 
 TAKE_DEADLINE_S: Final = 1.5
-"""How long the leader waits for a broker to take an unowned bundle before it asks another, so that it
-answers in time itself. Who has taken the bundle all the same is found by the next one.
+"""Seconds that the leader waits for a broker to take an unowned bundle before it asks another, so that it
+answers its own caller in time. If the first broker took the bundle after all, the next one finds that out.
 """
 
 
 class ControlPlane:
-    """Of one run of this broker: `listen`, `fill_registration`, `serve` once it is registered, `close`."""
+    """The control plane of a broker run: `listen`, `fill_registration`, `serve` once registered, `close`."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ControlPlane:
         http_url: str,
         offload: OffloadService | None = None,
     ) -> None:
-        """To be made when `cluster` has begun. `offload` is served at the same port."""
+        """Construct after `cluster` has begun. `offload` is served at the same port."""
         presence = cluster.presence
         release = version("magnetar-broker")
         self.client: Final = ControlClient(Caller(presence.broker_id, release, presence.run))
@@ -111,42 +111,44 @@ class ControlPlane:
 
     @property
     def leads(self) -> bool:
-        """Whether this broker leads now, as far as it knows."""
+        """Whether this broker is the leader, to its knowledge."""
         return self.leader.leads
 
     async def listen(self, host: str, port: int, advertised_host: str) -> int:
-        """Listen for calls, which are refused until `serve`; returns the port. Raises OSError."""
+        """Listen for calls, which are refused until `serve`; return the port. Raises OSError."""
         bound = await self._server.start(host, port)
         self._address = f"{advertised_host}:{bound}"
         return bound
 
     def fill_registration(self, registration: BrokerRegistration) -> None:
-        """Write down where and how others can call this broker."""
+        """Add the address at which other brokers can call this one."""
         registration.control_address = self._address
         registration.control_version = VERSION
 
     async def serve(self) -> None:
-        """Take calls, stand for leader, report; lookups of unowned bundles ask the leader from now on."""
+        """Accept calls, join the leader election and report load; lookups of unowned bundles now ask the
+        leader.
+        """
         await self._server.set_serving(serving=True)
         if self._offload is not None:
             self._offload.serving = True
         self._cluster.ownership.finder.assigner = self.assigning
-        self._cpu = CpuMeter()  # what it took to start is no load: who reported it would be given no bundles
+        self._cpu = CpuMeter()  # start-up CPU is not load: reporting it would attract no bundles
         self._tasks.spawn(self.leader.run(), "leader")
         self._tasks.spawn(self.reporter.run(), "load reporter")
 
     async def drain(self, timeout_s: float) -> None:
-        """Take no more bundles, and give ours to other brokers within this time."""
+        """Refuse new bundles and hand over the owned ones within this time."""
         try:
             await self._cluster.register(_mark_draining)
         except (MetadataError, ServiceNotReady) as error:
-            # Without metadata nothing can be given away either.
-            log.warning("this broker stops without giving its bundles away", error=str(error))
+            # Handover needs metadata.
+            log.warning("shutting down without draining bundles", error=str(error))
             return
         await self.moving.drain(timeout_s)
 
     async def close(self) -> None:
-        """Lead no more, call nobody and take no calls. Idempotent."""
+        """Give up leadership and stop calls in both directions. Idempotent."""
         if self._offload is not None:
             self._offload.serving = False
         self._cluster.ownership.finder.assigner = self._cluster.ownership
@@ -155,7 +157,7 @@ class ControlPlane:
         await self._server.close(CLOSE_GRACE_S)
         await self.client.close()
 
-    # -- what leaders and reporters have done
+    # -- callbacks of the leader and the load reporter
 
     async def _take(self, broker: BrokerRegistration, request: TakeRequest) -> TakeResponse:
         if self._is_this(broker):
@@ -177,7 +179,7 @@ class ControlPlane:
     async def _report(self, report: LoadReport) -> None:
         leader = self._cluster.directory.get(self._known_leader()[0])
         if leader is None:
-            raise ServiceNotReady("no broker leads now")
+            raise ServiceNotReady("there is no leader now")
         if self._is_this(leader):
             self.leader.report(report)
         else:

@@ -1,4 +1,4 @@
-"""This broker as one whose load is looked at: its bundles, their topics, and how they are split."""
+"""The load reporter's view of this broker: its bundles, their topics, and how to split them."""
 
 from __future__ import annotations
 

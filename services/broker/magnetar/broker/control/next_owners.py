@@ -1,4 +1,4 @@
-"""Who is to have a bundle that this broker gives away, and having it taken: an `OtherBrokers`."""
+"""Selection of the next owner of a bundle, and the call that makes it take the bundle: an `OtherBrokers`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from magnetar.common.naming.namespace_name import NamespaceName
 
 
 class NextOwners:
-    """The leader says who; without one it is the broker with the fewest bundles."""
+    """The leader chooses; without a leader, the broker with the fewest bundles."""
 
     def __init__(self, cluster: Cluster, assigning: Assigning, client: ControlClient) -> None:
         self._directory = cluster.directory
@@ -38,9 +38,7 @@ class NextOwners:
             return self._without_leader(namespace, bundle, excepted)
         found = self._directory.get(chosen.broker_id)
         if found is None or found.run != chosen.run or found.broker_id in excepted:
-            raise ServiceNotReady(
-                f"broker {chosen.broker_id}, which was to have {bundle}, is not up any more"
-            )
+            raise ServiceNotReady(f"broker {chosen.broker_id}, the chosen owner of {bundle}, has stopped")
         return found
 
     async def prepare(self, broker: BrokerRegistration) -> None:
@@ -58,6 +56,6 @@ class NextOwners:
             if each.control_address and not each.draining and each.broker_id not in excepted
         ]
         if not candidates:
-            raise ServiceNotReady(f"no other broker is up that may have bundle {bundle} of {namespace}")
+            raise ServiceNotReady(f"no other running broker may own bundle {bundle} of {namespace}")
         counts = Counter(owned.broker_id for _, _, owned in self._owners.all())
         return min(candidates, key=lambda each: (counts[each.broker_id], each.broker_id))

@@ -1,4 +1,4 @@
-"""Topics that only their brokers know of, those that are not persistent: asked of every broker concerned."""
+"""Non-persistent topics of other brokers, which are known only to their owners."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from magnetar.common.naming.namespace_name import NamespaceName
 
 
 class TopicsElsewhere:
-    """What other brokers have loaded."""
+    """Topics loaded on other brokers."""
 
     def __init__(self, cluster: Cluster, client: ControlClient) -> None:
         self._cluster = cluster
         self._client = client
 
     async def non_persistent(self, namespace: NamespaceName) -> list[str]:
-        """Full names of the namespace's topics that are loaded on other brokers, the system's among them.
+        """Return full names of the namespace's topics that are loaded on other brokers, system topics
+        included.
 
-        Raises ServiceNotReady when one of those does not say, NamespaceNotFound, MetadataError.
+        Raises ServiceNotReady when one of these brokers does not answer, NamespaceNotFound, MetadataError.
         """
         found = await asyncio.gather(
             *(self._of_broker(broker, namespace) for broker in await self.owners(namespace))
@@ -31,8 +32,9 @@ class TopicsElsewhere:
         return [name for names in found for name in names]
 
     async def owners(self, namespace: NamespaceName) -> list[BrokerRegistration]:
-        """The other brokers that own a bundle of the namespace, by id. Raises NamespaceNotFound,
-        MetadataError.
+        """Return the other brokers that own a bundle of the namespace, by id.
+
+        Raises NamespaceNotFound, MetadataError.
         """
         cluster = self._cluster
         ring = cluster.rings.get(namespace) or await cluster.rings.load(namespace)
@@ -52,4 +54,4 @@ class TopicsElsewhere:
             if not answer.more:
                 return names
             if not answer.topics:
-                raise ServiceNotReady(f"broker {broker.broker_id} does not say which topics it has")
+                raise ServiceNotReady(f"broker {broker.broker_id} did not list its topics")

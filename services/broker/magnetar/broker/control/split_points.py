@@ -1,4 +1,4 @@
-"""Where a bundle of this broker is cut, by the ways that operators can name."""
+"""Split points of a bundle, by the algorithms that operators can name."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 async def cuts_of(
     topics: TopicRegistry, namespace: NamespaceName, bundle: BundleRange, algorithm: str
 ) -> list[int]:
-    """At which hashes, never none. Raises NotAllowed when the bundle cannot be cut so, NamespaceNotFound,
-    MetadataError.
+    """Return the split points as hashes, at least one.
+
+    Raises NotAllowed when the bundle cannot be split by this algorithm, NamespaceNotFound, MetadataError.
     """
     if algorithm == EQUAL_RANGES:
-        found, reason = halves(bundle), "it has one hash only"
+        found, reason = halves(bundle), "it has a single hash"
     elif algorithm == BY_TOPIC_COUNT:
         names = await topics.list(namespace, persistent=True)
         names += await topics.list(namespace, persistent=False)
         hashes = [TopicName.parse(name).hash for name in names]
         found = by_topic_count(bundle, [each for each in hashes if each in bundle])
-        reason = "it has fewer than two topics, or all have one hash"
+        reason = "it has fewer than two topics, or all have the same hash"
     elif algorithm == BY_LOAD:
         found = await cut_by_load(topics.loaded.values(), namespace, bundle)
-        reason = "fewer than two topics of it are loaded, or all have one hash"
+        reason = "fewer than two of its topics are loaded, or all have the same hash"
     else:
         raise NotAllowed(
             f"bundles are split by {', '.join(ALGORITHMS)}; the positions of specified_positions_divide have "
@@ -53,7 +54,7 @@ async def cuts_of(
 async def cut_by_load(
     loaded: Iterable[NamedTopic], namespace: NamespaceName, bundle: BundleRange
 ) -> list[int]:
-    """Where the work of its loaded topics, by their messages and bytes of late, is as equal as can be."""
+    """Return the split point that best balances the recent work (messages and bytes) of the loaded topics."""
     measured = [
         (topic.name.hash, work(load_of(topic)))
         async for topic in iterate_cooperatively(list(loaded))

@@ -1,8 +1,8 @@
-"""The load of all brokers as the leader knows it: their last reports, evened out, with what is on its way.
+"""The leader's view of every broker's load: last reports, smoothed, plus moves in flight.
 
-Time is given. A broker's steady load follows its reports slowly, so that a short peak moves nothing; at first
-it is the average of all that was reported. What was moved away from a broker or given to it counts at once,
-before any report shows it.
+Time is a parameter. A broker's steady load follows its reports slowly, so a short peak moves nothing; it
+starts at the average of all reports. A bundle that was moved counts for its new broker at once, before any
+report shows it.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 
 SETTLE_S: Final = 10.0
-"""Between the assignment of a bundle and the first report that is believed to have it in it."""
+"""Seconds between the assignment of a bundle and the first report that is assumed to include it."""
 
 PENDING_S: Final = 60.0
-"""After which a bundle that was given counts no more by itself: what was not reported since is no news."""
+"""Seconds after which an assigned bundle stops counting separately: reports are assumed to include it."""
 
 EXPECTED_MIN_PERCENT: Final = 0.5
 EXPECTED_MAX_PERCENT: Final = 10.0
-"""What a bundle that nobody has measured is expected to take of its broker."""
+"""Assumed share of its broker's load of a bundle that was never measured, in percent."""
 
 REPORTS_MAX: Final = 10_000
-"""Brokers whose reports are kept."""
+"""Maximum number of brokers whose reports are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class BundleShare:
-    """What a bundle takes of its broker, in percentage points of the broker's load."""
+    """A bundle's share of its broker's load, in percentage points."""
 
     bundle: Bundle
     share: float
@@ -43,23 +43,23 @@ class BundleShare:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """A broker at one moment, as decisions see it."""
+    """A snapshot of one broker for placement and shedding decisions."""
 
     broker_id: str
     usage: float
-    """As last reported, with what was given since; in percent."""
+    """Last reported load plus bundles assigned since, in percent."""
     steady: float
-    """Evened out over time."""
+    """Load smoothed over time, in percent."""
     topics: int
     age_s: float
-    """Of the last report."""
+    """Age of the last report, in seconds."""
     shares: tuple[BundleShare, ...] = ()
-    """Its most loaded bundles, the most loaded first."""
+    """Its most loaded bundles, in descending order."""
     draining: bool = False
 
 
 class _Pending:
-    """Bundles that a broker was given lately, with what each is expected to take, in the order of time."""
+    """Bundles recently assigned to a broker, with the expected share of each, oldest first."""
 
     __slots__ = ("_given", "total")
 
@@ -78,7 +78,7 @@ class _Pending:
             self.total = self.total - found[1] if self._given else 0.0
 
     def drop_until(self, at: float) -> None:
-        """What was given then or before counts no more."""
+        """Drop bundles assigned at or before this time."""
         while self._given:
             bundle = next(iter(self._given))
             if self._given[bundle][0] > at:
@@ -90,29 +90,29 @@ class _Pending:
 class _Known:
     report: LoadReport
     since_s: float
-    """When the first report of this run came."""
+    """Time of the first report of this run, in seconds."""
     received_s: float
     usage: float
-    """Of the report, with what was moved since."""
+    """Load in the report, adjusted for moves since."""
     steady: float
-    """When the report was received, with what was moved since."""
+    """Steady load at the time of the report, adjusted for moves since."""
     parts: dict[Bundle, float]
-    """Of the reported bundles: which part of the broker's load each is."""
+    """Each reported bundle's part of the broker's load, 0 to 1."""
     pending: _Pending
-    """What was given and may not be in the report."""
+    """Assigned bundles that the report may not include."""
 
 
 class ClusterLoad:
-    """Reports by broker. Plain calls."""
+    """Load reports by broker; synchronous."""
 
     def __init__(self, config: LoadConfig) -> None:
         self._config = config
         self._known: dict[str, _Known] = {}
         self._given: dict[str, _Pending] = {}
-        """The same for brokers that have not reported yet."""
+        """Assigned bundles of brokers that have not reported yet."""
 
     def report(self, report: LoadReport, now: float) -> None:
-        """A broker has reported. One of another run than before begins anew."""
+        """Record a report; a report of a new run replaces all that was known of the broker."""
         broker_id = report.broker_id
         usage = usage_percent(report, self._config.report)
         known = self._known.get(broker_id)
@@ -128,22 +128,22 @@ class ClusterLoad:
         known.pending.drop_until(now - SETTLE_S)
 
     def keep(self, runs: Mapping[str, int]) -> None:
-        """Forget all brokers but these, which are up, and former runs of these."""
+        """Drop all brokers except these, which are running, and earlier runs of these."""
         for broker_id in [each for each, known in self._known.items() if runs.get(each) != known.report.run]:
             del self._known[broker_id]
         for broker_id in [each for each in self._given if each not in runs]:
             del self._given[broker_id]
 
     def given(self, bundle: Bundle, broker_id: str, now: float) -> None:
-        """A broker was given a bundle that it will report later."""
+        """Record an assigned bundle, which the broker will report later."""
         self._pending(broker_id).add(bundle, self.expected_share(bundle), now)
 
     def not_given(self, bundle: Bundle, broker_id: str) -> None:
-        """It did not take it after all."""
+        """Withdraw an assignment that the broker did not accept."""
         self._pending(broker_id).drop(bundle)
 
     def moved(self, bundle: Bundle, share: float, from_broker: str, to_broker: str) -> None:
-        """A bundle is moved: the steady load of both is another one from now on."""
+        """Record a move, which changes the steady load of both brokers."""
         for broker_id, change in ((from_broker, -share), (to_broker, share)):
             known = self._known.get(broker_id)
             if known is not None:
@@ -151,15 +151,15 @@ class ClusterLoad:
                 known.steady = max(0.0, known.steady + change)
 
     def reported(self, broker_ids: Iterable[str]) -> bool:
-        """Whether all of these have reported."""
+        """Whether all of these brokers have reported."""
         return all(broker_id in self._known for broker_id in broker_ids)
 
     def reports(self, now: float) -> list[tuple[LoadReport, float]]:
-        """The last report of each broker with its age in seconds, by broker id."""
+        """Return the last report of each broker with its age in seconds, by broker id."""
         return [(known.report, now - known.received_s) for _, known in sorted(self._known.items())]
 
     def brokers(self, now: float) -> list[BrokerLoad]:
-        """Every broker whose report still counts, by id."""
+        """Return every broker whose report is recent enough, by id."""
         age_max = self._config.shedding.report_age_max_s
         return [
             self._broker(broker_id, known, now)
@@ -168,7 +168,7 @@ class ClusterLoad:
         ]
 
     def usage_of(self, broker_id: str, now: float) -> tuple[float, int]:
-        """(load in percent, topics) of a broker; one that has not reported is taken for an average one."""
+        """Return (load in percent, topics) of a broker; the average if it has not reported."""
         pending = self._pending(broker_id)
         pending.drop_until(now - PENDING_S)
         known = self._known.get(broker_id)
@@ -178,7 +178,7 @@ class ClusterLoad:
         return known.usage + pending.total, known.report.total.topics
 
     def expected_share(self, bundle: Bundle) -> float:
-        """What a bundle will take of its broker: as it does now where it is known, else as most do."""
+        """Return the expected share of a bundle: its present share if known, otherwise a typical one."""
         for known in self._known.values():
             part = known.parts.get(bundle)
             if part is not None:
@@ -197,7 +197,9 @@ class ClusterLoad:
         return self._given.setdefault(broker_id, _Pending())
 
     def _steady(self, known: _Known, now: float) -> float:
-        """A minute after a change, `history` of the difference is left; less where less is known."""
+        """Return the smoothed load: a minute after a change, `history` of the difference is left; less for a
+        young broker.
+        """
         passed, before = now - known.received_s, known.received_s - known.since_s
         if passed <= 0:
             return known.steady

@@ -1,4 +1,4 @@
-"""What the sharing of load can be told. Keys and defaults are Pulsar's unless the text says why."""
+"""Settings of load balancing. Keys and defaults are Pulsar's unless the text says otherwise."""
 
 from __future__ import annotations
 
@@ -43,35 +43,35 @@ DYNAMIC: Final = frozenset(
         "namespaceBundleUnloadingTimeoutMs",
     }
 )
-"""Those that change while brokers run, as in Pulsar: whoever has them reads them at the moment of use."""
+"""Settings that change at run time, as in Pulsar: components read them at the moment of use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportConfig:
-    """What a broker says of its load, and how a figure becomes a percentage of what it can do."""
+    """Settings of load reports, and the limits against which a figure becomes a percentage."""
 
     threshold_percent: int = setting(
         10,
-        "Percent by which a broker's load must have changed to be reported before its time.",
+        "Change of a broker's load, in percent, that triggers a report before the regular one.",
         key="loadBalancerReportUpdateThresholdPercentage",
         minimum=0,
     )
     interval_min_ms: int = setting(
         5_000,
-        "Milliseconds between two looks at a broker's load, each of which may lead to a report.",
+        "Milliseconds between two measurements of a broker's load, each of which may trigger a report.",
         key="loadBalancerReportUpdateMinIntervalMillis",
         minimum=100,
     )
     interval_max_min: int = setting(
         15,
-        "Minutes after which a broker's load is reported although it has not changed.",
+        "Minutes after which a broker reports its load even if it has not changed.",
         key="loadBalancerReportUpdateMaxIntervalMinutes",
         minimum=1,
     )
     bundles_max: int = setting(
         100,
-        "Bundles in a report, the most loaded ones; others are never moved for their load (Pulsar: 10, too "
-        "few to even out many small bundles).",
+        "Most loaded bundles in a report; other bundles are never moved for their load (Pulsar: 10, too "
+        "few to balance many small bundles).",
         key="loadBalancerMaxNumberOfBundlesInBundleLoadReport",
         minimum=1,
         maximum=1_000,
@@ -102,7 +102,7 @@ class ReportConfig:
     )
     nic_gbps: float = setting(
         0.0,
-        "Gigabits a second that the broker's network carries each way; 0: not known, and does not count.",
+        "Gigabits per second of the broker's network in each direction; 0: unknown, not counted.",
         key="loadBalancerOverrideBrokerNicSpeedGbps",
         minimum=0,
     )
@@ -110,39 +110,39 @@ class ReportConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementConfig:
-    """Who is given a bundle."""
+    """Settings of bundle placement."""
 
     evenly: bool = setting(
         True,
-        "Spread the bundles of each namespace evenly over the brokers, before their load counts.",
+        "Spread the bundles of each namespace evenly over the brokers before comparing their load.",
         key="loadBalancerDistributeBundlesEvenlyEnabled",
     )
     topics_max: int = setting(
         50_000,
-        "Topics of a broker from which on it is given no more bundles, unless all have as many.",
+        "Topics from which a broker is assigned no more bundles unless all brokers have as many.",
         key="loadBalancerBrokerMaxTopics",
         minimum=1,
     )
     overloaded_percent: int = setting(
         85,
-        "Load of a broker, in percent, from which on it is given no more bundles unless all are; and with "
-        "which it gives some away, however loaded the others are.",
+        "Load, in percent, from which a broker is assigned no more bundles unless all brokers exceed it; "
+        "such a broker also sheds bundles, however loaded the others are.",
         key="loadBalancerBrokerOverloadedThresholdPercentage",
         minimum=1,
     )
     failure_domains: bool = setting(
         False,
-        "Keep the namespaces of an anti-affinity group in different failure domains, as far as possible.",
+        "Keep the namespaces of an anti-affinity group in different failure domains if possible.",
         key="failureDomainsEnabled",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SheddingConfig:
-    """When bundles are moved from one broker to another."""
+    """Settings of load shedding: when bundles move from one broker to another."""
 
     enabled: bool = setting(
-        True, "Move bundles away from brokers with more load than others.", key="loadBalancerSheddingEnabled"
+        True, "Move bundles from overloaded brokers to others.", key="loadBalancerSheddingEnabled"
     )
     interval_min: float = setting(
         1.0,
@@ -152,51 +152,50 @@ class SheddingConfig:
     )
     threshold_percent: int = setting(
         10,
-        "Percentage points above the average at which a broker's load is too much, and below it at which it "
-        "is too little.",
+        "Percentage points above the average from which a broker is overloaded, and below it from which it "
+        "is underloaded.",
         key="loadBalancerBrokerThresholdShedderPercentage",
         minimum=1,
     )
     hits: int = setting(
         3,
-        "Comparisons in a row that must find a broker's load too much, or too little, before bundles move.",
+        "Consecutive comparisons that must find a broker overloaded or underloaded before bundles move.",
         key="loadBalancerSheddingConditionHitCountThreshold",
         minimum=1,
     )
     history: float = setting(
         0.9,
-        "Part of a broker's load that is still the former one a minute later: the higher, the less a short "
-        "peak counts.",
+        "Weight of the previous load after one minute, 0 to 1: the higher, the less a short peak counts.",
         key="loadBalancerHistoryResourcePercentage",
         minimum=0,
         maximum=0.999,
     )
     broker_rest_s: int = setting(
         180,
-        "Seconds for which a broker that gave or was given bundles takes no part in moving.",
+        "Seconds for which a broker that shed or received bundles is left out of shedding.",
         key="loadBalanceSheddingDelayInSeconds",
         minimum=0,
     )
     bundle_rest_min: float = setting(
         30.0,
-        "Minutes for which a bundle that was moved is not moved again.",
+        "Minutes for which a moved bundle is not moved again.",
         key="loadBalancerSheddingGracePeriodMinutes",
         minimum=0,
     )
     brokers_max: int = setting(
         3,
-        "Brokers that bundles are taken from after one comparison.",
+        "Maximum number of brokers that shed bundles after one comparison.",
         key="loadBalancerMaxNumberOfBrokerSheddingPerCycle",
         minimum=1,
     )
     with_policies: bool = setting(
         False,
-        "Move bundles of namespaces with an isolation policy or an anti-affinity group, too.",
+        "Also move bundles of namespaces with an isolation policy or an anti-affinity group.",
         key="loadBalancerSheddingBundlesWithPoliciesEnabled",
     )
     report_age_max_s: int = setting(
         1_800,
-        "Seconds after which the last report of a broker counts no more.",
+        "Seconds after which a broker's last report is ignored.",
         key="loadBalancerBrokerLoadDataTTLInSeconds",
         minimum=1,
     )
@@ -204,19 +203,19 @@ class SheddingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplittingConfig:
-    """When a bundle is split, by its owner."""
+    """Settings of automatic bundle splits, which the owner performs."""
 
     enabled: bool = setting(
-        True, "Split bundles with much load by themselves.", key="loadBalancerAutoBundleSplitEnabled"
+        True, "Split overloaded bundles automatically.", key="loadBalancerAutoBundleSplitEnabled"
     )
     unload: bool = setting(
         True,
-        "Hand the parts of a bundle that was split by itself to other brokers at once.",
+        "Hand the parts of an automatically split bundle to other brokers at once.",
         key="loadBalancerAutoUnloadSplitBundlesEnabled",
     )
     interval_min: float = setting(
         1.0,
-        "Minutes between two looks at which bundles have too much.",
+        "Minutes between two checks for bundles to split.",
         key="loadBalancerSplitIntervalMinutes",
         minimum=0.001,
     )
@@ -234,32 +233,32 @@ class SplittingConfig:
     )
     message_rate_max: int = setting(
         30_000,
-        "Messages a second, published and delivered, of a bundle above which it is split.",
+        "Messages per second, published and delivered, of a bundle above which it is split.",
         key="loadBalancerNamespaceBundleMaxMsgRate",
         minimum=1,
     )
     bandwidth_max_mb: int = setting(
         100,
-        "Megabytes a second, published and delivered, of a bundle above which it is split.",
+        "Megabytes per second, published and delivered, of a bundle above which it is split.",
         key="loadBalancerNamespaceBundleMaxBandwidthMbytes",
         minimum=1,
     )
     bundles_max: int = setting(
         128,
-        "Bundles of a namespace from which on none is split by itself.",
+        "Bundles of a namespace from which none is split automatically.",
         key="loadBalancerNamespaceMaximumBundles",
         minimum=1,
         maximum=128,
     )
     at_once_max: int = setting(
         10,
-        "Bundles of a broker that are split after one look.",
+        "Maximum number of a broker's bundles that are split after one check.",
         key="loadBalancerMaxNumberOfBundlesToSplitPerCycle",
         minimum=1,
     )
     hits: int = setting(
         3,
-        "Looks in a row that must find that a bundle has too much before it is split.",
+        "Consecutive checks that must find a bundle over a limit before it is split.",
         key="loadBalancerNamespaceBundleSplitConditionHitCountThreshold",
         minimum=1,
     )
@@ -267,16 +266,16 @@ class SplittingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadConfig:
-    """How brokers share the load."""
+    """Settings of load balancing."""
 
     enabled: bool = setting(
         True,
-        "Report load, move and split bundles. Without it, bundles go to the broker with the fewest and stay.",
+        "Report load, move and split bundles. If false, bundles go to the broker with the fewest.",
         key="loadBalancerEnabled",
     )
     unload_timeout_ms: int = setting(
         60_000,
-        "Milliseconds that handing a bundle to another broker may take; then it stays where it was.",
+        "Timeout of a bundle handover in milliseconds; after it, the bundle stays with its owner.",
         key="namespaceBundleUnloadingTimeoutMs",
         minimum=1,
     )

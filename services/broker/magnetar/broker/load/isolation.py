@@ -1,10 +1,10 @@
-"""Which brokers may serve a namespace, by the cluster's isolation policies: pure, on what metadata keeps.
+"""Isolation policies: which brokers may serve a namespace. A pure function of metadata.
 
-A namespace that a policy names goes to the policy's primary brokers. When fewer of them can take it than the
-policy's limit, the secondary ones may, too; a primary one whose load has reached the policy's threshold
-counts as one that cannot. A namespace that no policy names goes to the brokers that are no policy's primary
-ones. Of several policies that name a namespace, the first by name holds. Brokers are known by their host and
-by their id (messaging contract, isolation; Pulsar's rules).
+A namespace that a policy names goes to the policy's primary brokers. When fewer of them are available than
+the policy's limit, the secondary ones may serve it too; a primary broker whose load has reached the policy's
+threshold counts as unavailable. A namespace that no policy names goes to brokers that are primary in no
+policy. If several policies name a namespace, the first by name applies. Policies match brokers by host and by
+id (messaging contract, isolation; Pulsar's rules).
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class _Policy:
 
 
 class IsolationRules:
-    """The policies of one cluster, ready to be asked."""
+    """The compiled isolation policies of one cluster."""
 
     def __init__(self, policies: Mapping[str, Cluster.IsolationPolicy]) -> None:
-        """A pattern that is none, which the admin API does not let in, matches nothing."""
+        """Compile the policies; an invalid pattern, which the admin API rejects, matches nothing."""
         self._policies = [_policy(name, policy) for name, policy in sorted(policies.items())]
 
     def isolates(self, namespace: NamespaceName) -> bool:
-        """Whether a policy names it."""
+        """Whether a policy names the namespace."""
         return self._of(namespace) is not None
 
     def allowed(self, namespace: NamespaceName, usage: Mapping[str, float]) -> set[str]:
-        """Of these brokers, by id with their load in percent, those that may serve the namespace."""
+        """Return the ids of those brokers, given with their load in percent, that may serve the namespace."""
         policy = self._of(namespace)
         if policy is None:
             return {broker for broker in usage if not self._is_primary_somewhere(broker)}
@@ -82,7 +82,7 @@ def _compiled(name: str, patterns: Iterable[str]) -> list[Any]:
         try:
             found.append(linear_pattern(pattern, repr(pattern)))
         except NotAllowed as error:
-            log.error("an isolation policy cannot be read in full", policy=name, reason=str(error))
+            log.error("invalid pattern in an isolation policy", policy=name, reason=str(error))
     return found
 
 

@@ -1,4 +1,4 @@
-"""This broker as one that may lead: it stands for the office, and leads for as long as it holds it."""
+"""Leader election: this broker as a candidate, and as the leader for as long as it holds the lease."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from magnetar.common.naming.namespace_name import NamespaceName
 
 
 class LoadLeader:
-    """One for a run of the broker. `run` until canceled; the rest is what others ask of the leader."""
+    """The leader role of one broker run. `run` until canceled; the other methods serve requests to the
+    leader.
+    """
 
     def __init__(self, parts: LeaderParts, session: Session, candidate: Leader) -> None:
-        """`session` is the broker's: with it the office ends. `candidate` says who this broker is."""
+        """`session` is the broker's; leadership ends with it. `candidate` identifies this broker."""
         self._term: Leading | None = None
         self._parts = parts
 
@@ -35,37 +37,37 @@ class LoadLeader:
 
     @property
     def leads(self) -> bool:
-        """Whether this broker leads now, as far as it knows."""
+        """Whether this broker is the leader, to its knowledge."""
         return self._term is not None
 
     async def run(self) -> None:
-        """Stand for the office and lead, again and again, until canceled."""
+        """Take part in elections and lead, until canceled."""
         await self._candidate.run()
 
     def report(self, report: LoadReport) -> None:
-        """A broker's load. Raises ServiceNotReady where this broker does not lead."""
+        """Accept a broker's load report. Raises ServiceNotReady when this broker does not lead."""
         self._leading().report(report)
 
     def loads(self) -> list[BrokerLoad]:
-        """The last report of each broker. Raises ServiceNotReady where this broker does not lead."""
+        """Return the last load of each broker. Raises ServiceNotReady when this broker does not lead."""
         return [
             BrokerLoad(report=report, age_ms=int(age_s * 1000))
             for report, age_s in self._leading().load.reports(self._parts.clock.monotonic())
         ]
 
     async def assign(self, bundle: Bundle) -> Run:
-        """Have the bundle owned, unless it is; returns who owns it. Raises as Leading.assign."""
+        """Assign the bundle unless it has an owner; return the owner. Raises as LeaderTerm.assign."""
         return await self._leading().assign(bundle)
 
     def choose(self, bundle: Bundle, excepted: Collection[str]) -> Run:
-        """Who is to have the bundle next, if not one of these. Raises ServiceNotReady."""
+        """Choose the next owner of the bundle, except these brokers. Raises ServiceNotReady."""
         return self._leading().choose(bundle, excepted)
 
     # -- inside
 
     def _leading(self) -> Leading:
         if self._term is None:
-            raise ServiceNotReady("this broker does not lead; ask the leader, or again")
+            raise ServiceNotReady("this broker is not the leader; retry with the current leader")
         return self._term
 
     async def _lead(self, _leadership: Leadership) -> None:

@@ -1,8 +1,8 @@
-"""One term of the leader: it has bundles assigned, hears how loaded everybody is, and evens that out.
+"""One term of the leader: assigns bundles, collects load reports and rebalances.
 
-Nothing it knows outlives the term, and nothing it decides is believed by anybody: who is given a bundle takes
-it by a transaction of its own, and who gives one away looks whether it has it. Two leaders for a while do no
-harm, therefore. Before a new leader moves anything it waits until every broker has reported.
+No state outlives the term, and no decision binds by itself: a broker takes a bundle by its own transaction,
+and a broker that hands one over checks first that it owns it. Two leaders at the same time therefore do no
+harm. A new leader moves nothing before every broker has reported.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from magnetar.common.runtime.task_owner import TaskOwner
 log = get_logger(__name__)
 
 TRIES_MAX: Final = 3
-"""Brokers that are asked to take a bundle, one after the other."""
+"""Maximum number of brokers that are asked to take a bundle, one after the other."""
 
 ASSIGNMENTS_MAX: Final = 10_000
-"""Bundles that are being assigned at once."""
+"""Maximum number of concurrent assignments."""
 
 STEP_S: Final = 1.0
-"""Of waiting for the next comparison: the interval may be made shorter meanwhile."""
+"""Seconds of one step of waiting for the next comparison: the interval may be shortened at run time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderParts:
-    """What a leader works with. The mirrors are started and closed by who made them."""
+    """Dependencies of a leader term. The caller starts and closes the mirrors."""
 
     config: LoadConfig
     metadata: MetadataStore
@@ -71,13 +71,13 @@ class LeaderParts:
     directory: BrokerDirectory
     owners: BundleOwners
     take: Callable[[BrokerRegistration, TakeRequest], Awaitable[TakeResponse]]
-    """Has a broker take a bundle; this one is a broker like others."""
+    """Makes a broker (this one or another) take a bundle."""
     unload: Callable[[BrokerRegistration, UnloadRequest], Awaitable[UnloadResponse]]
-    """Has a broker hand a bundle over."""
+    """Makes a broker hand over a bundle."""
 
 
 class Leading:
-    """`start`, `run`, `close`. Used once."""
+    """One term: `start`, `run`, `close`. Used once."""
 
     def __init__(self, parts: LeaderParts) -> None:
         self._parts = parts
@@ -92,18 +92,18 @@ class Leading:
         self._began = parts.clock.monotonic()
 
     async def start(self) -> None:
-        """Learn the rules and who owns what; waits while metadata is away."""
+        """Load placement rules and owners; waits until metadata is reachable."""
         await self.rules.start()
         for namespace, bundle, owned in self._parts.owners.all():
             self.owner_changed(namespace, bundle, owned)
 
     async def close(self) -> None:
-        """Assign nothing any more. Idempotent."""
+        """Stop assigning. Idempotent."""
         await self._tasks.close()
         await self.rules.close()
 
     async def run(self) -> None:
-        """Even out the load, until canceled."""
+        """Rebalance until canceled."""
         compared = self._now()
         while True:
             await asyncio.sleep(min(STEP_S, self._config.shedding.interval_min * 60))
@@ -111,21 +111,22 @@ class Leading:
                 await self.compare()
                 compared = self._now()
 
-    # -- what it hears
+    # -- input
 
     def report(self, report: LoadReport) -> None:
-        """A broker has reported. Who is not registered, or is another run, is not listened to."""
+        """Accept a load report; reports of unregistered brokers or earlier runs are ignored."""
         if self._parts.directory.is_current(report.broker_id, report.run):
             self.load.report(report, self._now())
 
     def owner_changed(self, namespace: NamespaceName, bundle: BundleRange, owned: Owned | None) -> None:
-        """Metadata says whose a bundle is."""
+        """Record a change of a bundle's owner in metadata."""
         self.counts.changed((namespace, bundle), None if owned is None else (owned.broker_id, owned.run))
 
-    # -- who is given a bundle
+    # -- assignment
 
     async def assign(self, bundle: Bundle) -> Run:
-        """Have the bundle owned, unless it is; returns who owns it. Once, for all who ask meanwhile.
+        """Assign the bundle unless it has an owner; return the owner. Concurrent callers share one
+        assignment.
 
         Raises NamespaceNotFound, ServiceNotReady when no broker takes it, TooManyRequests, MetadataError.
         """
@@ -136,21 +137,21 @@ class Leading:
                 return owned
             if len(self._assigning) >= ASSIGNMENTS_MAX:
                 raise TooManyRequests(
-                    f"{ASSIGNMENTS_MAX} bundles are being assigned already; look it up again"
+                    f"{ASSIGNMENTS_MAX} bundle assignments are already in progress; look it up again"
                 )
             running = self._tasks.spawn(self._outcome(bundle), f"assign {bundle[1]}")
             self._assigning[bundle] = running
             running.add_done_callback(lambda _: self._assigning.pop(bundle))
         await asyncio.wait((running,))
         if running.cancelled():
-            raise ServiceNotReady("this broker leads no more; look it up again")
+            raise ServiceNotReady("this broker is no longer the leader; look it up again")
         found = running.result()
         if isinstance(found, MagnetarError):
             raise type(found)(str(found))
         return found
 
     def choose(self, bundle: Bundle, excepted: Collection[str] = ()) -> Run:
-        """Who is to have the bundle next; from now on it counts as its. Raises ServiceNotReady."""
+        """Choose the next owner of the bundle, which counts for it from now on. Raises ServiceNotReady."""
         self.counts.forget_expected(self._now())
         registered = {each.broker_id: each for each in self._parts.directory.all()}
         candidates = self._candidates(bundle, registered)
@@ -162,8 +163,8 @@ class Leading:
             found = choose(candidates, self._config.placement, lambda each: each.broker_id in may)
         if found is None:
             raise ServiceNotReady(
-                f"no broker may take bundle {bundle[1]} of {bundle[0]}: {len(registered)} are up, "
-                f"{sum(each.draining for each in registered.values())} of them draining; see the isolation "
+                f"no broker may take bundle {bundle[1]} of {bundle[0]}: {len(registered)} running, "
+                f"{sum(each.draining for each in registered.values())} of them draining; check the isolation "
                 "policies of the cluster"
             )
         run = found, registered[found].run
@@ -171,10 +172,10 @@ class Leading:
         self.load.given(bundle, found, self._now())
         return run
 
-    # -- evening out
+    # -- rebalancing
 
     async def compare(self) -> None:
-        """Look at everybody's load once, and move what has to be moved."""
+        """Compare the load of all brokers once and move bundles as needed."""
         parts, now = self._parts, self._now()
         registered = parts.directory.all()
         self.load.keep({each.broker_id: each.run for each in registered})
@@ -204,7 +205,7 @@ class Leading:
         return self._parts.clock.monotonic()
 
     def _owner(self, bundle: Bundle) -> Run | None:
-        """The run that owns it and is up, as far as is known."""
+        """Return the running owner of the bundle, if known."""
         owned = self._parts.owners.owner_of(*bundle)
         if owned is None or not self._parts.directory.is_current(owned.broker_id, owned.run):
             return None
@@ -227,7 +228,7 @@ class Leading:
             broker = self._parts.directory.get(broker_id)
             try:
                 if broker is None or broker.run != run:
-                    raise ServiceNotReady(f"broker {broker_id} is gone")
+                    raise ServiceNotReady(f"broker {broker_id} has stopped")
                 taken = await self._parts.take(broker, TakeRequest(namespace=str(namespace), bundle=str(of)))
             except BaseException as error:
                 self.counts.expect_no_more(bundle)
@@ -237,7 +238,7 @@ class Leading:
                     raise
                 if broker is not None and isinstance(error, BrokerUnreachable):
                     self._silent.note(broker)
-                log.warning("a bundle was not taken", bundle=str(of), broker=broker_id, reason=str(error))
+                log.warning("bundle was not taken", bundle=str(of), broker=broker_id, reason=str(error))
                 excepted.add(broker_id)
             else:
                 if taken.broker_id != broker_id:
@@ -269,7 +270,7 @@ class Leading:
         return found
 
     def _may_move(self) -> Callable[[Bundle, str], bool]:
-        """Whether a bundle may be moved to a broker, as things are now."""
+        """Return a predicate: may this bundle move to this broker, given the present rules and load?"""
         usage = self._usage()
         allowed: dict[NamespaceName, Collection[str]] = {}
 
@@ -283,7 +284,7 @@ class Leading:
         return may_move
 
     def _closer_to_its_group(self, bundle: Bundle, to: str) -> bool:
-        """Whether more namespaces of its anti-affinity group are at that broker than where it is."""
+        """Whether the target broker has more namespaces of the bundle's anti-affinity group."""
         groups = [self.counts.of_namespace(each) for each in self.rules.others_of_group(bundle[0])]
         if not groups:
             return False
@@ -297,7 +298,7 @@ class Leading:
         return {each.broker_id: self.load.usage_of(each.broker_id, now)[0] for each in brokers}
 
     async def _move_all(self, moves: list[Move]) -> None:
-        """What one broker gives, one after the other."""
+        """Perform the moves of one broker, one after the other."""
         gave = 0
         for move in moves:
             self.load.moved(move.bundle, move.share, move.from_broker, move.to_broker)
@@ -306,11 +307,11 @@ class Leading:
             except MagnetarError as error:
                 FAILED_MOVES.inc()
                 self.load.moved(move.bundle, move.share, move.to_broker, move.from_broker)
-                log.warning("a bundle was not moved", **_told(move), reason=str(error))
+                log.warning("bundle was not moved", **_told(move), reason=str(error))
             else:
                 gave += 1
                 MOVED_BUNDLES.inc()
-                log.info("a bundle was moved because of load", **_told(move))
+                log.info("bundle moved because of load", **_told(move))
         if gave:
             GIVING_BROKERS.inc()
 
@@ -318,7 +319,7 @@ class Leading:
         namespace, of = move.bundle
         giver, owner = self._parts.directory.get(move.from_broker), self._owner(move.bundle)
         if giver is None or owner is None or owner[0] != move.from_broker:
-            raise ServiceNotReady(f"{move.from_broker} does not own it any more")
+            raise ServiceNotReady(f"{move.from_broker} no longer owns it")
         request = UnloadRequest(namespace=str(namespace), bundle=str(of), to_broker_id=move.to_broker)
         await self._parts.unload(giver, request)
 

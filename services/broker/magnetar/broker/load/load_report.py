@@ -1,8 +1,8 @@
-"""A broker's load: how it is measured, bundle by bundle, and what of it is worth a report.
+"""Load reports: measurement per bundle, and the decision whether a report is due.
 
-A report is bounded: of many bundles it names the most loaded ones. Work is what topics cost in a measure
-that can be added up and compared: a message counts one, and so do so many bytes as take a broker as long as
-handling a message does; what stands idle costs little, but not nothing.
+A report is bounded: it names the most loaded bundles. Work is a cost that can be added up and compared: one
+per message, plus the bytes that take as long as handling one message; idle sessions cost little but not
+nothing.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 
 BYTES_A_MESSAGE: Final = 1_000
-"""Bytes that cost as much as a message, whatever their number of messages."""
+"""Bytes that cost as much as one message."""
 
 WORK_A_TOPIC: Final = 0.1
 WORK_A_SESSION: Final = 0.1
-"""Of one that does nothing, in messages a second."""
+"""Work of an idle session, in messages per second."""
 
 _BYTES_A_GIGABIT: Final = 1e9 / 8
 
 
 class Rates(Protocol):
-    """A topic's rates, a second's."""
+    """A topic's rates per second."""
 
     message_rate_in: float
     message_rate_out: float
@@ -37,14 +37,14 @@ class Rates(Protocol):
 
 
 class Subscribed(Protocol):
-    """A subscription, as far as load goes."""
+    """The part of a subscription that load measurement needs."""
 
     @property
     def consumer_count(self) -> int: ...
 
 
 class Measured(Protocol):
-    """A loaded topic, as far as load goes."""
+    """The part of a loaded topic that load measurement needs."""
 
     @property
     def stats(self) -> Rates: ...
@@ -57,7 +57,7 @@ class Measured(Protocol):
 
 
 def load_of(topic: Measured) -> Load:
-    """What one topic takes."""
+    """Return the load of one topic."""
     stats = topic.stats
     return Load(
         message_rate_in=stats.message_rate_in,
@@ -71,7 +71,7 @@ def load_of(topic: Measured) -> Load:
 
 
 def add(total: Load, load: Load) -> None:
-    """Add to a total."""
+    """Add a load to a total, in place."""
     total.message_rate_in += load.message_rate_in
     total.message_rate_out += load.message_rate_out
     total.byte_rate_in += load.byte_rate_in
@@ -82,7 +82,7 @@ def add(total: Load, load: Load) -> None:
 
 
 def work(load: Load) -> float:
-    """What it costs, in messages a second."""
+    """Return the work of a load, in messages per second."""
     messages = load.message_rate_in + load.message_rate_out
     bytes_as_messages = (load.byte_rate_in + load.byte_rate_out) / BYTES_A_MESSAGE
     idle = load.topics * WORK_A_TOPIC + (load.producers + load.consumers) * WORK_A_SESSION
@@ -91,7 +91,7 @@ def work(load: Load) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OwnedLoad:
-    """One bundle that the broker owns."""
+    """The load of one owned bundle."""
 
     namespace: NamespaceName
     bundle: BundleRange
@@ -101,10 +101,10 @@ class OwnedLoad:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the process takes of its machine."""
+    """Resource usage of this process."""
 
     cpu_percent: float
-    """Of one processor."""
+    """Percent of one processor."""
     memory_bytes: int
     memory_bytes_max: int
 
@@ -119,7 +119,7 @@ def make_report(
     taken_ms: int,
     draining: bool,
 ) -> LoadReport:
-    """The report of a broker that owns these bundles."""
+    """Build the report of a broker that owns these bundles."""
     report = LoadReport(
         broker_id=broker_id,
         run=run,
@@ -145,7 +145,7 @@ def make_report(
 
 
 def usage_by_resource(report: LoadReport, nic_gbps: float) -> dict[str, float]:
-    """How much of each resource is used, in percent; a resource whose limit is not known is at 0."""
+    """Return the usage of each resource in percent; 0 for a resource without a known limit."""
     total, memory_max, nic = report.total, report.memory_bytes_max, nic_gbps * _BYTES_A_GIGABIT
     return {
         "cpu": report.cpu_percent,
@@ -156,7 +156,7 @@ def usage_by_resource(report: LoadReport, nic_gbps: float) -> dict[str, float]:
 
 
 def usage_percent(report: LoadReport, config: ReportConfig) -> float:
-    """How loaded the broker is: its most used resource, by their weights."""
+    """Return the broker's load in percent: its most used resource after weighting."""
     used = usage_by_resource(report, config.nic_gbps)
     return max(
         used["cpu"] * config.cpu_weight,
@@ -167,7 +167,7 @@ def usage_percent(report: LoadReport, config: ReportConfig) -> float:
 
 
 def is_news(before: LoadReport, now: LoadReport, config: ReportConfig) -> bool:
-    """Whether the load has changed enough to be reported, or what changes decisions by itself."""
+    """Whether the load changed enough to report, or something changed that affects decisions directly."""
     if (before.draining, before.bundles) != (now.draining, now.bundles):
         return True
     if len(now.loads) == now.bundles and _names(before) != _names(now):

@@ -1,4 +1,4 @@
-"""What the sharing of load counts. Names are Pulsar's where it has the same figure."""
+"""Metrics of load balancing. Names are Pulsar's where it has the same figure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _METRIC: Final = "loadBalancing"
 USAGE: Final = {
     resource: Gauge(
         f"pulsar_lb_{resource}_usage",
-        f"Percent of {what} that this broker used when it last looked at its load.",
+        f"Percent of {what} that this broker used at the last measurement of its load.",
         _LABELS,
         registry=REGISTRY,
     )
@@ -27,32 +27,32 @@ USAGE: Final = {
 }
 
 IS_LEADER: Final = Gauge(
-    "magnetar_load_leader", "1 on the broker that assigns bundles and evens out the load.", registry=REGISTRY
+    "magnetar_load_leader", "1 on the leader, which assigns bundles and rebalances.", registry=REGISTRY
 )
 ASSIGNED: Final = Counter(
     "magnetar_load_assignments",
-    "Bundles that this broker, as the leader, gave to a broker, by outcome.",
+    "Bundle assignments of this broker as the leader, by outcome.",
     ["outcome"],
     registry=REGISTRY,
 )
 MOVED_BUNDLES: Final = Counter(
     "pulsar_lb_unload_bundle",
-    "Bundles that this broker, as the leader, had moved because of load.",
+    "Bundles moved because of load by this broker as the leader.",
     registry=REGISTRY,
 )
 GIVING_BROKERS: Final = Counter(
     "pulsar_lb_unload_broker",
-    "Times that this broker, as the leader, had a broker give bundles away because of load.",
+    "Shedding decisions of this broker as the leader, one per broker that sheds.",
     registry=REGISTRY,
 )
 FAILED_MOVES: Final = Counter(
     "magnetar_load_moves_failed",
-    "Bundles that were to be moved because of load and were not.",
+    "Failed bundle moves because of load.",
     registry=REGISTRY,
 )
 SPLITS: Final = Counter(
     "pulsar_lb_bundles_split",
-    "Bundles of this broker that were split because they had too much.",
+    "Bundles of this broker that were split because they exceeded a limit.",
     registry=REGISTRY,
 )
 REPORTS: Final = Counter(
@@ -61,6 +61,6 @@ REPORTS: Final = Counter(
 
 
 def show_usage(used: Mapping[str, float], cluster: str, broker: str) -> None:
-    """Have the page show how much of each resource is used, in percent."""
+    """Set the usage gauges of all resources, in percent."""
     for resource, gauge in USAGE.items():
         gauge.labels(cluster, broker, _METRIC).set(used[resource])

@@ -1,7 +1,7 @@
-"""How many bundles each broker has, of all and of each namespace, with those that are on their way to it.
+"""Bundle counts per broker, in total and per namespace, including bundles on their way.
 
-Follows the owners' keys; a bundle that is about to be a broker's counts as its at once, so that decisions
-taken in a row see each other. What was expected and does not come about counts no more after a while.
+Follows the owner keys; an assigned bundle counts for its new owner at once, so that consecutive decisions
+take each other into account. An expectation that is not fulfilled expires.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from magnetar.common.cluster.bundle_owners import Bundle
 from magnetar.common.naming.namespace_name import NamespaceName
 
 EXPECTED_S: Final = 60.0
-"""For how long a bundle counts as a broker's that is to have it."""
+"""Seconds for which an expected bundle counts for its future owner."""
 
 Run: TypeAlias = tuple[str, int]
-"""A broker, and which of its runs."""
+"""A broker id and its run."""
 
 _NOBODY: Final[Mapping[Run, int]] = {}
 
@@ -30,7 +30,7 @@ class _Expected:
 
 
 class OwnerCounts:
-    """Plain calls; time is given."""
+    """Counts of owned and expected bundles; synchronous, time is a parameter."""
 
     def __init__(self) -> None:
         self._owner: dict[Bundle, Run] = {}
@@ -39,36 +39,36 @@ class OwnerCounts:
         self._expected: dict[Bundle, _Expected] = {}
 
     def bundles(self, run: Run) -> int:
-        """How many it has."""
+        """Return the number of bundles of a broker run."""
         return self._bundles[run]
 
     def of_namespace(self, namespace: NamespaceName) -> Mapping[Run, int]:
-        """How many of a namespace's bundles each has that has any."""
+        """Return the number of bundles of a namespace per broker run, without zeros."""
         return self._of_namespace.get(namespace, _NOBODY)
 
     def changed(self, bundle: Bundle, owner: Run | None) -> None:
-        """Metadata says that it is this one's, or nobody's; that is where it is, whatever was expected."""
+        """Record the owner in metadata (None: no owner), which replaces any expectation."""
         self._expected.pop(bundle, None)
         self._set(bundle, owner)
 
     def expect(self, bundle: Bundle, owner: Run, now: float) -> None:
-        """It is about to be this one's."""
+        """Expect the bundle at this owner."""
         earlier = self._expected.pop(bundle, None)
         actual = self._owner.get(bundle) if earlier is None else earlier.actual
         self._expected[bundle] = _Expected(actual, now)
         self._set(bundle, owner)
 
     def expect_no_more(self, bundle: Bundle) -> None:
-        """It did not come about."""
+        """Withdraw an expectation."""
         expected = self._expected.pop(bundle, None)
         if expected is not None:
             self._set(bundle, expected.actual)
 
     def forget_expected(self, now: float) -> None:
-        """What was expected too long ago is not expected any more."""
+        """Expire old expectations."""
         for bundle, expected in list(self._expected.items()):
             if now - expected.at < EXPECTED_S:
-                return  # they are in the order of time
+                return  # ordered by time
             self.expect_no_more(bundle)
 
     def _set(self, bundle: Bundle, owner: Run | None) -> None:

@@ -1,9 +1,9 @@
-"""Which broker is given a bundle: pure, on plain figures of the brokers that there are.
+"""Placement of a bundle on a broker: pure, on plain figures of the running brokers.
 
-First what must be (a broker that drains takes nothing, isolation policies), then what should be, as far as a
-broker is left that fits (not overloaded, apart from its anti-affinity group, bundles of a namespace spread
-evenly), and of those that are left the one with the least load. Loads that differ by less than a measurement
-does count as equal: then the number of bundles decides.
+Hard rules come first (a draining broker takes nothing, isolation policies), then preferences, each applied
+only if some broker satisfies it (not overloaded, apart from its anti-affinity group, bundles of a namespace
+spread evenly). Of the remaining brokers, the least loaded one is chosen. Loads that differ by less than a
+measurement error count as equal; then the number of bundles decides.
 """
 
 from __future__ import annotations
@@ -15,33 +15,34 @@ from typing import Final
 from magnetar.broker.load.config import PlacementConfig
 
 EQUAL_PERCENT: Final = 5.0
-"""Percentage points within which two brokers are equally loaded."""
+"""Percentage points within which two loads count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A broker that could be given a bundle of a certain namespace."""
+    """A candidate owner of a bundle of a certain namespace."""
 
     broker_id: str
     usage: float = 0.0
-    """Load in percent, with what it was given and has not yet reported."""
+    """Load in percent, including bundles that were assigned and are not yet reported."""
     topics: int = 0
     bundles: int = 0
     of_namespace: int = 0
-    """Bundles of the same namespace."""
+    """Number of its bundles in the same namespace."""
     draining: bool = False
     of_group: int = 0
-    """Other namespaces of the same anti-affinity group that it serves."""
+    """Number of its other namespaces in the same anti-affinity group."""
     domain: str = ""
-    """Its failure domain; empty: a domain of its own."""
+    """Failure domain; empty: a domain of its own."""
 
 
 def choose(
     candidates: Sequence[Candidate], config: PlacementConfig, allowed: Callable[[Candidate], bool]
 ) -> str | None:
-    """The broker to be given the bundle; None when there is none that may serve it.
+    """Return the broker that should own the bundle; None when no broker may serve it.
 
-    `allowed` says what isolation policies do. The answer depends on nothing else, nor on the order.
+    `allowed` applies isolation policies. The result depends on nothing else, not even on the order of
+    candidates.
     """
     left = [each for each in candidates if not each.draining and allowed(each)]
     if not left:

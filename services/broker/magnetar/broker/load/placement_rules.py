@@ -1,6 +1,6 @@
-"""What operators say of where bundles may be, as metadata has it: isolation, failure domains, groups.
+"""Placement rules in metadata: isolation policies, failure domains and anti-affinity groups.
 
-Followed while this broker leads: each change holds for the next bundle that is given to a broker.
+The leader follows them; a change applies to the next assignment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from magnetar.common.naming.namespace_name import NamespaceName
 class _ClusterRules:
     isolation: IsolationRules
     domains: Mapping[str, str]
-    """Failure domain by broker."""
+    """Failure domain by broker id."""
     version: int
 
 
@@ -35,7 +35,7 @@ _NONE: Final = _ClusterRules(IsolationRules({}), {}, 0)
 
 
 class PlacementRules:
-    """`start`, ask, `close`; all calls on one loop."""
+    """A mirror of the placement rules: `start`, query, `close`; all calls on one loop."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys, cluster: str) -> None:
         self._key = keys.cluster(cluster)
@@ -50,31 +50,31 @@ class PlacementRules:
         self._groups.on_change(self._group_changed)
 
     async def start(self) -> None:
-        """Follow from now on; returns once all is known. Waits while metadata is away."""
+        """Start following; return once all rules are loaded. Waits until metadata is reachable."""
         await self._cluster.start()
         await self._groups.start()
 
     async def close(self) -> None:
-        """Follow no more. Idempotent."""
+        """Stop following. Idempotent."""
         await self._cluster.close()
         await self._groups.close()
 
     @property
     def isolation(self) -> IsolationRules:
-        """By the isolation policies of this cluster."""
+        """Return the isolation policies of this cluster."""
         return self._now.isolation
 
     def domain(self, broker_id: str) -> str:
-        """The failure domain of a broker; empty when it has none."""
+        """Return the failure domain of a broker; empty when it has none."""
         return self._now.domains.get(broker_id, "")
 
     def others_of_group(self, namespace: NamespaceName) -> Collection[NamespaceName]:
-        """Other namespaces of its anti-affinity group."""
+        """Return the other namespaces of its anti-affinity group."""
         group = self._group_of.get(namespace)
         return () if group is None else self._members[group] - {namespace}
 
     def has_policies(self, namespace: NamespaceName) -> bool:
-        """Whether anything is said of where it may be."""
+        """Whether a policy or a group restricts the placement of this namespace."""
         return namespace in self._group_of or self.isolation.isolates(namespace)
 
     @property

@@ -1,4 +1,4 @@
-"""What this process takes of its machine."""
+"""CPU and memory usage of this process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 WINDOW_S: Final = 0.5
-"""Less time than that tells nothing of a process: it either ran in it or did not."""
+"""Minimum seconds of a CPU measurement; a shorter one is too coarse."""
 
 
 class CpuMeter:
-    """How much of the processors this process takes."""
+    """Measures the CPU usage of this process."""
 
     def __init__(
         self,
@@ -27,7 +27,9 @@ class CpuMeter:
         self._percent = 0.0
 
     def percent(self) -> float:
-        """Since it was asked last, or made; 100 is one processor. Asked again too soon it says the same."""
+        """Return the CPU usage in percent of one processor since the last call; unchanged when called too
+        soon.
+        """
         at_s, used_s = self._monotonic(), self._used()
         passed_s = at_s - self._at_s
         if passed_s >= WINDOW_S:
@@ -37,7 +39,7 @@ class CpuMeter:
 
 
 def resident_bytes() -> int:
-    """Memory that this process has; 0 where unknown."""
+    """Return the resident memory of this process in bytes; 0 when unknown."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -46,5 +48,5 @@ def resident_bytes() -> int:
 
 
 def machine_bytes() -> int:
-    """Memory that the machine has."""
+    """Return the memory of the machine in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,6 +1,6 @@
-"""A broker looks at its load: it reports to the leader what is news, and splits what has too much.
+"""Measures this broker's load, reports changes to the leader, and splits overloaded bundles.
 
-Splitting is the owner's business: it has the figures of each topic, and splits by a transaction of its own.
+The owner splits, because it has the figures of each topic and splits by a transaction of its own.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 log = get_logger(__name__)
 
 PART_OF_TIME: Final = 50
-"""Looking at all topics takes at most so manieth part of the time."""
+"""Divisor: measuring all topics takes at most 1/50 of the time."""
 
 STEP_S: Final = 1.0
-"""Of waiting for the next look: the interval may be made shorter meanwhile."""
+"""Seconds of one step of waiting for the next measurement: the interval may be shortened at run time."""
 
 
 class OwnBundle(Protocol):
-    """A bundle of this broker."""
+    """An owned bundle."""
 
     namespace: NamespaceName
     range: BundleRange
@@ -58,59 +58,59 @@ class NamedTopic(Measured, Protocol):
 
 
 class Owner(Protocol):
-    """This broker, as one that owns bundles."""
+    """The reporter's view of this broker."""
 
     @property
     def draining(self) -> bool:
-        """It takes no more bundles."""
+        """Whether the broker takes no more bundles."""
         ...
 
     def bundles(self) -> Collection[OwnBundle]:
-        """Those that are ours."""
+        """Return the owned bundles."""
         ...
 
     def bundle_of(self, topic: TopicName) -> OwnBundle | None:
-        """The bundle of ours that a topic is in."""
+        """Return the owned bundle of a topic."""
         ...
 
     def topics(self) -> Collection[NamedTopic]:
-        """Those that are loaded."""
+        """Return the loaded topics."""
         ...
 
     def bundles_of(self, namespace: NamespaceName) -> int:
-        """Into how many bundles the namespace is cut; 0 when it is not known."""
+        """Return the number of bundles of the namespace; 0 when unknown."""
         ...
 
     async def split(self, bundle: Bundle, boundaries: list[int], *, unload: bool) -> None:
-        """Cut a bundle of ours there; with `unload` hand the parts to other brokers. Raises MagnetarError."""
+        """Split an owned bundle there; `unload` hands the parts to other brokers. Raises MagnetarError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Who reports, and to whom."""
+    """Identity of the reporting broker, and its callbacks."""
 
     cluster: str
     broker_id: str
     run: int
     leader: Callable[[], tuple[str, int]]
-    """Who leads, and since which epoch: a new leader knows nothing."""
+    """Returns the leader and its epoch: a new leader has no reports yet."""
     send: Callable[[LoadReport], Awaitable[None]]
-    """Have the leader know. Raises MagnetarError."""
+    """Sends a report to the leader. Raises MagnetarError."""
     usage: Callable[[], Usage]
-    """What the process has taken of its machine since it was asked last."""
+    """Returns the resource usage of the process since the last call."""
 
 
 @dataclass(slots=True, eq=False)
 class _Look:
-    """All bundles with their load, as of one look."""
+    """One measurement of all bundles."""
 
     loads: dict[Bundle, Load] = field(default_factory=dict)
     versions: dict[Bundle, int] = field(default_factory=dict)
 
 
 class LoadReporter:
-    """`run` until canceled."""
+    """Reports load and splits bundles: `run` until canceled."""
 
     def __init__(self, config: LoadConfig, clock: Clock, owner: Owner, reporter: Reporter) -> None:
         self._config = config
@@ -123,10 +123,10 @@ class LoadReporter:
         self._sent_s = 0.0
         self._sent_to: tuple[str, int] = ("", 0)
         self.newest: LoadReport | None = None
-        """As of the last look, reported or not."""
+        """The last measurement, reported or not."""
 
     async def run(self) -> None:
-        """Look again and again. Without load balancing it returns at once."""
+        """Measure periodically. Returns at once when load balancing is disabled."""
         if not self._config.enabled:
             return
         while True:
@@ -137,13 +137,13 @@ class LoadReporter:
                 took_s = self._clock.monotonic() - began
                 await self._act(look)
             except Exception:
-                log.exception("the load could not be looked at; the next look is a new one")
+                log.exception("load measurement failed; retrying at the next interval")
             await self._rest(took_s)
 
     # -- inside
 
     async def _rest(self, took_s: float) -> None:
-        """Until the next look, after one that took so long."""
+        """Wait for the next measurement after one that took `took_s` seconds."""
         now = asyncio.get_running_loop().time
         looked = now()
         while True:
@@ -201,7 +201,7 @@ class LoadReporter:
             await reporter.send(report)
         except MagnetarError as error:
             REPORTS.labels("failed").inc()
-            log.debug("the leader was not told of the load", leader=leader[0], reason=str(error))
+            log.debug("load report was not delivered", leader=leader[0], reason=str(error))
         else:
             REPORTS.labels("sent").inc()
             self._sent, self._sent_s, self._sent_to = report, now, leader
@@ -214,12 +214,12 @@ class LoadReporter:
         for bundle, boundaries in (await self._cuts(due, look)).items():
             namespace, of = str(bundle[0]), str(bundle[1])
             if not boundaries:
-                log.info("a bundle has too much and cannot be cut", namespace=namespace, bundle=of)
+                log.info("overloaded bundle cannot be split", namespace=namespace, bundle=of)
                 continue
             try:
                 await self._owner.split(bundle, boundaries, unload=self._config.splitting.unload)
             except MagnetarError as error:
-                log.warning("a bundle was not split", namespace=namespace, bundle=of, reason=str(error))
+                log.warning("bundle was not split", namespace=namespace, bundle=of, reason=str(error))
             else:
                 SPLITS.inc()
 

@@ -1,12 +1,13 @@
-"""Which bundles are moved from one broker to another because of load: pure, with time given.
+"""Load shedding: which bundles move from one broker to another. Pure; time is a parameter.
 
-What keeps bundles from going around in circles:
-- a broker has too much, or too little, only beyond a threshold around the average, at several comparisons in
-  a row, on figures that follow the load slowly;
-- a broker that gave or was given bundles rests, and a bundle that was moved rests longer;
-- a move has to make things better by more than figures vary: the broker that is given a bundle must not end
-  up where the one that gives it was, so a bundle whose load is the whole difference stays where it is;
-- only so many brokers give, and only so many bundles each, after one comparison.
+Rules against bundles that move in circles:
+
+- A broker is overloaded or underloaded only beyond a threshold around the average, at several
+  consecutive comparisons, on smoothed figures.
+- A broker that shed or received bundles rests, and a moved bundle rests longer.
+- A move has to improve the balance by more than figures vary: the receiving broker must not end up where
+  the shedding one was, so a bundle whose load is the whole difference stays.
+- The number of shedding brokers and of bundles per broker is limited after each comparison.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from magnetar.broker.load.config import LoadConfig
 from magnetar.common.cluster.bundle_owners import Bundle
 
 BUNDLES_MAX: Final = 10
-"""That one broker gives away after one comparison."""
+"""Maximum number of bundles that one broker sheds after one comparison."""
 
 RESTING_MAX: Final = 100_000
-"""Bundles that are remembered as moved."""
+"""Maximum number of moved bundles that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A bundle that is to be handed over."""
+    """A planned handover of a bundle."""
 
     bundle: Bundle
     share: float
-    """What it takes of its broker, in percentage points."""
+    """Its share of its broker's load, in percentage points."""
     from_broker: str
     to_broker: str
 
 
 class Shedder:
-    """Remembers what was seen and moved. One for a term of the leader."""
+    """Plans moves, and remembers earlier ones. One per leader term."""
 
     def __init__(self, config: LoadConfig) -> None:
         self._config = config.shedding
@@ -51,9 +52,9 @@ class Shedder:
     def moves(
         self, brokers: Sequence[BrokerLoad], now: float, allowed: Callable[[Bundle, str], bool]
     ) -> list[Move]:
-        """One comparison of all brokers; what is returned counts as done.
+        """Compare all brokers once; the returned moves count as done.
 
-        `allowed` says whether a bundle may be moved to a broker at all.
+        `allowed` says whether a bundle may move to a broker at all.
         """
         self._forget_rested(now)
         active = {each.broker_id: each for each in brokers if not each.draining}
@@ -99,7 +100,7 @@ class Shedder:
         self._low = {each: self._low.get(each, 0) + 1 for each in low}
 
     def _with_too_much(self, load: dict[str, float], average: float) -> list[tuple[str, float]]:
-        """Who has to give, the most loaded first, and how much of its load."""
+        """Return the overloaded brokers, most loaded first, and how much load each has to shed."""
         hits, worth = self._config.hits, self._config.threshold_percent / 2
         return [
             (each, max(load[each] - average, worth))
@@ -108,9 +109,9 @@ class Shedder:
         ]
 
     def _above_average(self, load: dict[str, float], average: float) -> list[tuple[str, float]]:
-        """Who helps out a broker with too little, the most loaded first, and by how much.
+        """Return the brokers that can relieve an underloaded one, most loaded first, and by how much.
 
-        They give no more than leaves them near the average, or they would be those with too little next.
+        None gives more than leaves it near the average; otherwise it would be underloaded next.
         """
         hits, margin = self._config.hits, self._config.threshold_percent / 2
         rested = self._rested(load)
@@ -129,7 +130,7 @@ class Shedder:
 
 
 class _Plan:
-    """The load of all brokers as it will be, while moves are chosen."""
+    """The projected load of all brokers while moves are chosen."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class _Plan:
         self._allowed = allowed
 
     def moves_from(self, giver: str, goal: float, movable: Sequence[BundleShare]) -> list[Move]:
-        """Bundles that take `goal` off the giver, or nearly; none for next to nothing."""
+        """Return moves that take about `goal` off the giver; none for a negligible amount."""
         found: list[Move] = []
         before = dict(self._load)
         left = goal
@@ -161,7 +162,7 @@ class _Plan:
         return self._single(giver, movable)
 
     def _single(self, giver: str, movable: Sequence[BundleShare]) -> list[Move]:
-        """One bundle that takes more than the goal, the smallest such, if it leaves everybody better off."""
+        """Return the smallest bundle above the goal whose move improves the balance, as a list."""
         for each in sorted(movable, key=lambda one: (one.share, one.bundle)):
             if each.share < self._worth:
                 continue
@@ -172,11 +173,11 @@ class _Plan:
 
     @property
     def _worth(self) -> float:
-        """What moves have to take off a broker to be worth it."""
+        """Return the minimum improvement, in percentage points, that justifies moves."""
         return self._threshold / 2
 
     def _taker(self, giver: str, each: BundleShare) -> str | None:
-        """Who is best given the bundle: the least loaded one that does not end up where the giver is now."""
+        """Return the least loaded broker that does not end up as loaded as the giver is now."""
         limit = self._load[giver] - self._worth
         able = [
             broker_id

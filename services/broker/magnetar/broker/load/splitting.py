@@ -1,8 +1,7 @@
-"""Which bundles their owner splits, and where: pure, on figures of bundles and topics.
+"""Automatic bundle splits: which bundles, and at which hash. Pure, on figures of bundles and topics.
 
-A bundle has to have too much at several looks in a row. It is cut where the measured load of its topics, of
-the kinds that it has too much of, is as equal as can be on both sides. A bundle with a single topic is never
-cut.
+A bundle must exceed a limit at several consecutive checks. It is cut where the measured load of its topics,
+of the kinds over their limits, is best balanced. A bundle with a single topic is never cut.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ _MB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SplitCandidate:
-    """A bundle that the broker owns."""
+    """An owned bundle with its load."""
 
     bundle: Bundle
     load: Load
     namespace_bundles: int
-    """Into how many its namespace is cut."""
+    """Number of bundles of its namespace."""
 
 
 def share_of_limits(load: Load, config: SplittingConfig, of: Load) -> float:
-    """How much of what a bundle may have it has, of those kinds of which `of` has too much, added up.
+    """Return the sum of a load's fractions of the limits, over the kinds that exceed their limit in `of`.
 
-    The measure by which a bundle is cut: `load` is that of a topic, `of` that of its bundle.
+    This is the measure by which a bundle is cut: `load` is a topic's, `of` its bundle's.
     """
     parts = zip(_parts(load, config), _parts(of, config), strict=True)
     return sum(part for part, of_bundle in parts if of_bundle > 1)
 
 
 def has_too_much(load: Load, config: SplittingConfig) -> bool:
-    """Whether a limit is passed, and something can be done about it."""
+    """Whether a bundle exceeds a limit and a split can help."""
     return load.topics > 1 and max(_parts(load, config)) > 1
 
 
@@ -54,14 +53,14 @@ def _parts(load: Load, config: SplittingConfig) -> Sequence[float]:
 
 
 class Splitter:
-    """Remembers how often in a row each bundle had too much. One for a broker."""
+    """Counts consecutive checks at which each bundle was over a limit. One per broker."""
 
     def __init__(self, config: SplittingConfig) -> None:
         self._config = config
         self._hits: dict[Bundle, int] = {}
 
     def due(self, candidates: Iterable[SplitCandidate]) -> list[Bundle]:
-        """One look at all that the broker owns: those to be split now, the most loaded first."""
+        """Check all owned bundles once; return those to split now, most loaded first."""
         config, hits = self._config, {}
         ripe: list[SplitCandidate] = []
         for each in candidates:
@@ -82,10 +81,10 @@ class Splitter:
 
 
 def balanced_cut(bundle: BundleRange, topics: Iterable[tuple[int, float]]) -> list[int]:
-    """Where to cut a bundle so that the load of its topics, given as (hash, load), is as equal as can be.
+    """Return the cut that best balances the load of the topics, given as (hash, load).
 
-    One boundary strictly within the bundle, with topics on both sides; none when there is no such boundary.
-    Where load says nothing, as many topics are on either side.
+    One boundary strictly within the bundle, with topics on both sides; empty when there is none. Without load
+    figures, both sides get the same number of topics.
     """
     at: dict[int, tuple[float, int]] = {}
     for ring_hash, load in topics:
