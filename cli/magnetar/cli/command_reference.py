@@ -8,7 +8,6 @@ from typing import Final
 
 import click
 
-
 _SHARED_MIN: Final = 2
 """Number of options from which a set that two commands share is described once."""
 
