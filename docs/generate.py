@@ -19,6 +19,7 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.cli.command_reference import reference as command_reference
 from magnetar.cli.main import main as command_line
 from magnetar.common.config.reference import reference
+from magnetar.common.config.setting_values import settings_of
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 from magnetar.standalone.config import StandaloneConfig
@@ -62,8 +63,8 @@ Written by `make docs` from the commands in the code; what they share is above.
 BROKER_CONFIGURATION = """
 ## Broker
 
-`magnetar broker`; [cluster.md](cluster.md) is about running it. Settings with the same meaning and default as
-a standalone's are listed again, so that this is all of them.
+`magnetar broker`; [cluster.md](cluster.md) is about running it. It has the settings of a standalone, except
+{absent}. Only settings that a standalone lacks, or that have another default or meaning, are listed here.
 
 """
 
@@ -87,9 +88,10 @@ proxy wherever the meaning is the same.
 ADMIN_REFERENCE = """\
 ## Reference
 
-Written by `make docs` from the table of routes in the code; change it there. A broker shows the same at
-`/docs`, with the members of every type, and as an OpenAPI 3.1 document at `/openapi.json`. `{domain}` is
-`persistent` or `non-persistent`; an answer without a body says that what was asked for is not set.
+Written by `make docs` from the table of routes in the code; change it there. A broker shows each call with
+the members of every type and all its errors at `/docs`, and as an OpenAPI 3.1 document at `/openapi.json`.
+`{domain}` is `persistent` or `non-persistent`. An empty cell under *answers* means 204; a method without an
+entry there answers 204. A 200 or 204 without a body means that the value is not set.
 
 """
 
@@ -107,6 +109,12 @@ def cli() -> str:
     return by_hand + CLI_REFERENCE + command_reference(command_line, "magnetar")
 
 
+def only_of_standalone() -> str:
+    """The keys that a broker of a cluster does not have."""
+    broker = settings_of(ClusterBrokerConfig)
+    return ", ".join(f"`{key}`" for key in settings_of(StandaloneConfig) if key not in broker)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is out of date")
@@ -114,8 +122,8 @@ def main() -> None:
     pages = {
         "configuration.md": CONFIGURATION
         + reference(StandaloneConfig)
-        + BROKER_CONFIGURATION
-        + reference(ClusterBrokerConfig)
+        + BROKER_CONFIGURATION.format(absent=only_of_standalone())
+        + reference(ClusterBrokerConfig, StandaloneConfig)
         + DISCOVERY_CONFIGURATION
         + reference(DiscoveryConfig)
         + BOOKIE_CONFIGURATION

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from typing import Final
 
 import click
+
+_SHARED_MIN: Final = 2
+"""Number of options from which a set that two commands share is described once."""
 
 
 def reference(root: click.Group, name: str) -> str:
     """Every command that help lists, with its arguments and options, in Markdown."""
     lines: list[str] = []
+    described: dict[tuple[str, ...], str] = {}
     for path, command in _commands(root, (name,)):
-        lines += _section(path, command)
+        lines += _section(path, command, described)
     return "\n".join(lines) + "\n"
 
 
@@ -28,7 +33,10 @@ def _commands(
                 yield from _commands(found, (*path, name))
 
 
-def _section(path: tuple[str, ...], command: click.Command) -> list[str]:
+def _section(
+    path: tuple[str, ...], command: click.Command, described: dict[tuple[str, ...], str]
+) -> list[str]:
+    """Returns the lines of one command; options that an earlier command has alike are not repeated."""
     context = click.Context(command, info_name=path[-1])
     shown = [option for option in _options(command) if not option.hidden]
     if isinstance(command, click.Group):
@@ -40,7 +48,11 @@ def _section(path: tuple[str, ...], command: click.Command) -> list[str]:
         usage = " ".join((*path, *arguments)) + (" [OPTIONS]" if shown else "")
         lines = [f"**`{usage}`**", "", *_help(command), ""]
     if shown:
-        lines += [*(_option(option, context) for option in shown), ""]
+        options = tuple(_option(option, context) for option in shown)
+        earlier = described.setdefault(options, " ".join(path))
+        if len(options) >= _SHARED_MIN and earlier != " ".join(path):
+            options = (f"Options: those of `{earlier}`.",)
+        lines += [*options, ""]
     return lines
 
 
@@ -64,9 +76,9 @@ def _option(option: click.Option, context: click.Context) -> str:
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     value = "" if option.is_flag else f" {option.make_metavar(context)}"
     text = f"- {names}{value}: {option.help or ''}".rstrip(": ")
-    notes = ["has to be given"] if option.required else []
+    notes = ["required"] if option.required else []
     if option.multiple:
-        notes.append("may be repeated")
+        notes.append("repeatable")
     if option.show_default and option.default is not None and not option.is_flag:
         default = option.default
         shown = ", ".join(map(str, default)) if isinstance(default, tuple | list) else str(default)

@@ -36,7 +36,7 @@ def test_a_page_has_commands_arguments_options_and_examples() -> None:
         "## tool\n\nA tool.\n\n"
         "**`tool act WHAT [OPTIONS]`**\n\nDo it all.\n\n```\ntool act x\n```\n\n"
         "- `--times`, `-n` INTEGER: So often. (default `3`)\n"
-        "- `--name` TEXT (has to be given; may be repeated)\n\n"
+        "- `--name` TEXT (required; repeatable)\n\n"
     )
 
 

@@ -39,3 +39,10 @@ def test_one_table_for_each_concept() -> None:
         "| `ratio` | a number, 0 to 1 | `0.5` | A ratio. |\n"
         "| `kinds` | list of a, b | empty | Kinds \\| of things. |\n"
     )
+
+
+def test_settings_that_the_base_has_alike_are_left_out() -> None:
+    text = reference(Outer, Inner)
+    assert "`on`" in text
+    assert "`ratio`" not in text
+    assert "What is inside" not in text

@@ -7,22 +7,28 @@ import inspect
 from magnetar.common.config.setting_values import TYPE_NAMES, Setting, settings_of, show_value
 
 
-def reference(settings_class: type) -> str:
-    """One table for each nested dataclass, under the first sentence of its docstring."""
+def reference(settings_class: type, base: type | None = None) -> str:
+    """Returns a table for each nested dataclass, under the first sentence of its docstring.
+
+    Settings that `base` has with the same text and default are left out.
+    """
+    same = set(map(_row, settings_of(base).values())) if base else set()
     sections: dict[type, list[Setting]] = {}
     for setting in settings_of(settings_class).values():
-        sections.setdefault(setting.section, []).append(setting)
+        if _row(setting) not in same:
+            sections.setdefault(setting.section, []).append(setting)
     return "\n".join(_table(section, settings) for section, settings in sections.items())
 
 
 def _table(section: type, settings: list[Setting]) -> str:
     title = (inspect.getdoc(section) or section.__name__).split("\n")[0].rstrip(".")
     lines = [f"### {title}", "", "| key | type | default | meaning |", "| --- | --- | --- | --- |"]
-    lines.extend(
-        f"| `{setting.info.key}` | {_type(setting)} | {_default(setting)} | {_doc(setting)} |"
-        for setting in settings
-    )
+    lines.extend(map(_row, settings))
     return "\n".join(lines) + "\n"
+
+
+def _row(setting: Setting) -> str:
+    return f"| `{setting.info.key}` | {_type(setting)} | {_default(setting)} | {_doc(setting)} |"
 
 
 def _type(setting: Setting) -> str:

@@ -54,3 +54,20 @@ def test_what_any_call_may_be_answered_with_is_said_once() -> None:
 def test_a_stroke_in_a_text_does_not_end_its_cell() -> None:
     (row,) = rows(chapter([route("things", summary="This | that.")]))
     assert "This \\| that." in row
+
+
+def test_methods_of_one_path_share_a_row() -> None:
+    calls = [
+        route("things", path="/things", method=method, summary=f"{verb} a thing.", query=(), also={})
+        for method, verb in (("GET", "Get"), ("POST", "Set"))
+    ]
+    (row,) = rows(chapter(calls))
+    assert row == (
+        "| `GET /things`<br>`POST` | Get, set a thing. |  "
+        "| GET 200 `Map<String, long>`<br>POST 200 `Map<String, long>` | 404 Topic not found |"
+    )
+
+
+def test_a_refusal_of_many_calls_stands_above_the_tables() -> None:
+    text = chapter([route("things", path=f"/things/{number}") for number in range(20)])
+    assert text.count("404 Topic not found") == 1
