@@ -1,1 +1,1 @@
-"""Offloaded ledgers in a broker: read back for clients, and let go by bookies once they are verified."""
+"""Reads offloaded ledgers for clients, and releases verified ledgers from bookies."""

@@ -1,9 +1,9 @@
-"""Offloaded ledgers for the readers of a broker: implements `ColdStore` over Parquet objects.
+"""Reads offloaded ledgers for a broker: implements `ColdStore` over Parquet objects.
 
-Objects are read in a few threads, by row groups, which are kept in memory as entries for all who read them;
-so are footers and manifests. Who reads on where he ended has the next row group loaded meanwhile. Nothing of
-the libraries is imported before the first offloaded ledger is read: without `magnetar-broker[cold]` that is
-when whoever reads it is told, and nothing else of the broker notices.
+A few threads read objects by row groups. Row groups (as entries), footers and manifests are cached in memory
+for all readers. A sequential reader has its next row group loaded ahead. The libraries are not imported
+before the first offloaded ledger is read: without `magnetar-broker[cold]`, that read fails and the rest of
+the broker is unaffected.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class ColdLedgers:
     def _failed(self, ledger: ColdLedger, error: LedgerError) -> None:
         FAILED.labels("damaged" if isinstance(error, ObjectsDamaged) else "unavailable").inc()
         if isinstance(error, ObjectsDamaged):
-            self._forget(ledger)  # somebody may put them right
+            self._forget(ledger)  # the objects may be repaired
 
     async def _run(self, ledger: ColdLedger, call: Callable[[], T]) -> T:
         return await self._pool_of(ledger.location).run(call)

@@ -1,4 +1,4 @@
-"""What was read of objects and is kept in memory, for all who read them: row groups, footers, manifests.
+"""Cache of row groups, footers and manifests that were read from objects, shared by all readers.
 
 Each is loaded once, however many wait for it. The bytes kept are bounded; what goes first is what no reader
 stands in, then what was used longest ago. What is loaded ahead of a reader takes no room from another one:
@@ -26,7 +26,7 @@ HITS: Final = Counter(
 )
 MISSES: Final = Counter(
     "magnetar_cold_cache_misses",
-    "Row groups, footers and manifests of offloaded ledgers that somebody had to wait for.",
+    "Row groups, footers and manifests of offloaded ledgers that a reader had to wait for.",
     ["what"],
     registry=REGISTRY,
 )
@@ -162,7 +162,7 @@ class GroupCache(Generic[KeyT, ValueT]):
         try:
             value = await load()
         except MagnetarError as error:
-            return error  # for those who wait; nobody may wait for what is loaded ahead
+            return error  # for waiting readers; a group loaded ahead may have none
         self._typical = max(self._typical, value.cost)
         self._make_room(value.cost, only_idle=False)
         self._kept[key] = _Kept(value, self._clock.monotonic())

@@ -1,4 +1,4 @@
-"""What an owner does for the offloaded ledgers of its topics, by the clock: it learns how far jobs have got,
+"""Periodic work of an owner for the offloaded ledgers of its topics: it reads the progress of jobs,
 and lets bookies go of ledgers whose objects it has verified.
 
 Two tasks of one broker, each going through the loaded topics in turn. One verification at a time: it reads

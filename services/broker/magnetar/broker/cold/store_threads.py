@@ -71,7 +71,7 @@ class StoreThreads:
             thread.join()
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        # When the loop has ended, nobody waits for anything any more.
+        # After the loop has ended, no caller waits for a result.
         with contextlib.suppress(RuntimeError):
             while (found := self._calls.get()) is not None:
                 future, call = found

@@ -60,7 +60,7 @@ class Rows(Generic[T]):
                 yield lines, 0
 
     def pieces(self, metrics: Sequence[Metric[T]], *, each: bool) -> Iterator[tuple[str, Piece]]:
-        """What the metrics have to show, by their names, of each thing or of namespaces."""
+        """Returns the values by metric name, of each object or summed by namespace."""
         for metric in metrics:
             shown = each or metric.adds_up
             yield metric.name, ([metric.head] if shown else [], 0)

@@ -76,7 +76,7 @@ def _throttled(unit: str, kind: str) -> list[Metric[SubscriptionView]]:
         Metric(
             f"pulsar_subscription_dispatch_throttled_{unit}_events",
             "gauge",
-            f"Times that nothing went out for a while as a dispatch rate in {kind} was used up, by whose.",
+            f"Times that dispatch paused because a dispatch rate in {kind} was used up, by level.",
             times(scope),
             seldom=True,
             label=f'reason="{reason}"',
@@ -141,7 +141,7 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
     Metric(
         "pulsar_storage_backlog_age_seconds",
         "gauge",
-        "Age of the oldest message not acknowledged, as last looked at; -1 without one.",
+        "Age of the oldest unacknowledged message at the last check; -1 without one.",
         lambda t: t.oldest_backlog_age_s,
         adds_up=False,
     ),
@@ -175,7 +175,7 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
     Metric(
         "pulsar_publish_rate_limit_times",
         "gauge",
-        "Times that a publish rate left a producer's connection unread for a while.",
+        "Times that a publish rate paused reading from a producer's connection.",
         lambda t: t.times_rate_limited,
         seldom=True,
     ),
@@ -217,7 +217,7 @@ SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
     Metric(
         "pulsar_subscription_in_replay",
         "gauge",
-        "Entries that were looked at and wait to be delivered.",
+        "Entries that were read and wait to be delivered.",
         lambda s: s.in_replay,
     ),
     Metric(
@@ -236,7 +236,7 @@ SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
     Metric(
         "pulsar_subscription_msg_drop_rate",
         "gauge",
-        "Messages that were dropped because nobody could take them, per second; non-persistent topics only.",
+        "Messages dropped because no consumer had permits, per second; non-persistent topics only.",
         lambda s: s.stats.drops.rate if isinstance(s.stats, NonPersistentSubscriptionStats) else 0,
         seldom=True,
     ),

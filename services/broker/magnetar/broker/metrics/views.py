@@ -27,7 +27,7 @@ class SubscriptionView(Protocol):
 
     @property
     def in_replay(self) -> int:
-        """Entries that were looked at and wait to be delivered."""
+        """Entries that were read and wait to be delivered."""
         ...
 
     @property
@@ -42,12 +42,12 @@ class SubscriptionView(Protocol):
 
     @property
     def delayed(self) -> int:
-        """Entries of these that wait for their time."""
+        """Delayed entries in the backlog, not due yet."""
         ...
 
     @property
     def acks_at_risk(self) -> int:
-        """Entries that are acknowledged, and not on disk as such."""
+        """Acknowledged entries whose acknowledgement is not on disk yet."""
         ...
 
     @property
@@ -83,7 +83,7 @@ class TopicView(Protocol):
 
     @property
     def copies(self) -> int:
-        """Of each entry, as ledgers are made now; those from before may have others."""
+        """Copies of each entry in new ledgers; older ledgers may have another number."""
         ...
 
     @property
@@ -91,7 +91,7 @@ class TopicView(Protocol):
 
     @property
     def offloaded_bytes(self) -> int:
-        """Of the stored bytes, those of ledgers that were offloaded."""
+        """Stored bytes of ledgers that were offloaded."""
         ...
 
     @property

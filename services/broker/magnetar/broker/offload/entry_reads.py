@@ -91,8 +91,8 @@ class EntryReads:
     async def _part(
         self, read: Awaitable[Sequence[Run]], ref: LedgerRef, last_confirmed: int
     ) -> tuple[bytes, int]:
-        """What is read as a part, and its last entry. Parts come one by one with a rest behind each: however
-        many jobs read, they leave half of the loop's time or more, and messages come first.
+        """Reads one part; returns it and its last entry. Parts are read one by one, with a pause after each:
+        however many jobs read, at least half of the event loop's time is left for messages.
         """
         time = asyncio.get_running_loop().time
         async with self._reading:

@@ -18,7 +18,7 @@ PATHS_BYTES_MAX: Final = 2 << 20
 async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> AttemptsResponse:
     """One page of them; see proto/offload. Raises BadLocation, InvalidName, MetadataError.
 
-    Whoever sweeps lists objects first and asks then, for all of them, and leaves young ones alone: an
+    A sweep lists objects first, then requests the attempts of all, and leaves young objects alone: an
     attempt that begins while topics are gone through may be missing here.
     """
     location = request.location.rstrip("/")

@@ -151,8 +151,10 @@ def delete_directories(
 
 
 def objects_below(store: Store, path: str) -> list[str]:
-    """Of one directory, its manifest first: without it the others count for nothing. Raises
-    ObjectStoreError."""
+    """Lists the objects of one directory, its manifest first: without it the others are unused.
+
+    Raises ObjectStoreError.
+    """
     found = [each.path for each in store.list(path)]
     found.sort(key=lambda each: each.rpartition("/")[2] != MANIFEST_NAME)
     return found

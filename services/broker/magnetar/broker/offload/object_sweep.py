@@ -117,7 +117,7 @@ class ObjectSweep:
         found = await self._look_again(found)
         for location, sweep in found.items():
             await self._finish(location, sweep, report)
-        # Beside what is named now: what was left there, for whoever sweeps when nobody names it any more.
+        # Locations with remaining objects too: a later sweep must find them without any reference.
         full = {location for location, sweep in found.items() if not sweep.empty}
         await self._places.remember(named.locations | full)
         await self._forget(found.keys() - full - named.locations - places)

@@ -98,7 +98,7 @@ class SweepSchedule:
         while True:
             await asyncio.sleep(self._config.sweep_interval_s)
             if not self._leads():
-                # Whoever leads shows them.
+                # The leader exports them.
                 for gauge in (ORPHANS, LEFTOVERS, DELETIONS_LEFT, HALTED, LAST):
                     gauge.set(0)
                 continue

@@ -1,1 +1,1 @@
-"""What is left in metadata although nothing names it any more: found, shown, cleared."""
+"""Finds, lists and deletes orphans: metadata that nothing references any more."""

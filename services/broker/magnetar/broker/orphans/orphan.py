@@ -1,4 +1,4 @@
-"""An orphan: a key of metadata that belongs to something that is not there."""
+"""An orphan: a metadata key whose owner does not exist."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ KINDS: Final = (LEDGER, TOPIC_LEDGER, TOPIC, PARTITIONED_TOPIC, TOPIC_POLICIES, 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """One look's finding; another look may find it to be none."""
+    """An orphan found by one scan; a later scan may find that it is none."""
 
     kind: str
     """One of KINDS."""
     key: str
     version: int
-    """Of the key, when it was looked at: what was written since is something else."""
+    """Version of the key at the scan; a key written since is not cleared."""
     what: str
-    """For people."""
+    """A description for operators."""
     reason: str
     byte_count: int = 0
-    """Of the messages that it keeps, as far as metadata knows: an open ledger's are not known."""
+    """Bytes of the messages that it holds, according to metadata; 0 for an open ledger."""
     ask_first: bool = False
-    """Only an operator clears it: somebody may have meant it to be there."""
+    """Whether only an operator may clear it, because it may be intended."""

@@ -1,7 +1,7 @@
-"""Clears one orphan, in a transaction that fails when it is none any more.
+"""Clears one orphan, in a transaction that fails when it has an owner by now.
 
-Whatever could come to name it is checked in the transaction that takes it away: so nothing goes that is just
-being made, however old the look is that suspected it.
+The transaction checks every key that could reference the orphan. So nothing that is being created is deleted,
+however old the scan is that found the orphan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from magnetar.ledger.managed_ledger.topic_head import read_ref
 
 
 class Clearing:
-    """Clears orphans; all of it may be done twice."""
+    """Clears orphans; idempotent."""
 
     def __init__(self, ledgers: ManagedLedgerContext, registry: TopicRegistry) -> None:
         self._ledgers = ledgers
@@ -32,7 +32,7 @@ class Clearing:
         self._registry = registry
 
     async def clear(self, orphan: Orphan) -> bool:
-        """Clear it; False when it is gone, was changed, or belongs to something by now.
+        """Clears an orphan; returns False when it is gone, has changed, or has an owner by now.
 
         Raises MetadataError, StorageError.
         """
@@ -69,7 +69,7 @@ class Clearing:
         if head is not None:
             creation_id = decode(TopicHead, head.value).creation_id
             guards.append(Check(self._keys.topic_ledger(creation_id, value.ref.id), ABSENT))
-        # Behind the reads of what is guarded: whatever changes from here on, a guard notices.
+        # After the reads of the guarded keys: a guard detects every later change.
         if await ledger_orphan(self._metadata, self._keys, item) is None:
             return False
         await self._ledgers.ledgers.delete(read_ref(value.ref), with_ops=guards)
@@ -92,7 +92,7 @@ class Clearing:
         return True
 
     async def _has_a_head(self, creation_id: int) -> bool:
-        """Every topic is asked: a ledger that left bookies has no metadata that says of which it is."""
+        """Checks every topic: a ledger deleted from bookies has no metadata that names its topic."""
         items = (await self._metadata.children(self._keys.topic_heads_prefix())).items
         async for item in iterate_cooperatively(items):
             if decode(TopicHead, item.value).creation_id == creation_id:
@@ -100,7 +100,7 @@ class Clearing:
         return False
 
     async def _is_of_a_topic(self, creation_id: int, ledger_id: int) -> bool:
-        """Also when the ledger does not say of which."""
+        """Whether the ledger belongs to a topic; also True when its metadata names none."""
         found = await self._metadata.get(self._keys.ledger(ledger_id))
         if found is None:
             return False
@@ -122,7 +122,7 @@ class Clearing:
         ]
 
     async def _nothing_there(self, name: TopicName) -> list[Op]:
-        """Guards that there is no topic of that name, nor one that is a partition of it."""
+        """Returns checks that no topic of that name exists, nor a partition of it."""
         if await self._metadata.get(self._keys.namespace(name.namespace)) is None:
             return self._no_namespace(name)
         if not name.persistent:
@@ -137,4 +137,4 @@ class Clearing:
 
 
 class _Belongs(Exception):
-    """It is no orphan after all."""
+    """Raised when the key has an owner and is no orphan."""

@@ -1,11 +1,10 @@
-"""One look for orphans through all of metadata, in bounded steps.
+"""Scans all of metadata for orphans once, in bounded steps.
 
-What is kept by id (ledgers, closed ledgers of topics) is read in blocks of `BLOCK` ids, and each is looked up
-by what it says it belongs to; what is kept by name is read a family at a time and gone through in slices.
-Between two steps others have their turn.
+Keys by id (ledgers, closed ledgers of topics) are read in blocks of `BLOCK` ids, and the owner of each is
+looked up. Keys by name are read one family at a time and processed in slices. The scan pauses between steps.
 
-Nothing here is at one revision, so a look only suspects: what was made or moved while it looked may be among
-its findings, and is not there at the next look, or not as it was.
+The reads are not at one revision, so a scan only finds candidates: keys created or moved during the scan may
+be among them, and are absent or different in the next scan.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ T = TypeVar("T")
 
 BLOCK_DIGITS: Final = 3
 BLOCK: Final = 10**BLOCK_DIGITS
-"""So many ids are read at a time."""
+"""Ids read at a time."""
 
 SLICE: Final = 200
-"""So many keys of a family are gone through before others have their turn."""
+"""Keys of a family processed between two pauses."""
 
 Pause = Callable[[], Awaitable[None]]
 
 
 class Look:
-    """One look; `orphans` is read once."""
+    """One scan; `orphans` is iterated once."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys, pause: Pause) -> None:
-        """`pause` is awaited between two steps."""
+        """Awaits `pause` between two steps."""
         self._metadata = metadata
         self._keys = keys
         self._pause = pause
@@ -61,13 +60,13 @@ class Look:
         self._namespaces: set[NamespaceName] = set()
         self._deleted_topics: set[str] = set()
         self.ledgers = 0
-        """How many there were."""
+        """Number of ledgers scanned."""
         self.topics = 0
-        """How many there were, partitioned ones and their partitions each counted."""
+        """Number of topics scanned; partitioned topics and their partitions each count."""
 
     async def orphans(self) -> AsyncIterator[Orphan]:
-        """Every orphan, as far as one look can tell. Raises MetadataError, DataCorruption."""
-        # What is made from here on is not looked at.
+        """Yields every orphan that one scan can detect. Raises MetadataError, DataCorruption."""
+        # Keys created from here on are not scanned.
         ledger_ids = await self._counter(self._keys.ledger_id_counter)
         creation_ids = await self._counter(self._keys.creation_id_counter)
         heads = await self._heads()
@@ -76,7 +75,7 @@ class Look:
         )
         self._bases.update(name.full for _, name in partitioned)
         self.topics = len(heads) + len(partitioned)
-        # Namespaces after what is in them: one that is made meanwhile has its topics later.
+        # Namespaces after their contents: a namespace created during the scan gets its topics later.
         await self._read_namespaces()
         for item, name in [*heads, *partitioned]:
             if name.namespace not in self._namespaces and not is_heartbeat_topic(name):
@@ -94,7 +93,7 @@ class Look:
         async for block in self._blocks(self._keys.topics_prefix, creation_ids):
             for item in block:
                 creation_id, ledger_id = self._keys.topic_ledger_ids_of(item.key)
-                # A block may hold topics that were made after their heads were read.
+                # A block may contain topics created after the heads were read.
                 known = creation_id in self._creation_ids or creation_id >= creation_ids
                 if not known and not await self._is_intended(creation_id):
                     yield Orphan(
@@ -155,14 +154,14 @@ class Look:
     def _said_of_nothing(self, kind: str, item: Versioned, name: TopicName) -> Orphan | None:
         if name.namespace not in self._namespaces:
             return self._of_gone_namespace(kind, item, name)
-        # Nobody writes down when a non-persistent topic is there.
+        # Metadata does not list non-persistent topics.
         if name.domain != PERSISTENT or name.full in self._bases:
             return None
-        # Somebody may have said it before there is a topic to have it.
+        # It may have been set before its topic is created.
         return Orphan(kind, item.key, item.version, name.full, "there is no such topic", ask_first=True)
 
     async def _blocks(self, prefix: str, end: int) -> AsyncIterator[list[Versioned]]:
-        """What stands under ids below `end`, by blocks."""
+        """Yields the keys with ids below `end`, in blocks."""
         for first in range(0, end, BLOCK):
             listing = await self._metadata.children(prefix + encode_id(first)[: ID_DIGITS - BLOCK_DIGITS])
             yield listing.items

@@ -6,7 +6,7 @@ be asked, and nothing at all when more than a fifth of all ledgers have no name,
 (more than a few of them, or all there are): that is what lost or restored metadata looks like, nor while
 metadata says of itself that it was restored and not released: a ledger that was made while the copy was taken
 is an orphan, and holds what was confirmed since. Of the
-brokers of a cluster the one that leads looks; two that do for a moment harm nobody.
+brokers of a cluster the leader scans; two leaders for a moment do no harm.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ SUSPECTS_MAX: Final = 10_000
 """So many are remembered; the others are counted, and found when these are gone."""
 
 SHARE_MAX: Final = 0.2
-"""Of all ledgers, or of all topics; with more orphans among them the broker clears nothing on its own."""
+"""Share of all ledgers, or of all topics; with more orphans, the broker clears nothing automatically."""
 
 PAUSE_S: Final = 0.02
-"""Between two steps of a look that nobody waits for."""
+"""Pause between two steps of a periodic scan."""
 
 ORPHANS = Gauge(
     "magnetar_orphans", "Orphans in metadata at the last look, by kind.", ["kind"], registry=REGISTRY
@@ -50,7 +50,7 @@ CLEARED = Counter(
 
 @dataclass(slots=True)
 class Suspect:
-    """What was an orphan at every look since `since`."""
+    """An orphan in every scan since `since`."""
 
     orphan: Orphan
     since: float
@@ -76,11 +76,11 @@ class Reconciler:
         self._too_many = False
         self._restored = False
         self.leads: Callable[[], bool] = lambda: True
-        """Of several brokers, the one that leads looks on its own; any may be asked to."""
+        """Scans periodically on the leader; any broker scans on request."""
 
     @property
     def suspects(self) -> list[Suspect]:
-        """What was found at the last look, in the order of keys."""
+        """Orphans of the last scan, in the order of keys."""
         return [self._suspects[key] for key in sorted(self._suspects)]
 
     @property
@@ -105,7 +105,7 @@ class Reconciler:
         return suspect.looks > 1 and self._clock.monotonic() - suspect.since >= self._config.age_min_s
 
     def settled(self, kinds: Collection[str] = KINDS) -> list[Orphan]:
-        """What may be cleared."""
+        """Returns the orphans that may be cleared."""
         return [each.orphan for each in self.suspects if each.orphan.kind in kinds and self.is_settled(each)]
 
     async def look(self, *, pause_s: float = 0.0) -> None:
@@ -146,7 +146,7 @@ class Reconciler:
     ) -> tuple[list[Orphan], list[Orphan]]:
         """Clear the settled ones; returns what was cleared and what failed, with its reason in the log.
 
-        `asked`: an operator wants it, so also those that nobody clears without him.
+        `asked`: on an operator's request, also orphans that need one.
         """
         cleared, failed = [], []
         for orphan in self.settled(kinds):

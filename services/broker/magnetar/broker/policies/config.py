@@ -1,4 +1,4 @@
-"""What the broker's configuration says where neither a topic nor its namespace has a policy."""
+"""Broker configuration of policies: defaults where neither a topic nor its namespace sets one."""
 
 from __future__ import annotations
 
@@ -208,23 +208,23 @@ class LimitConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InactiveTopicConfig:
-    """When a topic that nobody uses is deleted."""
+    """Configures the deletion of inactive topics."""
 
-    enabled: bool = setting(True, "Delete topics that nobody uses.", key="brokerDeleteInactiveTopicsEnabled")
+    enabled: bool = setting(True, "Delete inactive topics.", key="brokerDeleteInactiveTopicsEnabled")
     mode: str = setting(
         "delete_when_no_subscriptions",
-        "Nobody uses it: no producers, and no subscriptions, or none with a backlog or a consumer.",
+        "Inactive: without producers, and without subscriptions, or without backlogs and consumers.",
         key="brokerDeleteInactiveTopicsMode",
         choices=("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
     )
     delete_partitioned_metadata: bool = setting(
         False,
-        "With the last partition that is deleted because nobody uses it, delete the partitioned topic.",
+        "Delete a partitioned topic with the last of its partitions that is deleted as inactive.",
         key="brokerDeleteInactivePartitionedTopicMetadataEnabled",
     )
     check_interval_s: int = setting(
         60,
-        "Seconds between two looks for topics that nobody uses.",
+        "Seconds between two checks for inactive topics.",
         key="brokerDeleteInactiveTopicsFrequencySeconds",
         minimum=1,
     )
@@ -261,7 +261,7 @@ class DelayedDeliveryConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreationConfig:
-    """How topics are created that nobody created before."""
+    """Configures the automatic creation of topics."""
 
     type: str = setting(
         "non-partitioned",

@@ -1,6 +1,6 @@
 """The policies that hold for one topic: its own, else its namespace's, else the broker's configuration.
 
-`resolve` is pure and its result is immutable: whoever holds one reads limits from it at the moment of use,
+`resolve` is pure and its result is immutable: its holders read limits from it at the moment of use,
 and gets another one when a policy changes. Topics without policies of their own share their namespace's.
 """
 
@@ -74,7 +74,7 @@ class EffectivePolicies:
     max_consumers_per_subscription: int
     max_subscriptions: int
     max_message_bytes: int
-    """Of one message or batch; never more than the broker's."""
+    """Limit of bytes of one message or batch; never above the broker's."""
     max_unacked_per_consumer: int
     max_unacked_per_subscription: int
     auto_subscription_creation: bool
@@ -98,10 +98,10 @@ class EffectivePolicies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespacePolicies:
-    """What holds for a namespace as a whole, and for its topics that have no policies of their own."""
+    """The policies in effect for a namespace, and for its topics without own policies."""
 
     own: Policies
-    """What the namespace itself says."""
+    """The namespace's own policies."""
     of_topics: EffectivePolicies
     auto_topic_creation: bool
     auto_partitions: int
@@ -116,7 +116,7 @@ _NOTHING: Final = Policies()
 def resolve_namespace(
     config: PolicyDefaults, namespace: Policies, properties: dict[str, str] | None = None
 ) -> NamespacePolicies:
-    """What holds for a namespace that says `namespace`."""
+    """Resolves a namespace's policies from its own ones and the configuration."""
     creation = config.policies.topic_creation
     allowed = config.topics.auto_creation
     partitions = creation.partitions if creation.type == "partitioned" else 0
@@ -139,7 +139,7 @@ def resolve_namespace(
 
 
 def resolve(config: PolicyDefaults, namespace: Policies, topic: Policies) -> EffectivePolicies:
-    """What holds for a topic that says `topic` in a namespace that says `namespace`."""
+    """Resolves a topic's policies from its own ones, its namespace's and the configuration."""
     defaults = config.policies
 
     def level_with(name: str) -> Policies | None:

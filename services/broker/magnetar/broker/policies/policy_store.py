@@ -27,11 +27,11 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 
 Changed = Callable[[NamespaceName | None, TopicName | None], None]
-"""Told that the policies of a namespace, of a topic, or (both None) of nobody knows whom have changed."""
+"""A callback for changed policies of a namespace or of a topic; both None: any may have changed."""
 
 
 class PolicyStore:
-    """What holds for namespaces and topics now."""
+    """The policies in effect for namespaces and topics, cached while metadata is watched."""
 
     def __init__(self, config: PolicyDefaults, metadata: MetadataStore, keys: Keys) -> None:
         self._config = config
@@ -58,7 +58,7 @@ class PolicyStore:
         ]
 
     async def close(self) -> None:
-        """Follow no more; idempotent."""
+        """Stops the watches; idempotent."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -91,13 +91,13 @@ class PolicyStore:
         return resolve(self._config, of_namespace.own, decode(TopicPolicies, found.value).policies)
 
     def wrote(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
-        """This broker has just changed a namespace's or a topic's: no need to wait for the watch."""
+        """Applies a change that this broker has just written, without waiting for the watch."""
         if namespace is not None:
             self._namespaces.pop(namespace, None)
         self._tell(namespace, topic)
 
     def configuration_changed(self) -> None:
-        """What holds where neither topic nor namespace says anything is something else now."""
+        """Reports changed defaults: those where neither topic nor namespace sets a policy."""
         self._everything_changed()
 
     def _namespace_changed(self, key: str) -> None:
@@ -113,7 +113,7 @@ class PolicyStore:
         self._tell(None, None)
 
     def _forget(self) -> None:
-        """What is known may be old from here on."""
+        """Drops the cache, because it may be stale from here on."""
         self._namespaces.clear()
         self.generation += 1
 
@@ -123,11 +123,11 @@ class PolicyStore:
             self._changed(namespace, topic)
 
     async def _follow(self, prefix: str, changed: Callable[[str], None]) -> None:
-        """Until the watch fails or the store is closed."""
+        """Watches a prefix until the watch fails or the store is closed."""
         changes = self._metadata.watch(prefix)
         try:
             self._watched.add(prefix)
-            # Whatever has changed while nobody watched is read now, and later changes are heard.
+            # Changes before the watch are read now; the watch delivers later ones.
             self._everything_changed()
             async for change in changes:
                 changed(change.key)

@@ -1,4 +1,4 @@
-"""Changes of policies, by compare-and-set: of two operators who change two at once, both have their way."""
+"""Changes policies by compare-and-set, so that concurrent changes of different policies all take effect."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import DOMAINS, TopicName
 
 TRIES_MAX: Final = 10
-"""Of one change; beyond that somebody writes all the time, and the caller hears of the conflict."""
+"""Attempts of one change; after the last one, the caller gets the conflict."""
 
 NAMESPACE_BYTES_MAX: Final = 524_288
-"""Of all that is said of one namespace: etcd takes values of 1.5 MB, and it is read for each change."""
+"""Limit of a namespace's metadata value: etcd accepts 1.5 MB, and each change reads it."""
 
 TOPIC_POLICIES_BYTES_MAX: Final = 65_536
-"""Of one topic's own policies: they may name any number of subscriptions, and are kept while it is loaded."""
+"""Limit of a topic's own policies: they may name many subscriptions, and stay in memory with the topic."""
 
 
 class PolicyWriter:
-    """Changes what namespaces and topics say of their own."""
+    """Reads and changes the policies that namespaces and topics set."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
         self._metadata = metadata
         self._keys = keys
         self._again = asyncio.Lock()
-        # Held by whoever tries again: of many at this broker each loses once, and then they go one by one.
+        # Held during retries: concurrent changes at this broker conflict once, then run one by one.
 
     async def namespace(self, name: NamespaceName) -> Namespace:
-        """What a namespace says now, read from the store. Raises NamespaceNotFound, MetadataError."""
+        """Reads a namespace's value from the store. Raises NamespaceNotFound, MetadataError."""
         return (await self._read_namespace(name))[0]
 
     async def topic(self, name: TopicName) -> Policies:
-        """What a topic says of its own now; nothing when it says nothing. Raises MetadataError."""
+        """Reads a topic's own policies; empty when it sets none. Raises MetadataError."""
         found = await self._metadata.get(self._keys.topic_policies(name))
         return Policies() if found is None else decode(TopicPolicies, found.value).policies
 
     async def permissions_of_topics(self, name: NamespaceName) -> dict[str, dict[str, list[str]]]:
-        """What each role may do on the namespace's topics that have permissions. Raises MetadataError."""
+        """Reads the permissions that topics of a namespace set, by topic and role. Raises MetadataError."""
         found: dict[str, dict[str, list[str]]] = {}
         for domain in DOMAINS:
             listing = await self._metadata.children(self._keys.topic_policies_prefix(domain, name))
@@ -61,7 +61,7 @@ class PolicyWriter:
         return found
 
     async def change_namespace(self, name: NamespaceName, edit: Callable[[Namespace], None]) -> None:
-        """Apply `edit` to the namespace as it is; done again on what others made of it meanwhile.
+        """Applies `edit` to the current namespace value; retried after conflicting changes.
 
         What `edit` raises is raised, and nothing is written. Raises NamespaceNotFound, NotAllowed when it
         became too large, VersionMismatch when others are always faster, MetadataError.
@@ -77,8 +77,8 @@ class PolicyWriter:
             return
         if len(after) > max(len(before), NAMESPACE_BYTES_MAX):
             raise NotAllowed(
-                f"what is said of {name} would have {len(after)} bytes, at most {NAMESPACE_BYTES_MAX} "
-                "are allowed: remove permissions or properties that nobody needs"
+                f"the metadata of {name} would have {len(after)} bytes, at most {NAMESPACE_BYTES_MAX} "
+                "are allowed: remove unused permissions or properties"
             )
         await self._metadata.put(self._keys.namespace(name), after, version)
 
@@ -110,7 +110,7 @@ class PolicyWriter:
         await self._metadata.commit([change, *guards])
 
     async def _until_written(self, attempt: Callable[[], Awaitable[None]]) -> None:
-        """After an unknown outcome the next look finds it done, or does it."""
+        """Retries conflicts and unknown outcomes; an attempt that finds its change written does nothing."""
         try:
             await attempt()
             return
@@ -139,7 +139,7 @@ class PolicyWriter:
             return [Check(found.key, found.version)]
         if name.persistent:
             raise TopicNotFound(f"Topic {name} not found")
-        # Nobody writes down that it is there; its namespace has to be.
+        # Metadata does not list non-persistent topics; the namespace must exist.
         namespace = await self._metadata.get(self._keys.namespace(name.namespace))
         if namespace is None:
             raise NamespaceNotFound("Namespace does not exist")

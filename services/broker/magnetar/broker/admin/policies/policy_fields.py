@@ -55,24 +55,24 @@ class PolicyField:
     by_cluster: bool = False
     """In the dump it stands under the name of the cluster."""
     applied: Callable[[EffectivePolicies], Any] | None = None
-    """What it comes to; None where `applied` is ignored."""
+    """Returns the value in effect; None where `applied` is ignored."""
     unset_is_204: bool = False
     """On a topic, 204 and not 200 says that it is not set."""
     topic_unset: Any = None
-    """The same of a topic."""
+    """The value shown for a topic that does not set it."""
     otherwise: Any = None
-    """What holds where nobody says anything; for those without `applied`."""
+    """The default where no level sets the policy; for fields without `applied`."""
     configured: Callable[[ManagedLedgerConfig], Any] | None = None
     """The same, where the configuration says it."""
     namespace_unset_is_204: bool = False
     without_body: Any = None
-    """What is meant when it is set without a body."""
+    """The value of a request without a body."""
     tenant_first: bool = False
-    """Of a topic: see `Route.tenant_first`."""
+    """The `Route.tenant_first` of the topic's routes."""
     null_unsets_topic: bool = False
     """On a topic, null takes it away; of others it is 0 or false, as in Pulsar."""
     kept: str = ""
-    """What is to be known of a policy that is kept and shown, and changes nothing yet."""
+    """A note in the documentation of a policy that is stored and returned, but has no effect yet."""
 
     def write(self, policies: Policies, value: Any, name: str) -> None:
         """Set it, or with None take it away. `name` is what a refusal calls it. Raises Refused."""
@@ -113,7 +113,7 @@ _OFFLOADING: Final = (
 )
 _NO_SCHEMA_CHECKS: Final = " Kept and shown: schemas are not compared yet."
 _NO_REPLICATION: Final = " Kept and shown: messages are not replicated between clusters yet."
-_NO_AUTHORIZATION: Final = " Kept and shown: nobody is refused yet."
+_NO_AUTHORIZATION: Final = " Stored and returned, but not enforced yet."
 _NO_PAUSE: Final = " Kept and shown: the state of acknowledgements is always kept whole, so nothing pauses."
 
 FIELDS: Final = (

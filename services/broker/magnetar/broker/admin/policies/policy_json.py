@@ -1,6 +1,6 @@
-"""The JSON values of policies, to and from what metadata keeps: checked, with the reason when they are wrong.
+"""Converts policies between JSON and metadata values, and validates them.
 
-A `Kind` is a shape of value (a number, a rate, a quota ...). It knows nothing of the fields that have it.
+A `Kind` is a shape of value (a number, a rate, a quota ...), independent of the fields that use it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from magnetar.common.metadata.values import Policies
 
 
 class BadPolicy(Exception):
-    """A value that a policy cannot have."""
+    """An invalid policy value, with the reason and the HTTP status."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
         super().__init__(reason)
@@ -28,7 +28,7 @@ class Kind(Protocol):
 
     @property
     def type_name(self) -> str:
-        """As it is called in a reference."""
+        """The name of the type in the API reference."""
         ...
 
     def put(self, policies: Policies, field: str, value: Any, rest_name: str) -> None:
@@ -42,7 +42,7 @@ class Kind(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A whole number from `minimum` on; what is lower is 412, as in Pulsar."""
+    """A whole number of at least `minimum`; a lower one gets 412, as in Pulsar."""
 
     minimum: int = 0
     below: str = "{name} must be {minimum} or more"
@@ -142,7 +142,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An object; members that are missing or null have their defaults, those nobody knows are ignored."""
+    """Checks an object; missing and null members get their defaults, unknown members are ignored."""
 
     type_name: str
     parts: tuple[Part, ...]

@@ -1,8 +1,7 @@
-"""Who may do what, over HTTP: on a namespace, on single topics, and who may use a subscription.
+"""Routes for permissions: of a namespace, of single topics and of subscriptions.
 
-Permissions are kept and shown. They are enforced where everything asks, in magnetar.broker.authorization,
-which lets everybody do everything as long as nobody says who he is. Those of a partitioned topic are those of
-its partitions.
+Permissions are stored and returned. magnetar.broker.authorization is the place that enforces them; it allows
+everything as long as clients are not authenticated. Permissions of a partitioned topic apply to its partitions.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from magnetar.common.metadata.values import Namespace, Policies
 from magnetar.common.naming.topic_name import TopicName
 
 OPTIONS_MAX: Final = 1_000
-"""Of one call about several topics."""
+"""The limit of topics in one call."""
 
 
 # -- of a namespace
@@ -96,7 +95,7 @@ async def _change(call: Call, edit: Callable[[Policies], Any]) -> web.Response:
 
 
 async def _get_of_topic(call: Call) -> web.Response:
-    """What holds: what the namespace allows, and what the topic does."""
+    """Returns the permissions in effect: the namespace's and the topic's combined."""
     topic, writer = call.topic, call.broker.policy_writer
     await _require(call, topic)
     if 0 <= topic.partition_index < await call.broker.partitions(topic.base):
@@ -138,7 +137,7 @@ async def _revoke_on_topics(call: Call) -> web.Response:
 
 
 async def _options(call: Call) -> list[tuple[TopicName, str, dict[str, Any]]]:
-    """Of a call about several topics, all of which are there: nothing is done when one is not."""
+    """Parses a call about several topics; all must exist, or nothing is changed."""
     given = await call.json()
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
         raise Refused(400, "a list of objects with topic, role and actions is expected")

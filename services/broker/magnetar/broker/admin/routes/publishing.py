@@ -17,7 +17,7 @@ _REASON: Final = (
 
 
 async def _publish(call: Call) -> web.Response:
-    """What cannot be, or is not there, is told first."""
+    """Reports invalid names and missing topics before anything else."""
     topic = TopicName.of(call.parts[1], call.namespace, call.names["topic"])
     if "partition" in call.names:
         topic = topic.partition(call.number("partition"))

@@ -24,7 +24,7 @@ _PAGE_HEADERS: Final = {
 
 
 class _Document:
-    """Made when somebody asks for it first, then kept: the table does not change."""
+    """Builds the document at the first request and caches it: the route table does not change."""
 
     def __init__(self) -> None:
         self._body = b""

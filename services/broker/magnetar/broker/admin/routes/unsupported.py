@@ -70,7 +70,7 @@ def _namespace_route(
 
 
 def _transaction_route(path: str, summary: str, type_name: str = "", *, body: str = "") -> Route:
-    """What answers nothing is a POST."""
+    """Declares calls without a response as POST."""
     return Route(
         object="transactions",
         method="GET" if type_name else "POST",

@@ -43,7 +43,7 @@ def leader(call: Call) -> ActiveBroker | None:
 
 
 def _send_on(call: Call, asked: str) -> None:
-    """Raises a redirect to the broker of this id, which is not this one; Refused (404) when it serves nobody
+    """Raises a redirect to the broker with this id, which is another one; Refused (404) when it is not alive
     now, ServiceNotReady when it sent the call here.
     """
     cluster = call.broker.cluster

@@ -1,4 +1,4 @@
-"""What a broker's load is, in the shape of Pulsar's load report and of its older list of metrics.
+"""A broker's load in the format of Pulsar's load report and of its older list of metrics.
 
 Figures that this broker does not keep are 0; those of a Java virtual machine are left out.
 """
@@ -66,7 +66,7 @@ Loads: TypeAlias = dict[NamespaceName, dict[str, Load]]
 
 
 async def loads_of(bundles: Bundles) -> Loads:
-    """What each bundle does."""
+    """The traffic of each bundle."""
     found: dict[NamespaceName, dict[str, Load]] = {}
     for namespace, parts in bundles.items():
         of_namespace = found[namespace] = {}

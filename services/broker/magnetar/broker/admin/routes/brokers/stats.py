@@ -143,7 +143,7 @@ def _some(full: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 async def _loads(call: Call) -> Loads:
-    """Of every bundle that this broker has; in a standalone, which has all, of those with topics."""
+    """Statistics of the bundles that this broker owns; in a standalone, of bundles with topics."""
     loads = await loads_of(await topics_by_bundle(call.broker))
     if call.broker.cluster is not None:
         for own in call.broker.cluster.ownership.table:

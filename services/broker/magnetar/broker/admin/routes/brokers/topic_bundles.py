@@ -1,6 +1,6 @@
 """The topics that a broker has loaded, by namespace and bundle.
 
-There may be ten thousand, and messages come first: whoever goes through them lets others run in between.
+There may be ten thousand topics: the iteration yields to the event loop so that messages are not delayed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said of a cluster as JSON, to and from what metadata keeps: checked, with the reason if wrong.
+"""Converts cluster data between JSON and metadata values, and validates it.
 
 The names are Pulsar's, and those that metadata.proto gives its fields in JSON, so the message is the table.
 """
@@ -70,7 +70,7 @@ def cluster_json(data: Cluster.Data) -> dict[str, Any]:
 
 
 def own_data(urls: ServiceUrls) -> Cluster.Data:
-    """What a broker says of its own cluster while nobody has said anything else."""
+    """Returns the data of the broker's own cluster where none is stored."""
     data = Cluster.Data(
         service_url=urls.http_url,
         broker_service_url=urls.broker_url,

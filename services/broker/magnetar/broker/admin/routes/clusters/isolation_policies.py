@@ -1,7 +1,7 @@
 """Which brokers may serve which namespaces, over HTTP.
 
 The policies are kept and shown here; the leader of a cluster's brokers goes by them when it gives a bundle to
-one. What is owned already stays where it is until somebody unloads it: `unload_scope` is kept and shown, too.
+one. Owned bundles stay until they are unloaded: `unload_scope` is stored and returned only.
 Where one broker owns every topic there is no choice that they could guide.
 """
 
@@ -24,7 +24,7 @@ PATTERNS_MAX: Final = 100
 PATTERN_CHARS_MAX: Final = 512
 
 POLICIES_MAX: Final = 100
-"""Of one cluster: whoever asks what they say of the brokers has all of them matched."""
+"""The limit of policies of one cluster: a request about brokers matches all of them."""
 
 _SCOPES: Final = ("all_matching", "none", "changed")
 _POLICY_TYPE: Final = "min_available"
@@ -81,7 +81,7 @@ def _json(policy: Cluster.IsolationPolicy) -> dict[str, Any]:
 
 
 def _broker_json(broker: str, cluster: Cluster) -> dict[str, Any]:
-    """What the policies say of one broker; of several policies the last one names itself."""
+    """Returns the isolation data of one broker; of several matching policies, the last one's name."""
     shown: dict[str, Any] = {"brokerName": broker, "namespaceRegex": [], "primary": False}
     for name, policy in sorted(cluster.isolation_policies.items()):
         primary = _matches(broker, policy.primary)

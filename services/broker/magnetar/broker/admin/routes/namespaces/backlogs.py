@@ -46,8 +46,8 @@ async def _clear(call: Call) -> web.Response:
 
 
 async def _unsubscribe(call: Call) -> web.Response:
-    """Of the topics of one bundle nothing is deleted when a consumer is connected to any; topics that do not
-    have the subscription, or not any more, are left alone.
+    """Deletes a subscription from all topics; in a bundle where any topic has a connected consumer of it,
+    from none. Topics without the subscription are skipped.
     """
     names = await all_names_within(call, await bundle_here(call))
     await on_bundles(call, names, partial(_unsubscribe_here, call))

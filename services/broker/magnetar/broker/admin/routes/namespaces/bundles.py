@@ -174,7 +174,7 @@ async def _merge(call: Call) -> web.Response:
 
 
 def _positions(value: Any) -> list[int]:
-    """Of the body; clients that have none to give send nothing, null or an empty text."""
+    """Reads the body; clients without a value send nothing, null or an empty text."""
     if value is None or value == "":
         return []
     if not isinstance(value, list) or not all(type(each) is int for each in value):
@@ -194,7 +194,7 @@ async def _positions_of_topics(call: Call) -> web.Response:
 
 
 async def _delete(call: Call) -> web.Response:
-    """As in Pulsar the ring is not cut otherwise: an empty bundle is let go, and comes back when needed."""
+    """Checks that the bundle is empty. As in Pulsar, its range stays in the namespace. Raises Refused."""
     bundle = await bundle_of(call)
     if await all_names_within(call, bundle):
         if call.flag("force"):

@@ -45,7 +45,7 @@ async def _list(call: Call) -> web.Response:
 
 
 async def _topics(call: Call) -> web.Response:
-    """What clients with an http:// service URL ask to subscribe by a pattern."""
+    """Lists topics for clients that subscribe by a pattern over an http:// service URL."""
     namespace = call.namespace
     mode = call.request.query.get("mode", "PERSISTENT").upper()
     if mode not in _MODES:

@@ -59,7 +59,7 @@ async def _reset(call: Call) -> web.Response:
 
 
 def _read(value: Any) -> ResourceQuota:
-    """What is not given is 0, and dynamic. Raises Refused (400)."""
+    """Parses a quota; missing members are 0, a missing `dynamic` is true. Raises Refused (400)."""
     if not isinstance(value, dict):
         raise Refused(400, "a resource quota is an object")
     quota = ResourceQuota(dynamic=True)

@@ -36,7 +36,7 @@ TYPES: Final = {
     "LOCAL_DATE_TIME": Schema.LocalDateTime,
     "PROTOBUF_NATIVE": Schema.ProtobufNative,
 }
-"""What can be stored. Plain bytes have no schema, and automatic ones are for clients alone."""
+"""The schema types that can be stored. BYTES has no schema, and the AUTO types exist only in clients."""
 
 _NAMES: Final = {number: name for name, number in TYPES.items()}
 _WITH_DEFINITION: Final = frozenset(
@@ -57,7 +57,7 @@ _AVRO_NEEDS: Final = {
 
 
 def schema_of(body: object, name: str) -> Schema:
-    """What a client posts. Raises Refused: 400 for another shape, 422 for what is no schema."""
+    """Parses a posted schema. Raises Refused: 400 for a wrong shape, 422 for an invalid schema."""
     if not isinstance(body, dict):
         raise Refused(400, "the body must be an object with type, schema and properties")
     type_name, text = body.get("type"), body.get("schema")

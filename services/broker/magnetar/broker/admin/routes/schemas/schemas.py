@@ -21,7 +21,7 @@ from magnetar.common.naming.topic_name import NON_PERSISTENT, PERSISTENT, TopicN
 from magnetar.common.wire.pulsar_pb2 import Schema
 
 DEFAULT_STRATEGY: Final = "FULL"
-"""Of compatibility, where neither topic nor namespace names one."""
+"""The compatibility strategy where neither topic nor namespace sets one."""
 
 _NOT_FOUND: Final = "Schema not found"
 

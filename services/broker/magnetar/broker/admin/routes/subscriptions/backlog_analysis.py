@@ -41,7 +41,7 @@ async def analyze(
     config: BacklogScanConfig,
     now: Callable[[], float],
 ) -> dict[str, Any]:
-    """What of the topic, from `start` on, the cursor has not acknowledged: entries, and messages in them.
+    """Counts unacknowledged entries of the cursor from `start` on, and the messages in them.
 
     `aborted` when it was more than `config` allows. Batches count whole. There are no entry filters: whatever
     is there is accepted. Raises StorageError.

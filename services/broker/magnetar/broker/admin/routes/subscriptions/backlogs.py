@@ -115,7 +115,7 @@ async def _expire_on(
 
 
 async def _expire_through(subscription: Subscription, position: Position, now_ms: int) -> None:
-    """As if their time to live was over: statistics count them as expired."""
+    """Expires messages as if their time to live had passed; statistics count them as expired."""
     if position > subscription.cursor.mark_delete:
         subscription.expire_to(position, now_ms)
     await skip(subscription, position)

@@ -95,7 +95,7 @@ def _literal(out: bytearray, data: bytes, at: int, length: int) -> None:
 
 
 def _copy(out: bytearray, offset: int, length: int, size: int) -> None:
-    """What came `offset` bytes ago, again; it may reach into itself."""
+    """Copies bytes from `offset` bytes back; source and result may overlap."""
     start = len(out) - offset
     if offset == 0 or start < 0:
         raise IndexError("it copies what never was")

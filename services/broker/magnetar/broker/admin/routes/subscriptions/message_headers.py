@@ -1,4 +1,4 @@
-"""What is said of a message besides its payload, as the headers in which Pulsar has it."""
+"""Encodes the metadata of a message as Pulsar's HTTP headers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def message_headers(position: Position, metadata: MessageMetadata, run: Run) -> 
 
 
 def _optional(metadata: MessageMetadata) -> dict[str, str]:
-    """What only some messages have."""
+    """Headers of optional metadata."""
     headers: dict[str, str] = {}
 
     def add(name: str, given: object, value: str) -> None:

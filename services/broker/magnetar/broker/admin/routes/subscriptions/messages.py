@@ -93,7 +93,7 @@ async def _entry(topic: PersistentTopic, position: Position) -> web.Response:
 
 
 def _payload(entry: bytes, metadata: MessageMetadata, bytes_max: int) -> bytes:
-    """As the application gave it, if it is not encrypted, nor a piece of something that was compressed."""
+    """Decompresses the payload, unless it is encrypted or a chunk of a compressed message."""
     payload = bytes(payload_of(entry))
     if not metadata.compression or metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
         return payload

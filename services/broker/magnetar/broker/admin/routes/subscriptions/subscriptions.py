@@ -90,7 +90,7 @@ async def _delete(call: Call) -> web.Response:
             raise Refused(412, "Subscription has active connected consumers")
         while not await topic.subscriptions.delete_unused(subscription):
             if subscription not in topic.subscriptions.values():
-                break  # somebody else has deleted it
+                break  # deleted by a concurrent request
             if not force:
                 raise Refused(412, "Subscription has active connected consumers")
             await topic.subscriptions.unsubscribe(subscription, subscription.consumers[0], force=True)

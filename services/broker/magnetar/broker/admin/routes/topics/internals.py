@@ -1,4 +1,4 @@
-"""What is kept of topics, as metadata has it: their ledgers, their cursors, how much that is."""
+"""Routes that return the stored state of topics from metadata: ledgers, cursors, sizes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _position(position: Position) -> dict[str, int]:
 
 
 async def _backlog(call: Call) -> web.Response:
-    """The figures that Pulsar works out of a topic which nobody serves."""
+    """Returns the figures that Pulsar computes for a topic without an owner."""
     topic = await persistent(call, "Get backlog")
     ledger, urls = topic.ledger, call.broker.urls
     backlogs = {name: cursor.backlog() for name, cursor in ledger.cursors.items() if cursor.durable}

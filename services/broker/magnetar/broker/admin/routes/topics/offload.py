@@ -42,7 +42,7 @@ def offload_ledgers(call: Call) -> OffloadLedgers:
 
 
 def process_status(ledgers: Sequence[TopicLedger]) -> dict[str, Any]:
-    """What Pulsar calls the status of the offload of a topic with these closed ledgers, the oldest first.
+    """Returns Pulsar's offload status of a topic with these closed ledgers, oldest first.
 
     It runs while a job is at work at one of them or has yet to try it; it is an error once all that is left
     are ledgers at which a job has failed: they wait for the next one.
@@ -80,7 +80,7 @@ def _shown(status: str, *, error: str = "", first_left: Position = EARLIEST) -> 
 
 
 def wanted_anew(ledger: TopicLedger, *, location: str, exact: bool, now_ms: int) -> TopicLedger:
-    """As `offload_state.want`; and what failed before is to be tried, not an error any more."""
+    """Calls `offload_state.want`, and clears the error of an earlier attempt so that it is retried."""
     after = want(ledger, location=location, exact=exact, now_ms=now_ms)
     if after.offload.state == Offload.WANTED:
         after.offload.ClearField("error")

@@ -20,7 +20,7 @@ _OWN_API: Final = "/admin/magnetar/v1"
 
 
 async def subscribe_alike(call: Call, topic: TopicName, new: range) -> None:
-    """New partitions have the durable subscriptions of the first one, whoever serves them."""
+    """Creates the first partition's durable subscriptions on new partitions, through their owners."""
     broker = call.broker
 
     async def of_first(name: TopicName) -> dict[str, Any]:

@@ -40,7 +40,7 @@ async def _get(call: Call) -> web.Response:
 
 
 def metadata_json(found: PartitionedTopic | None) -> dict[str, object]:
-    """What is said of a partitioned topic, or of one that is none."""
+    """Returns the metadata of a partitioned topic; 0 partitions for a topic that is not partitioned."""
     if found is None:
         return {"partitions": 0, "deleted": False}
     properties = {"properties": dict(found.properties)} if found.properties else {}

@@ -34,7 +34,7 @@ from magnetar.common.metadata.values import Policies
 
 
 async def _levels(call: Call) -> tuple[Policies, Policies]:
-    """What the topic says, and what its namespace says."""
+    """Returns the topic's own policies and its namespace's."""
     topic = await topic_with_policies(call)
     writer = call.broker.policy_writer
     return await writer.topic(topic), (await writer.namespace(topic.namespace)).policies

@@ -25,7 +25,7 @@ from magnetar.ledger.managed_ledger.offload_figures import figures_of
 
 
 async def _figures(call: Call, topic: Topic) -> dict[str, Any]:
-    """What the call asks for of one topic. Raises StorageError."""
+    """Returns the requested statistics of one topic. Raises StorageError."""
     earliest_ms = {}
     if call.flag("getEarliestTimeInBacklog") and isinstance(topic, PersistentTopic):
         earliest_ms = await topic.backlog.earliest_by_subscription()
@@ -46,7 +46,7 @@ async def _offload_failed_ms(call: Call, topic: Topic) -> int:
 
 
 def plain_wanted(call: Call) -> Wanted:
-    """What the call asks for, as far as it takes no reading."""
+    """Returns the requested statistics that need no reads from storage."""
     return Wanted(
         publishers=not call.flag("excludePublishers"),
         consumers=not call.flag("excludeConsumers"),

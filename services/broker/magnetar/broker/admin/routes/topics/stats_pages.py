@@ -35,7 +35,7 @@ _HERE: Final = "here"
 
 
 async def _page(call: Call) -> web.StreamResponse:
-    """Topics that nobody uses are not loaded for it. Those of several brokers follow one another."""
+    """Returns pages of statistics of loaded topics only. Pages of several brokers follow one another."""
     offset, limit = call.query_number("offset", 0), call.query_number("limit", _LIMIT)
     if offset < 0 or not 0 < limit <= LIMIT_MAX:
         raise Refused(

@@ -1,4 +1,4 @@
-"""What is done to the storage of topics over HTTP: trimming, truncating, one day compaction."""
+"""Routes for the storage of topics: trim, truncate, and compaction, which does not exist yet."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NO_COMPACTION: Final = (
 
 
 async def _trim(call: Call) -> web.Response:
-    """Ledgers go by themselves when nobody needs them; this looks once more."""
+    """Trims now; unneeded ledgers are also deleted without a request."""
 
     async def trim(name: TopicName) -> None:
         stored(await load(call.broker, name), "Trim").ledger.trim()

@@ -79,7 +79,7 @@ async def _create(call: Call) -> web.Response:
     is_partition = topic.partition_index >= 0
     guards = partial(guards_of, ledgers.metadata, ledgers.keys, topic, partition=is_partition)
     with broker.registry.exclusions.creating(topic):
-        if await broker.registry.exists(topic):  # somebody else was faster
+        if await broker.registry.exists(topic):  # a concurrent request created it
             raise Refused(409, "This topic already exists")
         await create_managed_ledgers(ledgers, [topic.full], properties=properties, guards=guards)
     return done()
