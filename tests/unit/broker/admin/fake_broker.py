@@ -17,7 +17,7 @@ from magnetar.broker.clusters import Clusters
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.dynamic_config import DynamicConfig
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.policies.effective import NamespacePolicies
+from magnetar.broker.policies.effective_policies import NamespacePolicies
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.resource_quotas import ResourceQuotas

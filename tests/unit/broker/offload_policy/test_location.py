@@ -11,7 +11,7 @@ from magnetar.broker.offload_policy.location import (
     normalized,
     policy_target,
 )
-from magnetar.broker.policies.effective import resolve
+from magnetar.broker.policies.effective_policies import resolve
 from magnetar.common.metadata.values import Policies
 from magnetar.common.offload.offload_refusals import BadLocation
 

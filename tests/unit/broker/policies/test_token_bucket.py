@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from magnetar.broker.policies.effective import Rate
+from magnetar.broker.policies.effective_policies import Rate
 from magnetar.broker.policies.token_bucket import ALWAYS, Throttle, TokenBucket
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.peer import Peer
-from magnetar.broker.policies.effective import EffectivePolicies, resolve
+from magnetar.broker.policies.effective_policies import EffectivePolicies, resolve
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.publish.producer_limits import check_encrypts, check_one_more_producer
 from magnetar.broker.topics.subscribe.consumer_limits import (

@@ -9,7 +9,7 @@ import pytest
 from magnetar.broker.admin.stats.subscription_stats import Wanted
 from magnetar.broker.admin.stats.topic_stats import topic_stats
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.policies.effective import resolve
+from magnetar.broker.policies.effective_policies import resolve
 from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
 from magnetar.broker.topics.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.topics.publish.in_process_limit import InProcess

@@ -1,7 +1,7 @@
 """A topic's managed ledger: its ledgers as one stream of entries, its cursors, and what both need to go on.
 
 The object is the facade that a topic talks to; the work is in its parts: `appender` (the write side),
-`cursor_ledger` (what is written of cursors), `topic_objects`, `reading`, `trimming`, `takeover`. All metadata
+`cursor_ledger` (what is written of cursors), `topic_offload`, `reading`, `trimming`, `takeover`. All metadata
 work is done by one task (`maintenance`), one step at a time.
 """
 
@@ -33,12 +33,12 @@ from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
 from magnetar.ledger.managed_ledger.topic_head import EditT, RaisedEpoch
-from magnetar.ledger.managed_ledger.topic_objects import TopicObjects
+from magnetar.ledger.managed_ledger.topic_offload import TopicOffload
 
 log = get_logger(__name__)
 
 
-class ManagedLedger(TopicObjects):
+class ManagedLedger(TopicOffload):
     """One loaded topic's storage; made by `open_managed_ledger`, used on one event loop.
 
     `deduplication` is where that has its state. `max_read_position` bounds what may be read below what is

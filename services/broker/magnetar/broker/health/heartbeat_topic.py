@@ -15,7 +15,7 @@ from typing import Final
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.health.heartbeat_client import HeartbeatClient
-from magnetar.broker.policies.effective import EffectivePolicies, Rate, resolve_namespace
+from magnetar.broker.policies.effective_policies import EffectivePolicies, Rate, resolve_namespace
 from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
 from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.broker.task_spawner import Spawn

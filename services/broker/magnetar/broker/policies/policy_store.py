@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from magnetar.broker.policies.config import PolicyDefaults
-from magnetar.broker.policies.effective import (
+from magnetar.broker.policies.effective_policies import (
     EffectivePolicies,
     NamespacePolicies,
     resolve,

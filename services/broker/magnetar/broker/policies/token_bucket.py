@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from magnetar.broker.policies.effective import Rate
+from magnetar.broker.policies.effective_policies import Rate
 
 ALWAYS: Final = float("-inf")
 

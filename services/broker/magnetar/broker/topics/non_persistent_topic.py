@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar.broker.message_drops import NonPersistentTopicStats
-from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.topics.publish.in_process_limit import InProcess
 from magnetar.broker.topics.publish.non_persistent_publishing import NonPersistentPublishing

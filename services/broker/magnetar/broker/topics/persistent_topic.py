@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from magnetar.broker.offload_policy.policy import rules_of
-from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.tenure import Lease, Tenure
 from magnetar.broker.topics.backlog.backlog import Backlog

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.common.errors import ServiceNotReady, TopicTerminated
 from magnetar.common.naming.topic_name import TopicName
 

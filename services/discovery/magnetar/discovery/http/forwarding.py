@@ -69,7 +69,7 @@ _OF_ONE_REQUEST: Final = _OF_ONE_CONNECTION | {
 Headers = list[tuple[str, str]]
 
 
-class HttpCarrier:
+class HttpForwarder:
     """Sends requests to brokers and their answers back. `close` ends its connections."""
 
     def __init__(self, directory: BrokerDirectory, config: ProxyConfig) -> None:

@@ -32,7 +32,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.obs.process_metrics import CONTENT_TYPE, process_page
 from magnetar.discovery.discovery import Discovery
-from magnetar.discovery.http.forwarding import BODY_BYTES_MAX, HttpCarrier
+from magnetar.discovery.http.forwarding import BODY_BYTES_MAX, HttpForwarder
 from magnetar.discovery.http.topic_paths import REDIRECTED, topic_of
 from prometheus_client import Counter
 
@@ -77,9 +77,9 @@ class HttpEdge(AppEdge):
 
 def create_app(discovery: Discovery) -> web.Application:
     """The application over `discovery`; who is redirected sends a body again, so it is not read."""
-    carrier: HttpCarrier | None = None
+    carrier: HttpForwarder | None = None
     if discovery.config.proxy.through_service_url:
-        carrier = HttpCarrier(discovery.directory, discovery.config.proxy)
+        carrier = HttpForwarder(discovery.directory, discovery.config.proxy)
 
     async def to_broker(request: web.Request) -> web.StreamResponse:
         if carrier is None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from magnetar.broker.policies.config import RateConfig
-from magnetar.broker.policies.effective import Rate
+from magnetar.broker.policies.effective_policies import Rate
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.limits.dispatch_rate import BYTES, MESSAGES, OF_TOPIC, DispatchLimit
 from magnetar.broker.subscriptions.types.subscription_type import SubType

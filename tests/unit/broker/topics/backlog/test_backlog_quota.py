@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from magnetar.broker.policies.config import QuotaConfig
-from magnetar.broker.policies.effective import EVICT, EXCEPTION, HOLD, Quota
+from magnetar.broker.policies.effective_policies import EVICT, EXCEPTION, HOLD, Quota
 from magnetar.broker.topics.backlog.backlog import Backlog
 from magnetar.common.errors import ProducerBlocked, ProducerQuotaExceeded
 from magnetar.common.naming.position import Position

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.policies.effective import resolve
+from magnetar.broker.policies.effective_policies import resolve
 from magnetar.broker.topics.publish.access_modes import (
     EXCLUSIVE,
     EXCLUSIVE_WITH_FENCING,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.config import PolicyConfig, RateConfig
-from magnetar.broker.policies.effective import EffectivePolicies, Rate, resolve
+from magnetar.broker.policies.effective_policies import EffectivePolicies, Rate, resolve
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.publish.publish_gate import FirstRefused, PublishGate, PublishLimits
 from magnetar.common.metadata.values import Policies

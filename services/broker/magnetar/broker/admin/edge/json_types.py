@@ -13,6 +13,9 @@ from typing import Final
 
 from magnetar.broker.policies.config import SUBSCRIPTION_TYPES
 
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
 ENUMS: Final[Mapping[str, str]] = {
     "OrphanKind": "ledger topic-ledger topic partitioned-topic topic-policies schema",
     "SubscriptionType": " ".join(SUBSCRIPTION_TYPES),

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from magnetar.broker.admin.edge.json_types import ENUMS, OBJECTS, inner_types, members_of
-from magnetar.broker.admin.policy_json import INT32_MAX, INT64_MAX
+from magnetar.broker.admin.edge.json_types import (
+    ENUMS,
+    INT32_MAX,
+    INT64_MAX,
+    OBJECTS,
+    inner_types,
+    members_of,
+)
 
 SCALARS: Final[dict[str, dict[str, Any]]] = {
     "int": {"type": "integer", "format": "int32", "minimum": -INT32_MAX - 1, "maximum": INT32_MAX},

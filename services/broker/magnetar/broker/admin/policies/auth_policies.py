@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from magnetar.broker.admin.policy_json import BadPolicy, json_object
+from magnetar.broker.admin.policies.policy_json import BadPolicy, json_object
 from magnetar.common.metadata.values import Policies
 
 ACTIONS: Final = ("consume", "functions", "packages", "produce", "sinks", "sources")

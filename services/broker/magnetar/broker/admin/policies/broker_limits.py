@@ -5,7 +5,7 @@ A policy that would be stored but could never apply is refused when it is set.
 
 from __future__ import annotations
 
-from magnetar.broker.admin.policy_json import BadPolicy
+from magnetar.broker.admin.policies.policy_json import BadPolicy
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.topics.registry.partitioned_topics import PARTITIONS_MAX
 from magnetar.common.metadata.values import Policies

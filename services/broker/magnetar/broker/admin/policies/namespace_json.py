@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from magnetar.broker.admin.offload_policies import limit
 from magnetar.broker.admin.policies.auth_policies import auth_policies_json, put_auth_policies
-from magnetar.broker.admin.policy_fields import FIELDS
-from magnetar.broker.admin.policy_json import BadPolicy, json_object
-from magnetar.broker.admin.policy_kinds import (
+from magnetar.broker.admin.policies.offload_policies import limit
+from magnetar.broker.admin.policies.policy_fields import FIELDS
+from magnetar.broker.admin.policies.policy_json import BadPolicy, json_object
+from magnetar.broker.admin.policies.policy_kinds import (
     QUOTA_FIELDS,
     check_quota_within_retention,
     put_quota,

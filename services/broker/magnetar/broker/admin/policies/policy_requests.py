@@ -8,8 +8,8 @@ from typing import Any, Final
 from magnetar.broker.admin.edge.call import Call
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.policies.broker_limits import check_within_broker
-from magnetar.broker.admin.policy_fields import PolicyField
-from magnetar.broker.admin.policy_kinds import QUOTA_FIELDS
+from magnetar.broker.admin.policies.policy_fields import PolicyField
+from magnetar.broker.admin.policies.policy_kinds import QUOTA_FIELDS
 from magnetar.broker.config import BrokerConfig
 from magnetar.common.metadata.values import Policies
 

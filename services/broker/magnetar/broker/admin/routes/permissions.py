@@ -23,7 +23,7 @@ from magnetar.broker.admin.policies.auth_policies import (
     roles_of,
     subscription_roles_json,
 )
-from magnetar.broker.admin.policy_json import BadPolicy
+from magnetar.broker.admin.policies.policy_json import BadPolicy
 from magnetar.common.metadata.values import Namespace, Policies
 from magnetar.common.naming.topic_name import TopicName
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.common.naming.position import Position
 from magnetar.common.wire.delivery_time import delivered_later
 from magnetar.ledger.ledger_store import RUN_MARKER, Run

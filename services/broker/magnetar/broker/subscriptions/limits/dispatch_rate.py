@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from magnetar.broker.policies.config import RateConfig
-from magnetar.broker.policies.effective import Rate
+from magnetar.broker.policies.effective_policies import Rate
 from magnetar.broker.policies.token_bucket import Throttle
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.common.runtime.clock import Clock

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from magnetar.broker.policies.effective import EVICT, HOLD, Quota
+from magnetar.broker.policies.effective_policies import EVICT, HOLD, Quota
 from magnetar.broker.topics.backlog.backlog import Backlog
 from magnetar.broker.topics.publish.producers import Producers
 from magnetar.broker.topics.topic_state import TopicState

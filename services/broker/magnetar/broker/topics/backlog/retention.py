@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.ledger.managed_ledger.trimming import Retention
 
 MINUTE_MS = 60_000

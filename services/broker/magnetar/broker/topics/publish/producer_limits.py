@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.topics.peer_hosts import count_from_host_of
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.common.errors import EncryptionRequired, ProducerBusy

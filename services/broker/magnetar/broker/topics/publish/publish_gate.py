@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from magnetar.broker.policies.effective import EffectivePolicies, Rate
+from magnetar.broker.policies.effective_policies import EffectivePolicies, Rate
 from magnetar.broker.policies.token_bucket import Throttle
 from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.publish.client_refusals import RefusedMessage

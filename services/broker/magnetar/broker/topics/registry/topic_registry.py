@@ -15,7 +15,7 @@ from typing import Final
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.ownership import Ownership
-from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.schemas import SchemaStore
 from magnetar.broker.subscriptions.limits.broker_unacked_limit import broker_unacked_limit

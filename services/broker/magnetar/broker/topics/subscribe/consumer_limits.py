@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.broker.peer import Peer
-from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.topics.peer_hosts import count_from_host_of
 from magnetar.broker.topics.subscribe.any_subscription import AnySubscription
 from magnetar.common.errors import NotAllowed, TooManyConsumers

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from magnetar.broker.policies.config import RateConfig
-from magnetar.broker.policies.effective import EffectivePolicies, Rate
+from magnetar.broker.policies.effective_policies import EffectivePolicies, Rate
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.limits.dispatch_rate import (
     OF_BROKER,

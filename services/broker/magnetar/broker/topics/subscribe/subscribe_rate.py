@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.topics.peer_hosts import host_of
 from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
 from magnetar.common.errors import NotAllowed

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from magnetar.broker.policies.effective import DELETE_WHEN_NO_SUBSCRIPTIONS
+from magnetar.broker.policies.effective_policies import DELETE_WHEN_NO_SUBSCRIPTIONS
 from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import Topic

@@ -14,7 +14,7 @@ from magnetar.common.metadata.values import TopicHead, encode
 from magnetar.common.naming.topic_name import TopicName
 
 from tests.unit.broker.admin.fake_broker import KEYS
-from tests.unit.broker.admin.test_policy_fields import OFFLOAD
+from tests.unit.broker.admin.policies.test_policy_fields import OFFLOAD
 
 if TYPE_CHECKING:
     from tests.unit.broker.admin.conftest import Serving

@@ -24,8 +24,8 @@ from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE
 from magnetar.broker.admin.objects.topics import require_namespace, visible_topics
 from magnetar.broker.admin.policies.broker_limits import check_within_broker
 from magnetar.broker.admin.policies.namespace_json import bundles_json, namespace_json, policies_of
+from magnetar.broker.admin.policies.policy_json import BadPolicy, whole_number
 from magnetar.broker.admin.policies.replication_clusters import check_clusters, check_local, clusters_of
-from magnetar.broker.admin.policy_json import BadPolicy, whole_number
 from magnetar.common.cluster.bundles import bundles_of, cut
 from magnetar.common.errors import InvalidName, NamespaceNotFound
 from magnetar.common.metadata.values import Namespace, Tenant

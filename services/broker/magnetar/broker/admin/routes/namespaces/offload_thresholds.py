@@ -11,8 +11,8 @@ from magnetar.broker.admin.edge.call import Call, answer, done, nothing
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE_PATH
-from magnetar.broker.admin.offload_policies import limit
-from magnetar.broker.admin.policy_json import BadPolicy
+from magnetar.broker.admin.policies.offload_policies import limit
+from magnetar.broker.admin.policies.policy_json import BadPolicy
 from magnetar.common.metadata.values import Namespace
 
 

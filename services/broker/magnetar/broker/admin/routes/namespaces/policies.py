@@ -11,20 +11,20 @@ from magnetar.broker.admin.edge.call import Call, answer, done, nothing
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE_PATH
+from magnetar.broker.admin.policies.policy_fields import FIELDS, PolicyField
+from magnetar.broker.admin.policies.policy_json import BadPolicy
+from magnetar.broker.admin.policies.policy_kinds import (
+    QUOTA_FIELDS,
+    check_quota_within_retention,
+    put_quota,
+    quota_map,
+)
 from magnetar.broker.admin.policies.policy_requests import (
     APPLY_SECONDS_MAX,
     QUOTA_QUERY,
     quota_type_of,
     setting,
     value_of,
-)
-from magnetar.broker.admin.policy_fields import FIELDS, PolicyField
-from magnetar.broker.admin.policy_json import BadPolicy
-from magnetar.broker.admin.policy_kinds import (
-    QUOTA_FIELDS,
-    check_quota_within_retention,
-    put_quota,
-    quota_map,
 )
 from magnetar.common.metadata.values import Namespace, Policies
 

@@ -13,6 +13,15 @@ from magnetar.broker.admin.edge.call import Call, answer, done, nothing
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.topics import PATHS, TOPIC_ERRORS, topic_with_policies
+from magnetar.broker.admin.policies.policy_fields import FIELDS, PolicyField, rate_json
+from magnetar.broker.admin.policies.policy_json import RATE, BadPolicy
+from magnetar.broker.admin.policies.policy_kinds import (
+    QUOTA_FIELDS,
+    check_quota_of_topic,
+    put_quota,
+    quota_json,
+    quota_map,
+)
 from magnetar.broker.admin.policies.policy_requests import (
     APPLY_SECONDS_MAX,
     QUOTA_QUERY,
@@ -20,16 +29,7 @@ from magnetar.broker.admin.policies.policy_requests import (
     setting,
     value_of,
 )
-from magnetar.broker.admin.policy_fields import FIELDS, PolicyField, rate_json
-from magnetar.broker.admin.policy_json import RATE, BadPolicy
-from magnetar.broker.admin.policy_kinds import (
-    QUOTA_FIELDS,
-    check_quota_of_topic,
-    put_quota,
-    quota_json,
-    quota_map,
-)
-from magnetar.broker.policies.effective import EffectivePolicies, resolve
+from magnetar.broker.policies.effective_policies import EffectivePolicies, resolve
 from magnetar.common.metadata.values import Policies
 
 

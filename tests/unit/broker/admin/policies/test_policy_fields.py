@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from magnetar.broker.admin.offload_policies import OffloadPolicies
 from magnetar.broker.admin.policies.namespace_json import namespace_json, policies_of
-from magnetar.broker.admin.policy_fields import FIELDS, PolicyField
-from magnetar.broker.admin.policy_json import (
+from magnetar.broker.admin.policies.offload_policies import OffloadPolicies
+from magnetar.broker.admin.policies.policy_fields import FIELDS, PolicyField
+from magnetar.broker.admin.policies.policy_json import (
     PERSISTENCE,
     RATE,
     BadPolicy,
@@ -19,9 +19,13 @@ from magnetar.broker.admin.policy_json import (
     TypeNames,
     WrappedFlag,
 )
-from magnetar.broker.admin.policy_kinds import AutoTopicCreation, check_quota_within_retention, put_quota
+from magnetar.broker.admin.policies.policy_kinds import (
+    AutoTopicCreation,
+    check_quota_within_retention,
+    put_quota,
+)
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.policies.effective import resolve
+from magnetar.broker.policies.effective_policies import resolve
 from magnetar.common.metadata.values import Namespace, Policies
 
 ELSEWHERE = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from magnetar.broker.admin.policy_json import BadPolicy, int32, json_object, one_of, whole_number
+from magnetar.broker.admin.policies.policy_json import BadPolicy, int32, json_object, one_of, whole_number
 from magnetar.broker.offload_policy.location import normalized
 from magnetar.broker.offload_policy.policy import EXACT
 from magnetar.common.admin_types.offload import DRIVERS, FILES_DRIVER, GCS_DRIVER, READ_PRIORITIES, S3_DRIVERS

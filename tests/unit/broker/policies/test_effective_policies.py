@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.offload_policy.policy import OffloadPolicy
-from magnetar.broker.policies.effective import (
+from magnetar.broker.policies.effective_policies import (
     EVICT,
     EXCEPTION,
     HOLD,

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from magnetar.broker.admin.offload_policies import OffloadPolicies
-from magnetar.broker.admin.policy_json import (
+from magnetar.broker.admin.edge.json_types import INT64_MAX
+from magnetar.broker.admin.policies.offload_policies import OffloadPolicies
+from magnetar.broker.admin.policies.policy_json import (
     DELAYED_DELIVERY,
     INACTIVE_TOPICS,
-    INT64_MAX,
     PERSISTENCE,
     PUBLISH_RATE,
     RATE,
@@ -28,8 +28,8 @@ from magnetar.broker.admin.policy_json import (
     TypeNames,
     WrappedFlag,
 )
-from magnetar.broker.admin.policy_kinds import AutoTopicCreation
-from magnetar.broker.policies.effective import MB, EffectivePolicies, Rate
+from magnetar.broker.admin.policies.policy_kinds import AutoTopicCreation
+from magnetar.broker.policies.effective_policies import MB, EffectivePolicies, Rate
 from magnetar.common.admin_types.policies import (
     AUTO_UPDATE_COMPATIBILITIES,
     POLICIES,

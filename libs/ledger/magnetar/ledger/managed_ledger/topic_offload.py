@@ -22,7 +22,7 @@ from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
 Leaving = tuple[LedgerSpan, Verified, "asyncio.Future[bool]"]
 
 
-class TopicObjects:
+class TopicOffload:
     """`offload` is what policies say of the topic's offloaded ledgers; may be set at any time."""
 
     __slots__ = ("_closing", "_ctx", "_head", "_leaving", "_lost", "_spans", "creation_id", "name", "offload")

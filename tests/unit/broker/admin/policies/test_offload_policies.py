@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from magnetar.broker.admin.edge.json_types import members_of
-from magnetar.broker.admin.offload_policies import OffloadPolicies
-from magnetar.broker.admin.policy_json import BadPolicy
+from magnetar.broker.admin.policies.offload_policies import OffloadPolicies
+from magnetar.broker.admin.policies.policy_json import BadPolicy
 from magnetar.common.metadata.values import Policies
 
 KIND = OffloadPolicies()

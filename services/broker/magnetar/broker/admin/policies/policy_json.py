@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from magnetar.broker.admin.edge.json_types import INT32_MAX, INT64_MAX
 from magnetar.broker.policies.config import SUBSCRIPTION_TYPES
 from magnetar.common.metadata.values import Policies
-
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
 
 
 class BadPolicy(Exception):

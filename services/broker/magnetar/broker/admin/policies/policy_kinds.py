@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from magnetar.broker.admin.policy_json import (
-    INT32_MAX,
+from magnetar.broker.admin.edge.json_types import INT32_MAX
+from magnetar.broker.admin.policies.policy_json import (
     BadPolicy,
     boolean,
     json_object,
