@@ -19,13 +19,12 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 project = "Magnetar"
 release = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 version = release
-extensions = ["myst_parser", "sphinxcontrib.mermaid"]
+extensions = ["myst_parser"]
 root_doc = "docs/README"
 source_suffix = {".md": "markdown"}
 include_patterns = ["docs/*.md", "docs/**/*.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 exclude_patterns = [".*", "bench", "data", "libs", "services", "site", "spark", "tests"]
 myst_heading_anchors = 4
-myst_fence_as_directive = ["mermaid"]
 suppress_warnings = ["myst.header", "misc.highlighting_failure"]
 html_theme = "furo"
 html_title = f"Magnetar {release}"

@@ -91,7 +91,7 @@ ADMIN_REFERENCE = """\
 Written by `make docs` from the table of routes in the code; change it there. A broker shows each call with
 the members of every type and all its errors at `/docs`, and as an OpenAPI 3.1 document at `/openapi.json`.
 `{domain}` is `persistent` or `non-persistent`. An empty cell under *answers* means 204; a method without an
-entry there answers 204. A 200 or 204 without a body means that the value is not set.
+entry there answers 204. A GET answered without a body means that the value is not set.
 
 """
 

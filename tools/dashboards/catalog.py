@@ -29,14 +29,19 @@ def files() -> dict[Path, str]:
     """What each generated file has to be: the dashboards, and the page with its reference."""
     by_hand, _, _ = PAGE.read_text().partition(REFERENCE.splitlines()[0] + "\n")
     wanted = {DIRECTORY / f"{each.name}.json": to_text(each) for each in ALL}
-    wanted[PAGE] = by_hand + REFERENCE + "".join(map(chapter, ALL))
+    described: dict[str, str] = {}
+    wanted[PAGE] = by_hand + REFERENCE + "".join(chapter(each, described) for each in ALL)
     return wanted
 
 
-def chapter(dashboard: Dashboard) -> str:
-    """A dashboard as a table of its panels."""
+def chapter(dashboard: Dashboard, described: dict[str, str]) -> str:
+    """Returns a dashboard as a table of its panels; rows that an earlier one has alike are not repeated."""
     lines = ["", f"### {dashboard.title}", "", dashboard.about, "", "| panel | unit | what it shows |"]
     lines.append("| --- | --- | --- |")
     for row in dashboard.rows:
-        lines += [f"| {row.title}: {panel.title} | {panel.unit} | {panel.help} |" for panel in row.panels]
+        panels = [f"| {panel.title} | {panel.unit} | {panel.help} |" for panel in row.panels]
+        earlier = described.setdefault("\n".join(panels), dashboard.title)
+        shared = earlier != dashboard.title
+        lines.append(f"| **{row.title}** | | {f'as on {earlier}' if shared else ''} |")
+        lines += [] if shared else panels
     return "\n".join(lines) + "\n"

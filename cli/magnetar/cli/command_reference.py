@@ -8,6 +8,9 @@ from typing import Final
 
 import click
 
+_PATH_SHOWN_MAX: Final = 2
+"""Number of words up to which a command's path stands before it; below that, the heading has it."""
+
 _SHARED_MIN: Final = 2
 """Number of options from which a set that two commands share is described once."""
 
@@ -27,10 +30,11 @@ def _commands(
     yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command, info_name=path[-1])
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            if found is not None and not found.hidden:
-                yield from _commands(found, (*path, name))
+        found = {name: command.get_command(context, name) for name in command.list_commands(context)}
+        shown = [(name, each) for name, each in found.items() if each is not None and not each.hidden]
+        # Groups come last, so that each command follows the heading of its own group.
+        for name, each in sorted(shown, key=lambda pair: isinstance(pair[1], click.Group)):
+            yield from _commands(each, (*path, name))
 
 
 def _section(
@@ -45,7 +49,8 @@ def _section(
         arguments = [
             each.make_metavar(context) for each in command.params if isinstance(each, click.Argument)
         ]
-        usage = " ".join((*path, *arguments)) + (" [OPTIONS]" if shown else "")
+        shown_path = path[-1:] if len(path) > _PATH_SHOWN_MAX else path
+        usage = " ".join((*shown_path, *arguments)) + (" [OPTIONS]" if shown else "")
         lines = [f"**`{usage}`**", "", *_help(command), ""]
     if shown:
         options = tuple(_option(option, context) for option in shown)

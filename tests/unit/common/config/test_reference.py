@@ -32,11 +32,11 @@ def test_one_table_for_each_concept() -> None:
     assert reference(Outer) == (
         "### What is outside\n\n"
         "| key | type | default | meaning |\n| --- | --- | --- | --- |\n"
-        "| `on` | true or false | `true` | Whether. |\n"
-        "| `bytesMax` | an integer, at least 1, or empty | empty | Bytes. |\n"
+        "| `on` | boolean | `true` | Whether. |\n"
+        "| `bytesMax` | integer ≥ 1 or empty | empty | Bytes. |\n"
         "\n### What is inside\n\n"
         "| key | type | default | meaning |\n| --- | --- | --- | --- |\n"
-        "| `ratio` | a number, 0 to 1 | `0.5` | A ratio. |\n"
+        "| `ratio` | number 0 to 1 | `0.5` | A ratio. |\n"
         "| `kinds` | list of a, b | empty | Kinds \\| of things. |\n"
     )
 

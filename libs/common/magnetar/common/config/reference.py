@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from typing import Final
 
-from magnetar.common.config.setting_values import TYPE_NAMES, Setting, settings_of, show_value
+from magnetar.common.config.setting_values import Setting, settings_of, show_value
+
+_TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "text", tuple: "list"}
+"""Names of the types of settings in the reference."""
 
 
 def reference(settings_class: type, base: type | None = None) -> str:
@@ -33,16 +37,16 @@ def _row(setting: Setting) -> str:
 
 def _type(setting: Setting) -> str:
     info = setting.info
-    text = TYPE_NAMES[setting.kind]
+    text = _TYPES[setting.kind]
     if info.choices is not None:
         text = ("list of " if setting.kind is tuple else "one of ") + ", ".join(info.choices)
     if info.minimum is not None and info.maximum is not None:
-        text += f", {info.minimum:.15g} to {info.maximum:.15g}"
+        text += f" {info.minimum:.15g} to {info.maximum:.15g}"
     elif info.minimum is not None:
-        text += f", at least {info.minimum:.15g}"
+        text += f" ≥ {info.minimum:.15g}"
     elif info.maximum is not None:
-        text += f", at most {info.maximum:.15g}"
-    return f"{text}, or empty" if setting.optional else text
+        text += f" ≤ {info.maximum:.15g}"
+    return f"{text} or empty" if setting.optional else text
 
 
 def _default(setting: Setting) -> str:

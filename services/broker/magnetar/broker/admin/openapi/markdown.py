@@ -33,7 +33,7 @@ def chapter(routes: Iterable[Route]) -> str:
     lines += ["| status | when |", "| --- | --- |"]
     lines += [f"| {status} | {reason} |" for status, reason in COMMON_ERRORS.items()]
     if frequent:
-        lines += ["", f"Calls on objects of these kinds also answer: {'; '.join(frequent)}."]
+        lines += ["", f"Rows omit refusals that many calls share: {'; '.join(frequent)}."]
     # Both topic domains share nearly all calls; identical calls become one row.
     tables: dict[str, dict[str, list[list[_Call]]]] = {}
     for route in routes:
