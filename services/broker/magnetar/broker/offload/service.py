@@ -74,8 +74,8 @@ CALLS_MAX: Final = 200
 
 CALLS_A_SECOND: Final = 250
 BURST_S: Final = 0.5
-"""Calls but for reads that are answered, and how long nobody may have called before so many at once are: each
-costs the loop a millisecond, and messages come first. What comes faster waits, a second at most.
+"""Rate of calls other than reads, and the longest idle time in seconds that counts towards a burst: each call
+costs the event loop a millisecond, and messages come first. Calls above the rate wait, at most a second.
 """
 
 READS_MAX: Final = 32

@@ -1,7 +1,8 @@
 """Routes for permissions: of a namespace, of single topics and of subscriptions.
 
 Permissions are stored and returned. magnetar.broker.authorization is the place that enforces them; it allows
-everything as long as clients are not authenticated. Permissions of a partitioned topic apply to its partitions.
+everything as long as clients are not authenticated. Permissions of a partitioned topic apply to its
+partitions.
 """
 
 from __future__ import annotations
