@@ -302,5 +302,5 @@ def test_what_cannot_be_unloaded_is_refused_and_stays(two: list[BrokerProcess], 
     owner = serving(two, topic)
     assert unload(owner, topic, owner).status == 412
     path = f"/namespaces/{NAMESPACE}/{bundle_of(topic)}/unload?destinationBroker=nowhere:1"
-    assert "not up" in Rest(owner.endpoint).refused(503, "PUT", path)
+    assert "not running" in Rest(owner.endpoint).refused(503, "PUT", path)
     assert owner.serves(topic)

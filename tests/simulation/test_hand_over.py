@@ -249,7 +249,7 @@ def test_where_there_is_nobody_else_nothing_is_closed() -> None:
             await giver.hand_over.give(own.namespace, own.range)
         with pytest.raises(NotAllowed, match="already"):
             await giver.hand_over.give(own.namespace, own.range, giver.broker_id)
-        with pytest.raises(ServiceNotReady, match="not up"):
+        with pytest.raises(ServiceNotReady, match="not running"):
             await giver.hand_over.give(own.namespace, own.range, "elsewhere:1")
         await publisher.publish()
         assert publisher.looked_up == 1
