@@ -51,7 +51,7 @@ def test_a_move_after_which_all_that_was_not_acknowledged_comes_again_is_fine(ki
 
 
 @pytest.mark.parametrize("kind", ["Exclusive", "Failover"])
-def test_what_the_next_owner_skips_is_found(kind: Kind) -> None:
+def test_finds_messages_skipped_by_the_next_owner(kind: Kind) -> None:
     history = subscription(kind)
     deliver(history, joined(history, "first", A), 0)
     second = joined(history, "second", B)
@@ -59,7 +59,7 @@ def test_what_the_next_owner_skips_is_found(kind: Kind) -> None:
         deliver(history, second, 1)
 
 
-def test_what_the_next_owner_skips_of_a_key_is_found() -> None:
+def test_finds_messages_of_a_key_skipped_by_the_next_owner() -> None:
     history = subscription("Key_Shared")
     deliver(history, joined(history, "first", A), 0)
     second = joined(history, "second", B)
@@ -69,7 +69,7 @@ def test_what_the_next_owner_skips_of_a_key_is_found() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_no_owner_delivers_again_is_lost(kind: Kind) -> None:
+def test_message_delivered_by_no_later_owner_is_lost(kind: Kind) -> None:
     history = subscription(kind, count=2)
     first = joined(history, "first", A)
     deliver(history, first, 0)
@@ -105,7 +105,7 @@ def test_an_acknowledgement_that_the_next_owner_does_not_know_is_found(kind: Kin
         deliver(history, second, 0, 30.0)
 
 
-def test_who_moves_first_ends_the_others_where_they_were() -> None:
+def test_first_side_to_move_stops_the_others_at_their_positions() -> None:
     history = subscription("Key_Shared")
     one, other = joined(history, "one", A), joined(history, "other", A)
     deliver(history, one, 0)
@@ -149,7 +149,7 @@ def published(*numbers: int) -> Published:
     return one
 
 
-def test_what_was_sent_again_without_a_receipt_may_be_there_twice() -> None:
+def test_message_resent_without_a_receipt_may_be_stored_twice() -> None:
     published(0, 1, 3).check([((1, 0), 0), ((1, 1), 1), ((1, 2), 2), ((1, 3), 3), ((2, 0), 2), ((2, 1), 3)])
 
 
@@ -181,7 +181,7 @@ def once(*numbers: int) -> Published:
     return one
 
 
-def test_what_was_sent_again_is_there_once_where_messages_are_deduplicated() -> None:
+def test_resent_message_is_stored_once_with_deduplication() -> None:
     one = once(0, 2)
     one.receipt(1, (1, 1))
     one.check([((1, 0), 0), ((1, 1), 1), ((1, 2), 2), ((1, 3), 3)])
@@ -192,7 +192,7 @@ def test_what_was_sent_again_is_there_once_where_messages_are_deduplicated() -> 
         one.check([((1, 0), 0), ((1, 1), 1), ((1, 2), 2), ((2, 0), 2)])
 
 
-def test_what_was_answered_as_a_duplicate_and_is_not_there_is_lost() -> None:
+def test_missing_message_answered_as_a_duplicate_is_lost() -> None:
     with pytest.raises(
         Violation, match=r"1 of 2 confirmed messages are lost; the first is 1, confirmed at some place"
     ):

@@ -54,7 +54,7 @@ def asks(asker: subprocess.Popen[str]) -> str:
     return asker.stdout.readline().strip()
 
 
-def test_what_is_cut_is_silent_until_it_is_healed_and_others_hear_each_other() -> None:
+def test_cut_peer_is_silent_until_healed_and_others_stay_connected() -> None:
     if reason := why_impossible():
         pytest.skip(reason)
     with Network.made() as network:

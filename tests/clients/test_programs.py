@@ -35,7 +35,7 @@ def test_no_recorded_scenario_failed(service: str) -> None:
     assert not failed
 
 
-def test_what_is_lacking_is_lacking_on_all_services_with_a_reason() -> None:
+def test_missing_capability_is_missing_on_all_services_with_a_reason() -> None:
     lacking = [
         {(one.program, one.scenario) for one in recorded(service) if one.outcome is Outcome.LACKS}
         for service in SERVICES

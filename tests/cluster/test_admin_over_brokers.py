@@ -139,7 +139,7 @@ def test_a_call_on_a_topic_of_the_other_broker_is_sent_on_to_it(two: Two) -> Non
     assert "not found" in first.refused(404, "GET", path_of(topic_in(namespace, 3, number=7), "stats"))
 
 
-def test_who_is_sent_on_need_not_send_the_body_first(two: Two) -> None:
+def test_redirected_request_need_not_send_its_body_first(two: Two) -> None:
     topic = topic_in(two.shared(), 3)
     endpoint = two.brokers[0].endpoint
     port = int(endpoint.http_url.rpartition(":")[2])

@@ -146,7 +146,7 @@ def by_snapshot(cluster: Cluster, directory: Path) -> Iterator[None]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("copied", [by_file, by_snapshot])
-def test_what_the_copy_knows_is_whole_and_what_it_does_not_know_is_kept(
+def test_restored_ledgers_are_complete_and_later_ledgers_are_kept(
     new_cluster: NewCluster, tmp_path: Path, copied: Any
 ) -> None:
     cluster = new_cluster(bookies=4, bookie_settings=BOOKIES)
@@ -254,9 +254,7 @@ def test_a_bookie_that_the_copy_does_not_know_is_taken_in_with_its_data(
 
 
 @pytest.mark.full
-def test_who_goes_on_over_an_etcd_that_came_back_empty_confirms_nothing(
-    new_cluster: NewCluster, tmp_path: Path
-) -> None:
+def test_no_broker_acknowledges_after_etcd_came_back_empty(new_cluster: NewCluster, tmp_path: Path) -> None:
     """What they confirmed there would be in ledgers that the copy takes for garbage."""
     cluster = new_cluster(bookies=3, bookie_settings=BOOKIES)
     broker = cluster.broker(BROKER)

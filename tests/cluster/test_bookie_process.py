@@ -86,7 +86,7 @@ def test_a_bookie_registers_serves_and_goes_in_good_order(tmp_path: Path, etcd: 
         with_clients(etcd, scenario)
 
 
-def test_what_was_confirmed_is_there_after_a_kill(tmp_path: Path, etcd: EtcdServer) -> None:
+def test_acknowledged_entries_survive_a_kill(tmp_path: Path, etcd: EtcdServer) -> None:
     with OneBookie.serving(tmp_path, etcd.url) as bookie:
 
         async def scenario(registry: BookieRegistry, clients: GrpcBookieClients) -> None:
@@ -190,7 +190,7 @@ def test_two_processes_never_share_a_directory_or_a_port(tmp_path: Path, etcd: E
         assert bookie.running
 
 
-def test_what_cannot_be_used_is_said_all_at_once() -> None:
+def test_all_invalid_settings_are_reported_at_once() -> None:
     done = subprocess.run(
         [*magnetar_command(), "bookie", "--set", "journalSyncData=false", "--set", "bookiePort=0"],
         capture_output=True,

@@ -105,9 +105,7 @@ def test_each_bookie_in_turn_is_killed_and_comes_back(tmp_path: Path, bookies: i
 
 @pytest.mark.full
 @pytest.mark.parametrize("bookies", [pytest.param(3, marks=pytest.mark.full), 4])
-def test_a_bookie_that_stands_still_holds_nobody_up_and_goes_on_where_it_was(
-    tmp_path: Path, bookies: int
-) -> None:
+def test_paused_bookie_delays_no_client_and_resumes(tmp_path: Path, bookies: int) -> None:
     async def scenario(cluster: Cluster, load: Load, gaps: Gaps) -> None:
         since = asyncio.get_running_loop().time()
         cluster.bookies[0].pause()

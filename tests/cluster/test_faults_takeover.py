@@ -34,7 +34,7 @@ def with_client(cluster: Cluster, scenario: Callable[[LedgerClient], Awaitable[N
 
 
 @pytest.mark.parametrize("round_", [1, *(pytest.param(n, marks=pytest.mark.full) for n in (0, *range(2, 8)))])
-def test_what_a_killed_writer_was_told_is_there_for_who_takes_over(cluster: Cluster, round_: int) -> None:
+def test_next_owner_has_every_entry_acknowledged_to_a_killed_writer(cluster: Cluster, round_: int) -> None:
     """In every other round a bookie dies together with the writer, and recovery runs without it."""
 
     async def scenario(client: LedgerClient) -> None:

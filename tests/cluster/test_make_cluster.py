@@ -123,7 +123,7 @@ def test_one_command_starts_a_cluster_that_clients_reach_through_its_discoveries
 
 
 @pytest.mark.full
-def test_what_dies_is_reported_with_the_end_of_its_log_and_started_again(tmp_path: Path) -> None:
+def test_dead_process_is_reported_with_its_last_log_lines_and_restarted(tmp_path: Path) -> None:
     with make_cluster(tmp_path, "--bookies", "1", "--brokers", "1", "--discoveries", "0") as cluster:
         cluster.wait_until_ready()
         pid = cluster.pids["broker-1"]

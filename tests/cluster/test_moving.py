@@ -187,7 +187,7 @@ def test_delayed_messages_are_not_early_and_not_lost_when_their_topic_moves(
         assert came_ms[b"later"] >= due_ms
 
 
-def test_what_was_published_before_a_move_is_a_duplicate_after_it(
+def test_message_published_before_a_move_is_a_duplicate_after_it(
     two: list[BrokerProcess], topic: str
 ) -> None:
     with line(serving(two, topic).endpoint) as c:
@@ -274,9 +274,7 @@ def test_a_client_that_knows_nothing_of_it_goes_on_as_well(two: list[BrokerProce
         assert got == sent
 
 
-def test_of_a_split_bundle_one_part_goes_and_its_publisher_follows(
-    two: list[BrokerProcess], topic: str
-) -> None:
+def test_publisher_follows_the_moved_part_of_a_split_bundle(two: list[BrokerProcess], topic: str) -> None:
     rest = Rest(two[0].endpoint)
     namespace = rest.new_namespace(bundles={"numBundles": 1, "boundaries": ["0x00000000", "0xffffffff"]})
     names = [f"persistent://{namespace}/t-{number}" for number in range(8)]
@@ -298,7 +296,7 @@ def test_of_a_split_bundle_one_part_goes_and_its_publisher_follows(
             assert read_all(c, follower.topic, len(follower.confirmed)) == follower.confirmed
 
 
-def test_what_cannot_be_unloaded_is_refused_and_stays(two: list[BrokerProcess], topic: str) -> None:
+def test_bundle_that_cannot_be_unloaded_is_refused_and_stays(two: list[BrokerProcess], topic: str) -> None:
     owner = serving(two, topic)
     assert unload(owner, topic, owner).status == 412
     path = f"/namespaces/{NAMESPACE}/{bundle_of(topic)}/unload?destinationBroker=nowhere:1"

@@ -125,9 +125,7 @@ def cluster(tmp_path: Path) -> Iterator[WholeCluster]:
 
 
 @pytest.mark.full
-def test_every_process_is_replaced_by_the_next_release_and_nobody_loses_anything(
-    cluster: WholeCluster, tmp_path: Path
-) -> None:
+def test_rolling_upgrade_of_every_process_loses_no_message(cluster: WholeCluster, tmp_path: Path) -> None:
     release = tmp_path / "next-release"
     release.mkdir()
     (release / "sitecustomize.py").write_text(NEXT_RELEASE)

@@ -126,6 +126,6 @@ def test_no_alert_fires_while_a_cluster_is_upgraded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
-def test_what_an_alert_says_names_only_labels_that_it_has(case: Case) -> None:
+def test_alert_texts_name_only_labels_of_the_alert(case: Case) -> None:
     told = " ".join(alerts()[case.alert]["annotations"].values())
     assert set(re.findall(r"\$labels\.(\w+)", told)) <= set(case.labels)

@@ -99,7 +99,7 @@ def test_services_understand_all_that_they_are_told(image: str, settings: type[A
         assert told == taken
 
 
-def test_each_bookie_is_somebody_of_its_own() -> None:
+def test_each_bookie_has_an_identity_of_its_own() -> None:
     bookies = services_of("bookie")
     assert len(bookies) == 3
     for key in ("MAGNETAR_BOOKIE_ID", "MAGNETAR_ADVERTISED_ADDRESS", "MAGNETAR_MAGNETAR_BOOKIE_RACK"):
@@ -161,7 +161,7 @@ def mounts() -> Iterator[tuple[str, Path, str]]:
                 assert source in COMPOSE["volumes"]
 
 
-def test_what_is_mounted_is_there_and_lies_where_it_is_looked_for() -> None:
+def test_mounted_files_exist_at_the_expected_paths() -> None:
     found = {(name, target): source for name, source, target in mounts()}
     assert all(source.exists() for source in found.values())
     rules = yaml.safe_load(found["prometheus", "/etc/prometheus/prometheus.yml"].read_text())["rule_files"]

@@ -148,7 +148,7 @@ def test_values_that_cannot_work_are_refused_with_the_reason(values: Mapping[str
     assert reason in refusal(values)
 
 
-def test_one_bookie_is_enough_for_those_who_say_so() -> None:
+def test_one_bookie_is_enough_when_configured() -> None:
     quorums = {f"managedLedgerDefault{name}": 1 for name in ("EnsembleSize", "WriteQuorum", "AckQuorum")}
     assert (
         render({"bookie.replicas": 1, "broker.config": quorums}).workload("bookie")["spec"]["replicas"] == 1

@@ -81,7 +81,7 @@ def allowed(rendered: Rendered, source: str, target: str, port: int) -> bool:
     return False
 
 
-def test_what_asks_nobody_who_calls_is_reached_by_the_cluster_alone() -> None:
+def test_unauthenticated_ports_are_reached_from_the_cluster_alone() -> None:
     chart = render()
     reach = {
         ("etcd", 2379): {"bookie", "broker", "discovery", "tools", "backup", "bookie-check"},
@@ -249,7 +249,7 @@ def test_a_setting_restarts_the_pods_that_read_it_and_no_others() -> None:
         assert {name for name in SERVICES if after[name] != before[name]} == {component}
 
 
-def test_etcd_is_our_own_or_somebody_elses() -> None:
+def test_etcd_is_bundled_or_external() -> None:
     own = render()
     command = own.container("etcd")["command"]
     members = [f"magnetar-etcd-{n}.magnetar-etcd.{NAMESPACE}.svc.cluster.local" for n in range(3)]

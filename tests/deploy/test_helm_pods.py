@@ -124,7 +124,7 @@ def test_a_pod_gets_the_time_that_draining_may_take(
             assert render(values).pod(component)["terminationGracePeriodSeconds"] == longer
 
 
-def test_a_discovery_serves_on_until_nobody_is_sent_there() -> None:
+def test_discovery_serves_until_no_traffic_is_routed_to_it() -> None:
     """The others are reached by their own names, and tell their clients where to go."""
     waits = {name for name, pod in render().pods() if "preStop" in json.dumps(pod)}
     assert waits == {"magnetar-discovery"}

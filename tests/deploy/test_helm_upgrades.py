@@ -68,7 +68,7 @@ def jobs(objects: str) -> list[Object]:
         ({"clusterName": "other"}, ("clusterName=other: this release has clusterName=magnetar",)),
     ],
 )
-def test_what_would_cost_data_is_refused(
+def test_upgrade_that_would_lose_data_is_refused(
     api_server: int, values: Mapping[str, Any], reasons: tuple[str, ...]
 ) -> None:
     done = upgraded(api_server, {"bookie.replicas": 5, **values})
@@ -98,7 +98,7 @@ def test_a_script_that_is_an_argument_arrives_as_it_is() -> None:
     assert "$$" not in script
 
 
-def test_whoever_knows_better_takes_bookies_away_unasked(api_server: int) -> None:
+def test_override_allows_removing_bookies_without_the_check(api_server: int) -> None:
     done = upgraded(api_server, {"bookie.replicas": 3, "bookie.scaleDownCheck": False})
     assert done.returncode == 0, done.stderr
     assert not jobs(done.stdout)

@@ -205,7 +205,7 @@ def test_a_disk_filled_by_publishing_keeps_its_reserve_and_survives_crashes(
 
 
 @KINDS
-def test_a_group_that_meets_the_end_of_the_disk_is_not_acknowledged_and_hangs_nobody(
+def test_group_on_a_full_disk_is_not_acknowledged_and_blocks_no_client(
     kind: str, directory: Path, new_server: NewServer, cleanup: ExitStack, topic: str
 ) -> None:
     disk, server = disk_and_server(kind, directory, new_server, cleanup)

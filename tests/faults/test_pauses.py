@@ -43,7 +43,7 @@ def stand_still(server: StandaloneServer, seconds: float) -> None:
         os.kill(server.pid, signal.SIGCONT)
 
 
-def test_a_pause_under_load_loses_nothing_and_disconnects_nobody(
+def test_pause_under_load_loses_no_message_and_closes_no_connection(
     server: StandaloneServer, topic: str
 ) -> None:
     keep(server.endpoint, topic)

@@ -100,7 +100,7 @@ def test_this_broker_is_the_active_one(rest: Rest, client: pulsar.Client, topic:
     )
 
 
-def test_backlogs_are_looked_at_when_somebody_asks(rest: Rest, client: pulsar.Client, namespace: str) -> None:
+def test_backlog_quota_check_runs_on_request(rest: Rest, client: pulsar.Client, namespace: str) -> None:
     topic = f"persistent://{namespace}/t"
     rest.do("PUT", f"/persistent/{namespace}/t/subscription/s", "earliest")
     publish(client, topic, [b"x" * 1_000 for _ in range(20)])

@@ -159,7 +159,9 @@ def test_resource_quotas(asked: Asked, completed: Callable[[str], Result], names
     assert (half.exit_code, "go together" in half.output) == (2, True)
 
 
-def test_where_namespaces_are(asked: Asked, completed: Callable[[str], Result], namespace: str) -> None:
+def test_brokers_of_namespaces_are_shown(
+    asked: Asked, completed: Callable[[str], Result], namespace: str
+) -> None:
     tenant = namespace.partition("/")[0]
     asked(f"namespaces set-clusters {namespace} -c standalone")
     assert asked(f"namespaces get-clusters {namespace}") == ["standalone"]

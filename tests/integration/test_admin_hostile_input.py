@@ -179,9 +179,7 @@ def test_unknown_members_are_ignored_wherever_a_body_is_an_object(rest: Rest, na
     rest.do("POST", f"/namespaces/{namespace}/retention", {"retentionTimeInMinutes": 0, **unknown})
 
 
-def test_of_a_member_that_is_there_twice_the_last_one_counts(
-    endpoint: Endpoint, rest: Rest, namespace: str
-) -> None:
+def test_last_of_two_equal_json_members_counts(endpoint: Endpoint, rest: Rest, namespace: str) -> None:
     body = b'{"tickTime": "wrong", "active": true, "tickTime": 1, "tickTime": 2}'
     assert put_policy(endpoint, namespace, body, Content_Type=JSON).status == 204
     assert rest.get(f"/namespaces/{namespace}/delayedDelivery")["tickTime"] == 2
@@ -287,7 +285,7 @@ def test_a_verb_that_a_path_does_not_have_is_refused_with_those_that_it_has(
     ],
     ids=lambda raw: repr(raw[:40]),
 )
-def test_what_is_not_http_is_refused_and_the_next_call_is_answered(
+def test_bytes_that_are_not_http_are_refused_and_the_next_request_is_answered(
     endpoint: Endpoint, rest: Rest, raw: bytes
 ) -> None:
     where = urlsplit(endpoint.http_url)
@@ -329,7 +327,7 @@ def test_changes_at_the_same_time_are_all_there_in_the_end_or_were_refused_as_co
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_of_many_that_make_the_same_thing_one_does(
+def test_one_of_many_concurrent_creations_succeeds(
     rest: Rest, namespace: str, method: str, path: str, body: object
 ) -> None:
     tenant = namespace.partition("/")[0]

@@ -46,7 +46,7 @@ def test_backlogs_of_a_namespace_are_cleared_also_of_topics_that_are_not_loaded(
     rest.do("POST", f"/namespaces/{rest.new_namespace()}/clearBacklog/nosub")  # nothing is there to clear
 
 
-def test_a_subscription_of_all_topics_is_deleted_unless_somebody_consumes(
+def test_subscription_of_all_topics_is_deleted_without_consumers(
     rest: Rest, namespace: str, client: pulsar.Client
 ) -> None:
     paths = prepared(rest, namespace, client)
@@ -62,7 +62,9 @@ def test_a_subscription_of_all_topics_is_deleted_unless_somebody_consumes(
     rest.do("POST", f"/namespaces/{namespace}/unsubscribe/nosub")
 
 
-def test_of_one_bundle_only_its_topics_are_meant(rest: Rest, namespace: str, client: pulsar.Client) -> None:
+def test_bundle_operation_covers_only_topics_of_the_bundle(
+    rest: Rest, namespace: str, client: pulsar.Client
+) -> None:
     paths = prepared(rest, namespace, client)
     edges = rest.get(f"/namespaces/{namespace}/bundles")["boundaries"]
     bundles = [f"{lower}_{upper}" for lower, upper in pairwise(edges)]

@@ -116,7 +116,7 @@ def test_from_a_wish_over_a_failure_to_the_end(
     assert scan["errors"] >= 1
 
 
-def test_policies_have_ledgers_offloaded_without_anybody_asking(
+def test_policies_offload_ledgers_automatically(
     rest: Rest, namespace: str, client: pulsar.Client, jobs: OffloadChannel
 ) -> None:
     topic = f"persistent://{namespace}/t"

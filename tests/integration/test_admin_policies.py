@@ -337,7 +337,7 @@ def test_a_limit_holds_at_once_and_the_topics_comes_before_the_namespaces(
     assert first.is_connected()
 
 
-def test_what_topics_are_made_as_is_the_namespaces_to_say(
+def test_namespace_policy_decides_how_topics_are_auto_created(
     rest: Rest, namespace: str, client: pulsar.Client
 ) -> None:
     three = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}

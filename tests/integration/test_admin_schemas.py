@@ -16,7 +16,7 @@ class Reading(Record):  # type: ignore[misc]
     value = Integer()
 
 
-def test_what_a_client_brings_is_shown_and_what_is_posted_is_known_to_clients(
+def test_client_schemas_are_shown_and_posted_schemas_reach_clients(
     rest: Rest, namespace: str, client: pulsar.Client
 ) -> None:
     topic, path = f"persistent://{namespace}/t", f"/schemas/{namespace}/t"

@@ -44,7 +44,9 @@ def test_pages_show_every_topic_once_in_the_order_of_names(rest: Rest, client: p
         ("public/none", "", 404, "Namespace does not exist"),
     ],
 )
-def test_what_is_no_page_is_refused(rest: Rest, namespace: str, query: str, status: int, said: str) -> None:
+def test_unknown_stats_page_is_refused(
+    rest: Rest, namespace: str, query: str, status: int, said: str
+) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         _page(rest, namespace, query)
     with refused.value as error:

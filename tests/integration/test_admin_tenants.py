@@ -57,7 +57,7 @@ def test_the_life_of_a_tenant(rest: Rest) -> None:
         ("/namespaces/public/x", ["policies"], 400, "object"),
     ],
 )
-def test_what_cannot_be_made_is_refused_with_the_reason(
+def test_invalid_tenant_is_refused_with_the_reason(
     rest: Rest, path: str, body: object, status: int, reason: str
 ) -> None:
     assert reason in rest.refused(status, "PUT", path, body)

@@ -43,7 +43,7 @@ def asked(attempt: Try) -> Asked:
     return act
 
 
-def test_what_is_kept_of_a_topic(
+def test_topic_storage_is_shown(
     asked: Asked, attempt: Try, rest: Rest, namespace: str, client: pulsar.Client
 ) -> None:
     topic, path = f"persistent://{namespace}/t", f"/persistent/{namespace}/t"
@@ -66,7 +66,7 @@ def test_what_is_kept_of_a_topic(
     assert asked(f"topics get-backlog-size {topic}") == 0
 
 
-def test_what_does_not_exist_yet_is_refused_with_the_reason(
+def test_missing_topic_is_refused_with_the_reason(
     asked: Asked, attempt: Try, rest: Rest, namespace: str, client: pulsar.Client
 ) -> None:
     topic = f"persistent://{namespace}/t"

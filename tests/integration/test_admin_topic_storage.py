@@ -157,7 +157,7 @@ def test_no_subscription_is_replicated_and_none_pretends_to_be(rest: Rest, names
     rest.refused(404, "GET", call.replace("/s/", "/x/"))
 
 
-def test_what_does_not_exist_yet_never_ran_and_says_so(rest: Rest, namespace: str) -> None:
+def test_status_of_a_process_that_never_ran_says_so(rest: Rest, namespace: str) -> None:
     path = f"/persistent/{namespace}/t"
     rest.do("PUT", path)
     never = {"status": "NOT_RUN", "lastError": ""}
@@ -216,7 +216,7 @@ def test_trimming_and_truncating_every_partition(rest: Rest, namespace: str, cli
         assert rest.get(f"{path}-partition-{index}/internalStats")["numberOfEntries"] == 0
 
 
-def test_what_is_not_for_partitioned_or_volatile_topics(rest: Rest, namespace: str) -> None:
+def test_storage_commands_refuse_partitioned_and_non_persistent_topics(rest: Rest, namespace: str) -> None:
     path, volatile = f"/persistent/{namespace}/p", f"/non-persistent/{namespace}/np"
     rest.do("PUT", f"{path}/partitions", 2)
     rest.do("PUT", volatile)
@@ -296,7 +296,7 @@ def test_compressed_messages_and_batches_are_shown_as_they_were(
     assert reply.body.endswith(b"two")
 
 
-def test_what_brokers_do_not_decompress_is_refused(rest: Rest, namespace: str, client: pulsar.Client) -> None:
+def test_unsupported_compression_is_refused(rest: Rest, namespace: str, client: pulsar.Client) -> None:
     topic, path = f"persistent://{namespace}/t", f"/persistent/{namespace}/t"
     client.create_producer(topic, compression_type=pulsar.CompressionType.ZSTD).send(b"x" * 100)
     assert "ZSTD" in rest.refused(405, "GET", f"{path}/examinemessage")

@@ -44,7 +44,7 @@ def consumed(run: Run, topic: str, count: int, *more: str) -> list[dict[str, Any
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_what_is_produced_is_what_other_clients_receive(run: Run, client: pulsar.Client, topic: str) -> None:
+def test_produced_messages_reach_other_clients_unchanged(run: Run, client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     done = run("produce", topic, "-m", "a,b", "-m", "c", "-k", "key", "-p", "x=1,y=2", "-n", "2")
     assert "6 messages successfully produced" in done.stderr
@@ -54,7 +54,7 @@ def test_what_is_produced_is_what_other_clients_receive(run: Run, client: pulsar
     assert drain(consumer, 5) == [b"b", b"c", b"a", b"b", b"c"]
 
 
-def test_what_other_clients_publish_is_consumed_once(run: Run, client: pulsar.Client, topic: str) -> None:
+def test_messages_of_other_clients_are_consumed_once(run: Run, client: pulsar.Client, topic: str) -> None:
     producer = client.create_producer(topic, compression_type=pulsar.CompressionType.ZLib)
     producer.send(b"compressed", properties={"a": "b"}, partition_key="k")
     producer.close()
@@ -68,7 +68,7 @@ def test_what_other_clients_publish_is_consumed_once(run: Run, client: pulsar.Cl
     assert last["content"] == "last"
 
 
-def test_of_a_batch_only_what_was_shown_is_acknowledged(run: Run, client: pulsar.Client, topic: str) -> None:
+def test_only_shown_messages_of_a_batch_are_acknowledged(run: Run, client: pulsar.Client, topic: str) -> None:
     client.subscribe(topic, "cli").close()
     run("produce", topic, "-m", "a,b,c,d")
     assert [each["content"] for each in consumed(run, topic, 1)] == ["a"]

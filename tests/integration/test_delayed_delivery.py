@@ -135,7 +135,7 @@ def test_delayed_messages_survive_the_server(
     expect_nothing(consumer)
 
 
-def test_what_was_acknowledged_early_or_sought_away_from_does_not_come(
+def test_delayed_message_acknowledged_early_or_seeked_past_is_not_delivered(
     client: pulsar.Client, topic: str
 ) -> None:
     consumer = client.subscribe(topic, "s", SHARED)

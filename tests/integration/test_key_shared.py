@@ -104,7 +104,7 @@ def test_keys_stay_in_order_while_three_consumers_join_and_leave(new_client: New
     assert {name for name, _, _ in log} == {"one", "two", "three"}
 
 
-def test_a_newcomer_waits_only_for_keys_that_somebody_still_holds(new_client: NewClient, topic: str) -> None:
+def test_new_consumer_waits_only_for_keys_with_pending_messages(new_client: NewClient, topic: str) -> None:
     old = new_client().subscribe(topic, "sub", KEY_SHARED, consumer_name="old")
     producer = new_client().create_producer(topic, batching_enabled=False)
     for key in range(KEYS):
@@ -142,7 +142,7 @@ def test_sticky_consumers_get_just_their_ranges(new_client: NewClient, topic: st
         new_client().subscribe(topic, "sub", KEY_SHARED)
 
 
-def test_keys_nobody_claims_wait_for_somebody_who_does(new_client: NewClient, topic: str) -> None:
+def test_unassigned_keys_wait_for_a_consumer(new_client: NewClient, topic: str) -> None:
     producer = new_client().create_producer(topic, batching_enabled=False)
     lower = new_client().subscribe(
         topic, "sub", KEY_SHARED, initial_position=EARLIEST, key_shared_policy=sticky((0, 6066))

@@ -62,7 +62,7 @@ def topics(endpoint: Endpoint) -> list[str]:
     return list(admin(endpoint, "GET", "persistent/public/default"))
 
 
-def test_what_is_not_acknowledged_in_time_is_gone_with_and_without_consumers(
+def test_unacknowledged_messages_expire_with_and_without_consumers(
     client: pulsar.Client, endpoint: Endpoint, topic: str
 ) -> None:
     make_with(endpoint, topic, "messageTTL", messageTTL=1)
@@ -177,7 +177,7 @@ def test_a_dispatch_rate_delays_and_drops_nothing(
     assert time.monotonic() - started > 1.3, "20 at once, the others at 20 a second"
 
 
-def test_a_dispatch_rate_that_is_removed_holds_nobody_back(
+def test_removed_dispatch_rate_limits_no_consumer(
     client: pulsar.Client, endpoint: Endpoint, topic: str
 ) -> None:
     rate = {"dispatchThrottlingRateInMsg": 1, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 600}
@@ -209,7 +209,7 @@ def test_a_consumer_may_subscribe_so_often_in_a_period(endpoint: Endpoint, topic
         c.subscribe(topic, consumer_id=8, consumer_name="often")
 
 
-def test_what_was_acknowledged_is_kept_for_readers_until_the_policy_goes(
+def test_acknowledged_messages_are_retained_until_the_policy_is_removed(
     client: pulsar.Client, endpoint: Endpoint, topic: str
 ) -> None:
     forever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
@@ -227,7 +227,7 @@ def test_what_was_acknowledged_is_kept_for_readers_until_the_policy_goes(
     eventually(lambda: counter(endpoint, "pulsar_storage_size", topic=topic) < stored, "its ledgers go")
 
 
-def test_a_topic_that_nobody_uses_goes_and_the_others_stay(
+def test_inactive_topic_is_deleted_and_active_topics_stay(
     client: pulsar.Client, endpoint: Endpoint, topic: str
 ) -> None:
     soon = {

@@ -61,7 +61,7 @@ def test_a_standalone_does_not_say_that_it_is_not_registered(endpoint: Endpoint)
     assert ("magnetar_broker_registered" in samples(endpoint)) == of_a_cluster
 
 
-def test_what_is_stored_is_counted_with_its_copies_and_without(
+def test_stored_bytes_are_counted_with_and_without_replicas(
     endpoint: Endpoint, client: pulsar.Client, topic: str
 ) -> None:
     publish(client, topic, [b"x" * 1_000] * 5)
@@ -127,7 +127,7 @@ def test_single_clients_are_shown_where_the_configuration_says_so(
     )
 
 
-def test_what_comes_from_memory_and_what_from_storage_is_told_apart(
+def test_cache_reads_and_storage_reads_are_counted_apart(
     endpoint: Endpoint, client: pulsar.Client, topic: str
 ) -> None:
     name = "pulsar_ml_cache_hits_rate"

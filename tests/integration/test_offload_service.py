@@ -127,7 +127,7 @@ def test_every_entry_is_in_one_ledger_and_is_read_as_it_was_published(
         list(jobs.read(topic, first.ledger_id, first.ledger_key, 0, 20))
 
 
-def test_where_the_entries_of_closed_ledgers_are_is_told_where_there_are_bookies(
+def test_service_reports_the_bookies_of_closed_ledgers(
     filling: Filling, topic: str, jobs: OffloadChannel, server: Server
 ) -> None:
     filling.publish(payloads(20), payloads(10))

@@ -95,7 +95,7 @@ def test_a_list_of_partitioned_topics_is_one_consumer(client: pulsar.Client, top
     assert sorted(drain(consumer, 27)) == sorted(name.encode() for name in names for _ in range(9))
 
 
-def test_what_is_refused_too_often_is_a_dead_letter_and_nothing_is_lost(
+def test_message_redelivered_too_often_becomes_a_dead_letter_without_loss(
     client: pulsar.Client, topic: str
 ) -> None:
     dead = topic + "-dead"

@@ -82,7 +82,7 @@ def test_messages_that_come_one_at_a_time_go_round_shared_consumers(
     assert min(map(len, shares)) >= 80 / count, list(map(len, shares))
 
 
-def test_what_a_leaving_shared_consumer_held_goes_to_the_others(
+def test_messages_of_a_closed_shared_consumer_go_to_the_others(
     new_client: Callable[..., pulsar.Client], topic: str
 ) -> None:
     leaver = new_client().subscribe(topic, "sub", SHARED)

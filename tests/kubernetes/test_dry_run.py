@@ -180,7 +180,7 @@ def test_helm_refuses_an_upgrade_that_would_cost_data(server: KubeCluster, helm_
         pytest.param(MORE, {"magnetar-bookie": ["nodes [] [] [get]"]}, id="more"),
     ],
 )
-def test_service_accounts_may_do_no_more_than_everybody_but_learn_a_zone(
+def test_service_accounts_have_no_right_beyond_reading_the_zone(
     server: KubeCluster, helm_on: Helm, values: Mapping[str, Any], more: dict[str, list[str]]
 ) -> None:
     """As the API server's own authorizer has it, whatever roles the chart brings."""

@@ -294,7 +294,7 @@ def test_the_offload_job_runs_once_and_brokers_read_what_it_wrote(
     assert consumed(release, topic, "everything", 2 * MESSAGES) == [*messages, *more]
 
 
-def test_what_is_uninstalled_keeps_its_claims_and_an_install_finds_the_messages(release: Release) -> None:
+def test_uninstalled_release_keeps_its_volume_claims_and_messages(release: Release) -> None:
     topic = "persistent://public/default/kept"
     admin(release, "topics", "create-subscription", topic, "-s", "later", "-m", "earliest")
     messages = published(release, topic, "kept")

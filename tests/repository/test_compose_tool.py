@@ -65,7 +65,7 @@ def test_a_user_s_project_has_his_settings_and_that_of_a_test_has_none_of_them()
 
 
 @pytest.mark.parametrize("what", ["up", "down"])
-def test_where_there_is_no_docker_it_is_said_in_a_line(what: str, tmp_path: Path) -> None:
+def test_missing_docker_is_reported_in_one_line(what: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/nobody"}
     done = subprocess.run(
         [sys.executable, "-m", "tools.compose", what],

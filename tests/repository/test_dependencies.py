@@ -123,7 +123,7 @@ def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -
 
 
 @pytest.mark.parametrize("group", ["bench", "deploy", "docs", "spark"])
-def test_what_only_some_need_is_pinned_apart_and_never_in_two_versions(group: str) -> None:
+def test_optional_packages_are_pinned_apart_in_one_version(group: str) -> None:
     apart, always = pins(ROOT / f"requirements-{group}.txt"), pins(ROOT / "requirements.txt")
     ours = {canonicalize_name(name_of(room)) for room in ROOMS}
     for line in project(ROOT)["dependency-groups"][group]:

@@ -51,7 +51,7 @@ def ended(pid: str) -> bool:
     return False
 
 
-def test_where_packages_cannot_be_installed_it_is_said_what_does_not_run(
+def test_failed_package_installation_names_the_tests_that_do_not_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MAGNETAR_CACHE_DIR", str(tmp_path))
@@ -151,7 +151,7 @@ def test_packages_start_nothing_and_leave_no_policy_behind(
     assert policy.exists()
 
 
-def test_packages_are_unpacked_to_the_end_though_somebody_asks_for_it_meanwhile(tmp_path: Path) -> None:
+def test_concurrent_requests_wait_for_packages_to_be_unpacked(tmp_path: Path) -> None:
     unpack = command(tmp_path, "unpack", "exit 0")
 
     def asked_meanwhile() -> None:

@@ -34,6 +34,6 @@ def test_a_run_is_given_whole() -> None:
     assert not any(map(take, range(first, first + 3)))
 
 
-def test_a_port_that_somebody_listens_at_is_not_given() -> None:
+def test_port_in_use_is_not_given() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         assert not take(listening.getsockname()[1])

@@ -36,7 +36,7 @@ def test_each_image_holds_what_it_runs_and_no_more() -> None:
         assert all("--hash=sha256:" in line for line in each.pins.values())
 
 
-def test_what_is_not_pinned_is_never_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpinned_packages_are_never_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "all_pins", dict)
     with pytest.raises(targets.NotPinned, match="which tools needs, is in none of"):
         contents(Target("tools", ("magnetar-cli[all]",), ""))

@@ -96,7 +96,7 @@ def test_settings_go_to_every_process_of_their_kind_and_win(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["clusterName=x", "etcd:a=b", "broker:clusterName", "brokers:a=b"])
-def test_a_setting_of_nobody_says_how_one_is_written(text: str) -> None:
+def test_setting_without_a_process_shows_the_syntax(text: str) -> None:
     with pytest.raises(ValueError, match="write bookie:KEY=VALUE"):
         settings_by_kind([text])
 
@@ -122,7 +122,7 @@ def test_two_clusters_never_use_one_directory(tmp_path: Path, capsys: pytest.Cap
         pass
 
 
-def test_what_is_printed_fits_eighty_columns_and_has_no_color_in_a_pipe(tmp_path: Path) -> None:
+def test_output_fits_eighty_columns_and_has_no_color_in_a_pipe(tmp_path: Path) -> None:
     made = plan(tmp_path)
     out = io.StringIO()
     Screen(out).overview(made, [Process(member) for member in made.members], Path("data/cluster"))

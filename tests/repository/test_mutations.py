@@ -46,7 +46,7 @@ def tree(tmp_path: Path) -> Path:
         ({"tests": ()}, "needs either tests"),
     ],
 )
-def test_what_does_not_fit_is_named(tree: Path, changed: dict[str, Any], why: str) -> None:
+def test_mutation_that_does_not_apply_is_named(tree: Path, changed: dict[str, Any], why: str) -> None:
     assert check(tree, [MISTAKE]) == []
     [bad] = check(tree, [MISTAKE._replace(**changed)])
     assert (bad.name, why in bad.why) == ("wrong_sum", True), bad.why

@@ -39,7 +39,7 @@ def test_no_reason_is_given_for_what_is_there() -> None:
         assert any(re.fullmatch(pattern, name) for name in recorded()), pattern
 
 
-def test_what_an_absence_points_to_is_there() -> None:
+def test_replacement_named_for_an_absent_metric_exists() -> None:
     ours = shown()
     for _, reason in WHY:
         for name in re.findall(r"`(\w+)[`{]", reason):

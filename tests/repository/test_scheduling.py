@@ -20,7 +20,7 @@ def test_a_file_with_servers_stays_in_one_process_and_a_simulation_does_not() ->
     assert len(simulated) > 4
 
 
-def test_what_waits_begins_before_what_needs_the_processor() -> None:
+def test_waiting_tests_start_before_tests_that_need_the_processor() -> None:
     order = [
         "tests/spark/test_sink.py::test_a",
         f"{LONGEST[0]}::test_a",

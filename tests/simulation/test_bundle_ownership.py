@@ -30,6 +30,6 @@ def test_brokers_share_bundles_and_agree_who_owns_which(seed: int) -> None:
 
 
 @pytest.mark.seeds(12, full=50, nightly=150)
-def test_no_two_own_the_same_hash_and_nobody_believes_it_for_long(seed: int) -> None:
+def test_no_hash_has_two_owners_and_stale_ownership_ends_soon(seed: int) -> None:
     workload = simulated(seed, faults=True, steps=100)
     assert workload.done["_take"] > 5

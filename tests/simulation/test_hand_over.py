@@ -224,7 +224,7 @@ def test_the_next_owner_is_told_of_as_many_topics_as_one_call_holds() -> None:
     assert len(hand_over_module._named_first([str(number) for number in range(30_000)])) == 20_000
 
 
-def test_what_nobody_takes_stays_and_is_served_again() -> None:
+def test_bundle_without_a_taker_stays_and_is_served_again() -> None:
     async def scenario(process: Process) -> None:
         world, publisher, error = await hand_over(
             process, fault=lambda world, giver, taker: taker.die(), after_s=0.004, brokers=2
@@ -237,7 +237,7 @@ def test_what_nobody_takes_stays_and_is_served_again() -> None:
     in_simulation(scenario)
 
 
-def test_where_there_is_nobody_else_nothing_is_closed() -> None:
+def test_only_broker_closes_no_topic_for_a_handover() -> None:
     async def scenario(process: Process) -> None:
         world = await MovingWorld.of(process, 1)
         publisher = MovingPublisher(world)

@@ -229,7 +229,7 @@ def test_things_may_go_wrong_at_any_moment_of_a_merge(
     simulated(scenario, seed=seed)
 
 
-def test_what_cannot_be_merged_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundles_that_cannot_merge_stay_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle_moves, "MERGE_PAUSE_S", 0.01)
 
     async def scenario(process: Process) -> None:
@@ -271,7 +271,7 @@ def test_a_merge_or_a_split_that_is_refused_is_an_answer_and_no_failure_of_a_tas
     assert "background task failed" not in "".join(capsys.readouterr())
 
 
-def test_bundles_of_nobody_are_merged_as_well() -> None:
+def test_bundles_without_an_owner_are_merged() -> None:
     async def scenario(process: Process) -> None:
         it, publisher = await prepared(process, topic_moves=True)
         everything = BundleRange(0, 0xFFFF_FFFF)

@@ -62,7 +62,7 @@ def test_a_broker_that_is_drained_gives_everything_to_others_and_takes_nothing()
     brokers(3, scenario)
 
 
-def test_what_is_split_while_a_broker_is_drained_is_given_away_as_well() -> None:
+def test_bundle_split_during_a_drain_is_moved_too() -> None:
     async def scenario(world: MovingWorld, moving: Moving, first: MovingBroker) -> None:
         own = next(iter(first.cluster.ownership.table))
         middle = (own.range.lower + own.range.upper) // 2
@@ -93,7 +93,7 @@ def test_a_failure_of_ours_with_one_bundle_keeps_no_other_from_being_given_away(
     brokers(2, scenario)
 
 
-def test_draining_ends_in_time_and_what_nobody_takes_is_kept() -> None:
+def test_drain_ends_in_time_and_keeps_bundles_without_a_taker() -> None:
     async def scenario(world: MovingWorld, moving: Moving, first: MovingBroker) -> None:
         for broker in world.brokers.values():
             if broker is not first:
@@ -107,7 +107,7 @@ def test_draining_ends_in_time_and_what_nobody_takes_is_kept() -> None:
     brokers(3, scenario)
 
 
-def test_the_only_broker_has_nobody_to_give_to() -> None:
+def test_only_broker_has_no_candidate_for_a_handover() -> None:
     async def scenario(world: MovingWorld, moving: Moving, first: MovingBroker) -> None:
         await moving.drain(10.0)
         assert set(first.registry.loaded) == {name.full for name in TOPICS}
@@ -122,7 +122,7 @@ def test_the_only_broker_has_nobody_to_give_to() -> None:
     brokers(1, scenario)
 
 
-def test_of_a_split_bundle_the_first_part_stays_with_its_topics_open() -> None:
+def test_first_part_of_a_split_bundle_stays_with_its_topics_open() -> None:
     async def scenario(world: MovingWorld, moving: Moving, first: MovingBroker) -> None:
         own = first.cluster.ownership.table.of_topic(TOPICS[0])
         assert own is not None

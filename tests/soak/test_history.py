@@ -34,14 +34,14 @@ def deliver(one: Subscription, to: Consumer, *entries: int, written_since: float
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_never_came_is_missing(kind: Kind) -> None:
+def test_message_never_delivered_is_missing(kind: Kind) -> None:
     one = history(kind)
     deliver(one, consumer(one), 0, 1, 2)
     assert one.missing() == [at(3), at(4)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_acknowledged_must_not_come_again(kind: Kind) -> None:
+def test_acknowledged_message_must_not_be_redelivered(kind: Kind) -> None:
     one = history(kind)
     first = consumer(one)
     deliver(one, first, 0)

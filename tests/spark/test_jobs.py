@@ -312,7 +312,7 @@ def test_an_object_that_lacks_an_entry_differs(offloaded: Offloaded, tmp_path: P
     assert "NoSuchObject" in gone.told[0]
 
 
-def test_what_left_the_bookies_is_checked_against_its_manifest_alone(offloaded: Offloaded) -> None:
+def test_ledger_deleted_from_bookies_is_checked_against_its_manifest(offloaded: Offloaded) -> None:
     (task, *_), _ = tasks_of(offloaded)
     alone = compare_part(replace(task, source=None))
     assert (alone.differences, alone.messages) == (0, 0)

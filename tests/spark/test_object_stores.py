@@ -62,7 +62,7 @@ def test_objects_are_written_read_listed_and_deleted(store: ObjectStore, tmp_pat
     assert list(store.list()) == []
 
 
-def test_what_others_wrote_meanwhile_is_seen(store: ObjectStore, s3: S3) -> None:
+def test_concurrent_writes_are_seen(store: ObjectStore, s3: S3) -> None:
     store.put_bytes("one", b"before")
     assert [each.path for each in store.list()] == ["one"]
     prefix = store.location.removeprefix(f"s3://{s3.bucket}/")
@@ -109,7 +109,7 @@ def test_a_large_file_goes_in_pieces(store: ObjectStore, s3: S3, tmp_path: Path)
     assert told.strip('"').endswith("-4"), "of 16 MiB each, not one in memory"
 
 
-def test_what_is_not_there_is_told_apart(store: ObjectStore) -> None:
+def test_missing_objects_are_distinguished(store: ObjectStore) -> None:
     with pytest.raises(NoSuchObject):
         store.read("nothing")
     with pytest.raises(NoSuchObject):

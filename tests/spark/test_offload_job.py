@@ -166,7 +166,7 @@ def test_encrypted_messages_are_kept_raw_and_counted(
     assert found == payloads(10) + payloads(5)
 
 
-def test_only_what_lies_before_a_message_id_is_wanted(
+def test_only_ledgers_before_a_message_id_are_offloaded(
     server: SparkServer, rest: Rest, client: pulsar.Client, topic: str, run: Run
 ) -> None:
     for _ in range(2):
@@ -206,7 +206,7 @@ def test_status_tells_how_far_each_ledger_is(
     assert "for a test" in text
 
 
-def test_a_sweep_deletes_what_nobody_names_and_nothing_else(
+def test_sweep_deletes_only_unreferenced_objects(
     server: SparkServer,
     rest: Rest,
     client: pulsar.Client,

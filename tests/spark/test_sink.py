@@ -414,9 +414,7 @@ def test_a_stream_that_fails_in_a_batch_and_starts_again_writes_each_row_once(
     assert len(names) == 1, "batches of a query share their producers"
 
 
-def test_what_is_wrong_with_a_write_is_said_by_its_own_name(
-    spark: SparkSession, sink: dict[str, str], rest: Rest
-) -> None:
+def test_write_errors_have_specific_names(spark: SparkSession, sink: dict[str, str], rest: Rest) -> None:
     frame = spark.range(1)
     with pytest.raises(Exception, match="id is not a column of messages"):
         frame.write.format("magnetar").options(**sink).mode("append").save()

@@ -336,7 +336,7 @@ def test_avro_values_are_decoded_by_the_version_of_the_schema_that_they_were_wri
     assert found == [(None, "one", 1), ("X", "two", 2)]
 
 
-def test_an_option_that_nobody_knows_is_an_error_that_names_the_nearest(table: Read, topic: str) -> None:
+def test_unknown_option_is_an_error_that_names_the_nearest(table: Read, topic: str) -> None:
     with pytest.raises(Exception, match=r'did you mean "starting\.time"'):
         table(topic, starting_tim="0")
 

@@ -57,7 +57,7 @@ def test_an_exclusive_producer_keeps_all_others_out(endpoint: Endpoint, any_topi
         assert epoch_of(holder.open_producer(any_topic, 3, **EXCLUSIVE)) == first + 1
 
 
-def test_a_topic_that_nobody_had_alone_has_no_epoch(endpoint: Endpoint, topic: str) -> None:
+def test_topic_without_an_exclusive_producer_has_no_epoch(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as c:
         assert not c.open_producer(topic).command.HasField("topic_epoch")
 
@@ -76,7 +76,7 @@ def test_fencing_closes_those_who_are_there_and_refuses_those_who_wait(
 
 
 @pytest.mark.usefixtures("our_contract")
-def test_what_a_fenced_producer_sends_is_on_no_topic(endpoint: Endpoint, topic: str) -> None:
+def test_messages_of_a_fenced_producer_are_not_stored(endpoint: Endpoint, topic: str) -> None:
     """Apache Pulsar 4.0 hangs up on it; here its other producers live on."""
     with line(endpoint) as old, line(endpoint) as c:
         old.open_producer(topic, **EXCLUSIVE)
@@ -92,7 +92,7 @@ def test_what_a_fenced_producer_sends_is_on_no_topic(endpoint: Endpoint, topic: 
         c.expect_quiet()
 
 
-def test_those_who_wait_are_served_in_their_order(endpoint: Endpoint, any_topic: str) -> None:
+def test_waiting_producers_are_served_in_order(endpoint: Endpoint, any_topic: str) -> None:
     with line(endpoint) as holder, line(endpoint) as c:
         first = epoch_of(holder.open_producer(any_topic, **EXCLUSIVE))
         requests = [queued(c, any_topic, producer_id) for producer_id in (1, 2, 3)]

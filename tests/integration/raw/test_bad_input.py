@@ -127,7 +127,7 @@ def test_names_of_the_system_cannot_be_created(endpoint: Endpoint, reserved: str
 # Ids
 
 
-def test_whoever_is_unknown_is_ignored_or_told_so(endpoint: Endpoint, topic: str) -> None:
+def test_commands_for_unknown_ids_are_ignored_or_refused(endpoint: Endpoint, topic: str) -> None:
     before = counter(endpoint, "magnetar_ignored_acks_total", reason="unknown consumer")
     with line(endpoint) as c, bystander(endpoint, topic):
         c.flow(5, consumer_id=9)
@@ -291,7 +291,7 @@ def test_permits_are_counted_by_what_a_batch_holds_and_not_by_what_its_sender_sa
 
 @pytest.mark.parametrize("kind", ["Exclusive", "Failover", "Shared", "Key_Shared"])
 @pytest.mark.parametrize("chunk", [False, True])
-def test_metadata_that_nobody_can_read_stops_no_subscription(
+def test_unreadable_metadata_stops_no_subscription(
     endpoint: Endpoint, topic: str, kind: str, chunk: bool
 ) -> None:
     """Its checksum is right, so it is stored; what it is, its readers find out."""

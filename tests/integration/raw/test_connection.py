@@ -90,7 +90,7 @@ def test_garbage_before_connect_closes_the_connection(endpoint: Endpoint, topic:
         assert_others_are_served(other, topic)
 
 
-def test_a_connection_that_ends_inside_a_frame_disturbs_nobody(endpoint: Endpoint, topic: str) -> None:
+def test_connection_closed_inside_a_frame_disturbs_no_other_client(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as other:
         with line(endpoint) as c:
             c.open_producer(topic)
@@ -154,7 +154,7 @@ def test_the_largest_message_is_stored_and_delivered(endpoint: Endpoint, topic: 
         assert c.expect("message").payload == payload
 
 
-def test_an_authentication_method_nobody_asked_for_is_accepted(endpoint: Endpoint) -> None:
+def test_unsolicited_authentication_method_is_accepted(endpoint: Endpoint) -> None:
     """Without authentication configured, clients that bring a token are let in like any other."""
     with line(endpoint, connected=False) as c:
         c.connect(auth_method_name="token", auth_data=b"whatever")
@@ -162,7 +162,7 @@ def test_an_authentication_method_nobody_asked_for_is_accepted(endpoint: Endpoin
         c.expect("pong")
 
 
-def test_of_what_a_client_calls_itself_only_so_much_is_kept(endpoint: Endpoint, topic: str) -> None:
+def test_client_version_is_truncated(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint, connected=False) as c:
         c.connect(client_version="v" * 1_000_000)
         c.subscribe(topic)

@@ -116,7 +116,9 @@ def test_a_dead_exclusive_holder_gives_way(endpoint: Endpoint, topic: str) -> No
         assert c.expect("message").payload == b"for the living"
 
 
-def test_another_type_is_refused_while_somebody_is_connected(endpoint: Endpoint, topic: str) -> None:
+def test_another_subscription_type_is_refused_while_consumers_are_connected(
+    endpoint: Endpoint, topic: str
+) -> None:
     with line(endpoint) as c, line(endpoint) as other:
         c.subscribe(topic, subType="Shared")
         assert "different type" in other.expect_error(other.ask_subscribe(topic), "ConsumerBusy")
@@ -205,7 +207,7 @@ def test_shared_consumers_each_get_their_permits_worth(endpoint: Endpoint, topic
         two.expect_quiet()
 
 
-def test_a_lower_priority_gets_messages_only_when_nobody_better_can(endpoint: Endpoint, topic: str) -> None:
+def test_lower_priority_gets_messages_only_when_higher_has_no_permits(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as first, line(endpoint) as second:
         first.subscribe(topic, subType="Shared", priority_level=0)
         second.subscribe(topic, subType="Shared", priority_level=1)
@@ -219,7 +221,7 @@ def test_a_lower_priority_gets_messages_only_when_nobody_better_can(endpoint: En
         assert payloads(second.expect_messages(11)) == numbered(11, 9)
 
 
-def test_what_a_leaver_held_goes_to_the_others_oldest_first_without_counting(
+def test_messages_of_a_closed_consumer_go_to_the_others_oldest_first_uncounted(
     endpoint: Endpoint, topic: str
 ) -> None:
     with line(endpoint) as stayer:
@@ -250,7 +252,7 @@ def test_a_consumer_of_a_closed_connection_leaves_its_place(endpoint: Endpoint, 
             time.sleep(0.05)
 
 
-def test_a_stalled_consumer_holds_up_nobody_else(endpoint: Endpoint, topic: str) -> None:
+def test_stalled_consumer_delays_no_other_consumer(endpoint: Endpoint, topic: str) -> None:
     """It grants permits for far more than its socket takes, and never reads."""
     with line(endpoint) as stalled, line(endpoint) as c:
         stalled.subscribe(topic, "stalled")

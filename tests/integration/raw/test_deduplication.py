@@ -112,7 +112,7 @@ def test_a_batch_is_judged_by_its_first_id_and_recorded_by_its_last(
         c.expect_quiet()
 
 
-def test_of_a_chunked_message_the_last_chunk_decides(server: StandaloneServer, topic: str) -> None:
+def test_last_chunk_of_a_message_decides_deduplication(server: StandaloneServer, topic: str) -> None:
     with line(server.endpoint) as c:
         open_named(c, topic)
         for _ in range(2):
@@ -132,7 +132,9 @@ def test_of_a_chunked_message_the_last_chunk_decides(server: StandaloneServer, t
 
 @pytest.mark.full
 @pytest.mark.parametrize("crash", [False, True])
-def test_what_was_stored_is_known_after_a_restart(server: StandaloneServer, topic: str, crash: bool) -> None:
+def test_stored_sequence_ids_are_known_after_a_restart(
+    server: StandaloneServer, topic: str, crash: bool
+) -> None:
     with line(server.endpoint) as c:
         c.subscribe(topic, "keeps everything")
         open_named(c, topic)

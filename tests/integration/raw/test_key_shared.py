@@ -41,7 +41,7 @@ def publish_keyed(c: Line, *keys: str, first: int = 0) -> None:
     [[], [(10, 9)], [(0, 65_536)], [(-1, 5)], [(0, 10), (10, 20)]],
     ids=["none given", "backwards", "too high", "below 0", "overlapping itself"],
 )
-def test_ranges_that_nobody_can_have_are_refused(
+def test_invalid_sticky_hash_ranges_are_refused(
     endpoint: Endpoint, topic: str, ranges: list[tuple[int, int]]
 ) -> None:
     with line(endpoint) as c:

@@ -25,7 +25,7 @@ def topic(namespace: str) -> str:
     return f"persistent://{namespace}/limited"
 
 
-def test_one_producer_too_many_is_busy_until_another_goes(endpoint: Endpoint, topic: str) -> None:
+def test_producer_beyond_the_limit_is_busy_until_another_closes(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as c:
         c.open_producer(topic, 1)
         c.open_producer(topic, 2)
@@ -35,7 +35,7 @@ def test_one_producer_too_many_is_busy_until_another_goes(endpoint: Endpoint, to
         c.open_producer(topic, 3)
 
 
-def test_one_consumer_too_many_is_busy_and_nobody_is_disturbed(endpoint: Endpoint, topic: str) -> None:
+def test_consumer_beyond_the_limit_is_busy_and_others_stay(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as quiet, line(endpoint) as c:
         quiet.answer_pings = False
         quiet.subscribe(topic, "a", 1, subType="Shared")
@@ -51,7 +51,7 @@ def test_one_consumer_too_many_is_busy_and_nobody_is_disturbed(endpoint: Endpoin
         quiet.expect("pong")
 
 
-def test_one_subscription_too_many_is_not_allowed(endpoint: Endpoint, topic: str) -> None:
+def test_subscription_beyond_the_limit_is_not_allowed(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as c:
         c.subscribe(topic, "a", 1)
         c.subscribe(topic, "b", 2, durable=False)
@@ -62,7 +62,7 @@ def test_one_subscription_too_many_is_not_allowed(endpoint: Endpoint, topic: str
         c.subscribe(topic, "c", 3)
 
 
-def test_one_topic_too_many_is_not_allowed(endpoint: Endpoint, topic: str) -> None:
+def test_topic_beyond_the_limit_is_not_allowed(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as c:
         for number in range(41):
             request_id = c.request("producer", topic=f"{topic}-{number}", producer_id=number)

@@ -27,7 +27,7 @@ def subscribe(c: Line, topic: str, kind: str, **fields: Any) -> None:
 
 @pytest.mark.parametrize("durable", [True, False])
 @pytest.mark.parametrize("kind", TYPES)
-def test_what_nobody_has_permits_for_is_dropped(
+def test_messages_without_permits_are_dropped(
     endpoint: Endpoint, volatile_topic: str, kind: str, durable: bool
 ) -> None:
     with line(endpoint) as c, line(endpoint) as sender:
@@ -77,7 +77,7 @@ def test_nothing_is_remembered_of_what_was_delivered(endpoint: Endpoint, volatil
         c.expect_quiet()
 
 
-def test_what_one_connection_sends_beyond_its_limit_is_dropped_and_said(
+def test_messages_beyond_a_connections_limit_are_dropped_and_counted(
     endpoint: Endpoint, volatile_topic: str
 ) -> None:
     with line(endpoint) as c, line(endpoint) as sender:

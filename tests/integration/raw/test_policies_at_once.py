@@ -209,7 +209,7 @@ HOLDING: list[tuple[str, str, Any, Any]] = [
 @pytest.mark.parametrize(
     ("name", "of_topic", "strict", "lenient"), HOLDING, ids=[case[1].replace("/", "-") for case in HOLDING]
 )
-def test_what_holds_a_connected_consumer_back_does_so_from_its_setting_to_its_removal(
+def test_consumer_limits_apply_from_setting_to_removal_of_the_policy(
     endpoint: Endpoint, rest: Rest, namespace: str, name: str, of_topic: str, strict: Any, lenient: Any
 ) -> None:
     topic = Topic(rest, namespace, f"persistent://{namespace}/t", f"/persistent/{namespace}/t")

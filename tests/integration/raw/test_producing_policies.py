@@ -142,9 +142,7 @@ def test_a_publish_rate_holds_from_the_moment_it_is_set_until_it_is_taken_away(
         assert payloads(c.expect_messages(1_551)) == numbered(1_551)
 
 
-def test_where_encryption_becomes_required_plain_producers_are_disconnected(
-    endpoint: Endpoint, namespace: str
-) -> None:
+def test_requiring_encryption_closes_plain_producers(endpoint: Endpoint, namespace: str) -> None:
     topic = f"persistent://{namespace}/t"
     with line(endpoint) as c:
         c.open_producer(topic, 1)

@@ -230,7 +230,7 @@ def test_a_delay_over_the_cap_is_refused_in_the_same_way(endpoint: Endpoint, top
         reader.expect_quiet()
 
 
-def test_where_messages_are_deduplicated_the_rule_is_the_same(endpoint: Endpoint, limited: str) -> None:
+def test_deduplication_does_not_change_the_rule(endpoint: Endpoint, limited: str) -> None:
     set_policy(endpoint, limited, "deduplicationEnabled", True)
     with line(endpoint) as c:
         c.open_producer(limited, producer_name="p")

@@ -20,7 +20,7 @@ SERVER_SETTINGS = {
 pytestmark = pytest.mark.usefixtures("server")
 
 
-def test_a_silent_line_is_pinged_and_closed_when_nobody_answers(endpoint: Endpoint) -> None:
+def test_silent_connection_is_pinged_and_closed_without_a_pong(endpoint: Endpoint) -> None:
     with line(endpoint) as c:
         c.answer_pings = False
         c.expect("ping")

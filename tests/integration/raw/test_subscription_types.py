@@ -65,7 +65,7 @@ def test_exclusive_consumers_with_hash_ranges_divide_a_topic_by_key(endpoint: En
         assert not keys[0] & keys[1]
 
 
-def test_the_type_changes_when_nobody_is_connected(endpoint: Endpoint, topic: str) -> None:
+def test_subscription_type_changes_without_connected_consumers(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as c:
         for kind in ("Shared", "Exclusive", "Shared"):
             c.subscribe(topic, subType=kind)

@@ -172,7 +172,7 @@ def test_a_close_behind_its_watch_leaves_no_watcher(endpoint: Endpoint, prefix: 
         ({"namespace": "nonsense"}, "InvalidTopicName"),
     ],
 )
-def test_what_cannot_be_watched_is_refused_and_the_connection_lives(
+def test_invalid_topic_list_watch_is_refused_and_the_connection_stays_open(
     endpoint: Endpoint, fields: dict[str, str], error: str
 ) -> None:
     with line(endpoint) as c:

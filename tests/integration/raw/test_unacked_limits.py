@@ -102,9 +102,7 @@ def test_a_subscription_stops_at_its_limit_and_resumes_at_half(endpoint: Endpoin
         c.expect_quiet()
 
 
-def test_what_is_asked_for_again_is_delivered_while_the_subscription_is_at_its_limit(
-    endpoint: Endpoint, topic: str
-) -> None:
+def test_redelivery_continues_at_the_subscriptions_unacked_limit(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as c:
         c.open_producer(topic)
         join(c, topic, 1)

@@ -32,9 +32,7 @@ def test_over_any_stretch_of_time_the_rate_holds(
 
 
 @given(tokens=st.integers(1, 10_000), period_s=st.integers(1, 30), wanted=st.lists(st.integers(1, 50_000)))
-def test_whoever_waits_until_it_is_ready_gets_the_whole_rate(
-    tokens: int, period_s: int, wanted: list[int]
-) -> None:
+def test_waiting_until_ready_gets_the_whole_rate(tokens: int, period_s: int, wanted: list[int]) -> None:
     bucket = TokenBucket(tokens, period_s, 0.0)
     now = 0.0
     for count in wanted:

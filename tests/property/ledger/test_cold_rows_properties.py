@@ -171,7 +171,7 @@ def test_rows_are_well_formed_and_arrow_changes_nothing(given_runs: list[Run]) -
 
 
 @given(runs())
-def test_what_comes_back_makes_the_same_rows_again(given_runs: list[Run]) -> None:
+def test_read_rows_encode_to_the_same_rows(given_runs: list[Run]) -> None:
     """A ledger may be offloaded again from its objects."""
     columns = rows_of(given_runs, partition=-1).columns
     again = rows_of(runs_of(columns), partition=-1).columns

@@ -42,7 +42,7 @@ def test_consumers_get_the_ranges_that_they_name_and_the_rest_has_no_owner() -> 
         (((0, 10), (0, 10)), "overlap"),
     ],
 )
-def test_ranges_that_nobody_can_have_are_refused(ranges: tuple[tuple[int, int], ...], why: str) -> None:
+def test_invalid_sticky_hash_ranges_are_refused(ranges: tuple[tuple[int, int], ...], why: str) -> None:
     selector: StickyRanges[Fake] = StickyRanges()
     with pytest.raises(ConsumerAssignFailed, match=why):
         selector.add(Fake("bad", ranges))

@@ -185,7 +185,7 @@ def test_where_metadata_and_ledgers_are(serving: Serving) -> None:
     serving(body)
 
 
-def test_backlogs_are_looked_at_when_somebody_asks(serving: Serving) -> None:
+def test_backlog_quota_check_runs_on_request(serving: Serving) -> None:
     async def body(http: Http) -> None:
         assert await http.send("GET", "/brokers/backlog-quota-check") == (204, "")
         assert http.broker.quota_checks == 1
