@@ -75,7 +75,7 @@ def trims(_seed: int) -> None:
 def failed_ledgers(_seed: int) -> None:
     test_failed_ledgers.test_runs_in_the_next_ledger_do_not_overtake_those_that_a_failed_one_loses()
     test_failed_ledgers.test_new_runs_do_not_overtake_those_that_a_failed_ledger_loses()
-    test_failed_ledgers.test_what_a_failed_cursor_ledger_lost_is_confirmed_only_with_the_next_one()
+    test_failed_ledgers.test_updates_of_a_failed_cursor_ledger_are_confirmed_by_the_next()
 
 
 def crashes_with_two_open_ledgers(_seed: int) -> None:

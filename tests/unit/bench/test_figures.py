@@ -41,7 +41,7 @@ def test_a_histogram_is_interpolated_inside_the_bucket_that_holds_the_quantile()
     assert histogram_quantile([(0.001, 0.0), (math.inf, 0.0)], 0.99) == 0
 
 
-def test_what_lies_above_all_finite_buckets_counts_as_the_last_bound() -> None:
+def test_value_above_all_finite_buckets_counts_as_the_last_bound() -> None:
     assert histogram_quantile([(0.001, 1.0), (5.0, 1.0), (math.inf, 100.0)], 0.99) == 5.0
 
 

@@ -42,7 +42,7 @@ def test_medians_ranges_and_ratios_are_in_the_table() -> None:
     )
 
 
-def test_what_misses_its_floor_is_listed_with_its_load() -> None:
+def test_figure_below_its_floor_is_listed_with_its_load() -> None:
     assert report.missed(some_results()) == ["idle after the start: idle RSS MB: floor missed by 2.00 times"]
 
 

@@ -174,7 +174,7 @@ def test_a_writer_that_comes_to_entries_which_are_being_copied_does_not_store_th
     on_a_bookie(act)
 
 
-def test_what_a_writer_sends_again_is_not_written_once_its_ledger_was_fenced_meanwhile(
+def test_resent_entry_is_refused_after_its_ledger_was_fenced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def act(bench: Bench) -> None:
@@ -216,7 +216,7 @@ def test_copies_are_not_taken_into_a_ledger_that_was_deleted_meanwhile(
     on_a_bookie(act, log_config=config)
 
 
-def test_a_comparison_that_nobody_foresaw_to_fail_is_answered_and_holds_back_none_after_it(
+def test_unexpected_comparison_failure_is_answered_and_delays_no_later_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def act(bench: Bench) -> None:

@@ -41,7 +41,7 @@ def test_cluster_and_metadata_have_to_be_given_and_then_the_defaults_do() -> Non
         ("tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory", "tlsCertificatePath"),
     ],
 )
-def test_what_cannot_be_honored_is_a_problem(setting: str, said: str) -> None:
+def test_unsupported_setting_is_a_problem(setting: str, said: str) -> None:
     (problem,) = config(setting).problems()
     assert said in problem
 

@@ -73,7 +73,7 @@ async def eventually(condition: Any) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
+def test_appended_entries_are_read_back(tmp_path: Path) -> None:
     async def scenario(bookie: Bookie) -> None:
         client = bookie.client
         assert await append(client, 0, [b"a", b"bb"]) == (OK, "")
@@ -272,7 +272,7 @@ def test_a_message_over_the_limit_ends_its_own_stream(tmp_path: Path) -> None:
     [b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 4096, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 4096],
     ids=["http/1", "zeros", "bad frames"],
 )
-def test_garbage_on_the_port_harms_nobody_else(tmp_path: Path, garbage: bytes) -> None:
+def test_garbage_on_the_port_harms_no_other_client(tmp_path: Path, garbage: bytes) -> None:
     async def scenario(bookie: Bookie) -> None:
         assert (await append(bookie.client, 0, [b"a"]))[0] == OK
         loop = asyncio.get_running_loop()
@@ -372,7 +372,7 @@ def test_pending_bytes_are_bounded(tmp_path: Path) -> None:
     with_bookie(tmp_path, scenario, ClientOptions(pending_bytes_max=1000))
 
 
-def test_what_was_taken_before_a_stop_is_confirmed(tmp_path: Path) -> None:
+def test_appends_accepted_before_a_stop_are_acknowledged(tmp_path: Path) -> None:
     async def main() -> None:
         async with asyncio.timeout(60), running(tmp_path) as bookie:
             take, held = bookie.core.append, []
@@ -417,7 +417,7 @@ def test_after_a_loss_the_client_finds_the_bookie_again(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_bookie_that_nobody_knows_is_unreachable(tmp_path: Path) -> None:
+def test_unknown_bookie_is_unreachable(tmp_path: Path) -> None:
     async def scenario(bookie: Bookie) -> None:
         clients = GrpcBookieClients(lambda _: None)
         client = clients.client("unheard-of")

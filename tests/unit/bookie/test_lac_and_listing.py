@@ -78,7 +78,7 @@ def test_compaction_of_an_older_segment_does_not_set_the_lac_back() -> None:
     on_a_bookie(act)
 
 
-def test_over_the_bound_nobody_waits() -> None:
+def test_no_reader_waits_beyond_the_bound() -> None:
     async def act(bench: Bench) -> None:
         first = asyncio.ensure_future(lac(bench, wait_ms=60_000))
         await asyncio.sleep(0)

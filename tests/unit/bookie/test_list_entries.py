@@ -52,7 +52,7 @@ def test_ranges_are_told_whatever_runs_and_segments_the_entries_are_in() -> None
     on_a_bookie(act)
 
 
-def test_what_is_on_its_way_to_the_disk_is_told() -> None:
+def test_entries_in_flight_to_disk_are_listed() -> None:
     async def act(bench: Bench) -> None:
         bench.append(A, 0, [b"x", b"y"])
         assert await ranges(bench, 0, 9) == [(0, 1)]

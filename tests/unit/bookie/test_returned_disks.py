@@ -96,7 +96,7 @@ def test_an_image_from_before_a_stop_in_good_order_raises_doubt_however_young_it
     on_a_bookie(act)
 
 
-def test_what_an_image_goes_on_with_does_not_pass_for_what_it_lost() -> None:
+def test_new_entries_of_a_restored_image_do_not_replace_lost_ones() -> None:
     """The older copy writes as much as it lacks, and more; then it comes back a second time."""
 
     async def act(bench: Bench) -> None:

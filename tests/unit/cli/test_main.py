@@ -196,7 +196,7 @@ def test_version_and_help(tmp_path: Path) -> None:
         assert option in text
 
 
-def test_what_a_start_does_not_need_is_not_imported() -> None:
+def test_start_imports_only_needed_modules() -> None:
     """Each of these costs a tenth of a second or several megabytes."""
     program = (
         "import sys; from magnetar.cli import main, structlog_import; "

@@ -141,7 +141,7 @@ def test_behind_a_proxy_the_broker_is_named_in_connect() -> None:
     with_brokers(scenario)
 
 
-def test_any_of_several_hosts_will_do_and_nobody_at_all_is_said() -> None:
+def test_any_reachable_host_suffices_and_none_is_an_error() -> None:
     async def scenario(first: Broker, second: Broker) -> None:
         await second.stop()
         both = f"{second.url},{first.url.removeprefix('pulsar://')}"
@@ -160,7 +160,7 @@ def test_any_of_several_hosts_will_do_and_nobody_at_all_is_said() -> None:
     with_brokers(scenario)
 
 
-def test_what_may_pass_is_tried_again_and_what_will_not_is_said() -> None:
+def test_transient_errors_are_retried_and_permanent_ones_raised() -> None:
     async def scenario(first: Broker, second: Broker) -> None:
         errors = [ServerError.ServiceNotReady, ServerError.TopicTerminatedError]
         first.answers["producer"] = lambda command: commands.error(
@@ -203,7 +203,7 @@ def test_a_broker_that_wants_another_token_says_so() -> None:
     with_brokers(scenario)
 
 
-def test_what_was_not_confirmed_is_sent_again_where_the_topic_went() -> None:
+def test_unacknowledged_messages_are_resent_to_the_new_owner() -> None:
     async def scenario(first: Broker, second: Broker) -> None:
         def move(command: Any) -> bytes:
             first.answers["lookupTopic"] = lambda asked: commands.lookup_connect(asked.request_id, second.url)

@@ -76,7 +76,7 @@ def test_messages_of_a_batch_that_were_acknowledged_are_not_delivered_again() ->
     assert [each.payload for each in delivered(frame.entry, 0b101, 3)] == [b"b"]
 
 
-def test_what_cannot_be_read_says_why() -> None:
+def test_unreadable_entry_says_why() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=2)
     metadata.encryption_keys.append(EncryptionKeys(key="secret-1", value=b"x"))
     (encrypted,) = delivered(encode_entry(metadata.SerializeToString(), b"x"))

@@ -13,6 +13,6 @@ def test_several_hosts_and_default_ports() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "localhost:6650", "http://a:1", "pulsar://", "pulsar://a:x"])
-def test_what_is_no_service_url_is_refused(text: str) -> None:
+def test_invalid_service_url_is_refused(text: str) -> None:
     with pytest.raises(ClientError, match="service URL"):
         ServiceUrl.parse(text)

@@ -76,13 +76,13 @@ def test_without_a_leader_any_broker_is_asked() -> None:
 
 
 @pytest.mark.parametrize("error", [BrokerUnreachable("it is gone"), AnotherRun("it started again")])
-def test_who_gives_no_answer_is_left_for_another(error: Exception) -> None:
+def test_unresponsive_broker_is_replaced_by_another(error: Exception) -> None:
     cluster = Cluster({"a": error, "b": "y", "c": error}, leader=Leader(id="c"))
     assert cluster.assign() == "y"
     assert cluster.asked == ["c", "a", "b"]
 
 
-def test_a_leader_that_stands_still_is_waited_for_once_and_by_nobody_else() -> None:
+def test_paused_leader_delays_one_request_only() -> None:
     cluster = Cluster({"a": "x", "b": "y", "c": BrokerUnreachable("no answer")}, leader=Leader(id="c"))
     assert cluster.assign_all(3) == ["x", "y", "x"]
     assert cluster.asked == ["c", "a", "b", "a"]

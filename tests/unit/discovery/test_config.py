@@ -54,6 +54,6 @@ def test_security_that_there_is_not_stops_the_start(pair: str) -> None:
         ),
     ],
 )
-def test_what_contradicts_itself_or_is_missing_is_named(pairs: list[str], problem: str) -> None:
+def test_contradictory_or_missing_settings_are_named(pairs: list[str], problem: str) -> None:
     (found,) = load(DiscoveryConfig, overrides=pairs).value.problems()
     assert problem in found

@@ -308,7 +308,7 @@ def test_an_unreachable_metadata_store_deletes_nothing() -> None:
     simulate(act)
 
 
-def test_ledgers_deleted_by_somebody_else_go_while_they_are_few() -> None:
+def test_few_externally_deleted_ledgers_are_collected() -> None:
     async def act(bench: Bench) -> None:
         refs = await bench.ledgers(SMALL_NUMBER + 1)
         await bench.restart()

@@ -357,6 +357,6 @@ def what_a_recovery_saw_outlives_a_power_loss(seed: int) -> None:
     simulate(act, config)
 
 
-def test_what_a_recovery_saw_outlives_a_power_loss() -> None:
+def test_entries_seen_by_a_recovery_survive_a_power_loss() -> None:
     for seed in range(5):
         what_a_recovery_saw_outlives_a_power_loss(seed)

@@ -81,7 +81,7 @@ def test_a_broker_with_too_many_readers_is_waited_for_longer_but_not_for_ever() 
     assert len(always.asked) == BUSY_MAX
 
 
-def test_what_will_not_pass_is_an_error_at_once() -> None:
+def test_permanent_error_is_raised_at_once() -> None:
     stream = Stream(1, EntryUnreadable("7:3 is damaged"))
     with pytest.raises(EntryUnreadable):
         stream.entries()
@@ -109,6 +109,6 @@ class Wrong(Stream):
     ],
     ids=["nothing", "a gap", "too many", "too few"],
 )
-def test_gaps_and_entries_that_nobody_asked_for_are_damage(run: Run | None) -> None:
+def test_gaps_and_unrequested_entries_are_damage(run: Run | None) -> None:
     with pytest.raises(DataCorruption):
         Wrong(run).entries()

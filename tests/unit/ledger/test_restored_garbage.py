@@ -123,7 +123,7 @@ def test_a_restoration_of_long_ago_vouches_for_no_other_metadata_after_a_restart
     simulate(act)
 
 
-def test_what_was_seen_of_metadata_is_remembered_although_nothing_was_deleted() -> None:
+def test_seen_metadata_revision_is_stored_without_deletions() -> None:
     async def act(bench: Bench) -> None:
         await bench.ledgers(1)
         backup = bench.world.metadata.fork()

@@ -127,7 +127,7 @@ def test_a_stream_that_breaks_has_delivered_a_beginning_and_tells_each_side_once
     assert len(arrived) > 5, "breaks come at different moments"
 
 
-def test_what_waits_at_a_blocked_path_arrives_in_order_once_it_heals() -> None:
+def test_blocked_calls_arrive_in_order_after_healing() -> None:
     async def main(world: World) -> None:
         stream = world.connect()
         stream.send(b"first")
@@ -238,7 +238,7 @@ def test_a_stream_that_was_refused_stays_refused() -> None:
         in_world(main, seed=seed)
 
 
-def test_nobody_hears_of_a_call_to_a_dead_client_and_it_hears_no_answer() -> None:
+def test_calls_of_a_dead_client_get_no_response() -> None:
     async def main(world: World) -> None:
         answered: list[object] = []
 

@@ -59,7 +59,7 @@ def test_a_process_can_die_at_any_step() -> None:
     assert ends == {0, 1, 2, 3, 4, 5, 6}
 
 
-def test_what_follows_a_death_runs_in_the_world_also_where_the_process_killed_itself() -> None:
+def test_death_callbacks_run_in_the_world_after_a_self_kill() -> None:
     async def main(loop: WorldLoop) -> None:
         started_again: list[float] = []
         process = SimProcess(loop, "a")
@@ -94,7 +94,7 @@ def test_a_process_that_stood_still_does_everything_at_once_and_in_order() -> No
     in_world(main)
 
 
-def test_what_comes_as_a_pause_ends_waits_for_what_came_before() -> None:
+def test_events_at_the_end_of_a_pause_keep_their_order() -> None:
     async def main(loop: WorldLoop) -> None:
         heard: list[int] = []
         process = SimProcess(loop, "a")
@@ -109,7 +109,7 @@ def test_what_comes_as_a_pause_ends_waits_for_what_came_before() -> None:
     in_world(main)
 
 
-def test_what_a_process_starts_belongs_to_it() -> None:
+def test_tasks_belong_to_the_process_that_started_them() -> None:
     async def main(loop: WorldLoop) -> None:
         steps: list[str] = []
 

@@ -38,7 +38,7 @@ def test_a_ledger_that_was_trimmed_before_its_manifest_was_read_is_no_difference
     assert [each.partition(": ")[0].rpartition(" ")[2] for each in found.told] == ["2", "3", "4"]
 
 
-def test_a_store_that_nobody_can_open_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unopenable_store_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "read_manifests", lambda some: [OSError("no such device")])
     with pytest.raises(OSError, match="no such device"):
         plan([ledger(1)], SERVICE, Verified())

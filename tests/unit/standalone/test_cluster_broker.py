@@ -75,7 +75,7 @@ def test_a_term_begins_only_over_the_metadata_that_the_process_began_with(tmp_pa
     asyncio.run(run())
 
 
-def test_nobody_new_is_sent_to_a_broker_from_the_moment_it_gives_its_topics_away() -> None:
+def test_draining_broker_gets_no_new_client_from_the_start_of_the_drain() -> None:
     seen: list[tuple[str, str | None]] = []
 
     async def run() -> None:
@@ -119,7 +119,7 @@ def made_for(port: int) -> ClusterBroker:
     return ClusterBroker(load(ClusterBrokerConfig, overrides=ports).value)
 
 
-def test_whoever_restarts_what_does_not_answer_leaves_a_broker_alone_that_waits_to_try_again(
+def test_liveness_stays_up_while_a_broker_waits_to_retry(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (port,) = free_ports(1)

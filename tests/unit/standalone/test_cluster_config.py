@@ -45,7 +45,7 @@ def test_three_copies_of_which_two_confirm_are_the_default() -> None:
         "bookkeeperTLSTrustCertsFilePath=/nowhere/ca.pem",
     ],
 )
-def test_what_contradicts_itself_is_a_problem_that_names_its_key(override: str) -> None:
+def test_contradictory_setting_is_a_problem_that_names_its_key(override: str) -> None:
     problems = config(override).problems()
     assert problems
     key = override.partition("=")[0]

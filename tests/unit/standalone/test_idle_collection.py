@@ -34,7 +34,7 @@ def frozen_after(cpu_per_look_s: float) -> int:
     return gc.get_freeze_count()
 
 
-def test_what_lives_is_frozen_in_an_idle_moment() -> None:
+def test_live_objects_are_frozen_when_idle() -> None:
     assert frozen_after(0.0) > 0
 
 

@@ -73,7 +73,7 @@ async def exchange(port: int, data: bytes = b"ping") -> bytes:
         writer.close()
 
 
-def test_nothing_is_loaded_until_somebody_connects() -> None:
+def test_nothing_is_loaded_before_the_first_connection() -> None:
     async def body(lazy: LazyGrpc, port: int) -> None:
         await asyncio.sleep(0)
         assert lazy._edge is None
@@ -147,7 +147,7 @@ def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch
     with_port(body, load)
 
 
-def test_closing_before_and_while_it_loads_frees_the_port_and_hangs_nobody() -> None:
+def test_close_before_or_during_loading_frees_the_port() -> None:
     async def at_once(lazy: LazyGrpc, port: int) -> None:
         await lazy.close()
         with pytest.raises(OSError, match="Connect"):
@@ -167,7 +167,7 @@ def test_closing_before_and_while_it_loads_frees_the_port_and_hangs_nobody() -> 
     with_port(loading)
 
 
-def test_what_does_not_load_refuses_connections_and_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_load_refuses_connections_and_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[str] = []
 
     def note(event: str, **_: object) -> None:

@@ -63,7 +63,7 @@ async def health(base: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-def test_nothing_is_loaded_until_somebody_connects() -> None:
+def test_nothing_is_loaded_before_the_first_connection() -> None:
     async def body(http: LazyHttp, base: str) -> None:
         await asyncio.sleep(0)
         assert http._edge is None
@@ -81,7 +81,7 @@ def test_connections_made_while_it_loads_are_all_answered() -> None:
     with_http(body)
 
 
-def test_closing_before_anybody_connected_frees_the_port() -> None:
+def test_close_before_the_first_connection_frees_the_port() -> None:
     async def body(http: LazyHttp, base: str) -> None:
         await http.close()
         with pytest.raises(aiohttp.ClientConnectorError):

@@ -38,7 +38,7 @@ def test_a_waiting_thread_gets_the_interpreter_soon() -> None:
             system.prctl(set_slack, slack_before, 0, 0, 0)
 
 
-def test_what_is_loaded_is_frozen_and_collections_are_rare() -> None:
+def test_loaded_objects_are_frozen_and_collections_are_rare() -> None:
     before = gc.get_threshold()
     try:
         process.freeze_what_is_loaded()

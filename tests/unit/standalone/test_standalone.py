@@ -181,7 +181,7 @@ def test_metadata_that_names_ledgers_beside_an_empty_log_is_refused(tmp_path: Pa
     assert "1 ledgers" in refusal(standalone(tmp_path))
 
 
-def test_metadata_that_is_older_than_the_ledgers_is_refused_until_somebody_says_so(tmp_path: Path) -> None:
+def test_metadata_older_than_the_ledgers_is_refused_without_an_override(tmp_path: Path) -> None:
     """Ids would be given twice, and what they were given for before would be garbage."""
     keys = Keys("standalone")
 

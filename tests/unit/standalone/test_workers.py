@@ -106,7 +106,7 @@ def test_every_port_that_is_taken_is_named_with_its_worker() -> None:
             asyncio.run(Workers(config(web=port - 1), 2, ["no-such-program"]).start())
 
 
-def test_they_serve_at_their_addresses_and_stop_when_all_are_asked_to(tmp_path: Path) -> None:
+def test_workers_serve_at_their_addresses_and_stop_together(tmp_path: Path) -> None:
     async def scenario() -> None:
         workers = pretended(tmp_path)
         await workers.start()

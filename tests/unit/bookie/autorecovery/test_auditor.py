@@ -43,7 +43,7 @@ def test_a_bookie_that_comes_back_within_the_delay_costs_nothing() -> None:
     on_a_cluster(act, 4)
 
 
-def test_lost_data_is_copied_from_loss_to_full_replication_without_anybody_s_help() -> None:
+def test_lost_data_is_replicated_again_automatically() -> None:
     async def act(cluster: Cluster) -> None:
         for ledger_id in range(1, 31):
             await cluster.ledger(ledger_id, [(0, ABC), (10, ("b4", "b2", "b3"))], 20)
@@ -82,7 +82,7 @@ def test_gaps_without_a_mark_are_found() -> None:
     on_a_cluster(act, config=replace(QUICK, audit_interval_s=60))
 
 
-def test_a_recovery_that_somebody_began_is_finished_although_all_bookies_are_well() -> None:
+def test_started_recovery_is_finished_although_all_bookies_are_healthy() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.ledger(1, [(0, ABC)], 30, state=LedgerMetadata.IN_RECOVERY)
         await asyncio.sleep(100)

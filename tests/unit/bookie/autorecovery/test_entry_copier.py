@@ -73,7 +73,7 @@ def copied(target: Target, *sources: Source) -> int:
     return asyncio.run(main())
 
 
-def test_of_many_small_records_few_are_sent_at_a_time_and_none_is_read_twice() -> None:
+def test_many_small_records_are_sent_in_small_batches_and_read_once() -> None:
     """One read has thousands of them: the bookie that copies has clients to serve in between."""
     source, target = Source(), Target()
     assert copied(target, source) == SMALL
@@ -82,7 +82,7 @@ def test_of_many_small_records_few_are_sent_at_a_time_and_none_is_read_twice() -
     assert source.asked == [0]
 
 
-def test_what_is_damaged_far_into_an_answer_is_read_elsewhere() -> None:
+def test_entry_damaged_late_in_a_response_is_read_from_another_bookie() -> None:
     bad = 2 * PART_RECORDS_MAX  # the first of a part
 
     def spoil(records: list[Record]) -> None:

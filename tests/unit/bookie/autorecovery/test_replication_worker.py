@@ -95,7 +95,7 @@ def test_a_gap_is_filled_on_its_own_bookie_and_struck_out() -> None:
 
 
 @pytest.mark.parametrize("lacking", [range(0), range(24, 30), range(8, 16)])
-def test_of_a_gap_only_what_is_behind_the_first_missing_entry_is_copied(lacking: range) -> None:
+def test_copy_of_a_gap_starts_at_the_first_missing_entry(lacking: range) -> None:
     """A recovery that did not hear a bookie in time says that it lacks everything."""
 
     async def act(cluster: Cluster) -> None:
@@ -193,7 +193,7 @@ def test_a_damaged_replica_is_passed_over() -> None:
     on_a_cluster(act, 4)
 
 
-def test_what_no_replica_has_keeps_the_mark_and_the_lost_bookie_s_name() -> None:
+def test_entry_without_a_replica_keeps_the_mark_and_the_lost_bookie() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.ledger(1, [(0, ABC)], 30)
         for bookie in ("b1", "b3"):
@@ -256,7 +256,7 @@ def test_a_silent_ledger_is_recovered_after_the_grace_period_and_then_copied() -
     on_a_cluster(act, 4)
 
 
-def test_nobody_is_fenced_while_no_bookie_could_take_the_lost_one_s_place() -> None:
+def test_ledger_is_not_fenced_without_a_replacement_bookie() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.ledger(1, [(0, ABC)], 20, state=LedgerMetadata.OPEN)
         await cluster.nodes["b2"].stop()
@@ -287,7 +287,7 @@ def test_a_ledger_is_left_alone_while_a_recovery_of_it_is_under_way() -> None:
     on_a_cluster(act, 4)
 
 
-def test_a_recovery_that_nobody_finished_is_finished() -> None:
+def test_abandoned_recovery_is_finished() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.ledger(1, [(0, ABC)], 20, state=LedgerMetadata.IN_RECOVERY)
         await cluster.nodes["b2"].stop()

@@ -58,7 +58,7 @@ def test_missing_entries_are_found_and_copied_from_peers(first: int, last: int) 
     on_a_cluster(act)
 
 
-def test_of_a_striped_ledger_only_the_own_share_is_expected() -> None:
+def test_scrub_of_a_striped_ledger_expects_only_this_bookies_share() -> None:
     async def act(cluster: Cluster) -> None:
         ensemble = ("b1", "b2", "b3", "b4", "b5")
         await cluster.ledger(1, [(0, ensemble)], 43, quorums=(2, 2))
@@ -96,7 +96,7 @@ def test_a_sector_that_cannot_be_read_is_found_and_mended() -> None:
     on_a_cluster(act)
 
 
-def test_what_no_peer_gives_is_reported_and_mended_later() -> None:
+def test_entry_missing_on_all_peers_is_reported_and_repaired_later() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.ledger(1, [(0, ABC)], 40, gaps=[("b2", 8, 15)])
         await forget_gaps(cluster, 1)
@@ -222,7 +222,7 @@ def test_a_doubt_stays_while_entries_that_belong_here_can_be_had_from_no_peer() 
     on_a_cluster(act)
 
 
-def test_a_doubt_about_an_open_ledger_stays_while_somebody_writes() -> None:
+def test_doubt_about_an_open_ledger_stays_while_it_is_written() -> None:
     async def act(cluster: Cluster) -> None:
         fragments = [(0, ABC), (20, ABC)]
         await cluster.ledger(1, fragments, 30, state=LedgerMetadata.OPEN)
@@ -297,7 +297,7 @@ async def _is_whole(cluster: Cluster) -> bool:
     return True
 
 
-def test_a_doubt_about_a_deleted_ledger_is_nobody_s_business() -> None:
+def test_doubt_about_a_deleted_ledger_is_dropped() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.ledger(1, [(0, ABC)], 30, state=LedgerMetadata.OPEN)
         await wipe(cluster, "b2")

@@ -33,7 +33,7 @@ KEYS = Keys("test")
 # --- whose session ---
 
 
-def test_who_asks_right_after_a_session_has_ended_gets_the_next_one() -> None:
+def test_request_after_a_session_end_gets_the_next_session() -> None:
     """A worker whose lock is refused asks again for its next ledger, and nothing else runs in between."""
 
     async def main() -> None:
@@ -84,7 +84,7 @@ def test_a_bookie_that_does_not_exist_any_more_is_not_lost() -> None:
 # --- what comes next ---
 
 
-def test_what_fails_rests_longer_each_time_and_at_most_ten_minutes() -> None:
+def test_failing_task_backs_off_longer_up_to_ten_minutes() -> None:
     queue = RepairQueue(random.Random(1), 1.0)
     queue.add(7, 0.0)
     now, rests = 0.0, []

@@ -44,7 +44,7 @@ def found(
     ]
 
 
-def test_what_is_where_metadata_says_needs_nothing() -> None:
+def test_ledger_stored_as_metadata_says_needs_no_repair() -> None:
     assert found(ledger((0, ABC), last=9), a=9, b=9, c=9) == []
     assert found(ledger((0, ABC)), a=9, b=7, c=9) == []
     assert found(ledger((0, ABC)), a=9, b=9) == [], "a copy too few is auto-recovery's business"
@@ -60,7 +60,7 @@ def test_an_open_ledger_that_went_on_elsewhere_is_brought_home_to_all_of_its_boo
     assert found(ledger((0, ABC)), a=9, b=9, c=9, d=20) == expected
 
 
-def test_what_one_bookie_alone_still_has_is_brought_to_those_that_would_end_the_ledger_before_it() -> None:
+def test_entry_on_one_bookie_is_copied_to_bookies_that_would_close_before_it() -> None:
     """The ledger was deleted after the copy, and one bookie has not collected its garbage yet."""
     value = ledger((0, ABC))
     assert found(value, c=9) == [("a", 0, 9, ()), ("b", 0, 9, ())]
@@ -82,13 +82,13 @@ def test_a_bookie_that_holds_only_earlier_entries_has_nothing_of_a_later_fragmen
     assert found(value, a=9, b=9, c=9) == []
 
 
-def test_entries_that_nobody_holds_are_missing() -> None:
+def test_entries_without_a_holder_are_missing() -> None:
     assert judge(ledger((0, ABC), last=9), {}, ASKED).missing
     assert judge(ledger((0, ABC), (10, ABC), last=19), held(a=9, b=9, c=9), ASKED).missing
     assert not judge(ledger((0, ABC), last=-1), {}, ASKED).missing, "there never were any"
 
 
-def test_of_open_ledgers_only_cursors_are_known_to_have_been_there() -> None:
+def test_only_cursors_prove_entries_of_open_ledgers() -> None:
     assert not judge(ledger((0, ABC)), {}, ASKED).missing
     assert judge(ledger((0, ABC), kind="cursors"), {}, ASKED).missing
     assert not judge(ledger((0, ABC), kind="cursors"), held(b=3), ASKED).missing

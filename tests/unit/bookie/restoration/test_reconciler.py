@@ -183,7 +183,7 @@ def test_metadata_that_changes_meanwhile_is_read_again() -> None:
     on_a_cluster(act, 4)
 
 
-def test_what_cannot_be_mended_keeps_brokers_away_until_it_is() -> None:
+def test_irreparable_ledger_keeps_brokers_away() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.ledger(1, [(0, ("b1", "b2", "b4"))], 30)
         await rewrite(cluster, 1, [(0, ABC)], LedgerMetadata.OPEN)
@@ -204,7 +204,7 @@ def test_what_cannot_be_mended_keeps_brokers_away_until_it_is() -> None:
     on_a_cluster(act, 4)
 
 
-def test_what_nobody_can_mend_any_more_is_left_by_its_number() -> None:
+def test_irreparable_ledger_is_left_by_its_id() -> None:
     """One ledger must not keep a cluster down for ever."""
 
     async def act(cluster: Cluster) -> None:
@@ -306,7 +306,7 @@ def test_a_ledger_whose_id_was_given_again_is_unnamed() -> None:
     on_a_cluster(act)
 
 
-def test_what_brokers_make_and_delete_afterwards_is_no_business_of_it() -> None:
+def test_ledgers_created_and_deleted_later_are_ignored() -> None:
     async def act(cluster: Cluster) -> None:
         await restored(cluster)
         await compare(cluster)
@@ -321,7 +321,7 @@ def test_what_brokers_make_and_delete_afterwards_is_no_business_of_it() -> None:
     on_a_cluster(act, 4)
 
 
-def test_an_unnamed_ledger_is_read_from_whoever_has_an_entry() -> None:
+def test_unreferenced_ledger_is_read_from_any_bookie_with_an_entry() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.append("b1", 1, 0, 9)
         await cluster.append("b2", 1, 5, 14)
@@ -336,7 +336,7 @@ def test_an_unnamed_ledger_is_read_from_whoever_has_an_entry() -> None:
     on_a_cluster(act)
 
 
-def test_ledgers_that_nobody_holds_are_told_with_their_topic() -> None:
+def test_ledgers_without_a_holder_are_reported_with_their_topic() -> None:
     async def act(cluster: Cluster) -> None:
         value = LedgerMetadata(
             state=LedgerMetadata.CLOSED,

@@ -35,7 +35,7 @@ async def head_of(cluster: Cluster) -> TopicHead:
 
 
 @pytest.mark.parametrize("state", [Restoration.RESTORED, Restoration.RECONCILED])
-def test_a_topic_whose_cursors_nobody_has_is_without_subscriptions(
+def test_topic_with_lost_cursors_has_no_subscriptions(
     state: Restoration.State.ValueType,
 ) -> None:
     async def act(cluster: Cluster) -> None:

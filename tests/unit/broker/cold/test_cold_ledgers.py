@@ -58,7 +58,7 @@ async def read_through(cold: ColdLedgers, ledger: ColdLedger, bytes_max: int) ->
 
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("bytes_max", [1, 100, 1_000, ALL])
-def test_what_is_read_is_what_was_written(tmp_path: Path, parts: int, bytes_max: int) -> None:
+def test_read_entries_equal_written_entries(tmp_path: Path, parts: int, bytes_max: int) -> None:
     runs = messages(200)
     ledger = write_ledger(tmp_path, runs, parts=parts)
 
@@ -114,7 +114,7 @@ def test_many_readers_at_once_get_their_own_and_share_what_is_loaded(tmp_path: P
     reading(scenario)
 
 
-def test_who_reads_on_has_the_next_row_group_loaded_meanwhile(tmp_path: Path) -> None:
+def test_sequential_reader_gets_the_next_row_group_prefetched(tmp_path: Path) -> None:
     ledger = write_ledger(tmp_path, messages(300), parts=2)
 
     async def scenario(cold: ColdLedgers) -> None:

@@ -52,7 +52,7 @@ def test_a_broker_that_reads_no_objects_has_no_threads_for_it() -> None:
     asyncio.run(main())
 
 
-def test_a_store_that_does_not_answer_keeps_nobody_from_reading_another(
+def test_unresponsive_store_delays_no_read_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, quick = (write_ledger(tmp_path / name, messages(20)) for name in ("slow", "quick"))

@@ -79,7 +79,7 @@ def test_a_load_that_failed_fails_for_all_who_wait_and_is_tried_again_for_the_ne
     caching(scenario)
 
 
-def test_what_was_used_longest_ago_goes_first_and_what_nobody_stands_in_before_it() -> None:
+def test_eviction_prefers_groups_without_readers_then_least_recently_used() -> None:
     async def scenario(cache: GroupCache[str, Thing], loads: Loads) -> None:
         for name in "abcd":
             await cache.get(name, loads.of(name))
@@ -94,7 +94,7 @@ def test_what_was_used_longest_ago_goes_first_and_what_nobody_stands_in_before_i
     caching(scenario)
 
 
-def test_what_is_loaded_ahead_takes_no_room_in_which_others_stand() -> None:
+def test_prefetch_evicts_no_group_in_use() -> None:
     async def scenario(cache: GroupCache[str, Thing], loads: Loads) -> None:
         for name in "abcd":
             await cache.get(name, loads.of(name))
@@ -121,7 +121,7 @@ def test_one_that_is_larger_than_the_bound_is_kept_alone() -> None:
     caching(scenario)
 
 
-def test_what_nobody_uses_any_more_goes_with_the_places_of_readers_who_left() -> None:
+def test_unused_groups_go_with_positions_of_closed_readers() -> None:
     async def scenario(cache: GroupCache[str, Thing], loads: Loads) -> None:
         await cache.get("a", loads.of("a"))
         cache.stands_at("reader", "a")

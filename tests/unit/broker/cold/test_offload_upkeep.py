@@ -134,7 +134,7 @@ def test_a_store_that_does_not_answer_keeps_others_waiting_once_and_not_for_each
     keeping(scenario, lag_ms=0)
 
 
-def test_an_error_that_nobody_expected_keeps_no_other_ledger_with_bookies() -> None:
+def test_unexpected_error_delays_no_other_ledger_deletion() -> None:
     async def scenario(broker: SimBroker, keeper: OffloadUpkeep, cold: Verifier, topic: Topic) -> None:
         await keeper.refresh()
         cold.breaks_at = topic.ledger.spans.spans[0].ref.id

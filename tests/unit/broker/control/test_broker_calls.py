@@ -92,7 +92,7 @@ def take_request(**fields: Any) -> TakeRequest:
     return TakeRequest(namespace=str(NAMESPACE), bundle=str(FIRST), **fields)
 
 
-def test_a_broker_takes_what_is_nobodys_and_says_who_was_quicker() -> None:
+def test_broker_takes_an_unowned_bundle_or_names_the_faster_owner() -> None:
     async def body(world: World) -> None:
         a, b = await world.started("a:8080", "b:8080")
         taken = await calls_of(a)[0].take(take_request())

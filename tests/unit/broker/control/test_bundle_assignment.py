@@ -79,7 +79,7 @@ async def led_by(world: World, leader: SimBroker) -> None:
     await told()
 
 
-def test_who_leads_decides() -> None:
+def test_leader_decides() -> None:
     async def body(world: World) -> None:
         (a,) = await world.started("a:8080")
         made, leader, client = assigning(a, leads=True)
@@ -92,7 +92,7 @@ def test_who_leads_decides() -> None:
     in_a_cluster(body)
 
 
-def test_who_does_not_lead_asks_the_leader_and_says_that_it_was_passed_on() -> None:
+def test_follower_forwards_to_the_leader_and_marks_the_request() -> None:
     async def body(world: World) -> None:
         a, b = await world.started("a:8080", "b:8080")
         await led_by(world, b)
@@ -138,7 +138,7 @@ def test_a_leader_that_stands_still_is_waited_for_once_in_a_while() -> None:
     in_a_cluster(body)
 
 
-def test_what_the_leader_decides_holds_although_it_is_no() -> None:
+def test_leader_decision_holds_even_if_it_is_a_refusal() -> None:
     async def body(world: World) -> None:
         a, b = await world.started("a:8080", "b:8080")
         await led_by(world, b)
@@ -162,7 +162,7 @@ def test_without_a_leader_who_is_asked_takes_the_bundle() -> None:
     in_a_cluster(body)
 
 
-def test_what_was_passed_on_is_decided_and_never_goes_in_a_circle() -> None:
+def test_forwarded_request_is_decided_and_never_forwarded_again() -> None:
     async def body(world: World) -> None:
         a, b = await world.started("a:8080", "b:8080")
         await led_by(world, b)

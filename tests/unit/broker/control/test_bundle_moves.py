@@ -50,7 +50,7 @@ class Brokers:
         asyncio.run(BundleMoves(cluster, mover, client).merge(NAMESPACE, WHOLE))
 
 
-def test_what_somebody_else_has_moved_there_meanwhile_is_merged_with_the_rest() -> None:
+def test_bundles_moved_concurrently_are_merged_with_the_rest() -> None:
     brokers = Brokers(3)
     brokers.merged()
     assert brokers.asked == [UNLOAD.name, "merged here"]

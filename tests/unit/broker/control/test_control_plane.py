@@ -100,7 +100,7 @@ def with_brokers(
     asyncio.run(main())
 
 
-def test_the_leader_spreads_bundles_over_the_brokers_whoever_is_asked(tmp_path: Path) -> None:
+def test_leader_spreads_bundles_regardless_of_the_asked_broker(tmp_path: Path) -> None:
     async def body(brokers: list[Broker], store: SqliteMetadataStore) -> None:
         (leader,) = [each for each in brokers if each.plane.leader.leads]
         await until(lambda: len(leader.plane.leader.loads()) == 3, "all have reported")
@@ -133,7 +133,7 @@ def test_bundles_are_owned_and_another_one_leads_after_the_leader_has_gone(tmp_p
     with_brokers(tmp_path, body)
 
 
-def test_what_a_broker_took_to_start_is_not_reported_as_its_load(tmp_path: Path) -> None:
+def test_load_report_excludes_the_cost_of_starting(tmp_path: Path) -> None:
     def busy() -> None:
         began = time.process_time()
         while time.process_time() < began + WINDOW_S:

@@ -77,7 +77,7 @@ def test_the_leader_has_the_word() -> None:
         ServiceNotReady("isolation policies"),
     ],
 )
-def test_who_cannot_have_it_is_not_chosen(answer: AssignResponse | MagnetarError) -> None:
+def test_ineligible_broker_is_not_chosen(answer: AssignResponse | MagnetarError) -> None:
     with pytest.raises(ServiceNotReady):
         chosen(answer, THREE)
 

@@ -13,7 +13,7 @@ def test_later_chunks_follow_the_first_one() -> None:
     assert chunks.target("m", "b") == "a"
 
 
-def test_a_chunk_whose_first_one_is_gone_goes_to_anybody_and_the_rest_follows() -> None:
+def test_chunk_without_its_first_goes_to_any_consumer_and_the_rest_follows() -> None:
     chunks: ChunkAffinity[str] = ChunkAffinity()
     assert chunks.target("m", "a") == "a"
     chunks.delivered("m", 1, 3, "a")

@@ -22,7 +22,7 @@ def test_the_one_consumer_gets_all_it_can_take() -> None:
     assert dispatcher.next() is None
 
 
-def test_after_it_left_nobody_gets_anything() -> None:
+def test_no_consumer_gets_messages_after_the_exclusive_one_closed() -> None:
     dispatcher: ExclusiveDispatcher[Fake] = ExclusiveDispatcher()
     consumer = Fake(7)
     dispatcher.add(consumer)

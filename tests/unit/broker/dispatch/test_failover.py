@@ -38,7 +38,7 @@ def by_partition(partitions: int, *names: str) -> str:
     )
 
 
-def test_nobody_is_active_when_nobody_is_connected() -> None:
+def test_no_consumer_is_active_without_consumers() -> None:
     made = dispatcher()
     assert (made.active, made.next()) == (None, None)
 
@@ -116,7 +116,7 @@ def test_on_the_ring_only_the_topics_of_a_leaver_get_another_active_consumer(lea
         assert before is consumers[leaver] or made.active is before
 
 
-def test_of_two_consumers_with_one_name_the_later_one_is_active() -> None:
+def test_later_of_two_consumers_with_one_name_is_active() -> None:
     first, second = Fake("same"), Fake("same")
     made = dispatcher(first, second)
     assert made.active is second

@@ -78,7 +78,7 @@ def test_a_better_level_that_gets_permits_again_comes_first() -> None:
     assert choice[0] is better
 
 
-def test_nobody_is_chosen_when_nobody_has_permits() -> None:
+def test_no_consumer_is_chosen_without_permits() -> None:
     assert dispatcher_of(Fake("a", 0), Fake("b", -3)).next() is None
     assert dispatcher_of().next() is None
 

@@ -13,7 +13,7 @@ from magnetar.common.wire.pulsar_pb2 import CommandUnsubscribe
 from tests.unit.broker.topics.fakes import FakePeer
 
 
-def test_who_came_under_an_id_while_its_former_consumer_unsubscribed_stays_known() -> None:
+def test_consumer_reusing_an_id_during_unsubscribe_stays_registered() -> None:
     newcomer = OpenConsumer(cast(Any, None), cast(Any, None), cast(Any, None))
 
     class Subscriptions:

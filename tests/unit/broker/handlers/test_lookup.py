@@ -90,7 +90,7 @@ def test_lookups_at_the_same_time_are_bounded() -> None:
     asyncio.run(run())
 
 
-def test_a_name_that_cannot_be_is_refused_before_anybody_is_asked() -> None:
+def test_invalid_name_is_refused_before_any_lookup() -> None:
     async def run() -> None:
         ownership = Ownership()
         client, _ = client_of(ownership)

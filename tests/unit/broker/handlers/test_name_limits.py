@@ -20,7 +20,7 @@ def test_a_name_is_bounded_in_utf8() -> None:
         checked_name("consumer", longest + "x")
 
 
-def test_of_a_key_given_twice_the_last_value_counts() -> None:
+def test_last_value_of_a_repeated_key_counts() -> None:
     given = [KeyValue(key="a", value="1"), KeyValue(key="b", value=""), KeyValue(key="a", value="2")]
     assert checked_properties("producer", given) == {"a": "2", "b": ""}
 

@@ -144,7 +144,7 @@ def test_nothing_is_left_when_the_broker_has_stopped() -> None:
     checked(scenario)
 
 
-def test_what_forbids_users_to_publish_forbids_no_check() -> None:
+def test_publish_restrictions_do_not_apply_to_health_checks() -> None:
     limits = BrokerConfig().policies.limits
     config = BrokerConfig()
     policies = replace(

@@ -71,7 +71,7 @@ def test_counts_are_those_of_what_metadata_says_and_what_is_expected(
     assert counts.bundles(A) == Counter(actual.values())[A]
 
 
-def test_what_was_given_counts_until_a_report_must_have_it() -> None:
+def test_assigned_bundles_count_until_a_report_includes_them() -> None:
     load = ClusterLoad(LoadConfig())
     load.report(report(20.0, 1.0, 1.0), now=0.0)
     load.given(bundle(9), "a", now=1.0)

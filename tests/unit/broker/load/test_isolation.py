@@ -34,11 +34,11 @@ def test_secondary_brokers_help_when_too_few_primary_ones_are_there_or_have_room
     assert rules().allowed(ISOLATED, {"one.b:8080": 0.0, "shared:8080": 0.0}) == {"one.b:8080"}
 
 
-def test_where_no_broker_of_the_policy_is_there_nobody_may_serve_it() -> None:
+def test_no_broker_is_eligible_without_brokers_of_the_isolation_policy() -> None:
     assert rules().allowed(ISOLATED, {"shared:8080": 0.0}) == set()
 
 
-def test_without_policies_everybody_may_serve_everything() -> None:
+def test_all_brokers_are_eligible_without_policies() -> None:
     assert IsolationRules({}).allowed(OTHER, BROKERS) == BROKERS.keys()
 
 

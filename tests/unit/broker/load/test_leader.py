@@ -169,7 +169,7 @@ def test_a_failed_assignment_leaves_nothing_behind_that_would_count() -> None:
     simulated(scenario)
 
 
-def test_who_asked_hears_when_the_leader_leads_no_more() -> None:
+def test_callers_are_notified_when_the_leader_loses_its_term() -> None:
     async def scenario(world: World) -> None:
         await three(world)
         leader = world.leader

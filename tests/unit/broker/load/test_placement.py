@@ -34,12 +34,12 @@ def test_the_least_loaded_broker_is_given_the_bundle() -> None:
     assert choose(brokers, BY_LOAD, except_for("b")) == "a"
 
 
-def test_of_brokers_with_nearly_the_same_load_it_is_the_one_with_the_fewest_bundles() -> None:
+def test_among_equal_loads_the_broker_with_fewest_bundles_is_chosen() -> None:
     brokers = [Candidate("a", 20, bundles=5), Candidate("b", 23, bundles=2), Candidate("c", 30)]
     assert choose(brokers, BY_LOAD, anywhere) == "b"
 
 
-def test_nobody_who_drains_or_is_not_allowed_is_given_anything() -> None:
+def test_draining_or_isolated_brokers_get_no_bundle() -> None:
     brokers = [Candidate("a", draining=True), Candidate("b", 99)]
     assert choose(brokers, CONFIG, anywhere) == "b"
     assert choose(brokers, CONFIG, except_for("b")) is None
@@ -89,7 +89,7 @@ configs = st.builds(PlacementConfig, evenly=st.booleans(), failure_domains=st.bo
 
 
 @given(candidates, configs, st.sets(st.text("abcdefgh", min_size=1, max_size=3)))
-def test_whoever_is_chosen_may_serve_it_and_nobody_left_is_better(
+def test_chosen_broker_is_eligible_and_no_other_is_better(
     brokers: list[Candidate], config: PlacementConfig, forbidden: set[str]
 ) -> None:
     found = choose(brokers, config, except_for(*forbidden))

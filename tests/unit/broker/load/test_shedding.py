@@ -84,7 +84,7 @@ def test_a_broker_that_joins_is_given_its_part_and_the_rest_stays(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_a_new_broker_in_a_large_cluster_is_not_left_empty_because_nobody_has_too_much(seed: int) -> None:
+def test_new_broker_gets_bundles_without_an_overloaded_broker(seed: int) -> None:
     cluster = Cluster(seed)
     for number in range(12):
         cluster.add(f"b{number:02}", *[6.0] * 10)
@@ -117,7 +117,7 @@ def test_nothing_moves_before_so_many_comparisons_in_a_row_found_too_much() -> N
     assert len(shedder.moves(high, 300, anywhere)) == 3
 
 
-def test_who_gave_or_was_given_bundles_rests() -> None:
+def test_broker_rests_after_giving_or_taking_bundles() -> None:
     shedder = Shedder(AT_ONCE)
     brokers = [broker("a", *[10.0] * 8), broker("b", 10.0, start=20), broker("c", 45.0, start=30)]
     assert {(move.from_broker, move.to_broker) for move in shedder.moves(brokers, 0, anywhere)} == {
@@ -177,7 +177,7 @@ def test_an_overloaded_broker_gives_although_the_average_is_high() -> None:
     assert [(move.from_broker, move.to_broker) for move in moves] == [("a", "b")]
 
 
-def test_what_counts_as_overloaded_may_change_meanwhile() -> None:
+def test_overload_threshold_may_change_at_runtime() -> None:
     config = LoadConfig(
         shedding=SheddingConfig(hits=1, threshold_percent=30),
         placement=PlacementConfig(overloaded_percent=100),

@@ -40,7 +40,7 @@ def with_clients(config: MetricsConfig) -> FakeBroker:
     return made
 
 
-def test_clients_are_not_shown_unless_somebody_says_so() -> None:
+def test_client_metrics_are_off_by_default() -> None:
     for config in (
         MetricsConfig(),
         MetricsConfig(topic_level=False, consumer_level=True, producer_level=True),

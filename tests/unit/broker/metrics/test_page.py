@@ -220,7 +220,7 @@ def test_subscriptions_that_come_and_go_between_slices_do_no_harm() -> None:
     samples("".join(pieces))
 
 
-def test_what_is_seldom_is_on_the_page_only_where_it_happened() -> None:
+def test_rare_metrics_appear_only_after_their_event() -> None:
     made = broker()
     topic = made.load("t")
     quiet, throttled = FakeSubscription(), FakeSubscription()

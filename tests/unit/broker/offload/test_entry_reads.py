@@ -69,7 +69,7 @@ def test_an_open_ledger_is_read_on_when_it_is_closed_meanwhile(monkeypatch: pyte
     with_jobs(scenario)
 
 
-def test_what_is_not_there_is_said_to_be_so() -> None:
+def test_missing_entry_is_reported_as_missing() -> None:
     async def scenario(jobs: Jobs) -> None:
         await jobs.publish("orders", 5, 5)
         closed, written = await described(jobs)
@@ -150,7 +150,7 @@ def test_many_readers_take_turns_and_one_that_takes_nothing_has_none(monkeypatch
     with_jobs(scenario)
 
 
-def test_only_the_owner_reads_the_open_ledger_and_anybody_the_others() -> None:
+def test_only_the_owner_reads_the_open_ledger_and_any_broker_closed_ones() -> None:
     async def scenario(jobs: Jobs) -> None:
         await jobs.publish("orders", 5, 5)
         closed, written = await described(jobs)

@@ -76,7 +76,7 @@ def test_a_ledger_goes_all_the_way_and_its_topic_knows_at_once() -> None:
     with_jobs(scenario)
 
 
-def test_what_is_complete_is_written_anew_when_somebody_says_so_and_bookies_have_it() -> None:
+def test_complete_ledger_is_offloaded_again_on_request_if_bookies_have_it() -> None:
     async def scenario(jobs: Jobs) -> None:
         damaged, left, open_to_all = await jobs.closed("orders", 3, 4, 5)
         for ledger in (damaged, left):
@@ -98,7 +98,7 @@ def test_what_is_complete_is_written_anew_when_somebody_says_so_and_bookies_have
     with_jobs(scenario)
 
 
-def test_where_ledgers_go_the_request_says_or_else_the_policies_and_nowhere_is_an_error() -> None:
+def test_location_comes_from_the_request_or_policies_else_error() -> None:
     async def scenario(jobs: Jobs) -> None:
         await jobs.publish("orders", 1, 1)
         with pytest.raises(BadLocation, match="magnetarOffloadLocation"):
@@ -205,7 +205,7 @@ def test_the_ledger_of_a_job_not_heard_of_for_long_is_wanted_again() -> None:
     with_jobs(scenario)
 
 
-def test_what_does_not_hold_the_ledger_is_not_complete() -> None:
+def test_objects_without_the_ledger_are_not_complete() -> None:
     async def scenario(jobs: Jobs) -> None:
         (ledger,) = await jobs.closed("orders", 2)
         await jobs.begin(ledger)
@@ -420,7 +420,7 @@ def test_attempts_that_run_or_are_complete_are_named_and_no_others() -> None:
     with_jobs(scenario)
 
 
-def test_what_lies_at_a_location_within_the_location_is_named_too() -> None:
+def test_objects_of_nested_locations_are_named() -> None:
     assert path_below("s3://b", "s3://b", "t/n") == "t/n"
     assert path_below("s3://b", "s3://b/in/it", "t/n") == "in/it/t/n"
     assert path_below("s3://b", "s3://bb", "t/n") is None

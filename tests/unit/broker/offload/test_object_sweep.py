@@ -91,7 +91,7 @@ def test_over_restored_metadata_nothing_is_an_orphan_until_it_is_released(tmp_pa
     in_world(tmp_path, body)
 
 
-def test_what_a_newer_release_says_of_a_ledger_keeps_its_objects(tmp_path: Path) -> None:
+def test_ledger_record_of_a_newer_release_keeps_its_objects(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         later: Any = 7
         kept = await world.add_ledger(1, later)
@@ -214,7 +214,7 @@ def test_deletions_that_fail_hide_none_of_the_others(tmp_path: Path) -> None:
     in_world(tmp_path, body)
 
 
-def test_a_location_that_does_not_answer_is_asked_a_few_times_and_keeps_nobody_waiting(
+def test_unresponsive_location_is_retried_and_delays_no_other(
     tmp_path: Path,
 ) -> None:
     async def body(world: World) -> None:
@@ -232,7 +232,7 @@ def test_a_location_that_does_not_answer_is_asked_a_few_times_and_keeps_nobody_w
     in_world(tmp_path, body)
 
 
-def test_what_failed_at_a_place_that_nobody_wants_any_more_is_swept_by_whoever_leads_then(
+def test_next_leader_sweeps_failed_attempts_at_unused_locations(
     tmp_path: Path,
 ) -> None:
     async def body(world: World) -> None:

@@ -58,7 +58,7 @@ def test_the_oldest_go_that_are_beyond_the_bytes_or_the_seconds(
     assert [span.ref.id for span in found] == expected
 
 
-def test_what_is_offloaded_counts_and_is_not_wanted_again() -> None:
+def test_offloaded_ledgers_count_and_are_not_offloaded_again() -> None:
     found = due(spans(10, 20, 30, offloaded=1), OffloadPolicy(threshold_bytes=30), NOW_MS)
     assert [span.ref.id for span in found] == [2]
 

@@ -102,7 +102,7 @@ def test_the_owner_is_asked_where_a_topic_ends() -> None:
     serving(body)
 
 
-def test_an_owner_that_gives_a_topic_away_is_asked_until_somebody_else_has_it(
+def test_owner_handing_over_is_retried_until_the_next_owner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("magnetar.common.offload.offload_client.OWNER_S", 0.3)
@@ -155,7 +155,7 @@ def test_a_broker_that_is_started_again_meanwhile_is_waited_for() -> None:
     serving(body, start=False)
 
 
-def test_nobody_at_the_address_is_an_error_after_the_deadline_and_not_before_it() -> None:
+def test_unreachable_address_is_an_error_only_after_the_deadline() -> None:
     async def body(served: Served) -> None:
         began = time.monotonic()
         with pytest.raises(OffloadUnreachable, match=served.address):
@@ -206,7 +206,7 @@ def test_an_older_broker_without_the_service_says_so() -> None:
     asyncio.run(run())
 
 
-def test_a_closed_channel_answers_nobody() -> None:
+def test_closed_channel_answers_no_call() -> None:
     channel = OffloadChannel("127.0.0.1:1")
     channel.close()
     channel.close()
@@ -217,7 +217,7 @@ def test_a_closed_channel_answers_nobody() -> None:
 @pytest.mark.parametrize(
     "address", ["", "host", "host:", ":1", "host:x", "host:0", "host:70000", "pulsar://h:6650"]
 )
-def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
+def test_invalid_address_is_refused_with_an_example(address: str) -> None:
     with pytest.raises(ValueError, match="127\\.0\\.0\\.1:6750"):
         OffloadChannel(address)
 

@@ -141,7 +141,7 @@ def test_a_read_without_a_deadline_is_refused() -> None:
     serving(body)
 
 
-def test_what_is_too_much_or_comes_too_early_is_refused_and_the_client_comes_again() -> None:
+def test_excess_or_early_read_is_refused_and_retried() -> None:
     async def body(served: Served) -> None:
         calls = served.calls
         calls.held = asyncio.Event()

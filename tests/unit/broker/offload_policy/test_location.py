@@ -37,7 +37,7 @@ def test_a_location_is_kept_in_one_form(given: str, kept: str) -> None:
 @pytest.mark.parametrize(
     "given", ["", "cold", "./cold", "file://", "/", "s3://key:secret@bucket", "s3://b?x=1", "/a/../b", "/a b"]
 )
-def test_what_is_no_location_is_refused_without_repeating_secrets(given: str) -> None:
+def test_invalid_location_is_refused_without_repeating_secrets(given: str) -> None:
     with pytest.raises(BadLocation) as refused:
         normalized(given)
     assert "secret@" not in str(refused.value)
@@ -87,7 +87,7 @@ def test_the_configuration_says_it_by_a_location_or_by_a_driver() -> None:
     assert configured_target(OffloadConfig(), "east", {}) == OffloadTarget()
 
 
-def test_who_gets_no_location_is_told_what_to_do() -> None:
+def test_missing_location_error_says_what_to_do() -> None:
     config = BrokerConfig()
     policies = resolve(config, Policies(), Policies())
     assert policies.offload.location is None

@@ -48,7 +48,7 @@ def test_each_kind_is_cleared_and_nothing_else_with_it(kind: str) -> None:
     in_a_broker(scenario)
 
 
-def test_what_was_written_since_the_look_stays() -> None:
+def test_ledger_written_since_the_scan_stays() -> None:
     async def scenario(made: Topics) -> None:
         for kind in orphans.KINDS:
             key = await litter(made, kind)
@@ -100,7 +100,7 @@ async def make_namespace_and_topic(made: Topics, key: str) -> None:
     ],
 )
 @pytest.mark.parametrize("last_moment", [False, True])
-def test_what_has_come_to_belong_to_something_stays(
+def test_ledger_that_gained_an_owner_stays(
     kind: str, act: Callable[[Topics, str], Awaitable[None]], last_moment: bool
 ) -> None:
     """Between the look and the clearing, or between the clearing's own look and its transaction."""

@@ -63,7 +63,7 @@ def test_each_kind_is_found_with_its_key(kind: str) -> None:
     in_a_broker(scenario)
 
 
-def test_what_an_intent_names_is_none() -> None:
+def test_ledger_named_by_an_intent_is_no_orphan() -> None:
     async def scenario(made: Topics) -> None:
         metadata = made.process.metadata
         await litter(made, orphans.LEDGER)

@@ -55,7 +55,7 @@ def test_an_orphan_is_cleared_when_it_was_one_at_two_looks_with_the_age_between(
     in_a_broker(scenario)
 
 
-def test_what_changed_between_two_looks_is_seen_for_the_first_time() -> None:
+def test_ledger_changed_between_scans_counts_as_first_seen() -> None:
     async def scenario(made: Topics) -> None:
         found, metadata = of(made), made.process.metadata
         key = await litter(made, orphans.PARTITIONED_TOPIC)
@@ -71,7 +71,7 @@ def test_what_changed_between_two_looks_is_seen_for_the_first_time() -> None:
     in_a_broker(scenario)
 
 
-def test_the_broker_clears_on_its_own_what_nobody_can_have_meant() -> None:
+def test_broker_clears_certain_orphans_automatically() -> None:
     async def scenario(made: Topics) -> None:
         await subscribed(await made.load("used"), ListeningPeer())
         before = made.keys()

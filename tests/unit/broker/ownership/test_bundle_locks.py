@@ -54,7 +54,7 @@ def test_changes_of_several_bundles_never_wait_for_each_other_in_a_circle() -> N
     in_a_cluster(body)
 
 
-def test_who_gives_up_waiting_holds_nobody_up() -> None:
+def test_cancelled_waiter_delays_no_other() -> None:
     async def body(world: World) -> None:
         locks = BundleLocks()
 

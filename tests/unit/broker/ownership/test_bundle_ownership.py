@@ -31,7 +31,7 @@ HALVES = [BundleRange(0, 0x2000_0000), BundleRange(0x2000_0000, 0x4000_0000)]
 # -- taking
 
 
-def test_a_bundle_of_nobody_is_taken_and_its_topics_are_served() -> None:
+def test_unowned_bundle_is_acquired_and_served() -> None:
     async def body(world: World) -> None:
         a, b = await world.started("a:8080", "b:8080")
         with pytest.raises(ServiceNotReady, match="look it up again"):
@@ -59,7 +59,7 @@ def test_a_bundle_of_a_broker_that_is_up_is_not_taken() -> None:
     in_a_cluster(body)
 
 
-def test_of_many_who_take_a_bundle_one_gets_it_and_all_know_who() -> None:
+def test_one_of_many_concurrent_acquisitions_wins_and_all_learn_the_owner() -> None:
     for seed in range(10):
 
         async def body(world: World) -> None:
@@ -102,7 +102,7 @@ def test_a_broker_that_is_only_late_to_be_known_loses_nothing() -> None:
     in_a_cluster(body)
 
 
-def test_what_is_handed_over_is_taken_although_its_owner_is_up_and_only_that() -> None:
+def test_only_a_handed_over_bundle_is_acquired_from_a_live_owner() -> None:
     async def body(world: World) -> None:
         a, b, c = await world.started("a:8080", "b:8080", "c:8080")
         given = await a.take(FIRST)
@@ -118,7 +118,7 @@ def test_what_is_handed_over_is_taken_although_its_owner_is_up_and_only_that() -
     in_a_cluster(body)
 
 
-def test_a_bundle_that_nobody_took_over_is_still_ours() -> None:
+def test_bundle_without_a_taker_stays_owned() -> None:
     async def body(world: World) -> None:
         (a,) = await world.started("a:8080")
         owned = await a.take(FIRST)
@@ -154,7 +154,7 @@ def test_taking_whose_outcome_was_lost_is_settled_by_the_key(applied: bool) -> N
     in_a_cluster(body)
 
 
-def test_what_metadata_gave_us_after_we_had_given_up_waiting_is_ours() -> None:
+def test_acquisition_that_commits_after_its_timeout_counts() -> None:
     async def body(world: World) -> None:
         (a,) = await world.started("a:8080")
         a.store.lose_next_outcome(applied=True)
@@ -172,7 +172,7 @@ def test_what_metadata_gave_us_after_we_had_given_up_waiting_is_ours() -> None:
     in_a_cluster(body)
 
 
-def test_a_ring_that_is_cut_differently_gives_nobody_its_former_bundles() -> None:
+def test_changed_bundle_boundaries_restore_no_former_bundle() -> None:
     async def body(world: World) -> None:
         (a,) = await world.started("a:8080")
         with pytest.raises(ServiceNotReady, match="no bundle 0x00000000_0x20000000 now"):
@@ -242,7 +242,7 @@ def test_a_broker_that_is_not_registered_yet_or_refuses_takes_nothing() -> None:
 # -- losing
 
 
-def test_a_released_bundle_is_nobodys() -> None:
+def test_released_bundle_has_no_owner() -> None:
     async def body(world: World) -> None:
         a, b = await world.started("a:8080", "b:8080")
         await a.take(FIRST)
@@ -343,7 +343,7 @@ def test_a_topic_is_where_its_owner_says_it_is_and_an_unowned_one_is_taken_by_wh
     in_a_cluster(body)
 
 
-def test_claiming_takes_what_is_nobodys_and_refuses_what_is_anothers() -> None:
+def test_claim_takes_unowned_and_refuses_owned_bundles() -> None:
     async def body(world: World) -> None:
         a, b = await world.started("a:8080", "b:8080")
         await a.take(FIRST)

@@ -52,7 +52,7 @@ def test_two_that_overlap_are_never_both_ours() -> None:
     assert len(table) == 3
 
 
-def test_what_is_removed_is_gone_and_counted_so() -> None:
+def test_removed_bundle_is_gone_and_counted() -> None:
     table = OwnBundles()
     first = own(FIRST)
     table.add(first)

@@ -43,7 +43,7 @@ def test_a_broker_is_registered_with_its_run_and_its_addresses_and_leaves_at_onc
     in_a_cluster(body)
 
 
-def test_a_broker_that_has_begun_and_not_registered_is_known_to_nobody() -> None:
+def test_unregistered_broker_is_not_listed() -> None:
     async def body(world: World) -> None:
         a = world.broker("a:8080")
         await a.begin(register=False)

@@ -239,7 +239,7 @@ BROKER_SETTINGS = {
 
 
 @pytest.mark.parametrize("key", BROKER_SETTINGS)
-def test_what_nobody_says_is_as_the_broker_is_configured(key: str) -> None:
+def test_unset_policy_follows_the_broker_configuration(key: str) -> None:
     text, comes_out, value = BROKER_SETTINGS[key]
     assert getattr(resolve(configured(**{key: text}), NOTHING, NOTHING), comes_out) == value
 

@@ -150,7 +150,7 @@ def test_a_change_is_heard_and_the_next_answer_has_it(tmp_path: Path) -> None:
     with_store(tmp_path, body)
 
 
-def test_what_this_broker_wrote_itself_holds_without_the_watch(tmp_path: Path) -> None:
+def test_own_writes_are_effective_before_the_watch(tmp_path: Path) -> None:
     async def body(store: Store, policies: PolicyStore, heard: Heard) -> None:
         assert await most_producers(policies) == 1
         await store.say(max_producers_per_topic=2)
@@ -180,7 +180,7 @@ def test_a_change_during_a_read_is_not_hidden_by_what_was_read(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("error", [WatchLost("behind"), MetadataError("away"), KeyError("a bug")])
-def test_a_lost_watch_is_made_again_and_everybody_is_looked_at(
+def test_lost_watch_is_reopened_and_all_policies_are_reread(
     tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_loop, "RETRY_MIN_S", 0.01)

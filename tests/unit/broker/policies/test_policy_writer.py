@@ -133,7 +133,7 @@ def test_an_answer_that_was_lost_is_looked_up(tmp_path: Path) -> None:
     with_writer(tmp_path, body)
 
 
-def test_who_is_always_overtaken_hears_of_the_conflict(tmp_path: Path) -> None:
+def test_writer_that_always_conflicts_gets_the_conflict(tmp_path: Path) -> None:
     async def body(store: Store, writer: PolicyWriter) -> None:
         count = 0
 
@@ -151,7 +151,7 @@ def test_who_is_always_overtaken_hears_of_the_conflict(tmp_path: Path) -> None:
     with_writer(tmp_path, body)
 
 
-def test_what_an_edit_refuses_is_not_written(tmp_path: Path) -> None:
+def test_refused_edit_is_not_written(tmp_path: Path) -> None:
     async def body(store: Store, writer: PolicyWriter) -> None:
         def refuse(policies: Policies) -> None:
             policies.max_producers_per_topic = 1

@@ -27,7 +27,7 @@ def test_an_idle_bucket_holds_one_period_and_no_more() -> None:
     assert bucket.available(1_000.0) == 0
 
 
-def test_what_was_not_used_is_given_back() -> None:
+def test_unused_tokens_are_returned() -> None:
     bucket = TokenBucket(10, 1.0, 0.0)
     bucket.take(10, 0.0)
     bucket.take(-4, 0.0)

@@ -93,7 +93,7 @@ def test_keys_are_shared_in_one_way_only(other: dict[str, Any]) -> None:
     made.add(consumer("b", **other), SubType.Key_Shared)
 
 
-def test_who_asks_for_hash_ranges_that_are_none_was_never_there() -> None:
+def test_consumer_with_invalid_hash_ranges_is_not_added() -> None:
     for sub_type, sticky in ((SubType.Exclusive, False), (SubType.Key_Shared, True)):
         made = members()
         with pytest.raises(ConsumerAssignFailed):

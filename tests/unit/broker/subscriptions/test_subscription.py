@@ -70,7 +70,7 @@ def test_an_exclusive_consumer_with_hash_ranges_gets_only_those(serve: Serve) ->
 
 
 @pytest.mark.parametrize("ranges", [((5, 4),), ((0, 65_536),), ((-1, 4),), ((0, 10), (10, 20))])
-def test_hash_ranges_that_are_none_are_refused_as_if_nobody_had_come(
+def test_invalid_hash_ranges_are_refused_without_a_trace(
     serve: Serve, ranges: tuple[tuple[int, int], ...]
 ) -> None:
     serving = serve(SubType.Exclusive)
@@ -80,7 +80,7 @@ def test_hash_ranges_that_are_none_are_refused_as_if_nobody_had_come(
     serving.join("b")
 
 
-def test_the_type_changes_only_when_nobody_is_connected(serve: Serve) -> None:
+def test_type_changes_only_without_connected_consumers(serve: Serve) -> None:
     serving = serve(SubType.Failover)
     first = serving.join("a")
     for other in (SubType.Exclusive, SubType.Shared, SubType.Key_Shared):
@@ -102,7 +102,7 @@ def failover(serve: Serve, partition: int = 0, **options: Any) -> Serving:
     return serve(SubType.Failover, topic=topic, config=config, **options)
 
 
-def test_nobody_gets_anything_until_the_delay_is_over(serve: Serve) -> None:
+def test_no_consumer_gets_messages_before_the_delay_ends(serve: Serve) -> None:
     serving = failover(serve, entries=5)
     consumer = serving.join("b", permits=100, wait_s=0.9)
     assert client_of(consumer).numbers == []
@@ -287,7 +287,7 @@ def test_an_acknowledgement_of_what_was_acknowledged_before_it_came_frees_its_ho
     assert consumer.pending.messages == 9
 
 
-def test_what_is_skipped_is_not_delivered_though_it_was_read(serve: Serve) -> None:
+def test_skipped_entry_is_not_delivered_after_its_read(serve: Serve) -> None:
     for sub_type in (SubType.Exclusive, SubType.Shared):
         serving = serve(sub_type, entries=30, cached_from=30)
         consumer = serving.join("a", permits=3)
@@ -301,7 +301,7 @@ def test_what_is_skipped_is_not_delivered_though_it_was_read(serve: Serve) -> No
 @pytest.mark.parametrize(
     "sub_type", [SubType.Exclusive, SubType.Failover, SubType.Shared, SubType.Key_Shared]
 )
-def test_what_is_skipped_is_not_read_any_more(
+def test_skipped_entry_is_not_read(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, sub_type: SubType.ValueType
 ) -> None:
     serving = serve(sub_type, config=DispatchConfig(read_entries_max=10), entries=500, cached_from=500)

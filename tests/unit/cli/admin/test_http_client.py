@@ -126,7 +126,7 @@ def test_only_a_broker_that_was_named_is_stopped(broker: Broker) -> None:
     assert run(broker, "brokers", "shutdown").exit_code == 0
 
 
-def test_nobody_is_sent_on_to_a_file(broker: Broker, tmp_path: Path) -> None:
+def test_redirect_to_a_file_url_is_refused(broker: Broker, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text('"secret"')
     broker.answers["GET", "/admin/v2/tenants"] = 307, None, {"Location": file.as_uri()}
@@ -162,14 +162,14 @@ def test_a_token_is_shown_to_the_broker(broker: Broker, given: tuple[str, str]) 
     assert broker.asked[0][3] == "Bearer s3cret"
 
 
-def test_what_a_refusal_asks_for_is_said(broker: Broker) -> None:
+def test_refusal_says_what_to_do(broker: Broker) -> None:
     broker.answers["GET", "/admin/v2/tenants"] = 401, {"reason": "who are you"}, {}
     result = run(broker, "tenants", "list")
     assert result.exit_code == 1
     assert "who are you (HTTP 401); give a valid token with --token" in result.output
 
 
-def test_what_to_do_is_said_once(broker: Broker) -> None:
+def test_remedy_is_printed_once(broker: Broker) -> None:
     broker.answers["GET", "/admin/v2/tenants"] = 503, {"reason": "etcd is away"}, {}
     assert "away (HTTP 503); try again in a moment, or ask" in run(broker, "tenants", "list").output
     broker.answers["GET", "/admin/v2/tenants"] = 503, {"reason": "b2 did not answer; try again"}, {}
@@ -185,7 +185,7 @@ def test_what_to_do_is_said_once(broker: Broker) -> None:
         (("delete", "acme"), "DELETE", 409, False),
     ],
 )
-def test_what_failed_at_brokers_is_told_with_the_id_of_its_lines_in_their_logs(
+def test_broker_failure_is_printed_with_its_request_id(
     broker: Broker, command: tuple[str, ...], method: str, status: int, *, told: bool
 ) -> None:
     path = "/admin/v2/tenants" if method == "GET" else "/admin/v2/tenants/acme"
@@ -283,7 +283,7 @@ def test_topics_of_both_kinds_are_listed_unless_one_is_named(broker: Broker) -> 
         ("clusters get c", "clusters list"),
     ],
 )
-def test_what_is_not_there_is_answered_with_how_to_see_what_is(
+def test_missing_object_error_says_how_to_list_existing_ones(
     broker: Broker, line: str, next_command: str
 ) -> None:
     result = run(broker, *line.split())
@@ -307,13 +307,13 @@ def test_what_is_not_there_is_answered_with_how_to_see_what_is(
         ("--token", "größe"),
     ],
 )
-def test_what_cannot_be_sent_is_a_wrong_command_line(given: tuple[str, str]) -> None:
+def test_unsendable_value_is_a_usage_error(given: tuple[str, str]) -> None:
     result = CliRunner().invoke(main, ["admin", *given, "tenants", "list"])
     assert result.exit_code == 2
     assert "Error: " in result.output
 
 
-def test_what_is_no_broker_cannot_disturb_a_terminal() -> None:
+def test_response_of_a_foreign_server_cannot_disturb_a_terminal() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         url = f"http://127.0.0.1:{other.getsockname()[1]}"
 

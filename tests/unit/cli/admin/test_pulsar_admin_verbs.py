@@ -125,7 +125,7 @@ def test_groups_that_are_not_here_say_why(name: str) -> None:
         ("topics delete nowhere.txt --from-file", "No such file"),
     ],
 )
-def test_what_is_mistyped_is_answered_with_what_was_meant(line: str, hint: str) -> None:
+def test_mistyped_verb_gets_a_suggestion(line: str, hint: str) -> None:
     result = CliRunner().invoke(main, ["admin", *line.split()])
     assert result.exit_code == 2
     assert hint in result.output

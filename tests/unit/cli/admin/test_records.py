@@ -65,7 +65,7 @@ def test_a_few_figures_are_shown_even_when_they_are_0(
     assert "--output json" not in shown
 
 
-def test_what_is_not_there_is_said(
+def test_missing_value_is_shown_as_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert drawn({}, monkeypatch, capsys) == "Figures of t: none\n"
@@ -116,7 +116,7 @@ def test_a_narrow_terminal_leaves_out_columns_without_anything(
     assert "--output json has everything" in shown
 
 
-def test_what_fits_in_no_line_is_drawn_one_below_the_other(
+def test_wide_records_are_drawn_vertically(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     subscriptions = {"subscriptions": {f"subscription-{number}": SUBSCRIPTION for number in range(3)}}

@@ -155,7 +155,7 @@ def test_a_host_where_all_is_well_needs_no_broker() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_host_is_found(change: dict[str, Any], check: str, state: str) -> None:
+def test_host_problems_are_found(change: dict[str, Any], check: str, state: str) -> None:
     found = wrong(MadeUp(**change))
     assert {name: each.state for name, each in found.items()} == {check: state}
 
@@ -226,7 +226,7 @@ def test_a_cluster_where_all_is_well() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_cluster_is_found(change: dict[str, Any], check: str, state: str) -> None:
+def test_cluster_problems_are_found(change: dict[str, Any], check: str, state: str) -> None:
     found = wrong(cluster(**change), **ETCD)
     assert {name: each.state for name, each in found.items()} == {check: state}
 

@@ -78,7 +78,9 @@ def test_verify_is_started_with_all_that_was_given(started: Started) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["compact", "--topic", "t"], ["compact", "--to", "x"], ["verify"]])
-def test_what_is_missing_is_said_before_spark_is_started(started: Started, arguments: list[str]) -> None:
+def test_missing_requirements_are_reported_before_spark_starts(
+    started: Started, arguments: list[str]
+) -> None:
     result = CliRunner().invoke(spark_jobs.spark, arguments)
     assert result.exit_code == 2
     assert "Missing option" in result.output

@@ -75,7 +75,7 @@ def test_the_leader_is_known() -> None:
     simulate(scenario)
 
 
-def test_lost_watches_leave_nobody_behind() -> None:
+def test_lost_watches_leave_no_stale_broker() -> None:
     async def scenario(server: SimMetadataServer, store: SimMetadataStore) -> None:
         await put_broker(store, "a:8080", 1)
         await put_broker(store, "b:8080", 1)

@@ -58,7 +58,7 @@ def test_every_hash_is_in_exactly_the_bundle_that_is_found_for_it() -> None:
         assert [each for each in bundles if ring_hash in each] == [found]
 
 
-def test_what_was_said_of_the_load_of_a_bundle_goes_with_it() -> None:
+def test_load_of_a_bundle_is_removed_with_it() -> None:
     namespace = Namespace(bundle_count=2)
     first, second = bundles_of(namespace)
     for each in (first, second):

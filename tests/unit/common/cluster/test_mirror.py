@@ -41,7 +41,7 @@ def texts(mirror: Mirror[str, Text]) -> dict[str, str]:
     return {key: value.text for key, value in mirror.items.items()}
 
 
-def test_what_is_there_at_the_start_and_what_comes_later_is_known() -> None:
+def test_mirror_has_initial_and_later_keys() -> None:
     async def scenario(server: SimMetadataServer, store: SimMetadataStore) -> None:
         await store.put("/m/a", b"1")
         await store.put("/other", b"1")
@@ -155,7 +155,7 @@ def test_an_answer_that_was_overtaken_by_the_watch_does_not_bring_back_what_is_g
     simulate(scenario)
 
 
-def test_what_is_not_understood_counts_as_not_there() -> None:
+def test_undecodable_value_counts_as_missing() -> None:
     async def scenario(server: SimMetadataServer, store: SimMetadataStore) -> None:
         await store.put("/m/a", b"bad")
         await store.put("/m/?", b"1")
@@ -171,7 +171,7 @@ def test_what_is_not_understood_counts_as_not_there() -> None:
     simulate(scenario)
 
 
-def test_a_listener_that_fails_keeps_nobody_from_the_news() -> None:
+def test_failing_listener_delays_no_other() -> None:
     async def scenario(server: SimMetadataServer, store: SimMetadataStore) -> None:
         mirror = mirror_of(store)
         seen: list[str] = []

@@ -82,7 +82,7 @@ def finding(body: Callable[[Found], Awaitable[None]]) -> None:
     simulate(scenario)
 
 
-def test_the_owner_of_an_owned_bundle_is_found_without_asking_anybody() -> None:
+def test_owner_of_an_owned_bundle_is_found_locally() -> None:
     async def body(found: Found) -> None:
         await put_owner(found.store, found.bundle(), "b:8080", 2)
         await told()
@@ -94,7 +94,7 @@ def test_the_owner_of_an_owned_bundle_is_found_without_asking_anybody() -> None:
     finding(body)
 
 
-def test_everybody_who_looks_for_an_unowned_bundle_shares_one_assignment() -> None:
+def test_concurrent_lookups_of_an_unowned_bundle_share_one_assignment() -> None:
     async def body(found: Found) -> None:
         topics = [TopicName.parse(f"persistent://{NAMESPACE}/t-{number}") for number in range(200)]
         brokers = await asyncio.gather(*(found.where(topic) for topic in topics for _ in range(5)))
@@ -105,7 +105,7 @@ def test_everybody_who_looks_for_an_unowned_bundle_shares_one_assignment() -> No
     finding(body)
 
 
-def test_a_client_that_gives_up_ends_the_assignment_for_nobody_else() -> None:
+def test_cancelled_lookup_does_not_cancel_the_shared_assignment() -> None:
     async def body(found: Found) -> None:
         impatient, patient = asyncio.create_task(found.where()), asyncio.create_task(found.where())
         await asyncio.sleep(0.1)
@@ -207,7 +207,7 @@ def test_assignments_at_the_same_time_are_bounded(monkeypatch: pytest.MonkeyPatc
     finding(body)
 
 
-def test_a_finder_that_closes_leaves_nobody_waiting() -> None:
+def test_closing_finder_ends_all_waiting_lookups() -> None:
     async def body(found: Found) -> None:
         found.assigner.before_answer = lambda: asyncio.sleep(3600)
         waiting = asyncio.create_task(found.where())

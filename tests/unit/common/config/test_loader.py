@@ -131,7 +131,7 @@ def test_our_own_keys_in_the_environment() -> None:
     assert load(ServiceConfig, environ={"MAGNETAR_MAGNETAR_LOG_LEVEL": "debug"}).value.level == "debug"
 
 
-def test_what_the_commands_take_from_the_environment_stops_no_server() -> None:
+def test_command_line_environment_variables_do_not_stop_a_server() -> None:
     taken = {
         str(option.envvar)
         for path in ("admin", "produce", "doctor", "perf produce")
@@ -153,7 +153,7 @@ def command_at(path: str) -> click.Command:
     return command
 
 
-def test_what_kubernetes_sets_for_a_service_is_no_configuration() -> None:
+def test_kubernetes_service_variables_are_not_settings() -> None:
     environ = {
         "MAGNETAR_BROKER_SERVICE_HOST": "10.0.0.1",
         "MAGNETAR_BROKER_SERVICE_PORT": "16650",
@@ -235,7 +235,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["1.5", "0x10", "1_000", "\u0661", "one", "1 2"])
-def test_what_is_no_integer_is_refused(text: str) -> None:
+def test_invalid_integer_is_refused(text: str) -> None:
     [problem] = problems_of(overrides=[f"brokerServicePort={text}"])
     assert "is not an integer" in problem
 

@@ -206,7 +206,7 @@ def test_a_broker_that_is_gone_is_unreachable_and_found_again() -> None:
     run(scenario)
 
 
-def test_what_may_be_repeated_outlives_a_restart_and_what_may_not_does_not() -> None:
+def test_only_idempotent_calls_are_retried_over_a_restart() -> None:
     async def scenario(opened: AsyncExitStack) -> None:
         (port,) = free_ports(1)
         client = await opened.enter_async_context(calling())
@@ -252,7 +252,7 @@ def test_a_deadline_ends_the_call_at_both_ends() -> None:
     run(scenario)
 
 
-def test_a_broker_that_accepts_and_says_nothing_holds_nobody_longer_than_the_deadline() -> None:
+def test_silent_broker_delays_a_call_up_to_its_deadline() -> None:
     async def scenario(opened: AsyncExitStack) -> None:
         async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while await reader.read(1 << 16):
@@ -363,7 +363,7 @@ def test_calls_are_bounded_on_both_sides() -> None:
     run(scenario)
 
 
-def test_garbage_and_absurd_sizes_harm_nobody_else() -> None:
+def test_garbage_and_oversized_frames_harm_no_other_caller() -> None:
     async def scenario(opened: AsyncExitStack) -> None:
         broker = await opened.enter_async_context(serving(FakeControl()))
         client = await opened.enter_async_context(calling())

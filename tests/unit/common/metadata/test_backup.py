@@ -91,7 +91,7 @@ async def counter(store: MetadataStore, key: str) -> int:
     return decode(Counter, found.value).next
 
 
-def test_what_lasts_is_put_back_as_it_was(tmp_path: Path) -> None:
+def test_persistent_keys_are_restored_unchanged(tmp_path: Path) -> None:
     async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
         header, items = await copy(one)
         assert header.cluster == "eu"
@@ -125,7 +125,7 @@ def test_a_counter_that_is_behind_its_ledgers_is_not_believed(tmp_path: Path) ->
     with_stores(tmp_path, act)
 
 
-def test_what_lives_as_long_as_a_session_is_not_copied(tmp_path: Path) -> None:
+def test_ephemeral_keys_are_not_backed_up(tmp_path: Path) -> None:
     async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
         session = await one.session(10_000)
         for key in (KEYS.broker("b:8080"), KEYS.broker_leader, KEYS.auditor, KEYS.bookie("b1")):
@@ -137,7 +137,7 @@ def test_what_lives_as_long_as_a_session_is_not_copied(tmp_path: Path) -> None:
     with_stores(tmp_path, act)
 
 
-def test_nothing_is_restored_while_somebody_is_registered(tmp_path: Path) -> None:
+def test_restoration_is_refused_with_registered_processes(tmp_path: Path) -> None:
     async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
         session = await other.session(10_000)
         await session.put_ephemeral(KEYS.bookie("b1"), b"x")
@@ -148,7 +148,7 @@ def test_nothing_is_restored_while_somebody_is_registered(tmp_path: Path) -> Non
     with_stores(tmp_path, act)
 
 
-def test_what_is_there_is_replaced_only_when_asked_for(tmp_path: Path) -> None:
+def test_existing_metadata_is_replaced_only_on_request(tmp_path: Path) -> None:
     async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
         header, items = await copy(one)
         await one.put(KEYS.tenant("late"), encode(Tenant()))
@@ -166,7 +166,7 @@ def test_what_is_there_is_replaced_only_when_asked_for(tmp_path: Path) -> None:
     with_stores(tmp_path, act)
 
 
-def test_what_processes_leave_in_an_empty_store_is_not_in_the_way(tmp_path: Path) -> None:
+def test_leftover_keys_of_processes_do_not_prevent_restoration(tmp_path: Path) -> None:
     """Whoever starts before the copy is back makes an id of the instance, and brokers count."""
 
     async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
@@ -211,7 +211,7 @@ class Joined:
 
 
 @pytest.mark.parametrize("at", range(1, COMMITS))
-def test_somebody_who_registers_meanwhile_works_over_half_a_copy(tmp_path: Path, at: int) -> None:
+def test_registration_during_restoration_is_detected(tmp_path: Path, at: int) -> None:
     async def act(one: SqliteMetadataStore, other: SqliteMetadataStore) -> None:
         header, items = await copy(one)
         with pytest.raises(NotRestorable, match=r"\(brokers/available/b%3A8080\).*run this again"):
@@ -316,7 +316,7 @@ def test_brokers_wait_for_the_comparison_and_deletions_for_an_operator(tmp_path:
 
 @pytest.mark.parametrize("state", [Restoration.RESTORED, Restoration.RECONCILED, Restoration.RELEASED])
 @pytest.mark.parametrize("again", ["elsewhere", "replaced", "marked", "interrupted"])
-def test_what_an_earlier_restoration_left_is_left_until_it_is_released(
+def test_unreleased_restoration_is_kept(
     tmp_path: Path, again: str, state: Restoration.State.ValueType
 ) -> None:
     """Ledgers made after the first copy would count as garbage for the second one."""

@@ -40,7 +40,7 @@ def written(path: Path) -> BackupSummary:
     return write_backup(path, HEADER, ITEMS)
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+def test_written_backup_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "backup"
     summary = written(path)
     assert summary.keys == 3
@@ -102,7 +102,7 @@ def test_a_file_system_without_links_holds_backups_too(
     assert [each.name for each in tmp_path.iterdir()] == ["backup"]
 
 
-def test_what_breaks_off_leaves_no_file(tmp_path: Path) -> None:
+def test_interrupted_backup_leaves_no_file(tmp_path: Path) -> None:
     def breaks_off() -> Iterator[tuple[str, bytes]]:
         yield ITEMS[0]
         raise OSError("no space left")
@@ -166,7 +166,7 @@ def test_a_later_version_is_refused_with_the_release_that_reads_it(tmp_path: Pat
         pytest.param(gzip.compress(b'{"magnetar": "x"}\n'), id="another's header"),
     ],
 )
-def test_what_is_no_backup_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_invalid_backup_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "backup"
     path.write_bytes(data)
     with pytest.raises(DataCorruption, match=r"no .*backup of metadata"):

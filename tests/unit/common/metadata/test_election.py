@@ -143,7 +143,7 @@ def test_a_leader_that_fails_gives_the_office_up(failure: Exception) -> None:
 
 
 @pytest.mark.parametrize("value", [encode(Leader(id="a", epoch=1)), b"no leader at all"])
-def test_an_office_that_nobody_gives_up_is_taken_only_from_oneself(value: bytes) -> None:
+def test_held_leadership_is_taken_only_from_the_same_process(value: bytes) -> None:
     loop = SimLoop(6, time_max_s=10_000)
 
     async def main() -> None:

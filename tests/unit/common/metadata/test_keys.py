@@ -76,7 +76,7 @@ def test_the_order_of_keys_is_the_order_of_ids(one: int, other: int) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 2**64])
-def test_what_is_no_id_is_refused(number: int) -> None:
+def test_invalid_id_is_refused(number: int) -> None:
     with pytest.raises(ValueError, match="unsigned 64-bit"):
         encode_id(number)
 

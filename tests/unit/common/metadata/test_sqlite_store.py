@@ -97,7 +97,7 @@ def test_a_commit_is_in_the_synced_write_ahead_log_when_it_is_answered(path: Pat
     with_store(tmp_path / "copy" / path.name, after)
 
 
-def test_what_one_turn_asks_for_is_one_transaction(path: Path) -> None:
+def test_writes_of_one_loop_turn_are_one_transaction(path: Path) -> None:
     batches: list[int] = []
 
     async def scenario(store: SqliteMetadataStore) -> None:

@@ -219,7 +219,7 @@ def test_a_transaction_that_only_checks_changes_no_revision(run: Run[None]) -> N
     ],
     ids=["twice", "long", "many"],
 )
-def test_what_no_store_accepts_is_refused(run: Run[None], ops: list[Op]) -> None:
+def test_invalid_key_is_refused_by_every_store(run: Run[None], ops: list[Op]) -> None:
     async def scenario(open_store: Open) -> None:
         store = await open_store()
         with pytest.raises(ValueError, match="/a"):
@@ -229,7 +229,7 @@ def test_what_no_store_accepts_is_refused(run: Run[None], ops: list[Op]) -> None
     run(scenario)
 
 
-def test_of_concurrent_compare_and_sets_exactly_one_wins(run: Run[None]) -> None:
+def test_exactly_one_concurrent_compare_and_set_wins(run: Run[None]) -> None:
     async def scenario(open_store: Open) -> None:
         store = await open_store()
         version = await store.put("/counter", b"0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from magnetar.common.obs import health
 
 
-def test_who_answers_at_all_lives() -> None:
+def test_responding_process_is_live() -> None:
     assert health.live() == (200, "ok\n")
 
 

@@ -71,7 +71,7 @@ def test_a_page_of_plain_text_has_its_own_status() -> None:
     assert answer.endswith(b"\r\n\r\nnot yet\n")
 
 
-def test_who_only_holds_connections_open_makes_room_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_give_way_to_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_pages, "CONNECTIONS_MAX", 2)
 
     async def main() -> None:

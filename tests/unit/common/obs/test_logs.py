@@ -33,7 +33,7 @@ def test_json_lines_carry_the_event_its_values_logger_level_and_time() -> None:
     }
 
 
-def test_what_the_process_says_of_itself_is_in_every_line() -> None:
+def test_process_fields_are_in_every_log_line() -> None:
     out = io.StringIO()
     configure("json", stream=out, fields={"worker": 1})
     get_logger("magnetar.test").info("topic loaded")

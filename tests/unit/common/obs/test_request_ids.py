@@ -119,7 +119,7 @@ def test_ids_of_others_are_kept(good: str) -> None:
 @pytest.mark.parametrize(
     "bad", ["", " ", "a b", "a\nb", "a\r\n", '"', "ü", "x" * (request_ids.CHARS_MAX + 1), None]
 )
-def test_what_would_break_a_log_or_a_header_is_replaced(bad: str | None) -> None:
+def test_unsafe_request_id_is_replaced(bad: str | None) -> None:
     assert request_ids.accepted(bad) is None
     made = request_ids.accepted_or_made(bad)
     assert len(made) == 16

@@ -37,7 +37,7 @@ def test_an_error_without_a_name_of_its_own_travels_as_its_parent_and_a_bug_as_a
     assert to_wire(BadCall("garbage")) == (grpc.StatusCode.INVALID_ARGUMENT, "")
 
 
-def test_what_the_transport_says_becomes_an_error_that_tells_what_to_do() -> None:
+def test_transport_errors_become_errors_with_a_remedy() -> None:
     away = from_wire(grpc.StatusCode.UNAVAILABLE, "", "connection refused", "Wanted of h:1")
     assert isinstance(away, offload_errors.OffloadUnreachable)
     assert may_pass(away)
@@ -57,5 +57,5 @@ LASTING = (errors.TopicNotFound, errors.EntryUnreadable, errors.NotAllowed, erro
 
 
 @pytest.mark.parametrize("kind", [*PASSING, *LASTING], ids=lambda kind: kind.__name__)
-def test_what_may_pass_is_tried_again_and_what_will_not_is_not(kind: type[errors.MagnetarError]) -> None:
+def test_only_transient_errors_are_retried(kind: type[errors.MagnetarError]) -> None:
     assert may_pass(kind("x")) == (kind in PASSING)

@@ -46,6 +46,6 @@ def test_ids_of_several_ledgers_are_put_together_by_ledger() -> None:
         ),
     ],
 )
-def test_what_is_not_plain_is_left_to_protobuf(frame: bytes) -> None:
+def test_unusual_encodings_are_left_to_protobuf(frame: bytes) -> None:
     (event,) = ServerConnection().receive_data(frame)
     assert isinstance(event, Command)

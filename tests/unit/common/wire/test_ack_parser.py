@@ -25,7 +25,7 @@ def test_another_consumer_or_ledger_begins_another_run() -> None:
     ]
 
 
-def test_an_ack_that_somebody_waits_for_is_no_part_of_a_run() -> None:
+def test_ack_with_a_request_id_is_not_grouped() -> None:
     data = ack_frame(1, 3, 5) + ack_frame(1, 3, 6, request_id=9) + ack_frame(1, 3, 7)
     kinds = [type(event) for event in ServerConnection().receive_data(data)]
     assert kinds == [AckRun, AckGroup, AckRun]

@@ -50,7 +50,7 @@ def test_payloads_are_skipped_whatever_they_are() -> None:
         FrameDecoder().receive_data(broken)
 
 
-def test_what_follows_a_command_is_had_as_it_came() -> None:
+def test_bytes_after_a_command_are_returned_unchanged() -> None:
     stream = CommandStream(1 << 16)
     data = encode_command(LOOKUP)
     stream.receive_data(data[:10])

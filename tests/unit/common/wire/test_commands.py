@@ -220,6 +220,6 @@ def test_a_failed_ack_repeats_consumer_and_transaction() -> None:
     )
 
 
-def test_a_command_that_nobody_waits_for_gets_no_error() -> None:
+def test_command_without_a_request_id_gets_no_error() -> None:
     ack = request("ack", consumer_id=3, ack_type=0)
     assert commands.error_answer(ack, ServerError.UnknownError, "x") is None

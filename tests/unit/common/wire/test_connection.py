@@ -47,7 +47,7 @@ def test_a_frame_in_pieces_comes_with_its_last_piece() -> None:
     assert len(list(connection.receive_data(PING[3:]))) == 1
 
 
-def test_what_came_before_a_violation_is_handed_out_before_it_raises_and_it_keeps_raising() -> None:
+def test_commands_before_a_violation_are_delivered_first() -> None:
     connection = ServerConnection()
     seen: list[Event] = []
     with pytest.raises(UnknownCommand):

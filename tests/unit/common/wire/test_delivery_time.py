@@ -54,7 +54,7 @@ def test_other_fields_around_it_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize("time_ms", [0, 1, 2**34, -1, -NOW])
-def test_what_is_long_past_delays_nothing(time_ms: int) -> None:
+def test_past_delivery_time_causes_no_delay(time_ms: int) -> None:
     assert times(entry(deliver_at_time=time_ms)) == {}
 
 

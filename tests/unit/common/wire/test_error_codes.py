@@ -39,6 +39,6 @@ def test_the_nearest_ancestor_wins_and_a_bug_reads_unknown() -> None:
     assert code_of(KeyError("x")) == ServerError.UnknownError
 
 
-def test_who_meets_a_topic_as_it_closes_is_told_to_look_it_up_again() -> None:
+def test_closing_topic_error_asks_for_a_new_lookup() -> None:
     assert code_of(errors.LedgerClosed("t is closing")) == ServerError.ServiceNotReady
     assert code_of(errors.OwnershipLost("t has another owner")) == ServerError.ServiceNotReady

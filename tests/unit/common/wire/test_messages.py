@@ -45,7 +45,7 @@ def test_the_frames_of_a_run_are_those_of_protobuf(first_entry: int, partition: 
         {"redelivery_count": 300, "ack_set": [1 << 62, -(1 << 63)], "consumer_epoch": 2**63},
     ],
 )
-def test_what_an_entry_carries_besides_its_id_is_encoded_as_by_protobuf(fields: dict[str, Any]) -> None:
+def test_message_command_fields_are_encoded_as_by_protobuf(fields: dict[str, Any]) -> None:
     out: list[bytes] = []
     MessageFramer(4).frames(out, 5, 6, ENTRIES, **fields)
     assert b"".join(out) == by_protobuf(4, 5, 6, **fields)

@@ -150,7 +150,7 @@ def test_broker_entry_metadata_of_a_client_is_cut_off() -> None:
         {"num_messages": 2**31 - 1},
     ],
 )
-def test_what_there_is_not_is_refused_and_not_ignored(
+def test_unknown_send_fields_are_refused(
     fields: dict[str, Any],
 ) -> None:
     data = frames.send(1, 1) + frames.send(1, 2, **fields) + frames.send(1, 3)

@@ -38,7 +38,7 @@ def partitions(topic: str = TOPIC, request_id: int = 8) -> BaseCommand:
     return BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=command)
 
 
-def test_the_owner_of_a_topic_is_named_finally_and_nobody_is_asked() -> None:
+def test_lookup_of_an_owned_topic_is_answered_without_a_broker_call() -> None:
     async def body(front: Front) -> None:
         await front.own(front.b)
         client = await front.client()
@@ -99,7 +99,7 @@ def test_a_topic_of_no_namespace_is_not_found_and_a_name_that_cannot_be_is_said_
     with_front(body)
 
 
-def test_an_unowned_topic_fails_clearly_when_nobody_can_be_asked() -> None:
+def test_lookup_of_an_unowned_topic_fails_without_reachable_brokers() -> None:
     """The brokers of this test have no control address."""
 
     async def body(front: Front) -> None:

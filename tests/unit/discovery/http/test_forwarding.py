@@ -141,7 +141,7 @@ def test_a_page_of_discovery_itself_may_ask_and_one_of_another_site_may_not() ->
     with_carrier(body)
 
 
-def test_what_any_broker_answers_is_asked_of_the_next_one_while_one_cannot_be_reached() -> None:
+def test_request_for_any_broker_goes_to_the_next_reachable_one() -> None:
     async def body(front: Front, call: Caller) -> None:
         await serving(front, front.a)
         with socket.create_server(("127.0.0.1", 0)) as nobody:

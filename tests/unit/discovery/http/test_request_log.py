@@ -28,7 +28,7 @@ def test_an_answer_carries_the_id_of_its_request_or_one_of_our_own() -> None:
     with_http(body)
 
 
-def test_what_is_to_change_something_is_one_line_with_the_clients_address() -> None:
+def test_each_change_request_is_one_log_line_with_the_client_address() -> None:
     async def body(front: Front, browse: Browser) -> None:
         await front.own(front.b)
         async with aiohttp.ClientSession() as session:

@@ -108,7 +108,7 @@ def test_a_lookup_for_an_advertised_listener_goes_to_the_broker_as_that_listener
         ("/elsewhere", 404, "/elsewhere"),
     ],
 )
-def test_what_leads_nowhere_is_answered_as_pulsar_does(path: str, status: int, why: str) -> None:
+def test_unknown_paths_are_answered_as_by_pulsar(path: str, status: int, why: str) -> None:
     async def body(front: Front, browse: Browser) -> None:
         async with (
             aiohttp.ClientSession() as session,
@@ -227,7 +227,7 @@ async def raw(browse: Browser, data: bytes) -> bytes:
         writer.close()
 
 
-def test_of_a_target_in_absolute_form_the_path_and_query_alone_are_kept() -> None:
+def test_absolute_request_target_keeps_path_and_query() -> None:
     async def body(front: Front, browse: Browser) -> None:
         await front.own(front.b)
         for host in ("http://elsewhere", "http://elsewhere:80", "x://@elsewhere"):
@@ -243,7 +243,7 @@ def test_of_a_target_in_absolute_form_the_path_and_query_alone_are_kept() -> Non
     [b"nonsense\r\n\r\n", b"GET /health?\xff HTTP/1.1\r\nHost: x\r\n\r\n"],
     ids=["nonsense", "no UTF-8"],
 )
-def test_what_is_not_http_is_refused_with_a_reason_and_not_logged(
+def test_bytes_that_are_not_http_are_refused_and_not_logged(
     sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body(front: Front, browse: Browser) -> None:
@@ -255,7 +255,7 @@ def test_what_is_not_http_is_refused_with_a_reason_and_not_logged(
     assert [line for line in caplog.records if line.name.startswith("aiohttp")] == []
 
 
-def test_who_holds_connections_open_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_keep_no_client_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 1)
 
     async def body(front: Front, browse: Browser) -> None:

@@ -48,6 +48,6 @@ def test_a_path_is_about_a_topic_or_about_none(path: str, topic: str | None) -> 
 @pytest.mark.parametrize(
     "path", ["/admin/v2/persistent/t/n/%FF/stats", "/admin/v2/persistent/t/n/a%2Fb/stats"]
 )
-def test_what_cannot_be_a_topic_is_said_so(path: str) -> None:
+def test_invalid_topic_path_is_refused(path: str) -> None:
     with pytest.raises(InvalidName):
         topic_of(segments(path))

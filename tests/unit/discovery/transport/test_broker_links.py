@@ -86,7 +86,7 @@ def test_a_broker_that_cannot_be_reached_is_left_for_another() -> None:
     with_front(body)
 
 
-def test_a_broker_that_accepts_nobody_in_time_is_said_to_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_without_a_timely_answer_is_reported_as_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_links, "CONNECT_TIMEOUT_S", 0.05)
 
     async def body(front: Front) -> None:

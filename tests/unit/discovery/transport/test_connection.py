@@ -70,7 +70,7 @@ def test_a_ping_is_answered() -> None:
     ],
     ids=["producer", "subscribe"],
 )
-def test_what_only_brokers_serve_is_answered_with_an_error_and_the_connection_goes_on(
+def test_broker_only_commands_are_refused_and_the_connection_stays_open(
     command: BaseCommand,
 ) -> None:
     async def body(front: Front) -> None:

@@ -328,7 +328,7 @@ def test_a_client_that_reads_nothing_is_given_up() -> None:
     with_front(body, config(read_timeout_ms=1_000))
 
 
-def test_what_moves_at_all_is_not_stuck() -> None:
+def test_slow_transfer_is_not_considered_stuck() -> None:
     @dataclass
     class Transport:
         waiting: int = 0

@@ -72,7 +72,7 @@ def of_size(entry: int, size: int) -> EncodedAppend:
     return encode_append(Run([bytes(size)], first_entry_id=entry), LEDGER, -1)
 
 
-def test_what_is_appended_within_a_turn_is_one_message() -> None:
+def test_appends_of_one_loop_turn_are_one_message() -> None:
     async def scenario(call: Call, stream: AppendStream, lost: list[str]) -> None:
         for turn in range(3):
             for entry in range(50):

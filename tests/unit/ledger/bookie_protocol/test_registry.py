@@ -42,7 +42,7 @@ def simulate(scenario: Callable[[SimMetadataStore, BookieRegistry, MetadataFault
     run(loop, main())
 
 
-def test_what_is_registered_before_and_after_the_start_is_known() -> None:
+def test_bookies_registered_before_and_after_the_start_are_known() -> None:
     async def scenario(store: SimMetadataStore, registry: BookieRegistry, _faults: MetadataFaults) -> None:
         session = await store.session(10_000)
         await session.put_ephemeral(KEYS.bookie("a/1"), registration("a/1", 1, rack="/east/1"))

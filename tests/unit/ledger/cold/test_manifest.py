@@ -88,7 +88,7 @@ def test_the_part_of_an_entry_is_found() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_object_is_refused(data: bytes) -> None:
+def test_manifest_that_is_not_a_json_object_is_refused(data: bytes) -> None:
     with pytest.raises(ManifestInvalid):
         Manifest.from_json(data)
 
@@ -133,7 +133,7 @@ def test_a_part_without_one_of_its_values_is_refused(name: str) -> None:
         ({"attempt": b"short"}, "attempt of 5 bytes"),
     ],
 )
-def test_what_does_not_agree_with_itself_is_neither_written_nor_read(wrong: dict[str, Any], why: str) -> None:
+def test_inconsistent_manifest_is_neither_written_nor_read(wrong: dict[str, Any], why: str) -> None:
     with pytest.raises(ManifestInvalid, match=why):
         replace(MANIFEST, **wrong).to_json()
 

@@ -50,14 +50,14 @@ def test_another_clusters_location_is_neither_written_nor_swept() -> None:
     assert store.stored == {MARKER_NAME: encode_marker(ANOTHERS)}
 
 
-def test_of_two_clusters_that_mark_at_once_the_one_whose_mark_went_sees_so() -> None:
+def test_overwritten_mark_is_detected_by_its_cluster() -> None:
     store = Objects()
     store.after_put = lambda: store.stored.update({MARKER_NAME: encode_marker(ANOTHERS)})
     with pytest.raises(LocationNotOurs):
         claim(store, OURS)
 
 
-def test_without_a_mark_nothing_is_swept_unless_somebody_says_so() -> None:
+def test_unmarked_location_is_swept_only_on_request() -> None:
     with pytest.raises(LocationNotOurs, match="--force"):
         check(Objects(), OURS)
     check(Objects(), OURS, may_lack=True)
@@ -67,7 +67,7 @@ def test_without_a_mark_nothing_is_swept_unless_somebody_says_so() -> None:
     "data",
     [b"", b"{", b"[]", b"null", b'{"format_version": 1}', b'{"format_version": 1, "instance": "xy"}'],
 )
-def test_a_mark_that_says_nothing_is_nobodys(data: bytes) -> None:
+def test_empty_mark_has_no_owner(data: bytes) -> None:
     store = Objects({MARKER_NAME: data})
     for act in (claim, check):
         with pytest.raises(LocationNotOurs, match="cannot be read"):

@@ -67,7 +67,7 @@ def test_everything_below_a_directory_is_listed(store: ObjectStore) -> None:
     assert all(each.modified_ms > 1_700_000_000_000 for each in store.list())
 
 
-def test_what_is_not_there_is_a_typed_error(store: ObjectStore, tmp_path: Path) -> None:
+def test_missing_object_is_a_typed_error(store: ObjectStore, tmp_path: Path) -> None:
     for call in (store.read, store.size, store.open):
         with pytest.raises(NoSuchObject, match=r"nothing at .*here"):
             call("nothing")

@@ -289,7 +289,7 @@ def test_other_rows_have_other_checksums() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"no Parquet at all", b"PAR1" + bytes(100) + b"PAR1"])
-def test_what_is_no_parquet_is_corrupt(data: bytes) -> None:
+def test_invalid_parquet_is_corrupt(data: bytes) -> None:
     with pytest.raises(DataCorruption):
         read_footer(io.BytesIO(data))
 

@@ -35,7 +35,7 @@ def test_a_payload_comes_back(kind: CompressionType.ValueType, data: bytes) -> N
     ],
     ids=["LZ4", "SNAPPY", "ZLIB", "ZSTD"],
 )
-def test_what_other_libraries_write_is_read(kind: CompressionType.ValueType, stored: bytes) -> None:
+def test_payloads_of_other_libraries_are_read(kind: CompressionType.ValueType, stored: bytes) -> None:
     assert decompress(kind, stored, len(TEXT)) == TEXT
 
 
@@ -48,7 +48,7 @@ def test_a_size_that_lies_is_found_out(kind: CompressionType.ValueType, off: int
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stored", [b"", b"\x00", b"nonsense that nobody compressed", b"\xff" * 50])
-def test_what_is_not_compressed_is_refused(kind: CompressionType.ValueType, stored: bytes) -> None:
+def test_uncompressed_payload_is_refused(kind: CompressionType.ValueType, stored: bytes) -> None:
     with pytest.raises(PayloadUnreadable):
         decompress(kind, stored, 31)
 

@@ -118,7 +118,7 @@ def test_a_message_alone_is_one_row() -> None:
     }
 
 
-def test_what_a_message_does_not_have_is_null() -> None:
+def test_absent_message_fields_are_null() -> None:
     found, _ = only(single(b"hello"))
     assert {name for name, value in found.items() if value is None} == {
         "event_time",
@@ -216,7 +216,7 @@ def test_a_message_too_large_to_go_over_the_wire_uncompressed_keeps_its_bytes_to
 
 
 @pytest.mark.parametrize(("size", "kept"), [((1 << 20) - 200, False), (1 << 20, True)])
-def test_what_clients_surely_take_comes_back_uncompressed(size: int, kept: bool) -> None:
+def test_entries_come_back_uncompressed_where_clients_accept_it(size: int, kept: bool) -> None:
     rows = rows_of([run([single(bytes(size), ZSTD)])], partition=-1)
     assert (rows.columns["raw_entry"] != [None]) == kept
     assert rows.columns["payload"] == [bytes(size)]
@@ -258,7 +258,7 @@ def test_a_marker_that_only_its_run_says_is_one() -> None:
     raw(single(b""), "marker", flags=RUN_MARKER)
 
 
-def test_a_compression_that_nobody_knows_keeps_the_entry() -> None:
+def test_unknown_compression_keeps_the_entry() -> None:
     told = metadata().SerializeToString() + b"\x40\x63"
     raw(encode_entry(told, b"who knows"), "compression: of a kind that this release does not know")
 
@@ -360,7 +360,7 @@ def test_an_empty_payload_is_not_a_missing_value() -> None:
     assert (found["payload"], found["null_value"]) == (b"", True)
 
 
-def test_of_a_property_given_twice_the_last_value_counts() -> None:
+def test_last_value_of_a_repeated_property_counts() -> None:
     pairs = [KeyValue(key="a", value="1"), KeyValue(key="b", value="2"), KeyValue(key="a", value="3")]
     found, _ = only(single(properties=pairs))
     assert found["properties"] == (("a", "3"), ("b", "2"))
@@ -441,7 +441,7 @@ def test_pieces_are_bounded_whatever_is_inside_of_entries(monkeypatch: pytest.Mo
     assert list(rows_in_pieces([], partition=-1)) == []
 
 
-def test_a_batch_of_more_messages_than_anybody_sends_is_kept_as_it_is() -> None:
+def test_batch_with_an_implausible_message_count_is_kept_raw() -> None:
     most = rows_of([run([batch([(b"", {})] * ENTRY_ROWS_MAX, ZSTD)])], partition=-1)
     assert (most.rows, most.raw_entries) == (ENTRY_ROWS_MAX, 0)
     entry = batch([(b"", {})] * (ENTRY_ROWS_MAX + 1), ZSTD)

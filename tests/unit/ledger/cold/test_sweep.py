@@ -23,7 +23,7 @@ def objects(path: str, *, whole: bool = True, modified_ms: int = OLD_MS) -> list
     return [(f"{path}/{name}", 10, modified_ms) for name in names]
 
 
-def test_what_a_ledger_names_stays_however_old_it_is() -> None:
+def test_referenced_objects_stay_at_any_age() -> None:
     kept, lost = attempt(1), attempt(1, 2)
     sweep = to_sweep([*objects(kept), *objects(lost, whole=False)], [kept], complete=True, now_ms=NOW_MS)
     assert [each.path for each in sweep.doomed] == [lost]
@@ -54,7 +54,7 @@ def test_one_young_object_keeps_its_whole_directory() -> None:
     assert later.doomed[0].byte_length == 20
 
 
-def test_what_a_cut_off_write_left_goes_once_its_directory_is_whole() -> None:
+def test_partial_write_is_deleted_after_its_directory_is_complete() -> None:
     kept = attempt(1)
     left = f"{kept}/.{part_name(0)}.17-4{UNFINISHED_SUFFIX}"
 
@@ -77,7 +77,7 @@ def test_a_manifest_goes_before_the_parts_that_it_names() -> None:
     assert sweep.doomed[0].whole
 
 
-def test_what_began_while_objects_were_listed_stays() -> None:
+def test_attempt_started_during_the_listing_stays() -> None:
     began, lost = attempt(1), attempt(2)
     listing = [*objects(began, whole=False), *objects(lost, whole=False)]
     sweep = to_sweep(listing, [], complete=True, now_ms=NOW_MS, grace_ms=0)
@@ -85,7 +85,7 @@ def test_what_began_while_objects_were_listed_stays() -> None:
     assert [each.path for each in sweep.without([began]).doomed] == [lost]
 
 
-def test_what_is_no_attempts_is_left_alone() -> None:
+def test_objects_of_no_attempt_are_kept() -> None:
     strangers = [
         ("README.txt", 1, 0),
         ("public/default/orders/ledger=1/part-00000.parquet", 1, 0),

@@ -47,7 +47,7 @@ def test_an_acknowledgement_looks_at_what_it_acknowledges_and_not_at_all_that_wa
     assert looked_at <= 2 * ENTRIES
 
 
-def test_of_many_entries_those_that_cannot_exist_are_passed_over() -> None:
+def test_impossible_positions_are_ignored() -> None:
     spans = LedgerSpans()
     spans.add(LedgerSpan(LedgerRef(5, 1), entries=ENTRIES))
     state = AckState(spans, Position(5, -1), durable=True)

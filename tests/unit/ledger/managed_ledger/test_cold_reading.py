@@ -107,9 +107,7 @@ def test_reads_go_to_storage_first_and_to_objects_first_where_a_policy_says_so()
     "error", [EntryUnreadable("damaged"), NoSuchEntry("gone"), NoSuchLedger("gone"), EntryUnknown("away")]
 )
 @pytest.mark.parametrize("known", [True, False])
-def test_what_storage_lost_is_read_from_objects_even_if_the_owner_has_not_heard_of_them(
-    error: Exception, known: bool
-) -> None:
+def test_entries_lost_by_bookies_are_read_from_unannounced_objects(error: Exception, known: bool) -> None:
     async def scenario(process: Process, topic: Topic, cold: Cold, ledgers: list[int]) -> None:
         await offload(topic, cold, ledgers[0])
         if known:

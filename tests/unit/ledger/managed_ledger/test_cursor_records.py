@@ -162,7 +162,7 @@ def test_a_missing_change_is_noticed() -> None:
         load([*snapshot, *change_entries([delete_change(4, 1)])])
 
 
-def test_what_a_later_release_wrote_is_refused_by_name() -> None:
+def test_record_of_a_later_release_is_refused_by_name() -> None:
     body = encode_entry(pb.Entry())[8:]
     for version, features in ((2, 0), (1, 1)):
         prefix = struct.pack(">HBB", 0x4D43, version, features)

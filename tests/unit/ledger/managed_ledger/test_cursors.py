@@ -95,7 +95,7 @@ def test_acknowledgements_of_every_kind_survive_a_kill_once_flushed() -> None:
     simulated(scenario)
 
 
-def test_acknowledgements_that_nobody_waits_for_are_on_disk_within_the_flush_interval() -> None:
+def test_unawaited_acknowledgments_reach_disk_within_the_flush_interval() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process, replace(ROLL_AT_10, cursor_flush_interval_s=1.0))
         cursor = await topic.ledger.create_cursor("sub", EARLIEST, {})

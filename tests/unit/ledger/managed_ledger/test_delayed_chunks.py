@@ -93,7 +93,7 @@ def loader_of(*entries: bytes | None) -> CursorLoader:
     return loader
 
 
-def test_what_is_not_due_is_known_after_a_load_and_only_in_ledgers_that_exist() -> None:
+def test_undue_entries_are_known_after_a_load_in_existing_ledgers() -> None:
     loader = loader_of(chunks_ahead(1), encode_chunk(KEYS))
     assert list(loader.finish()[0]) == ["s"]
     assert loader.delayed is not None

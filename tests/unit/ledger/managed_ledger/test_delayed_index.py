@@ -70,7 +70,7 @@ def test_an_entry_is_in_the_index_once() -> None:
     assert index.entries_of(1) is None
 
 
-def test_what_is_due_soon_is_never_written() -> None:
+def test_entries_due_soon_are_not_written() -> None:
     index = DelayedIndex()
     for entry_id in range(HEAP_ENTRIES_MAX):
         index.add(NOW + entry_id % SOON_MS, 1, entry_id)
@@ -92,7 +92,7 @@ def test_a_full_heap_becomes_chunks_that_come_back_before_their_time() -> None:
     assert index.take_due(NOW + HOUR, 9) == [(1, 0)]
 
 
-def test_what_comes_after_a_chunk_that_is_still_to_be_loaded_waits_for_it() -> None:
+def test_entries_after_an_unloaded_chunk_wait_for_it() -> None:
     index, disk = DelayedIndex(), Disk()
     index.add(NOW + HOUR, 1, 1)
     disk.write(index.seal(NOW, everything=True))

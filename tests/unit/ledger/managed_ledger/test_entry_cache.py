@@ -25,7 +25,7 @@ def test_a_run_is_found_by_any_of_its_entries_and_shares_their_bytes() -> None:
     assert part.entries[0] is runs[2].entries[2]
 
 
-def test_what_is_not_there_is_a_miss() -> None:
+def test_uncached_entry_is_a_miss() -> None:
     cache = EntryCache(1 << 20).topic()
     assert cache.get(Position(1, 0), 1, 1) is None
     cache.put(a_run(2, 5, 2))
@@ -96,7 +96,7 @@ def test_places_of_topics_that_went_are_no_evictions() -> None:
     assert cache.evictions == cache.inserted_entries - 3 - len(stays)
 
 
-def test_what_comes_and_goes_is_counted_and_reads_by_where_they_came_from() -> None:
+def test_insertions_evictions_and_read_sources_are_counted() -> None:
     cache = EntryCache(2_000)
     first, second = cache.topic(), cache.topic()
     for entry in range(10):

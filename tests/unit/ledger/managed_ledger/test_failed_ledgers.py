@@ -121,7 +121,7 @@ def test_new_runs_do_not_overtake_those_that_a_failed_ledger_loses() -> None:
     scripted(scenario)
 
 
-def test_what_a_ledger_loses_while_the_next_is_made_comes_before_what_is_new() -> None:
+def test_entries_of_a_failed_ledger_precede_new_entries_in_the_next() -> None:
     """Else the next ledger would hold the new first, and would have to be given up as well."""
 
     async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
@@ -263,7 +263,7 @@ def test_a_ledger_stays_after_a_seek_back_to_it_until_its_end_is_on_disk_again()
     scripted(scenario)
 
 
-def test_what_a_failed_cursor_ledger_lost_is_confirmed_only_with_the_next_one() -> None:
+def test_updates_of_a_failed_cursor_ledger_are_confirmed_by_the_next() -> None:
     async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
         creating = asyncio.ensure_future(topic.ledger.create_cursor("sub", EARLIEST, {}))
         await until(lambda: 1 in ledgers.ledgers and ledgers.ledgers[1].runs)
@@ -303,7 +303,7 @@ def test_what_a_failed_cursor_ledger_lost_is_confirmed_only_with_the_next_one() 
     scripted(scenario)
 
 
-def test_what_an_abandoned_cursor_ledger_confirms_late_is_no_confirmation_of_the_next_one() -> None:
+def test_late_ack_of_an_abandoned_cursor_ledger_does_not_confirm_the_next() -> None:
     async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
         creating = asyncio.ensure_future(topic.ledger.create_cursor("sub", EARLIEST, {}))
         await until(lambda: 1 in ledgers.ledgers and ledgers.ledgers[1].runs)
@@ -328,7 +328,7 @@ def test_what_an_abandoned_cursor_ledger_confirms_late_is_no_confirmation_of_the
     scripted(scenario)
 
 
-def test_who_waits_for_a_topic_that_cannot_be_closed_in_order_hears_that_it_is_closed() -> None:
+def test_waiters_of_a_failed_close_are_notified() -> None:
     async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
         creating = asyncio.create_task(topic.ledger.create_cursor("s", EARLIEST, {}))
         await until(lambda: 1 in ledgers.ledgers and ledgers.ledgers[1].runs)  # and never confirmed
@@ -345,7 +345,7 @@ def test_who_waits_for_a_topic_that_cannot_be_closed_in_order_hears_that_it_is_c
     scripted(scenario)
 
 
-def test_what_waits_for_room_goes_out_while_its_topic_is_closed() -> None:
+def test_publishes_waiting_for_room_are_written_during_close() -> None:
     async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
         topic.publish(1)
         await until(lambda: 1 in ledgers.ledgers and ledgers.ledgers[1].runs)
@@ -364,7 +364,7 @@ def test_what_waits_for_room_goes_out_while_its_topic_is_closed() -> None:
     scripted(scenario)
 
 
-def test_what_waits_for_storage_that_refuses_is_given_back_while_its_topic_is_closed() -> None:
+def test_publishes_waiting_for_refusing_storage_fail_during_close() -> None:
     async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
         ledgers.refusal = NotEnoughBookies("as the test wants it")
         topic.publish(3)
@@ -411,7 +411,7 @@ def test_while_the_next_ledger_cannot_be_made_an_exclusive_producer_gets_its_epo
     scripted(scenario)
 
 
-def test_while_the_next_ledger_cannot_be_made_what_nobody_needs_is_trimmed() -> None:
+def test_trimming_continues_while_the_next_ledger_cannot_be_created() -> None:
     async def scenario(process: Process, ledgers: ScriptedLedgers, topic: Topic) -> None:
         await full_without_a_next_ledger(ledgers, topic)
         await until(lambda: 1 not in ledgers.ledgers, 6)

@@ -34,7 +34,7 @@ async def publishing_resumes(topic: Topic) -> None:
     assert not topic.listener.lost
 
 
-def test_what_waits_while_syncs_keep_failing_is_refused_in_order_and_not_on_the_topic() -> None:
+def test_publishes_waiting_on_failing_syncs_are_refused_in_order_and_not_stored() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process, BIG_LEDGERS)
         await topic.ledger.create_cursor("sub", EARLIEST, {})
@@ -52,7 +52,7 @@ def test_what_waits_while_syncs_keep_failing_is_refused_in_order_and_not_on_the_
     simulated(scenario)
 
 
-def test_what_waits_for_a_ledger_on_a_full_disk_is_refused_and_what_follows_at_once() -> None:
+def test_publishes_waiting_on_a_full_disk_and_later_ones_are_refused() -> None:
     async def scenario(process: Process) -> None:
         first = await load(process, BIG_LEDGERS)
         await first.ledger.create_cursor("sub", EARLIEST, {})

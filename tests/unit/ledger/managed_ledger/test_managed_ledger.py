@@ -35,7 +35,7 @@ from tests.unit.ledger.managed_ledger.harness import (
 )
 
 
-def test_what_is_published_is_confirmed_in_order_and_read_back() -> None:
+def test_published_entries_are_confirmed_in_order_and_read_back() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process)
         assert topic.ledger.last_confirmed == topic.ledger.first_position() == Position(-1, -1)
@@ -216,7 +216,7 @@ def test_next_position_and_entries_between_step_over_ends_of_ledgers() -> None:
     simulated(scenario)
 
 
-def test_the_tail_is_read_from_memory_and_only_when_somebody_may_read_it() -> None:
+def test_tail_is_cached_only_with_active_cursors() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process)
         nobody = await topic.publish_confirmed(3)
@@ -289,7 +289,7 @@ def test_a_closed_managed_ledger_takes_nothing_and_leaves_nothing_open() -> None
     simulated(scenario)
 
 
-def test_a_terminated_topic_takes_nothing_more_whoever_owns_it() -> None:
+def test_terminated_topic_refuses_entries_under_any_owner() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process)
         await topic.publish_confirmed(3)
@@ -358,7 +358,7 @@ def test_all_who_close_it_at_once_return() -> None:
     simulated(scenario)
 
 
-def test_it_closes_although_somebody_waits_for_acknowledgements_that_are_on_their_way() -> None:
+def test_close_completes_with_acknowledgments_in_flight() -> None:
     """Their flush is confirmed, and there is nothing left to write for whoever came meanwhile."""
 
     async def scenario(process: Process) -> None:
@@ -380,7 +380,7 @@ def test_it_closes_although_somebody_waits_for_acknowledgements_that_are_on_thei
     simulated(scenario)
 
 
-def test_who_closes_it_just_before_another_has_closed_it_returns() -> None:
+def test_concurrent_closes_both_return() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process)
         writer = _SlowToClose()

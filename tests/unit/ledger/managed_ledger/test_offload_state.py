@@ -152,14 +152,14 @@ def test_only_one_attempt_runs_and_its_sign_of_life_keeps_others_away() -> None:
     assert steps.is_complete(complete(taken, B))
 
 
-def test_a_clock_that_is_behind_lets_nobody_take_over() -> None:
+def test_slow_clock_allows_no_takeover() -> None:
     running = begin(wanted(), A, now_ms=10_000_000)
     with pytest.raises(OffloadRunning):
         begin(running, B, now_ms=5)
     assert begin(running, A, now_ms=5).offload.heard_ms == 10_000_000
 
 
-def test_a_sign_of_life_of_a_clock_that_was_wrong_keeps_nobody_away_for_ever() -> None:
+def test_heartbeat_of_a_wrong_clock_blocks_no_takeover_forever() -> None:
     year_ms = 365 * 24 * 60 * 60 * 1000
     now_ms = 10_000_000
     running = begin(wanted(), A, now_ms=now_ms + year_ms)
@@ -173,7 +173,7 @@ def test_a_sign_of_life_of_a_clock_that_was_wrong_keeps_nobody_away_for_ever() -
         begin(alive, B, now_ms=now_ms + 1)
 
 
-def test_nothing_is_begun_that_nobody_wants_or_that_is_done() -> None:
+def test_unwanted_or_complete_offload_is_not_started() -> None:
     with pytest.raises(NotWanted):
         begin(closed())
     with pytest.raises(OffloadedAlready):
@@ -198,7 +198,7 @@ def test_objects_that_do_not_hold_the_ledger_are_not_complete() -> None:
             complete(not_running)
 
 
-def test_what_was_done_already_is_done_again_without_harm() -> None:
+def test_repeated_step_has_no_effect() -> None:
     done = complete(begin(wanted()))
     assert complete(done, now_ms=99) == done
     with pytest.raises(CountsDiffer, match="another manifest"):
@@ -275,7 +275,7 @@ def test_a_location_is_kept_without_a_slash_at_its_end(given: str, kept: str) ->
         "x" * 3_000,
     ],
 )
-def test_what_is_no_location_is_refused_with_what_to_write(location: str) -> None:
+def test_invalid_location_is_refused_with_the_expected_form(location: str) -> None:
     with pytest.raises(BadLocation, match=r"s3://bucket/prefix"):
         steps.check_location(location)
 
@@ -359,7 +359,7 @@ def kept(process: Process) -> Kept:
     return Kept(process, OffloadLedgers(process.metadata, KEYS, process.clock))
 
 
-def test_of_two_attempts_that_begin_at_once_one_has_the_ledger() -> None:
+def test_one_of_two_concurrent_attempts_gets_the_ledger() -> None:
     async def scenario(process: Process) -> None:
         made = kept(process)
         creation_id = await made.make(TOPIC, wanted())

@@ -152,7 +152,7 @@ def test_a_former_owner_cannot_flush_acknowledgements() -> None:
     former_owner_with_only_a_cursor_ledger(0)
 
 
-def test_what_a_failed_sync_took_is_written_again_in_order_with_new_ids() -> None:
+def test_entries_of_a_failed_sync_are_rewritten_in_order_with_new_ids() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process, replace(ROLL_AT_10, ledger_entries_max=1_000))
         cursor = await topic.ledger.create_cursor("sub", EARLIEST, {})

@@ -65,7 +65,7 @@ def test_reading_waits_at_an_entry_that_no_replica_can_give_and_does_not_skip_it
 
 
 @pytest.mark.parametrize("copies", [1, 2])
-def test_an_entry_that_cannot_be_read_is_old_only_when_a_later_one_is_or_nobody_can_ever_read_it(
+def test_unreadable_entry_expires_only_with_a_later_one_or_as_lost(
     copies: int,
 ) -> None:
     async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
@@ -94,7 +94,7 @@ def test_an_entry_that_cannot_be_read_is_old_only_when_a_later_one_is_or_nobody_
     scripted(scenario)
 
 
-def test_who_subscribes_while_there_are_too_few_bookies_is_told_so() -> None:
+def test_subscribe_with_too_few_bookies_is_refused() -> None:
     async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
         ledgers.refusal = NOBODY
         with pytest.raises(NotEnoughBookies):
@@ -111,7 +111,7 @@ def test_who_subscribes_while_there_are_too_few_bookies_is_told_so() -> None:
     scripted(scenario)
 
 
-def test_what_is_published_while_there_are_too_few_bookies_is_held_and_then_refused() -> None:
+def test_publish_with_too_few_bookies_is_held_then_refused() -> None:
     async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
         ledgers.refusal = NOBODY
         topic.publish(2)
@@ -136,7 +136,7 @@ def test_what_is_published_while_there_are_too_few_bookies_is_held_and_then_refu
     scripted(scenario)
 
 
-def test_what_slow_bookies_have_no_room_for_waits_within_a_bound_and_goes_out_in_order() -> None:
+def test_publishes_to_slow_bookies_wait_bounded_and_in_order() -> None:
     async def scenario(ledgers: ScriptedLedgers, topic: Topic) -> None:
         topic.publish(1)
         await until(lambda: 1 in ledgers.ledgers and bool(ledgers.ledgers[1].runs))

@@ -93,7 +93,7 @@ def test_a_step_of_the_wall_clock_is_noticed_within_a_tick() -> None:
     simulated(scenario)
 
 
-def test_who_stopped_listening_hears_nothing() -> None:
+def test_removed_listener_is_not_called() -> None:
     async def scenario(process: Process) -> None:
         topic, ledger_id, now = await with_cursor(process)
         sub = Subscription(topic)

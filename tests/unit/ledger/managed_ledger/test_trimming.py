@@ -111,7 +111,7 @@ def test_the_position_before_the_last_bytes_is_the_first_with_no_more_behind_it(
     assert LedgerSpans().position_before_last(10) == EARLIEST
 
 
-def test_what_is_acknowledged_is_kept_for_its_time_and_a_change_acts_at_once() -> None:
+def test_acknowledged_entries_follow_retention_and_its_changes() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process)
         topic.ledger.retain(Retention(10 * MINUTE_MS, FOREVER))
@@ -222,7 +222,7 @@ def test_a_quiet_topic_rolls_at_its_maximum_age_so_that_its_last_ledger_can_grow
     simulated(scenario)
 
 
-def test_what_is_truncated_goes_although_it_would_be_kept() -> None:
+def test_truncation_overrides_retention() -> None:
     ledgers = closed_at(0, 0, 0)
     forever = Retention(FOREVER, FOREVER, truncated=Position(11, 4))
     assert trimmable(ledgers, NOBODY, forever) == 2
@@ -259,7 +259,7 @@ def test_truncated_and_rolled_a_topic_is_empty_and_goes_on() -> None:
     simulated(scenario)
 
 
-def test_a_roll_of_what_nobody_writes_to_does_no_harm() -> None:
+def test_roll_of_an_idle_ledger_is_harmless() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process)
         for _ in range(2):

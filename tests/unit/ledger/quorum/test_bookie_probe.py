@@ -56,7 +56,7 @@ def test_a_bookie_that_is_dead_and_still_registered_is_not_taken_back_before_it_
     simulate(act)
 
 
-def test_who_failed_is_asked_once_for_all_ledgers_at_a_time_and_not_all_the_time() -> None:
+def test_failed_bookie_is_probed_once_for_all_ledgers() -> None:
     async def act(cluster: Cluster) -> None:
         writers = [await cluster.create() for _ in range(20)]
         cluster.bookies["b1"].up = False

@@ -171,7 +171,7 @@ def test_a_bookie_that_does_not_answer_in_time_is_replaced() -> None:
     simulate(act, "b1", "b2", "b3", "b4", add_entry_timeout_s=1.0)
 
 
-def test_what_the_replaced_bookie_lacks_of_confirmed_entries_is_recorded_in_the_same_transaction() -> None:
+def test_missing_acknowledged_entries_are_recorded_with_the_ensemble_change() -> None:
     async def act(cluster: Cluster) -> None:
         heard = Heard()
         writer = await cluster.create(heard)

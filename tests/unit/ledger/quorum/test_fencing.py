@@ -28,7 +28,7 @@ def test_e_minus_qa_plus_one_suffice_and_the_rest_is_waited_for_only_shortly() -
     in_world(scenario)
 
 
-def test_everybody_who_answers_soon_is_heard() -> None:
+def test_all_prompt_fence_responses_are_used() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         world.bookies["b"].delay_s = 0.03
         assert sorted(await fence(world)) == [0, 1, 2]

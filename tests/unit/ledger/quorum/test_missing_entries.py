@@ -44,7 +44,7 @@ def test_a_bookie_that_saw_every_entry_come_is_not_asked_for_them() -> None:
     in_world(scenario)
 
 
-def test_what_bookies_of_earlier_fragments_lack_is_recorded_too() -> None:
+def test_missing_entries_of_earlier_fragments_are_recorded() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         world.put(range(10))
         value = world.stored()
@@ -68,7 +68,7 @@ def test_a_bookie_that_was_fenced_and_does_not_say_what_it_has_counts_as_lacking
     in_world(scenario)
 
 
-def test_of_a_striped_ledger_only_the_share_of_a_bookie_is_missing() -> None:
+def test_only_the_share_of_a_bookie_is_missing_in_a_striped_ledger() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         world.put(range(12))
         del world.bookies["b"].held[5]

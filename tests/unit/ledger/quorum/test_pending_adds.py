@@ -48,7 +48,7 @@ def test_random_answers_confirm_in_order_at_qa_and_let_go_at_qw() -> None:
         assert (adds.pending, adds.byte_length) == (0, 80)
 
 
-def test_what_is_recorded_up_to_an_entry_is_awaited_only_above_it() -> None:
+def test_entries_recorded_as_missing_are_not_awaited() -> None:
     adds = PendingAdds(2, AppendBudget(1 << 20))
     made = [add(adds, entry_id) for entry_id in range(4)]
     for each in made:
@@ -63,7 +63,7 @@ def test_what_is_recorded_up_to_an_entry_is_awaited_only_above_it() -> None:
     assert not adds
 
 
-def test_what_is_let_go_early_stays_owed_until_it_is_recorded() -> None:
+def test_entries_released_early_stay_owed_until_recorded() -> None:
     adds = PendingAdds(2, AppendBudget(1 << 20))
     for entry_id in range(4):
         answer(add(adds, entry_id), 1, 2)

@@ -103,7 +103,7 @@ def test_read_only_unregistered_and_quarantined_bookies_get_nothing() -> None:
     assert chooser.replacement(["b3", "b4", "b0"], 2, Striping(3, 3, 2), excluded={"b5"}) is None
 
 
-def test_the_bookie_itself_gets_its_place_back_when_there_is_nobody_else() -> None:
+def test_bookie_regains_its_place_without_an_alternative() -> None:
     chooser = placement(FakeBookies("b0", "b1", "b2"))
     assert chooser.replacement(["b0", "b1", "b2"], 1, Striping(3, 3, 2)) == "b1"
 

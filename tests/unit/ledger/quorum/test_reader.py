@@ -226,7 +226,7 @@ def test_a_bad_entry_further_on_ends_the_answer_before_it() -> None:
     in_world(scenario)
 
 
-def test_an_entry_is_not_lost_while_somebody_may_have_it() -> None:
+def test_entry_is_not_lost_while_a_bookie_may_have_it() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         world.put(range(10))
         close_at(world, 9)

@@ -60,7 +60,7 @@ def test_an_entry_found_on_any_bookie_is_rewritten_to_all_qw() -> None:
     in_world(scenario)
 
 
-def test_what_a_recovery_writes_carries_the_old_writers_lac_and_no_higher_one() -> None:
+def test_recovery_writes_carry_the_old_writers_lac() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         world.put(range(8), positions=[2])
         world.lac(4, "c")
@@ -233,7 +233,7 @@ def test_without_a_replacement_what_a_bookie_lacks_is_recorded_as_a_gap_and_mark
     in_world(scenario)
 
 
-def test_a_mark_of_somebody_else_does_not_stop_the_close() -> None:
+def test_mark_of_another_process_does_not_stop_the_close() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         world.put(range(8), positions=[0, 1])
         world.lac(4)

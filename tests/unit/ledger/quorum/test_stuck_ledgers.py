@@ -22,7 +22,7 @@ async def stuck(world: ReplicaWorld) -> None:
         await world.recovery().recover(REF)
 
 
-def test_what_is_certain_what_is_there_and_who_may_have_had_more() -> None:
+def test_stuck_ledger_report_has_certain_entries_found_entries_and_candidates() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         await stuck(world)
         before = world.stored()
@@ -37,7 +37,7 @@ def test_what_is_certain_what_is_there_and_who_may_have_had_more() -> None:
     in_world(scenario, spares=1)
 
 
-def test_what_a_recovery_can_tell_needs_nobody_to_decide() -> None:
+def test_recoverable_ledger_needs_no_operator_decision() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         world.put(range(4))
         world.lac(2)

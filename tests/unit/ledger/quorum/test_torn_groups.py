@@ -23,7 +23,7 @@ from tests.unit.ledger.quorum.test_recovery import recovered
         ((3, 3, 3), "ab", "c", False),
     ],
 )
-def test_what_is_missing_with_a_torn_group_was_confirmed_by_at_most_qa_minus_1_of_such_bookies(
+def test_torn_group_entries_were_acknowledged_by_at_most_qa_minus_1_such_bookies(
     sizes: tuple[int, int, int], torn: str, away: str, ends: bool
 ) -> None:
     async def scenario(world: ReplicaWorld) -> None:

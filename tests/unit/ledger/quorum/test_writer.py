@@ -262,7 +262,7 @@ def test_close_waits_for_confirmation_then_takes_nothing_more() -> None:
     simulate(act)
 
 
-def test_what_a_slow_bookie_lacks_at_the_close_is_recorded() -> None:
+def test_entries_missing_on_a_slow_bookie_at_close_are_recorded() -> None:
     async def act(cluster: Cluster) -> None:
         writer = await cluster.create()
         writer.append(entries(0, 3))

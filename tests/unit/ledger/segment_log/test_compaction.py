@@ -158,7 +158,7 @@ def test_copies_that_differ_stop_the_rewrite() -> None:
     assert disk.paths() == [first.path, second.path]
 
 
-def test_what_another_segment_holds_sound_is_not_written_again() -> None:
+def test_entry_sound_in_another_segment_is_not_rewritten() -> None:
     disk = new_disk()
     old = sealed(disk, 1, [entries(A, 0, b"a0"), entries(A, 1, b"a1")])
     copy = sealed(disk, 2, [entries(A, 0, b"a0"), entries(A, 1, b"a1")])

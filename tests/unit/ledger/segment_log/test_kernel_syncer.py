@@ -161,7 +161,7 @@ def test_closing_waits_for_the_sync_under_way(tmp_path: Path) -> None:
     run(tmp_path, act)
 
 
-def test_where_the_kernel_cannot_a_thread_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_syncs_without_kernel_support(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(context: Any, descriptor: int, note: Callable[[int], None]) -> None:
         raise OSError(errno.ENOSYS, "no such call")
 

@@ -186,7 +186,7 @@ def test_a_footer_that_is_damaged_never_gets_to_arrow(
     ]
 
 
-def test_an_object_that_is_damaged_and_whose_footer_nobody_knows_is_not_opened(
+def test_damaged_object_with_unknown_footer_is_not_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part, data = _object()
@@ -203,7 +203,7 @@ def test_a_page_that_is_damaged_is_found(tmp_path: Path) -> None:
     assert "SHA-256" in found.told[0]
 
 
-def test_an_entry_that_nobody_could_decode_where_it_was_offloaded_is_compared_by_its_bytes(
+def test_undecoded_entry_is_compared_by_its_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     live = ledger()
@@ -250,7 +250,7 @@ NO_OBJECT, NO_ENTRIES = NoSuchObject("no object"), OnlyCopy("left")
         (NO_ENTRIES, Ledger(offload=OffloadState(path="path")), False),
     ],
 )
-def test_what_goes_as_it_should_while_it_is_compared_is_no_difference_and_a_loss_is(
+def test_regular_deletion_during_comparison_is_no_difference_and_loss_is(
     error: MagnetarError, now: Ledger | None, gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

@@ -128,7 +128,7 @@ def test_a_job_that_is_stopped_takes_no_more() -> None:
     assert desk.tried == []
 
 
-def test_what_is_unsettled_is_settled_in_the_next_round() -> None:
+def test_unsettled_ledger_is_settled_in_the_next_round() -> None:
     desk = Desk(1)
     desk.results[0] = Result.UNSETTLED
     job = make_job(desk)

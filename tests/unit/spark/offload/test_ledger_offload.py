@@ -44,7 +44,7 @@ def state(world: World) -> Offload:
     return world.ledgers[0].offload
 
 
-def test_what_is_offloaded_is_complete_with_its_counts(world: World) -> None:
+def test_offloaded_ledger_is_complete_with_its_counts(world: World) -> None:
     made = offloader_with(world)
     outcome = made.offload(wanted(world))
     assert outcome.result is Result.OFFLOADED
@@ -199,7 +199,7 @@ class Unanswered(WorldService):
         raise OffloadTimedOut("no answer")
 
 
-def test_a_complete_that_nobody_answered_is_settled_later_and_its_objects_stay(world: World) -> None:
+def test_unanswered_completion_is_settled_later_and_its_objects_stay(world: World) -> None:
     made = offloader_with(world, service=Unanswered(world))
     outcome = made.offload(wanted(world))
     assert outcome.result is Result.UNSETTLED
@@ -224,7 +224,7 @@ def test_an_unheard_begin_is_given_up_later(world: World) -> None:
     assert state(world).state == Offload.WANTED
 
 
-def test_an_error_that_nobody_expects_still_gives_the_ledger_back(world: World) -> None:
+def test_unexpected_error_releases_the_ledger(world: World) -> None:
     class Broken(WorldTasks):
         def write(self, tasks: Sequence[PartTask], course: Course) -> list[WrittenPart]:
             raise ZeroDivisionError
@@ -249,7 +249,7 @@ def test_a_refused_fail_is_told_and_cleans_nothing_up(world: World) -> None:
     assert world.objects
 
 
-def test_what_a_killed_task_left_in_the_directory_goes(world: World) -> None:
+def test_files_of_a_killed_task_are_removed(world: World) -> None:
     class Littering(WorldTasks):
         def write(self, tasks: Sequence[PartTask], course: Course) -> list[WrittenPart]:
             world.objects[f"{tasks[0].path}/.part-00000.parquet.1-2.unfinished"] = (b"half", 0)

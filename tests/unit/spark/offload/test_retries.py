@@ -56,7 +56,7 @@ def test_a_call_is_made_again_with_growing_pauses_until_its_time_is_over() -> No
     assert clock.waits == [1.0, 2.0, 4.0, 4.0, 4.0, 4.0]
 
 
-def test_what_is_refused_is_not_asked_again() -> None:
+def test_refused_call_is_not_retried() -> None:
     clock = Clock()
 
     def refused() -> None:
@@ -134,7 +134,7 @@ def test_an_attempt_that_is_refused_is_lost_and_one_that_is_not_heard_is_not() -
         assert len(service.heard) == 2
 
 
-def test_the_thread_goes_on_after_an_error_that_nobody_expects() -> None:
+def test_thread_continues_after_an_unexpected_error() -> None:
     service = Beaten()
     service.error = ZeroDivisionError()
     heartbeats = Heartbeats(service, every_s=0.001)

@@ -88,7 +88,7 @@ def swept(brokers: Brokers, objects: Objects, location: str = LOCATION, *, force
     return sweep_location(brokers, objects, location, now_ms=NOW_MS, force=force)
 
 
-def test_what_nobody_names_goes_and_what_somebody_names_stays() -> None:
+def test_unreferenced_objects_go_and_referenced_ones_stay() -> None:
     brokers, objects = Brokers({path_of(1)}), Objects()
     objects.put(path_of(1), whole=True)
     objects.put(path_of(2))

@@ -88,7 +88,7 @@ def test_chunks_of_a_compressed_message_are_decompressed_as_one() -> None:
     assert broken.reason is not None
 
 
-def test_what_waits_has_a_bound_in_bytes_and_in_messages() -> None:
+def test_pending_chunks_are_bounded_in_bytes_and_messages() -> None:
     joiner = ChunkJoiner(50, nothing)
     (large,) = join(joiner, chunks_of(b"x" * 60, 6, "large"))
     assert large.reason is not None

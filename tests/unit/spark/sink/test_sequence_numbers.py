@@ -47,9 +47,7 @@ def test_ids_of_a_batch_ascend_and_lie_before_those_of_the_next(rows: list[bytes
 
 
 @given(st.lists(st.binary(max_size=8), min_size=1), st.data())
-def test_what_an_attempt_left_out_is_exactly_what_the_next_one_publishes(
-    rows: list[bytes], data: st.DataObject
-) -> None:
+def test_next_attempt_publishes_exactly_the_missing_rows(rows: list[bytes], data: st.DataObject) -> None:
     ids = ids_of(rows)
     stored = data.draw(st.integers(0, len(ids)))
     step = data.draw(st.integers(1, 5))
@@ -80,7 +78,7 @@ def test_fewer_rows_than_were_published_are_refused() -> None:
         resume(ids_of(rows[:2]), last)
 
 
-def test_where_rows_go_is_part_of_the_check() -> None:
+def test_target_topics_are_part_of_the_check() -> None:
     before, after = RowNumbers(BATCHES, 1), RowNumbers(BATCHES, 1)
     before.mix(b"topic 2")
     after.mix(b"topic 4")

@@ -49,7 +49,7 @@ def test_names_of_options_are_not_case_sensitive_and_short_topics_are_whole_name
         ({"topic": "a", "ledgers": "5"}, "not JSON such as"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_hint(given: dict[str, str], said: str) -> None:
+def test_invalid_option_is_refused_with_a_hint(given: dict[str, str], said: str) -> None:
     with pytest.raises(BadOption, match=said):
         parse_options(given)
 

@@ -268,14 +268,14 @@ def test_an_open_ledger_whose_topic_moves_is_gone_on_with_at_its_new_owner(world
     assert world.opened == [SERVICE.address, "127.0.0.1:2"]
 
 
-def test_what_stays_away_is_an_error_that_a_task_may_be_tried_again_for(world: World) -> None:
+def test_missing_response_is_a_retryable_error(world: World) -> None:
     world.fail = lambda entry_id: ServiceNotReady("away")
     with pytest.raises(ServiceNotReady):
         entry_ids(CONTEXT, hot(20, 180))
     assert len(world.opened) == range_reader.PLACES_MAX
 
 
-def test_what_is_nowhere_is_an_error_or_left_out_where_that_is_to_be_borne(world: World) -> None:
+def test_lost_entries_are_an_error_or_skipped_by_option(world: World) -> None:
     world.described = None
     world.fail = lambda entry_id: NoSuchLedger("trimmed") if entry_id > 60 else None
     with pytest.raises(MessagesLost, match="failOnDataLoss"):
@@ -331,7 +331,7 @@ def test_a_ledger_that_is_trimmed_is_lost_whatever_its_store_says(
     assert entry_ids(bearing, each) == []
 
 
-def test_an_entry_that_nobody_can_read_is_left_out_alone(world: World) -> None:
+def test_unreadable_entry_alone_is_skipped(world: World) -> None:
     world.fail = lambda entry_id: EntryUnreadable("damaged") if entry_id in (20, 61, 62, 180) else None
     with pytest.raises(MessagesLost, match="entry 5:20"):
         entry_ids(CONTEXT, hot(20, 180))

@@ -38,7 +38,7 @@ def test_a_read_is_of_everything_that_there_is_unless_something_else_is_said() -
     assert bounds_of(latest, described()) == (BEGINNING, BEGINNING)
 
 
-def test_what_is_said_of_a_partitioned_topic_holds_for_its_partitions_but_for_message_ids() -> None:
+def test_options_of_a_partitioned_topic_apply_to_partitions_except_message_ids() -> None:
     partition = f"{BASE}-partition-1"
     assert option_of(parse_options({"topic": BASE, "starting": "latest"}), partition, "starting") == "latest"
     by_base = parse_options({"topic": BASE, "starting": f'{{"{BASE}": "latest"}}'})
@@ -51,7 +51,7 @@ def test_what_is_said_of_a_partitioned_topic_holds_for_its_partitions_but_for_me
     assert option_of(alone, partition, "starting") == MessageAt(3, 4)
 
 
-def test_what_is_acknowledged_is_the_last_entry_before_a_place() -> None:
+def test_acknowledgment_names_the_last_entry_before_a_position() -> None:
     topic = described(l3=4, l5=9)
     assert last_entry_before(topic, BEGINNING) is None
     assert last_entry_before(topic, MessageAt(3, 0)) is None

@@ -122,7 +122,7 @@ def test_a_message_is_found_with_few_probes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_a_limit_is_shared_out_whole_and_nobody_with_something_gets_nothing(seed: int) -> None:
+def test_limit_is_shared_whole_and_no_partition_with_data_starves(seed: int) -> None:
     chance = random.Random(seed)
     available = [chance.choice((0, 1, 5, 1_000)) for _ in range(chance.randint(1, 12))]
     limit = chance.randint(1, 2_000)

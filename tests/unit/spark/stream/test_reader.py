@@ -278,7 +278,7 @@ def test_ledgers_before_the_starting_time_are_not_begun_with(brokers: Brokers) -
     assert at(reader(starting_time="1000").initialOffset()) == {A: (3, 0, 0)}
 
 
-def test_what_streams_cannot_do_is_refused() -> None:
+def test_options_without_stream_support_are_refused() -> None:
     for options in ({"ending": "latest"}, {"ending_time": "5"}, {"ledgers": '{"a": [1]}'}):
         with pytest.raises(BadOption):
             reader(**options)

@@ -51,7 +51,7 @@ def test_whole_numbers_come_as_texts_as_fractions_and_as_nothing(
     "text",
     ['"3.7"', '"3e1"', '"abc"', '"0x10"', '"true"', '"1_000"', '"3L"', "true", "false", "[3]", "{}"],
 )
-def test_what_is_no_whole_number_is_named_with_its_member(text: str) -> None:
+def test_invalid_integer_is_named_with_its_member(text: str) -> None:
     with pytest.raises(Refused, match="member must be a whole number, not ") as refused:
         read("int", text)
     assert refused.value.status == 400
@@ -87,7 +87,7 @@ def test_numbers_with_fractions_come_as_texts(text: str, number: float) -> None:
 
 
 @pytest.mark.parametrize("text", ['"abc"', "true", '"NaN"', '"Infinity"', '"1e400"', "[1]"])
-def test_what_is_no_finite_number_is_refused(text: str) -> None:
+def test_non_finite_number_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="member "):
         read("double", text)
 
@@ -109,7 +109,7 @@ def test_booleans_come_as_texts_and_numbers(text: str, flag: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ['"tRue"', '"yes"', '"1"', '"0"', "1.0", "[true]", "{}"])
-def test_what_is_no_boolean_is_refused(text: str) -> None:
+def test_invalid_boolean_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="member must be true or false, not "):
         read("boolean", text)
 
@@ -140,7 +140,7 @@ def test_an_enum_comes_as_its_text_or_its_index(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ['"PRODUCER_EXCEPTION"', "7", '"7"', "true", "1.0", '""', "null"])
-def test_what_an_enum_does_not_have_is_left_for_the_route_to_refuse(text: str) -> None:
+def test_unknown_enum_value_is_left_for_the_route_to_refuse(text: str) -> None:
     assert read("BacklogQuotaPolicy", text) == json.loads(text)
 
 

@@ -156,7 +156,7 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(
     serving(body)
 
 
-def test_who_does_not_read_an_answer_loses_the_connection(
+def test_client_that_does_not_read_a_response_is_disconnected(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "WRITE_S", 0.2)
@@ -189,7 +189,7 @@ def test_who_does_not_read_an_answer_loses_the_connection(
     ],
     ids=lambda value: repr(value)[:60],
 )
-def test_what_is_not_http_is_refused_with_a_reason(serving: Serving, raw: bytes, status: int) -> None:
+def test_bytes_that_are_not_http_are_refused_with_a_reason(serving: Serving, raw: bytes, status: int) -> None:
     async def body(http: Http) -> None:
         connection = await Raw.to(http)
         connection.writer.write(raw)

@@ -16,7 +16,7 @@ def bare(kind: type[errors.MagnetarError]) -> errors.MagnetarError:
 
 
 @pytest.mark.parametrize("kind", subclasses(errors.MagnetarError))
-def test_what_may_succeed_later_is_503_or_409_and_nothing_else_is_503(
+def test_retryable_errors_are_503_or_409_and_no_other_is_503(
     kind: type[errors.MagnetarError],
 ) -> None:
     status = status_of(bare(kind))
@@ -33,10 +33,10 @@ def test_an_error_without_a_status_of_its_own_has_that_of_its_parent() -> None:
     assert status_of(errors.InvalidName("bad")) == 412
 
 
-def test_who_meets_a_topic_as_it_closes_is_told_to_try_again() -> None:
+def test_request_for_a_closing_topic_is_told_to_retry() -> None:
     assert status_of(errors.LedgerClosed("t is closing")) == 503
 
 
-def test_what_somebody_else_makes_or_deletes_at_the_moment_is_a_conflict() -> None:
+def test_concurrent_creation_or_deletion_is_a_conflict() -> None:
     assert status_of(errors.BeingChanged("t is being changed")) == 409
     assert status_of(errors.BeingDeleted("t is being deleted")) == 409

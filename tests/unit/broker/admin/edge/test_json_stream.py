@@ -55,7 +55,7 @@ def test_others_have_their_turn_after_each_slice_of_an_answer() -> None:
     asyncio.run(body())
 
 
-def test_of_many_long_answers_one_is_worked_on_at_a_time() -> None:
+def test_long_responses_are_written_one_at_a_time() -> None:
     async def body() -> None:
         looks = 0
 
@@ -90,7 +90,7 @@ def test_of_many_long_answers_one_is_worked_on_at_a_time() -> None:
     asyncio.run(body())
 
 
-def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_response_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("magnetar.broker.admin.edge.json_stream.WRITE_S", 0.1)
 
     async def body() -> None:

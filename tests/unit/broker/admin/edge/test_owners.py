@@ -55,7 +55,7 @@ def test_a_call_is_sent_on_with_its_path_and_query(serving: Serving, method: str
     serving(body)
 
 
-def test_who_was_sent_on_already_is_told_to_ask_again(serving: Serving) -> None:
+def test_request_redirected_before_is_told_to_retry(serving: Serving) -> None:
     async def body(http: Http) -> None:
         http.broker.cluster = FakeCluster()
         path = f"{TOPIC.removeprefix('/admin/v2')}/stats?authoritative=true"
@@ -79,9 +79,7 @@ def test_an_owner_without_http_is_said(serving: Serving) -> None:
     "path",
     ["/persistent/acme/none/t/stats", "/persistent/acme/demo/parts/terminate", "/namespaces/acme/demo"],
 )
-def test_what_is_not_there_has_partitions_or_is_no_topic_is_answered_here(
-    serving: Serving, path: str
-) -> None:
+def test_missing_partitioned_and_invalid_topics_are_answered_locally(serving: Serving, path: str) -> None:
     async def body(http: Http) -> None:
         http.broker.cluster = cluster = FakeCluster()
         http.broker.partition_counts["persistent://acme/demo/parts"] = 2

@@ -94,7 +94,7 @@ def test_an_answer_that_is_too_long_is_not_taken(monkeypatch: pytest.MonkeyPatch
     asking([answered(200, b"[" + b" " * 20 + b"]")], body)
 
 
-def test_nobody_waits_for_a_broker_that_is_not_of_the_cluster_any_more(
+def test_requests_do_not_wait_for_a_broker_that_left_the_cluster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(peers, "LOOK_S", 0.01)

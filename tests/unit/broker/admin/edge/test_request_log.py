@@ -35,7 +35,7 @@ def test_an_answer_carries_the_id_of_its_request_or_one_of_our_own(serving: Serv
     serving(body)
 
 
-def test_what_changes_something_is_one_line_with_its_outcome(serving: Serving) -> None:
+def test_each_change_is_one_log_line_with_its_outcome(serving: Serving) -> None:
     async def body(http: Http) -> None:
         with capture_logs() as lines:
             assert (await asked(http, "PUT", "/admin/v2/tenants/new"))[0] == 204

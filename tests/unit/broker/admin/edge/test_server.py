@@ -39,7 +39,7 @@ def test_health_says_ok_as_plain_text(serving: Serving) -> None:
     serving(body)
 
 
-def test_health_says_why_nobody_is_served(serving: Serving) -> None:
+def test_health_page_says_why_clients_are_refused(serving: Serving) -> None:
     async def body(http: Http) -> None:
         http.broker.not_ready = "another broker is the owner"
         assert await http.get("/health") == (503, "not ready: another broker is the owner")
@@ -47,7 +47,7 @@ def test_health_says_why_nobody_is_served(serving: Serving) -> None:
     serving(body)
 
 
-def test_a_broker_that_serves_nobody_loads_no_topic_and_changes_nothing(serving: Serving) -> None:
+def test_broker_that_refuses_clients_loads_no_topic_and_changes_nothing(serving: Serving) -> None:
     async def body(http: Http) -> None:
         http.broker.not_ready = "another broker is the owner"
         for route in routes(http.broker):
@@ -300,7 +300,7 @@ def test_the_table_has_each_verb_of_a_path_once_and_says_what_it_answers(serving
     serving(body)
 
 
-def test_what_the_broker_raises_becomes_a_reason_and_surprises_do_not_leak(
+def test_broker_errors_become_reasons_and_unexpected_errors_do_not_leak(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(http: Http) -> None:

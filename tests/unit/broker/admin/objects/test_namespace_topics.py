@@ -97,7 +97,7 @@ def test_a_call_that_names_its_bundle_names_it_once_when_it_is_sent_on() -> None
     assert paths == [f"other:8080 POST {path.format(bundle)}" for bundle in BUNDLES[2:]]
 
 
-def test_what_failed_is_named_and_the_others_are_done_all_the_same() -> None:
+def test_failed_topic_is_named_and_the_others_are_processed() -> None:
     done: list[TopicName] = []
 
     def answer(path: str) -> Any:

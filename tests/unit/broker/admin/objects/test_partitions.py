@@ -87,7 +87,7 @@ def test_each_partition_is_asked_of_its_owner_and_answers_come_in_order() -> Non
     ]
 
 
-def test_what_is_not_there_is_left_out_and_refusals_can_be_answers() -> None:
+def test_missing_partitions_are_omitted_and_refusals_can_be_answers() -> None:
     found, _ = spread(
         lambda name: TopicNotFound("no") if name.partition_index else "here",
         lambda path: Refused(409, "there already"),

@@ -77,7 +77,7 @@ def test_a_type_is_made_of_others(type_name: str, schema: object) -> None:
 
 
 @pytest.mark.parametrize("type_name", ["Nonsense", "List<Nonsense>", "Bag<String>", "string"])
-def test_a_type_that_nobody_declared_is_refused(type_name: str) -> None:
+def test_undeclared_type_is_refused(type_name: str) -> None:
     with pytest.raises(LookupError):
         schema_of(type_name)
     with pytest.raises(LookupError):
@@ -142,7 +142,7 @@ def test_paths_that_differ_in_a_name_alone_are_one_with_all_their_verbs() -> Non
     assert found["paths"]["/a/{x}/b"]["put"]["parameters"][0]["name"] == "x"
 
 
-def test_it_is_served_as_often_as_somebody_asks(serving: Serving) -> None:
+def test_document_is_served_on_every_request(serving: Serving) -> None:
     async def body(http: Http) -> None:
         expected = json.loads(json.dumps(document(routes(http.broker))))
         assert await http.json("/openapi.json") == (200, expected)

@@ -37,7 +37,7 @@ def test_a_row_says_what_a_call_takes_answers_and_refuses() -> None:
     )
 
 
-def test_what_both_kinds_of_topic_have_is_one_row_and_what_differs_is_two() -> None:
+def test_routes_common_to_both_domains_share_a_row() -> None:
     same = chapter([route("persistent"), route("non-persistent")])
     assert [row.split(" | ")[0] for row in rows(same)] == ["| `GET /admin/v2/{domain}/{topic}/size`"]
     assert "### topics\n" in same
@@ -45,7 +45,7 @@ def test_what_both_kinds_of_topic_have_is_one_row_and_what_differs_is_two() -> N
     assert len(rows(other)) == 2
 
 
-def test_what_any_call_may_be_answered_with_is_said_once() -> None:
+def test_statuses_common_to_all_routes_are_stated_once() -> None:
     text = chapter([route("things")])
     for status, reason in COMMON_ERRORS.items():
         assert text.count(f"| {status} | {reason} |") == 1

@@ -64,7 +64,7 @@ def test_a_path_is_kept_as_a_uri() -> None:
 
 
 @pytest.mark.parametrize("word", ["tiered-storage-first", "TIERED_STORAGE_FIRST"])
-def test_what_is_read_first_is_said_in_either_way(word: str) -> None:
+def test_offloaded_read_priority_is_accepted_in_both_forms(word: str) -> None:
     given = {"managedLedgerOffloadDriver": "filesystem", "managedLedgerOffloadedReadPriority": word}
     assert shown(given)["managedLedgerOffloadedReadPriority"] == "tiered-storage-first"
 
@@ -113,7 +113,7 @@ def test_a_driver_says_what_it_is_and_needs_its_bucket(
         ({"fileSystemURI": "s3://key:secret@bucket"}, 412, "credentials"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_reason(given: dict[str, Any], status: int, reason: str) -> None:
+def test_invalid_value_is_refused_with_the_reason(given: dict[str, Any], status: int, reason: str) -> None:
     with pytest.raises(BadPolicy) as refused:
         shown({"managedLedgerOffloadDriver": "filesystem", **given} if given else given)
     assert (refused.value.status, reason in refused.value.reason) == (status, True), refused.value.reason

@@ -115,7 +115,7 @@ def test_nonsense_is_refused_or_has_the_defaults_and_never_breaks(field: PolicyF
 @pytest.mark.parametrize(
     "field", [field for field in FIELDS if field.applied is not None], ids=lambda field: field.api.proto
 )
-def test_what_holds_where_only_the_topic_says_something_is_what_it_says(field: PolicyField) -> None:
+def test_topic_policy_alone_is_effective(field: PolicyField) -> None:
     assert field.applied is not None
     policies, value = Policies(), example(field)
     field.kind.put(policies, field.api.proto, value, "name")
@@ -206,7 +206,7 @@ def test_a_namespace_with_policies_that_cannot_be_is_refused(given: dict[str, An
         policies_of(given, "here")
 
 
-def test_what_was_said_of_offloading_in_the_old_way_is_read() -> None:
+def test_offload_policies_in_the_old_format_are_read() -> None:
     given = {"offload_threshold": 5, "offload_threshold_in_seconds": -1, "offload_deletion_lag_ms": 7}
     assert policies_of(given, "here") == Policies(
         offload=Policies.Offload(threshold_bytes=5, deletion_lag_ms=7)

@@ -60,7 +60,7 @@ def test_the_rack_of_a_bookie_is_said_changed_and_taken_back(serving: Serving) -
         ("bk%2F1?group=g", R1, 412, "not a valid bookie id"),
     ],
 )
-def test_what_is_no_place_of_a_bookie_is_refused(
+def test_invalid_bookie_rack_is_refused(
     serving: Serving, path: str, body: object, status: int, reason: str
 ) -> None:
     async def asked(http: Http) -> None:

@@ -53,7 +53,7 @@ def test_none_can_be_set(serving: Serving, path: str, given: Any, reason: str) -
     serving(body)
 
 
-def test_what_is_not_there_has_none_either(serving: Serving) -> None:
+def test_missing_topic_has_no_entry_filters(serving: Serving) -> None:
     async def body(http: Http) -> None:
         for method in ("GET", "POST", "DELETE"):
             await http.reason(404, method, "/namespaces/acme/nope/entryFilters", {"entryFilterNames": "f"})

@@ -55,7 +55,7 @@ def test_permissions_of_a_namespace(serving: Serving) -> None:
     serving(body)
 
 
-def test_who_may_use_a_subscription(serving: Serving) -> None:
+def test_roles_of_a_subscription_are_shown(serving: Serving) -> None:
     async def body(http: Http) -> None:
         path = f"{NS}/permissions"
         assert await http.ask(f"{path}/subscription") == {}
@@ -152,7 +152,7 @@ def test_permissions_on_several_topics_at_once(serving: Serving) -> None:
         ({"actions": None}, 400, "must be a list of"),
     ],
 )
-def test_of_several_permissions_none_is_given_when_one_cannot_be(
+def test_one_invalid_permission_refuses_all(
     serving: Serving, change: dict[str, Any], status: int, reason: str
 ) -> None:
     async def body(http: Http) -> None:
@@ -167,7 +167,7 @@ def test_of_several_permissions_none_is_given_when_one_cannot_be(
 
 
 @pytest.mark.parametrize("given", [{}, ["x"], 3, None, b"", b"{"])
-def test_what_is_no_list_of_permissions_is_refused(serving: Serving, given: Any) -> None:
+def test_invalid_permission_list_is_refused(serving: Serving, given: Any) -> None:
     async def body(http: Http) -> None:
         for verb in ("grant", "revoke"):
             await http.reason(400, "POST", f"/namespaces/{verb}PermissionsOnTopics", given)
@@ -212,7 +212,7 @@ def test_a_namespace_is_made_with_permissions(serving: Serving) -> None:
     serving(body)
 
 
-def test_what_is_said_of_one_namespace_is_bounded(serving: Serving) -> None:
+def test_permissions_of_a_namespace_are_bounded(serving: Serving) -> None:
     async def body(http: Http) -> None:
         roles = [f"{number:04}{'r' * 1000}" for number in range(600)]
         path = f"{NS}/permissions/subscription/s"

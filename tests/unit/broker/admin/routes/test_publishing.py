@@ -32,7 +32,7 @@ def test_publishing_is_refused_with_what_to_do_instead(serving: Serving) -> None
     serving(body)
 
 
-def test_what_is_not_there_or_cannot_be_is_told_first(serving: Serving) -> None:
+def test_missing_or_invalid_topic_is_refused_first(serving: Serving) -> None:
     async def body(http: Http) -> None:
         http.broker.partition_counts["persistent://acme/demo/p"] = 2
         missing = "Topic persistent://acme/demo/nope not found"

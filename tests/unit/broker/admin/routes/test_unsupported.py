@@ -52,7 +52,7 @@ def test_a_namespace_is_in_no_resource_group(serving: Serving) -> None:
     serving(body)
 
 
-def test_what_a_namespace_does_not_have_is_said(serving: Serving) -> None:
+def test_unsupported_namespace_call_is_named(serving: Serving) -> None:
     async def body(http: Http) -> None:
         assert "no version" in await http.reason(405, "GET", "/namespaces/acme/demo/configversion")
         await http.reason(404, "GET", "/namespaces/acme/nope/configversion")

@@ -60,7 +60,7 @@ def test_consumers_of_one_name_have_points_of_their_own() -> None:
     assert layout(ring) == without
 
 
-def test_of_consumers_on_one_point_the_first_comer_has_it_and_then_the_next() -> None:
+def test_consumers_on_one_hash_point_own_it_in_order_of_arrival() -> None:
     # With so many points each, some are shared.
     one, two = Fake("one"), Fake("two")
     ring = ring_of(one, two, points=2_000)

@@ -44,7 +44,7 @@ def test_the_rightmost_range_goes_to_its_left_neighbour() -> None:
     assert selector.owner(1) is selector.owner(65535) is C2
 
 
-def test_nobody_owns_anything_when_the_last_consumer_has_left() -> None:
+def test_no_range_is_owned_after_the_last_consumer_closed() -> None:
     selector = selector_of(C1)
     selector.remove(C1)
     assert layout(selector) == [(0, 65535, None)]

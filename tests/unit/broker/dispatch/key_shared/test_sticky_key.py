@@ -84,7 +84,7 @@ def test_messages_without_a_key_spread_by_producer_and_sequence_id() -> None:
     assert first == last, "the chunks of one message stay together"
 
 
-def test_of_a_batch_the_key_of_the_entry_counts() -> None:
+def test_key_of_the_entry_counts_for_a_batch() -> None:
     assert key_of(partition_key="k", num_messages_in_batch=10, uncompressed_size=5_000) == b"k"
 
 
@@ -104,7 +104,7 @@ def test_of_a_batch_the_key_of_the_entry_counts() -> None:
         entry_of(metadata_of().SerializeToString() + b"\x32", b""),
     ],
 )
-def test_what_is_no_metadata_has_the_slot_of_no_key(entry: bytes) -> None:
+def test_invalid_metadata_has_the_slot_of_no_key(entry: bytes) -> None:
     assert sticky_key(entry) == NO_KEY
     assert slots_of([entry]) == [slot_of_key(NO_KEY)]
 
@@ -159,7 +159,7 @@ def test_any_metadata_has_the_key_that_protobuf_reads(metadata: MessageMetadata,
 
 
 @given(METADATA, METADATA)
-def test_of_a_field_that_comes_twice_the_last_one_counts(one: MessageMetadata, two: MessageMetadata) -> None:
+def test_last_of_two_equal_fields_counts(one: MessageMetadata, two: MessageMetadata) -> None:
     encoded = one.SerializeToString() + two.SerializeToString()
     merged = MessageMetadata.FromString(encoded)
     assert sticky_key(entry_of(encoded)) == expected(merged)

@@ -50,7 +50,7 @@ def test_invalid_sticky_hash_ranges_are_refused(ranges: tuple[tuple[int, int], .
 
 
 @pytest.mark.parametrize("mine", [(0, 100), (150, 150), (200, 300), (120, 130), (0, 65_535)])
-def test_ranges_of_somebody_else_are_refused(mine: tuple[int, int]) -> None:
+def test_ranges_of_another_consumer_are_refused(mine: tuple[int, int]) -> None:
     selector: StickyRanges[Fake] = StickyRanges()
     holder = Fake("holder", ((100, 200),))
     selector.add(holder)

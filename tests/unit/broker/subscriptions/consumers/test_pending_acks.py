@@ -38,7 +38,7 @@ def test_a_cleared_set_holds_nothing() -> None:
     assert (len(pending), pending.messages, list(pending.positions())) == (0, 0, [])
 
 
-def test_what_is_left_of_a_batch_is_never_more_than_before_nor_below_zero() -> None:
+def test_remaining_batch_messages_never_grow_or_go_below_zero() -> None:
     """Whoever acknowledges says how large the batch is, and may lie."""
     pending = PendingAcks()
     pending.add(5, 7, 4)

@@ -29,7 +29,7 @@ def test_entries_come_in_the_order_they_were_added() -> None:
     assert not due
 
 
-def test_what_does_not_fit_comes_afterwards_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_beyond_the_limit_follow_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(due_entries, "IN_ORDER_MAX", 3)
     due = DueEntries()
     due.add([(1, entry_id) for entry_id in (8, 7, 6, 5, 4)])
@@ -70,7 +70,7 @@ def test_entries_are_read_in_the_order_asked_for_and_neighbors_at_once() -> None
     assert ledger.reads == [(50, 5), (12, 1), (10, 3), (90, 1)]
 
 
-def test_what_is_gone_or_damaged_is_passed_by() -> None:
+def test_missing_or_damaged_entries_are_skipped() -> None:
     ledger = Ledger(100, unreadable={21}, first=10)
     assert read(ledger, 5, 20, 21, 22) == ([20, 22], 4, [Position(1, 21)])
 

@@ -32,7 +32,7 @@ def test_a_failed_read_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(main())
 
 
-def test_what_no_read_should_raise_is_logged_once_counted_and_tried_again_ever_later(
+def test_unexpected_read_error_is_logged_once_counted_and_retried_with_backoff(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(read_ahead, "READ_RETRY_S", 0.01)
@@ -58,7 +58,7 @@ def test_what_no_read_should_raise_is_logged_once_counted_and_tried_again_ever_l
 
 @pytest.mark.parametrize("cached_from", [0, 100])
 @pytest.mark.parametrize("replayed", [False, True])
-def test_what_was_read_and_could_not_be_taken_is_read_again(
+def test_unaccepted_read_entries_are_read_again(
     cached_from: int, replayed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_ahead, "READ_RETRY_S", 0.01)
@@ -94,7 +94,7 @@ def test_what_was_read_and_could_not_be_taken_is_read_again(
     asyncio.run(main())
 
 
-def test_what_was_read_and_given_back_is_read_again_in_order() -> None:
+def test_returned_entries_are_read_again_in_order() -> None:
     async def main() -> None:
         reader = Reader(FakeLedger(20, cached_from=100), FakeCursor())
         assert await reader.pull(2) == fresh(0, 1)
@@ -164,7 +164,7 @@ def test_many_that_catch_up_at_once_with_room_for_one_read_all_come_to_their_end
     asyncio.run(main())
 
 
-def test_what_was_read_while_the_last_of_an_earlier_read_was_delivered_can_be_asked_back() -> None:
+def test_entries_read_during_a_delivery_can_be_returned() -> None:
     class Other:
         def give_back(self) -> None:
             raise AssertionError("it holds nothing yet")

@@ -77,7 +77,7 @@ def test_mark_delete_does_not_pass_what_is_delayed_and_the_backlog_counts_it(
     assert serving.subscription.backlog() == 0
 
 
-def test_what_waits_and_for_how_long_can_be_asked(serve: Serve) -> None:
+def test_delayed_entries_and_their_times_are_reported(serve: Serve) -> None:
     serving = serve()
     serving.join("a", permits=100)
     serving.publish_at(10_000, 30_000)
@@ -108,7 +108,7 @@ def test_a_long_stretch_of_delayed_entries_is_passed_by_a_little_in_each_turn(
     assert max(looked_at) < 1.2 * entry_source.LOOKED_AT_ENTRIES
 
 
-def test_what_is_due_waits_for_permits_and_comes_by_time(serve: Serve) -> None:
+def test_due_entries_wait_for_permits_in_order_of_time(serve: Serve) -> None:
     serving = serve()
     consumer = serving.join("a", permits=2)
     serving.publish_at(0, 3_000, 2_000, 1_000, 0, 0)
@@ -206,9 +206,7 @@ def test_a_lost_index_is_filled_by_reading_again(serve: Serve, sub_type: SubType
 
 
 @pytest.mark.parametrize("sub_type", INDIVIDUAL)
-def test_what_is_read_again_after_a_lost_index_comes_once_even_if_memory_is_asked_back(
-    serve: Serve, sub_type: SubType.ValueType
-) -> None:
+def test_reread_after_a_lost_index_delivers_once(serve: Serve, sub_type: SubType.ValueType) -> None:
     serving = serve(sub_type)
     # One delayed entry in the middle of what is read ahead; nobody may take anything yet.
     serving.publish_at(0, 0, 3_000, 0, 0, 0)
@@ -230,7 +228,9 @@ def test_what_is_read_again_after_a_lost_index_comes_once_even_if_memory_is_aske
 
 
 @pytest.mark.parametrize("sub_type", INDIVIDUAL)
-def test_what_expires_or_is_skipped_never_comes(serve: Serve, sub_type: SubType.ValueType) -> None:
+def test_expired_or_skipped_delayed_entries_are_not_delivered(
+    serve: Serve, sub_type: SubType.ValueType
+) -> None:
     serving = serve(sub_type)
     client = client_of(serving.join("a", permits=100))
     serving.publish_at(3_000, 2_000, 2_000)

@@ -35,7 +35,7 @@ def set_back(serving: DelayedServing, by_s: float) -> None:
 
 @pytest.mark.parametrize("cached_from", [0, 1_000])
 @pytest.mark.parametrize("sub_type", INDIVIDUAL)
-def test_what_was_delivered_while_it_was_off_does_not_come_again_at_its_time(
+def test_entry_delivered_with_delays_off_is_not_redelivered_at_its_time(
     serve: Serve, sub_type: SubType.ValueType, cached_from: int
 ) -> None:
     serving = serve(sub_type, cached_from=cached_from)
@@ -56,7 +56,7 @@ def test_what_was_delivered_while_it_was_off_does_not_come_again_at_its_time(
 
 @pytest.mark.parametrize("cached_from", [0, 1_000])
 @pytest.mark.parametrize("sub_type", INDIVIDUAL)
-def test_what_was_not_delivered_while_it_was_off_waits_for_its_time_again(
+def test_entry_undelivered_with_delays_off_waits_again(
     serve: Serve, sub_type: SubType.ValueType, cached_from: int
 ) -> None:
     serving = serve(sub_type, cached_from=cached_from)
@@ -77,7 +77,7 @@ def test_what_was_not_delivered_while_it_was_off_waits_for_its_time_again(
 
 @pytest.mark.parametrize("cached_from", [0, 1_000])
 @pytest.mark.parametrize("sub_type", INDIVIDUAL)
-def test_what_one_subscription_was_given_while_it_was_off_another_ones_delay_does_not_repeat(
+def test_delivery_with_delays_off_is_kept_per_subscription(
     serve: Serve, sub_type: SubType.ValueType, cached_from: int
 ) -> None:
     serving = serve(sub_type, cached_from=cached_from)
@@ -95,7 +95,7 @@ def test_what_one_subscription_was_given_while_it_was_off_another_ones_delay_doe
 
 
 @pytest.mark.parametrize("sub_type", INDIVIDUAL)
-def test_what_was_given_while_it_was_off_and_is_given_back_waits_for_its_time(
+def test_entry_returned_after_delays_were_off_waits_for_its_time(
     serve: Serve, sub_type: SubType.ValueType
 ) -> None:
     serving = serve(sub_type)
@@ -138,7 +138,7 @@ def test_switching_off_with_a_great_many_delayed_entries_takes_little_memory(
 
 @pytest.mark.parametrize("cached_from", [0, 1_000])
 @pytest.mark.parametrize("sub_type", INDIVIDUAL)
-def test_what_was_given_out_before_the_clock_was_set_back_does_not_come_again(
+def test_clock_set_back_redelivers_no_entry(
     serve: Serve, sub_type: SubType.ValueType, cached_from: int
 ) -> None:
     serving = serve(sub_type, cached_from=cached_from)

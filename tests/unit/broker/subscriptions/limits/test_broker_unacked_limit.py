@@ -55,7 +55,7 @@ def test_all_go_on_when_the_broker_is_below_half_of_its_limit() -> None:
     assert (one.wakes, other.wakes) == (1, 1)
 
 
-def test_who_has_nothing_left_is_forgotten() -> None:
+def test_dispatcher_without_unacked_messages_is_removed() -> None:
     limit = BrokerUnackedLimit(100, 16)
     one = Fake()
     limit.report(one, 100)

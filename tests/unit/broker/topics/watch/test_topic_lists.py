@@ -63,7 +63,7 @@ def test_topics_that_come_and_go_are_told_whoever_makes_them() -> None:
     in_a_broker(scenario)
 
 
-def test_what_else_is_written_of_a_topic_is_no_news() -> None:
+def test_other_topic_metadata_writes_notify_no_watcher() -> None:
     async def scenario(made: Topics) -> None:
         peer = ListeningPeer()
         (await watch(made, peer)).begin()
@@ -122,7 +122,7 @@ def test_non_persistent_topics_are_told_to_those_who_ask_for_them() -> None:
     in_a_broker(scenario)
 
 
-def test_a_namespace_is_followed_only_while_somebody_watches_it() -> None:
+def test_namespace_is_followed_only_with_watchers() -> None:
     async def scenario(made: Topics) -> None:
         watchers = [await watch(made, ListeningPeer(), pattern) for pattern in (".*a", ".*a", ".*b")]
         assert len(made.lists._followed) == 1
@@ -158,7 +158,7 @@ def test_metadata_that_does_not_answer_is_said_and_the_next_one_may_have_it() ->
     in_a_broker(scenario)
 
 
-def test_an_error_that_nobody_expected_costs_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_error_loses_no_notification(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(made: Topics) -> None:
         peer = ListeningPeer()
         (await watch(made, peer)).begin()

@@ -29,7 +29,7 @@ from magnetar.common.naming.topic_name import TopicName
         ("^persistent://public/default/a$", "a", True),
     ],
 )
-def test_what_matches(pattern: str, topic: str, matches: bool) -> None:
+def test_matching_topics(pattern: str, topic: str, matches: bool) -> None:
     assert TopicPattern(pattern).matches(TopicName.parse(topic)) is matches
 
 
@@ -42,7 +42,7 @@ def test_the_domain_that_it_names_says_which_topics_are_looked_at() -> None:
 @pytest.mark.parametrize(
     "pattern", ["(", "*", "kafka://public/default/.*", "(?=a)b", r"(a)\1", "((a{100}){100}){100}"]
 )
-def test_what_is_no_pattern_is_refused_with_the_reason(pattern: str) -> None:
+def test_invalid_pattern_is_refused_with_the_reason(pattern: str) -> None:
     with pytest.raises(NotAllowed, match="pattern"):
         TopicPattern(pattern)
 

@@ -82,7 +82,7 @@ def test_a_copy_replaces_no_file_and_is_of_something(path: Path, tmp_path: Path)
     assert not (tmp_path / "of-nothing.gz").exists()
 
 
-def test_what_is_no_whole_copy_is_refused_before_anything_is_written(path: Path, tmp_path: Path) -> None:
+def test_incomplete_backup_is_refused_before_any_write(path: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "copy.gz", tmp_path / "other.sqlite"
     admin(path, "backup", str(file))
     file.write_bytes(file.read_bytes()[:-20])
@@ -94,7 +94,7 @@ def test_what_is_no_whole_copy_is_refused_before_anything_is_written(path: Path,
     assert (result.exit_code, "No such file" in result.stderr) == (1, True)
 
 
-def test_what_is_replaced_is_kept_beside_the_file(path: Path, tmp_path: Path) -> None:
+def test_replaced_metadata_is_kept_beside_the_file(path: Path, tmp_path: Path) -> None:
     file = tmp_path / "copy.gz"
     admin(path, "backup", str(file))
     result = admin(path, "restore", str(file))

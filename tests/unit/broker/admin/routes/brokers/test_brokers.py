@@ -49,7 +49,7 @@ def test_a_broker_that_serves_is_the_active_one_and_the_leader(serving: Serving)
     serving(body)
 
 
-def test_a_broker_that_serves_nobody_says_why(serving: Serving) -> None:
+def test_broker_that_refuses_clients_says_why(serving: Serving) -> None:
     async def body(http: Http) -> None:
         http.broker.not_ready = "the broker is starting"
         assert await http.ask("/brokers") == []
@@ -60,7 +60,7 @@ def test_a_broker_that_serves_nobody_says_why(serving: Serving) -> None:
     serving(body)
 
 
-def test_nobody_new_is_sent_to_a_broker_that_gives_its_topics_away(serving: Serving) -> None:
+def test_draining_broker_gets_no_new_clients(serving: Serving) -> None:
     async def body(http: Http) -> None:
         http.broker.leaving = "it is about to stop"
         for path in ("/admin/v2/brokers/ready", "/admin/v2/brokers/health", "/health", "/status.html"):
@@ -95,7 +95,7 @@ def test_the_bundles_that_a_broker_of_a_cluster_owns(serving: Serving) -> None:
     serving(body)
 
 
-def test_what_another_broker_or_cluster_knows_is_asked_there(serving: Serving) -> None:
+def test_request_for_another_broker_or_cluster_is_forwarded(serving: Serving) -> None:
     async def body(http: Http) -> None:
         async def sent_to(path: str) -> str:
             url = f"{http.base}/admin/v2{path}"
@@ -171,7 +171,7 @@ def test_health_is_asked_of_the_broker_itself(serving: Serving) -> None:
     serving(body)
 
 
-def test_where_metadata_and_ledgers_are(serving: Serving) -> None:
+def test_internal_configuration_names_metadata_and_ledger_storage(serving: Serving) -> None:
     async def body(http: Http) -> None:
         url = "sqlite:data/metadata.sqlite"
         assert await http.ask("/brokers/internal-configuration") == {

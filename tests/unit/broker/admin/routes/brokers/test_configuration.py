@@ -60,7 +60,7 @@ def test_every_setting_of_the_broker_is_shown_as_in_a_file(serving: Serving) -> 
         ("POST", "subscriptionTypesEnabled/Shared,Odd", "not one of"),
     ],
 )
-def test_what_cannot_change_or_be_is_refused_with_the_reason(
+def test_invalid_or_static_setting_is_refused_with_the_reason(
     serving: Serving, method: str, path: str, reason: str
 ) -> None:
     async def body(http: Http) -> None:

@@ -48,7 +48,7 @@ def test_one_that_cannot_store_lives_and_is_not_ready_and_says_why(serving: Serv
     serving(body)
 
 
-def test_what_a_health_check_finds_is_told(serving: Serving) -> None:
+def test_health_check_reports_its_finding(serving: Serving) -> None:
     async def body(http: Http) -> None:
         for path in ("/health", "/admin/v2/brokers/health"):
             assert await http.get(path) == (200, "ok")

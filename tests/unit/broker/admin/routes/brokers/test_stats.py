@@ -123,7 +123,7 @@ def test_memory_is_that_of_the_process_or_of_the_cache(serving: Serving) -> None
     serving(body)
 
 
-def test_what_there_is_nothing_of_is_empty_or_refused(serving: Serving) -> None:
+def test_missing_statistics_are_empty_or_refused(serving: Serving) -> None:
     async def body(http: Http) -> None:
         assert await http.ask(f"{STATS}/topics") == {}
         assert await http.ask(f"{STATS}/mbeans") == []

@@ -72,7 +72,7 @@ def test_every_field_of_a_cluster_comes_back(serving: Serving) -> None:
     serving(body)
 
 
-def test_this_cluster_is_there_without_anybody_saying_so_and_stays(serving: Serving) -> None:
+def test_own_cluster_exists_by_default_and_stays(serving: Serving) -> None:
     async def body(http: Http) -> None:
         assert await http.ask("/clusters/standalone") == {
             "serviceUrl": "http://localhost:8080",
@@ -114,7 +114,7 @@ def test_this_cluster_is_there_without_anybody_saying_so_and_stays(serving: Serv
         ("/clusters/x", {"listenerName": "x" * 300_000}, 405, "at most"),
     ],
 )
-def test_what_cannot_be_a_cluster_is_refused_with_the_reason(
+def test_invalid_cluster_is_refused_with_the_reason(
     serving: Serving, path: str, body: object, status: int, reason: str
 ) -> None:
     async def asked(http: Http) -> None:
@@ -124,7 +124,7 @@ def test_what_cannot_be_a_cluster_is_refused_with_the_reason(
     serving(asked)
 
 
-def test_a_cluster_that_somebody_uses_is_not_forgotten(serving: Serving) -> None:
+def test_cluster_in_use_is_not_deleted(serving: Serving) -> None:
     async def body(http: Http) -> None:
         for cluster in ("c2", "c3"):
             assert await http.send("PUT", f"/clusters/{cluster}", C2) == (200, "")

@@ -37,7 +37,7 @@ def test_a_broker_is_in_one_domain_only(serving: Serving) -> None:
     serving(body)
 
 
-def test_what_is_malformed_or_of_an_unknown_cluster_is_refused(serving: Serving) -> None:
+def test_malformed_domain_or_unknown_cluster_is_refused(serving: Serving) -> None:
     async def body(http: Http) -> None:
         assert "object" in await http.reason(400, "POST", f"{ALL}/fd1", ["b1"])
         assert "brokers" in await http.reason(400, "POST", f"{ALL}/fd1", {"brokers": "b1"})

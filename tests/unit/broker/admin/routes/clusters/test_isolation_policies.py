@@ -38,7 +38,7 @@ def test_the_life_of_a_policy(serving: Serving) -> None:
     serving(body)
 
 
-def test_what_the_policies_say_of_brokers(serving: Serving) -> None:
+def test_brokers_of_isolation_policies_are_shown(serving: Serving) -> None:
     async def body(http: Http) -> None:
         assert await http.send("POST", f"{ALL}/iso1", ISO1) == (204, "")
         nothing = {"namespaceRegex": [], "primary": False}
@@ -81,7 +81,7 @@ def test_what_the_policies_say_of_brokers(serving: Serving) -> None:
         ({"primary": ["b" * 513]}, "regular expressions"),
     ],
 )
-def test_what_is_no_policy_is_refused_with_the_reason(
+def test_invalid_policy_is_refused_with_the_reason(
     serving: Serving, change: dict[str, Any], reason: str
 ) -> None:
     async def body(http: Http) -> None:

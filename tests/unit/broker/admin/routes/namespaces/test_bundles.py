@@ -169,7 +169,7 @@ def test_a_split_that_the_store_did_not_confirm_is_not_made_twice(serving: Servi
     serving(body)
 
 
-def test_of_two_who_split_a_bundle_at_once_one_hears_of_the_other(serving: Serving) -> None:
+def test_one_of_two_concurrent_splits_gets_a_conflict(serving: Serving) -> None:
     async def body(http: Http) -> None:
         store: Any = http.store
         put, key = store.put, KEYS.namespace(TopicName.parse(TOPICS[0]).namespace)
@@ -321,14 +321,16 @@ def test_unloading_closes_the_topics_of_a_bundle_or_of_all(serving: Serving) -> 
         ("/namespaces/a%20b/nope/unload", 412, "a b"),
     ],
 )
-def test_what_cannot_be_unloaded_is_refused(serving: Serving, path: str, status: int, reason: str) -> None:
+def test_bundle_that_cannot_be_unloaded_is_refused(
+    serving: Serving, path: str, status: int, reason: str
+) -> None:
     async def body(http: Http) -> None:
         assert reason in await http.reason(status, "PUT", path)
 
     serving(body)
 
 
-def test_where_topics_are_in_the_ring(serving: Serving) -> None:
+def test_topic_positions_in_the_hash_ring_are_shown(serving: Serving) -> None:
     async def body(http: Http) -> None:
         name = "persistent://acme/demo/orders-partition-0"
         http.broker.load(name)

@@ -118,7 +118,7 @@ def test_anti_affinity_groups_are_set_in_either_way_that_clients_have(serving: S
     serving(body)
 
 
-def test_what_is_no_anti_affinity_group_is_refused(serving: Serving) -> None:
+def test_invalid_anti_affinity_group_is_refused(serving: Serving) -> None:
     async def body(http: Http) -> None:
         path = "/namespaces/acme/demo/antiAffinity"
         for given in (b"", b"  ", b'""', b"x" * 2000):

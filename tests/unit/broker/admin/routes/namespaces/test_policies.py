@@ -210,7 +210,7 @@ def test_a_value_that_cannot_be_is_refused_with_the_reason(
     serving(body)
 
 
-def test_what_the_broker_would_not_do_is_refused_and_not_kept(serving: Serving) -> None:
+def test_unsupported_policy_is_refused_and_not_stored(serving: Serving) -> None:
     async def body(http: Http) -> None:
         await add_topic(http)
         http.broker.config = BrokerConfig(
@@ -235,7 +235,7 @@ def test_what_the_broker_would_not_do_is_refused_and_not_kept(serving: Serving) 
     serving(body)
 
 
-def test_how_ledgers_are_made_where_nobody_says_it_is_the_brokers_to_say(serving: Serving) -> None:
+def test_persistence_defaults_to_the_broker_configuration(serving: Serving) -> None:
     async def body(http: Http) -> None:
         await add_topic(http)
         path = f"{TOPIC}/persistence"
@@ -250,7 +250,7 @@ def test_how_ledgers_are_made_where_nobody_says_it_is_the_brokers_to_say(serving
     serving(body)
 
 
-def test_what_pulsars_clients_need_of_values_that_are_not_set(serving: Serving) -> None:
+def test_unset_values_have_the_form_that_pulsar_clients_need(serving: Serving) -> None:
     """The client in Java reads a number in any case; the one in Go sends texts for nothing, and for flags."""
 
     async def body(http: Http) -> None:
@@ -362,7 +362,7 @@ DISABLED = "Topic level policies is disabled, to enable the topic level policy a
         ("s/dispatchRate", "GET"),
     ],
 )
-def test_where_topics_have_no_policies_the_calls_about_them_are_refused(
+def test_topic_policy_calls_are_refused_with_topic_policies_disabled(
     serving: Serving, name: str, method: str
 ) -> None:
     async def body(http: Http) -> None:

@@ -72,7 +72,7 @@ def test_only_bundles_that_there_are_have_quotas(serving: Serving, method: str) 
         ({"dynamic": "1"}, "true or false"),
     ],
 )
-def test_what_is_no_quota_is_refused_with_the_reason(serving: Serving, body: object, reason: str) -> None:
+def test_invalid_quota_is_refused_with_the_reason(serving: Serving, body: object, reason: str) -> None:
     async def asked(http: Http) -> None:
         for path in (ALL, ONE):
             assert reason in await http.reason(400, "POST", path, body)

@@ -168,7 +168,7 @@ def test_keys_and_values_are_stored_as_clients_send_them(serving: Serving) -> No
         (422, avro("[" * 100 + "]" * 100), "nested"),
     ],
 )
-def test_what_is_no_schema_is_refused_with_the_reason(
+def test_invalid_schema_is_refused_with_the_reason(
     serving: Serving, status: int, body: object, reason: str
 ) -> None:
     async def asked(http: Http) -> None:

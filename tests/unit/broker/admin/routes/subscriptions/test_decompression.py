@@ -53,7 +53,7 @@ def test_payloads_come_back(kind: CompressionType.ValueType, payload: bytes, tex
         (SNAPPY, bytes([200, 1, 0]) + b"x" + bytes([63 << 2 | 2, 1, 0]), 10),
     ],
 )
-def test_what_is_not_what_it_says_is_corrupt(
+def test_payload_that_does_not_match_its_compression_is_corrupt(
     kind: CompressionType.ValueType, payload: bytes, size: int
 ) -> None:
     with pytest.raises(DataCorruption):

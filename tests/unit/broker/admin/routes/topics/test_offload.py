@@ -62,7 +62,7 @@ def test_the_first_message_that_is_not_offloaded_is_told(
     assert (shown["ledgerId"], shown["entryId"]) == position
 
 
-def test_who_wants_it_again_has_what_failed_tried_again_and_what_runs_left_alone() -> None:
+def test_second_trigger_retries_failed_and_leaves_running_offloads() -> None:
     again: dict[str, Any] = {"location": "file:///other", "exact": False, "now_ms": 99}
     anew = wanted_anew(failed(1, 5, "no bucket"), **again)
     assert process_status([anew])["status"] == "RUNNING"

@@ -38,7 +38,7 @@ def test_everything_goes_from_every_ledger_and_every_subscription_is_at_the_end(
     simulated(scenario, FOR_EVER)
 
 
-def test_what_is_published_meanwhile_stays_and_a_change_of_retention_brings_nothing_back() -> None:
+def test_truncation_keeps_later_messages_and_retention_restores_none() -> None:
     async def scenario(broker: SimBroker) -> None:
         topic = await broker.topic()
         await broker.subscription(topic)
@@ -61,7 +61,7 @@ def test_what_is_published_meanwhile_stays_and_a_change_of_retention_brings_noth
     simulated(scenario, FOR_EVER)
 
 
-def test_what_was_there_goes_at_once_although_somebody_publishes() -> None:
+def test_truncation_deletes_at_once_during_publishing() -> None:
     """Also where the last of it shares a ledger with what comes before that ledger is closed."""
 
     async def scenario(broker: SimBroker) -> None:

@@ -156,7 +156,7 @@ def test_a_slot_that_moves_back_stops_draining_at_once(serve: Serve) -> None:
     assert serving.delivery.draining.slots == {}
 
 
-def test_what_a_leaver_held_goes_to_the_new_owners_in_order_before_anything_new(serve: Serve) -> None:
+def test_entries_of_a_closed_consumer_reach_new_owners_in_order_first(serve: Serve) -> None:
     serving = serve()
     upper, lower = two(serving, permits=4)
     serving.publish_keys([LOW_KEY] * 8)
