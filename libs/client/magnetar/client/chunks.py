@@ -18,7 +18,7 @@ class _Parts:
 
 
 class Chunks:
-    """Of one consumer."""
+    """Reassembles the chunked messages of one consumer."""
 
     __slots__ = ("_waiting",)
 

@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
             waiting.set_exception(refused)
 
     def _look_alive(self) -> None:
-        """Nothing at all for two intervals, although a ping was sent: whoever is there does not answer."""
+        """Closes the connection when nothing arrived for two intervals although a ping was sent."""
         if not self._heard:
             self._end(ConnectionLost(f"{self.address} is silent"))
             return

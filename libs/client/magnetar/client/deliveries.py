@@ -1,4 +1,4 @@
-"""What a Message command holds: one message or many, decompressed and put together."""
+"""Decodes a Message command into its messages: decompressed, batches split, chunks reassembled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from magnetar.common.wire.pulsar_pb2 import CommandMessage, MessageMetadata
 
 
 def messages_of(topic: str, command: CommandMessage, entry: bytes, chunks: Chunks) -> Iterator[Incoming]:
-    """The messages of an entry that nobody acknowledged yet; none before the last chunk of a message.
+    """Yields the unacknowledged messages of an entry; none before the last chunk of a message.
 
     Raises DataCorruption when not even its metadata can be read.
     """

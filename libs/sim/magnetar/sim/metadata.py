@@ -148,7 +148,7 @@ class SimMetadataServer:
         on_expired()
 
     def forget_clients(self) -> None:
-        """Every process died together with its event loop: all leases end and nobody is told."""
+        """Ends all leases without notifications: every process died together with its event loop."""
         self._listeners.clear()
         self._expiry.clear()
         keys = sorted(key for key, stored in self._keys.items() if stored.lease is not None)
@@ -218,7 +218,7 @@ class SimMetadataStore:
         try:
             await self._call(session.start, writes=True)
         except BaseException:
-            # Nobody holds it, so nobody keeps it alive.
+            # The session has no holder, so nothing keeps it alive.
             session.orphan()
             self._sessions.discard(session)
             raise
@@ -300,7 +300,7 @@ class SimMetadataStore:
         return await answer
 
     def _land(self, operation: Callable[[], object]) -> None:
-        """A write arrives that was given up; nobody hears what becomes of it."""
+        """Applies a write that its caller abandoned; its outcome is not reported."""
         try:
             operation()
         except MetadataError:

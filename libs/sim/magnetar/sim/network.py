@@ -4,7 +4,7 @@ Two ways to talk, as gRPC has them. A *stream* delivers in order or breaks: each
 what was under way may still arrive, and a new stream may overtake it. A *call* is a request and an answer:
 either may get lost, the request may arrive twice, and calls overtake each other. A path from one name to
 another can be blocked, in one direction or both: what is under way then waits like packets that are sent
-again, and arrives after healing unless somebody gave up before.
+again, and arrives after healing unless one side gave up before.
 
 Every delay and accident comes from one `random.Random`. Names outlive processes: a service that restarts
 listens under its old name. It may listen at another address than its name, too, where another one listened
@@ -47,7 +47,7 @@ class NetworkFaults:
 
 
 class StreamEnd(Protocol):
-    """What a service makes of one stream to it."""
+    """A service's end of one stream."""
 
     def receive(self, message: bytes) -> None:
         """Take a message. NetworkDown ends the stream from this side."""
@@ -139,7 +139,7 @@ class SimNetwork:
     ) -> SimStream:
         """Open a stream; a plain call from inside `process`.
 
-        `broken` is called once, also when nobody listens there; not after `close`.
+        `broken` is called once, also when the address has no listener; not after `close`.
         """
         stream = SimStream(self, process, target, receive, broken)
         self._streams[stream] = None
@@ -205,7 +205,7 @@ class SimNetwork:
         return rng.uniform(faults.delay_min_s, most)
 
     def listener(self, address: str) -> Listener | None:
-        """Who listens at an address now."""
+        """Returns the current listener at an address."""
         return self._listeners.get(address)
 
     def host(self, address: str) -> str:
@@ -234,7 +234,7 @@ class SimNetwork:
         )
 
     def forget(self, stream: SimStream) -> None:
-        """A stream is over on both sides, or nobody cares for it any more."""
+        """Drops a stream that is over on both sides, or no longer needed."""
         self._streams.pop(stream, None)
 
     # --- inside ---
@@ -294,7 +294,7 @@ class SimStream:
             self._to_server.cut()
 
     def client_died(self) -> None:
-        """The process that opened it is dead: its machine says so, or nobody does."""
+        """The process that opened it died: its machine reports it, or the peer never learns of it."""
         self._over = True
         if self._network.rng.random() < 0.5:
             self._to_server.cut()
@@ -330,7 +330,7 @@ class SimStream:
     # --- the server's side ---
 
     def server_died(self, listener: Listener) -> None:
-        """The process that answered is dead: its machine says so, or nobody does until it is back."""
+        """The serving process died: its machine reports it, or the client learns of it after a restart."""
         if self._listener is listener:
             self._end = None
             if self._network.rng.random() < 0.5:
@@ -349,7 +349,7 @@ class SimStream:
         elif self._listener.process.alive:
             self._listener.process.post(self._hand_over, message)
         elif self._network.listener(self._target) is not None:
-            self._to_client.cut()  # whoever is there now knows nothing of this stream
+            self._to_client.cut()  # the new listener does not know this stream
 
     def _open(self, listener: Listener) -> None:
         self._end = listener.service.open_stream(self._answer)

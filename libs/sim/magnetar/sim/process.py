@@ -138,7 +138,7 @@ class WorldLoop(SimLoop):
 
 
 def current_process() -> SimProcess | None:
-    """Whose step this is; None: the world's."""
+    """Returns the process whose step is running; None outside of any process."""
     return _PROCESS.get()
 
 
@@ -163,7 +163,7 @@ def run_world(loop: WorldLoop, main: Coroutine[Any, Any, T]) -> T:
         return result
     finally:
         outer = asyncio._get_running_loop()
-        asyncio._set_running_loop(loop)  # for what somebody starts while he ends
+        asyncio._set_running_loop(loop)  # for tasks that are started during shutdown
         try:
             _drop_tasks(loop)
         finally:
@@ -179,7 +179,7 @@ def run_world(loop: WorldLoop, main: Coroutine[Any, Any, T]) -> T:
 
 def _drop_tasks(loop: WorldLoop) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of what somebody starts while he ends
+        warnings.simplefilter("ignore", RuntimeWarning)  # from coroutines that are started during shutdown
         dropped: set[asyncio.Task[Any]] = set()
         while tasks := asyncio.all_tasks(loop) - dropped:
             dropped |= tasks
@@ -193,5 +193,5 @@ def _close(coroutine: Any) -> None:
         try:
             coroutine.close()
             return
-        except BaseException:  # its last words: nobody listens any more
+        except BaseException:  # errors during shutdown have no receiver
             continue

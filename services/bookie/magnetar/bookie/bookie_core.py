@@ -131,8 +131,8 @@ class BookieCore:
         """Take a record; `answer` is told its fate once it is durable or refused.
 
         A plain call. Refusals may be answered before it returns. Neighboring confirmations of a ledger that
-        have equal `answer`s are told at once. Raises DataCorruption when the record's header is damaged: then
-        nobody can say whose it is, and the stream has to end; UnsupportedFormat for one of a later release.
+        have equal `answer`s are reported together. Raises DataCorruption when the record's header is
+        damaged: then its ledger is unknown, and the stream has to end; UnsupportedFormat for one of a later release.
         """
         self._appends.append(append, answer)
 
@@ -242,7 +242,7 @@ class BookieCore:
             return failed_state(request.ledger, LOG_FAILED, str(error))
 
     async def describe(self, request: DescribeRequest) -> Description:
-        """Who this is and how it is."""
+        """Describes the bookie's identity and state."""
         return Description(
             bookie_id=self.bookie_id,
             instance_id=self.identity.instance_id,

@@ -49,7 +49,7 @@ COMPARE_BYTES: Final = 1 << 20
 
 BATCH_RECORDS_MAX: Final = 256
 BATCH_BYTES_MAX: Final = 1 << 20
-"""What is compared, and then written, together, unless a single record is larger."""
+"""Limits of a batch that is compared, then written, unless a single record is larger."""
 
 LOOKS_AT_ONCE: Final = 32
 """Records that are looked for between two turns of the loop."""
@@ -92,7 +92,7 @@ class Comparison:
 
 
 _Missing: TypeAlias = "list[tuple[int, int]] | StorageError | OSError"
-"""(first, last) of the ranges that are not here, or damaged here; or why nobody can say."""
+"""(first, last) of the ranges that are missing or damaged here; or why that is unknown."""
 
 
 class Comparisons:

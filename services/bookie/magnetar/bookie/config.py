@@ -96,7 +96,7 @@ class TlsConfig:
         return bool(self.provider or self.certificate)
 
     def problems(self) -> list[str]:
-        """What is missing for what was asked."""
+        """Returns the missing settings that other settings require."""
         found = []
         if self.client_authentication and not self.enabled:
             found.append("tlsClientAuthentication=true needs TLS: give tlsCertificatePath and tlsKeyStore")
@@ -109,7 +109,7 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityConfig:
-    """Who the bookie is, and where its metadata and its data are."""
+    """The bookie's identity, and the locations of its metadata and data."""
 
     cluster_name: str = setting("", "The cluster this bookie belongs to. Has to be given.", key="clusterName")
     bookie_id: str = setting(
@@ -173,7 +173,7 @@ class BookieConfig:
         return self.identity.metadata_uri.removeprefix(_ETCD)
 
     def problems(self) -> list[str]:
-        """What is wrong although each value by itself is valid, all of it."""
+        """Returns all invalid combinations of valid values."""
         identity, listener = self.identity, self.listener
         found = self.tls.problems()
         if not identity.cluster_name:
@@ -210,8 +210,8 @@ class BookieConfig:
         return found
 
     def warnings(self) -> list[str]:
-        """What can be used and may not be what was meant."""
+        """Returns valid settings that may be unintended."""
         found = []
         if self.listener.bind_address not in ("127.0.0.1", "::1", "localhost") and not self.tls.enabled:
-            found.append("bookie without TLS on an address that others can reach: anybody there may write")
+            found.append("bookie without TLS on a non-loopback address: any client that reaches it can write")
         return found

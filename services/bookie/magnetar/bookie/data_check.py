@@ -1,8 +1,8 @@
-"""Whether all data is still to be compared with metadata: after a doubt, until a scrub came to its end.
+"""Records that all data has to be compared with metadata: after possible loss, until a scrub completes.
 
 A doubt marks the ledgers that are not closed (`limbo`). Closed ones may lack entries as well, from an emptied
-disk or a restored image: what they lack is not here, and nobody asks a bookie twice. A file `unchecked`, made
-durable before the doubt itself is forgotten, keeps in mind that the whole has to be looked through.
+disk or a restored image: a missing entry is reported as absent, and readers do not ask a bookie twice. A file
+`unchecked`, made durable before the doubt is cleared, records that all data has to be scrubbed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def note_unchecked(disk: Disk) -> None:
 
 
 class DataCheck:
-    """Of one data directory."""
+    """The pending data check of one data directory."""
 
     def __init__(self, disk: Disk, pool: BlockingPool) -> None:
         self._disk = disk

@@ -9,11 +9,11 @@ from typing import Final
 from magnetar.ledger.segment_log.log_ledger import LogLedger
 
 WAIT_MS_MAX: Final = 60_000
-"""Nobody waits longer, whatever was asked for."""
+"""Longest wait in milliseconds; longer requests are cut to it."""
 
 
 class LacWaiters:
-    """Bounded: over the bound nobody waits, and who asks is answered at once."""
+    """Requests that wait for a LAC; bounded: over the bound a request is answered at once."""
 
     def __init__(self, waiters_max: int) -> None:
         self._max = waiters_max
@@ -52,6 +52,6 @@ class LacWaiters:
                 waiter.set_result(None)
 
     def close(self) -> None:
-        """Answer everybody."""
+        """Answers all waiting requests."""
         for ledger_id in self._waiting:
             self.wake(ledger_id)

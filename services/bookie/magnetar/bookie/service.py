@@ -1,7 +1,7 @@
 """A bookie: its core, and around it gRPC, HTTP, metadata and registration, started and stopped in order.
 
 Start: HTTP, which says that the bookie lives and is not ready, however long recovery takes; metadata, the
-data directory (recovered), gRPC, and last of all the registration, so that nobody is sent here before it
+data directory (recovered), gRPC, and last of all the registration, so that no client connects before it
 serves. Stop is the reverse: the registration goes first, what was taken is confirmed, the log is sealed.
 """
 
@@ -252,7 +252,7 @@ class Bookie:
             await self._server.set_serving(serving=not self._taken_by, writable=not self.core.read_only)
 
     async def _require(self, metadata: MetadataStore, keys: Keys, instance_id: bytes) -> None:
-        """What has to be so for a registration; a bookie whose identity was taken serves no more."""
+        """Checks the requirements of a registration; a bookie whose identity was taken stops serving."""
         await require_instance(metadata, keys, instance_id)
         try:
             await require_latest_start(metadata, keys, self.core.identity)

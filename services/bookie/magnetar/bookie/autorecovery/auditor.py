@@ -1,11 +1,11 @@
-"""The auditor: marks every ledger that names a lost bookie, or one that shall leave, or that has gaps, and
-recoveries that somebody began.
+"""The auditor: marks ledgers that name a lost or decommissioned bookie or have gaps, and unfinished
+recoveries.
 
-It looks at all ledgers when a bookie has been away for `lostBookieRecoveryDelay`, when an operator wants one
-gone, a while after it came into office, and every `auditorPeriodicBookieCheckInterval`. A bookie that comes
-back is lost no more; what was marked for it and not begun is dropped by the replication workers, which look
-themselves at who is up. Nothing here decides what is deleted, so a ledger that is created while a pass is
-under way, and missed by it, waits for the next one without harm.
+It checks all ledgers when a bookie has been away for `lostBookieRecoveryDelay`, when an operator
+decommissions one, a while after its election, and every `auditorPeriodicBookieCheckInterval`. A bookie that
+comes back is no longer lost; replication workers check which bookies are up and drop marks that they have not
+started. Nothing here decides what is deleted, so a ledger that is created while a pass is under way, and
+missed by it, waits for the next one without harm.
 
 A decommissioned bookie has left when a pass, begun after it took no more fragments, finds no entry on it:
 then its cookie goes together with the operator's wish.
@@ -179,7 +179,7 @@ class Auditor:
                 if bookie in found:
                     found[bookie] += 1
                     self._left[bookie].add(ledger.ref.id)
-            unfinished = ledger.state == LedgerMetadata.IN_RECOVERY  # whoever recovers it may be gone
+            unfinished = ledger.state == LedgerMetadata.IN_RECOVERY  # the client that recovers it may be gone
             if not missing and not ledger.gaps and not unfinished:
                 continue
             mark = self._view.marks.get(ledger.ref.id)

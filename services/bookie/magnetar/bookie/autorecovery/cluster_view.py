@@ -1,4 +1,4 @@
-"""What auto-recovery on one bookie knows of the cluster, kept current by watches and shared by its parts."""
+"""The view of the cluster in a bookie's auto-recovery, updated by watches and shared by its parts."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class EntryCopier:
             try:
                 answer = await self._clients.client(target).read(ref, at, last, READ_BYTES_MAX)
             except BookieUnreachable:
-                break  # whoever copies is told why
+                break  # the caller reports the reason
             following, size = sound_until(ref, answer.records, at)
             await self._throttle.spend(size)
             if following == at:
@@ -206,13 +206,13 @@ class EntryCopier:
 
 
 def _part(ref: LedgerRef, records: Sequence[Record], first: int, last: int) -> _Part:
-    """As `_appends`, of not too many records."""
+    """Builds a part as `_appends` does, with a bounded number of records."""
     appends, following, size = _appends(ref, records[:PART_RECORDS_MAX], first, last)
     return _Part(appends, following, size, records[PART_RECORDS_MAX:], last)
 
 
 def _next_part(ref: LedgerRef, part: _Part) -> _Part | None:
-    """What an answer has of sound entries after those of `part`; None: they have to be read anew, if any."""
+    """Returns the sound entries of an answer after `part`; None: the rest, if any, has to be read again."""
     if not part.rest or part.following > part.last:
         return None
     try:

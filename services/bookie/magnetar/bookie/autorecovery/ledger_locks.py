@@ -39,7 +39,7 @@ class LedgerLocks:
             found = await self._metadata.get(key)
         if found is None or decode(Leader, found.value).id != self._bookie_id:
             return None
-        # Ours: written now, or left over when giving it back did not work. Nobody else here has it.
+        # Ours: written now, or left over from a failed release. No other task of this process holds it.
         return found.version
 
     async def release(self, ledger_id: int, lock: int) -> None:

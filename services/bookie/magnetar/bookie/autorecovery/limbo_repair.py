@@ -1,13 +1,13 @@
-"""Resolving a bookie's doubts: what it may have held is fetched from peers; then it is certain again.
+"""Resolves limbo: fetches entries that this bookie may have lost from peers, then clears the mark.
 
 A ledger in limbo is one of which this bookie may have lost entries that it had confirmed. Until the mark is
 cleared it says 'unknown' where it would have said 'not here'. The mark of a **closed** ledger goes once every
 entry that metadata gives this bookie was read back or fetched: then there is nothing that it could lack.
 
 Of a ledger that is not closed, what has its final place is fetched and the mark stays: above the last add
-confirmed nobody can tell for this bookie what it had confirmed before, and its 'not here' could be taken for
-an absence by a recovery. Such a ledger is fenced on this bookie already, so its writer will end it at its
-next append. If nothing moves for `openLedgerRereplicationGracePeriod` it is recovered (as in `open_tail`).
+confirmed it is unknown what this bookie had confirmed before, and a recovery could take its 'not here' for an
+absence. Such a ledger is fenced on this bookie already, so its writer will end it at its next append. If
+nothing moves for `openLedgerRereplicationGracePeriod` it is recovered (as in `open_tail`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WAIT_MAX_S: Final = 300.0
 
 
 class LimboRepair:
-    """Of one bookie; doubts begin when it starts, so `run` ends when none is left."""
+    """Limbo repair of one bookie; marks are set only at its start, so `run` ends when none is left."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class LimboRepair:
                 return False
             if not is_compared(await read_restoration(self._metadata, self._keys)):
                 return False  # its last bookies may be others than metadata says
-            log.warning("a ledger in doubt that nobody writes to is recovered", ledger=ref.id)
+            log.warning("recovering an idle ledger in limbo", ledger=ref.id)
             await self._recover(ref)
             return False
         if not sound:

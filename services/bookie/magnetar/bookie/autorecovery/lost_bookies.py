@@ -13,7 +13,7 @@ class LostBookies:
         self._lost_at: dict[str, float] = {}
 
     def update(self, known: Iterable[str], up: Iterable[str], now: float) -> None:
-        """Who exists and who of them is up. One that came back is not lost, however long it was away."""
+        """Updates the known bookies and those that are up. A bookie that came back is no longer lost."""
         away = sorted(set(known).difference(up))
         self._lost_at = {bookie: self._lost_at.get(bookie, now + self._delay_s) for bookie in away}
 
@@ -22,5 +22,5 @@ class LostBookies:
         return frozenset(bookie for bookie, lost_at in self._lost_at.items() if lost_at <= now)
 
     def next_loss(self, now: float) -> float | None:
-        """When the next one will be lost unless it comes back; None: nobody else is away."""
+        """Returns when the next bookie counts as lost unless it comes back; None: no other bookie is away."""
         return min((lost_at for lost_at in self._lost_at.values() if lost_at > now), default=None)

@@ -1,9 +1,9 @@
-"""The last fragment of a ledger that is not closed, on a lost bookie: whose business is it?
+"""Decides when an open ledger whose last fragment is on a lost bookie is recovered.
 
-Its writer's, first of all. A writer that appends meets the lost bookie at once and replaces it, and one that
-finds no replacement records gaps, which are filled like any others. So what is left here are ledgers that
-nobody appends to: idle ones, and those of writers that are gone and whose topics nobody has loaded since.
-They lack a copy for as long as nobody closes them, and a second loss could make them impossible to recover.
+Its writer repairs it first. A writer that appends detects the lost bookie at once and replaces it, and one
+that finds no replacement records gaps, which are filled like any others. So this module handles ledgers
+without appends: idle ones, and those whose writer is gone and whose topic has not been loaded since. They
+lack a copy until they are closed, and a second loss could make them impossible to recover.
 
 So, as in BookKeeper, such a ledger is recovered (fenced, completed, closed) after
 `openLedgerRereplicationGracePeriod`. Other than in BookKeeper this happens only
@@ -14,7 +14,7 @@ So, as in BookKeeper, such a ledger is recovered (fenced, completed, closed) aft
   could not be had either, and fencing would turn a ledger with one copy less into a topic without service.
 
 A living writer that is idle learns of the fence at its next append: its topic is loaded again, and nothing
-is lost. A recovery that somebody began and nobody finished is finished after the same time.
+is lost. An interrupted recovery is finished after the same time.
 """
 
 from __future__ import annotations

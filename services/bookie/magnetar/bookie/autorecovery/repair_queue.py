@@ -18,10 +18,10 @@ class RepairQueue:
         self._rng = rng
         self._retry_after_s = retry_after_s
         self._due: dict[int, float] = {}
-        """Those that nobody works on."""
+        """When each waiting ledger is due."""
         self._failures: dict[int, int] = {}
         self._taken: dict[int, bool] = {}
-        """Those that somebody works on, and whether they changed meanwhile."""
+        """Ledgers being repaired, and whether they changed meanwhile."""
         self._heap: list[tuple[float, float, int]] = []
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class RepairQueue:
             self._put(ledger_id, now)
 
     def remove(self, ledger_id: int) -> None:
-        """Its mark is gone; whoever works on it goes on."""
+        """Removes a ledger whose mark is gone; a repair in progress continues."""
         self._due.pop(ledger_id, None)
         self._failures.pop(ledger_id, None)
         if ledger_id in self._taken:

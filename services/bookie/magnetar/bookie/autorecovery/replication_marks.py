@@ -11,7 +11,7 @@ from magnetar.common.metadata.store import ABSENT, Check, MetadataStore, Op, Put
 from magnetar.common.metadata.values import LedgerRef, UnderReplicated, decode, encode
 
 ATTEMPTS_MAX: Final = 10
-"""Others write a mark seldom; whoever meets them so often has met a bug."""
+"""Concurrent writes of a mark are rare; this many conflicts mean a bug."""
 
 
 async def merge_mark(

@@ -1,14 +1,14 @@
-"""The replication worker of a bookie: takes an under-replicated ledger, copies what is missing, says so.
+"""The replication worker of a bookie: takes an under-replicated ledger and copies the missing entries.
 
 For each lost bookie in a fragment whose end is known its share is copied to a replacement, durably, and then
 the ledger's metadata names the replacement, by compare-and-set with the version that was read. A gap is
 filled on its own bookie, from the first entry on that this one lacks, and struck out. When nothing is wrong
-any more the mark goes. A crash at any point leaves copies that nobody reads, and the mark; whoever comes next
-begins where the metadata stands.
+any more the mark is removed. A crash at any point leaves unreferenced copies and the mark; the next worker
+continues from the metadata.
 
-What cannot be mended now (no replica answers, no replacement is to be had) rests and is tried again later, or
-as soon as something changes among the bookies. Nothing here ever removes an entry, or names a bookie that
-does not have all that it should.
+A ledger that cannot be repaired now (no replica answers, no replacement is available) is retried later, or as
+soon as the set of bookies changes. The worker never removes an entry, and never names a bookie that lacks
+entries of its share.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Attempt:
     """(first entry, last entry, bookie) -> who has that bookie's share now, provided that its cookie was not
     written since: by a start (with an emptied disk, perhaps), or before it let go of unnamed copies."""
     stuck: dict[tuple[int, int, str], str] = field(default_factory=dict)
-    """What could not be copied in this attempt, and why."""
+    """Entries that could not be copied in this attempt, with the reasons."""
     unfit: set[str] = field(default_factory=set)
     """Bookies that did not take copies in this attempt."""
     lost_sets: int = 0
@@ -343,6 +343,6 @@ class ReplicationWorker:
     async def _recover_abandoned(self, ref: LedgerRef) -> None:
         # Its last bookies may be others than restored metadata says.
         await require_reconciled(self._metadata, self._keys)
-        log.warning("a ledger that nobody writes to or closes is recovered", ledger=ref.id)
+        log.warning("recovering an idle open ledger", ledger=ref.id)
         await self._recover(ref)
         self._tails.forget(ref.id)

@@ -31,7 +31,7 @@ RETRY_AFTER_MAX_S: Final = 1_800.0
 
 
 class Scrub:
-    """Of one bookie. `run` for ever, or `scrub` once."""
+    """Scrubs one bookie: `run` repeats until canceled, `scrub` makes one pass."""
 
     def __init__(
         self,

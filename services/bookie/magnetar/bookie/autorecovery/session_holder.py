@@ -19,7 +19,7 @@ class SessionHolder:
     async def get(self) -> Session:
         """The session, made now if there is none. Raises MetadataError."""
         async with self._making:
-            # Looked at here: a task that waits for the end would hear of it only when everybody else rests,
+            # Checked here: a task that waits for the end would run only when all others are idle,
             # and a worker that is refused goes to its next ledger at once.
             if self._session is None or self._session.has_ended:
                 self._session = await self._metadata.session(self._ttl_ms)

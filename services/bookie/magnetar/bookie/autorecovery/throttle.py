@@ -6,11 +6,11 @@ import asyncio
 from typing import Final
 
 BURST_S: Final = 0.25
-"""What was not used is kept for so long."""
+"""Seconds for which unused capacity is kept."""
 
 
 class Throttle:
-    """Shared by whoever is to stay below one rate together. Times come from the running loop."""
+    """A rate limit shared by several tasks. Times come from the running loop."""
 
     def __init__(self, bytes_per_s: int) -> None:
         """0 or less: no limit."""

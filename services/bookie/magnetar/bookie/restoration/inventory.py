@@ -15,7 +15,7 @@ PAGE_LEDGERS: Final = 5_000
 
 
 class Inventory:
-    """Of one moment, of some bookies. Ledgers without a single entry are left out."""
+    """A snapshot of the ledgers on some bookies. Ledgers without entries are omitted."""
 
     def __init__(self, held: Mapping[str, Sequence[LedgerState]]) -> None:
         """`held`: what each bookie listed."""
@@ -31,12 +31,12 @@ class Inventory:
         return iter(sorted(self._by_ref, key=lambda ref: (ref.id, ref.key)))
 
     def of(self, ref: LedgerRef) -> Mapping[str, LedgerState]:
-        """What each bookie that holds entries of a ledger said of it."""
+        """Returns the reported state of a ledger by bookie, of bookies that hold entries of it."""
         return self._by_ref.get(ref, {})
 
     @property
     def highest_id(self) -> int:
-        """Of all ledgers; 0 without any."""
+        """The highest ledger id; 0 without ledgers."""
         return max((ref.id for ref in self._by_ref), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Which ledgers of metadata belong to a topic, or are on their way out: the others belong to nobody.
+"""Finds the ledgers of metadata that belong to a topic or are being deleted; the others are orphans.
 
 A copy that is taken while a topic goes on to its next ledger may have this ledger, and not yet the topic's
 word for it. What was confirmed in it since would be cleared as an orphan.
@@ -15,7 +15,7 @@ from magnetar.common.metadata.values import Intent, LedgerMetadata, TopicHead, d
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Of one moment."""
+    """A snapshot of the claims on ledgers."""
 
     ledger_ids: frozenset[int]
     deleted_topics: frozenset[str]

@@ -1,4 +1,4 @@
-"""What restored metadata gets wrong about one ledger, by what bookies hold: no I/O.
+"""Compares restored metadata of one ledger with the entries that bookies hold; no I/O.
 
 A copy of metadata names the bookies that a ledger had then. Since then a writer may have gone on with others,
 and auto-recovery may have given a lost bookie's share to another one. So what is missing where metadata looks
@@ -25,14 +25,14 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What the bookie at one position of a fragment should have, and may lack."""
+    """The entries that the bookie at one position of a fragment should have, and may lack."""
 
     fragment: FragmentRange
     position: int
     others: tuple[str, ...]
     """Bookies that metadata does not name for the fragment, and that hold some of it."""
     settled: bool
-    """The fragment's end is known; if not, it is taken to end with the last entry that anybody holds."""
+    """The fragment's end is known; if not, it is taken to end with the last entry that any bookie holds."""
 
     @property
     def bookie_id(self) -> str:
@@ -41,7 +41,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be done about a ledger."""
+    """The repairs that a ledger needs."""
 
     shares: tuple[Share, ...]
     """To be brought home, in order."""
@@ -95,7 +95,7 @@ def _in_the_way(
 def _holders(
     bookie_ids: tuple[str, ...], held: Mapping[str, LedgerState], first: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Who holds something of what begins at `first`: (those that are named for it, others)."""
+    """Returns the bookies with entries of the fragment from `first`: (in its ensemble, others)."""
     able = [each for each in sorted(held) if held[each].last_entry_id >= first]
     at_home = tuple(each for each in able if each in bookie_ids)
     return at_home, tuple(each for each in able if each not in bookie_ids)

@@ -1,4 +1,4 @@
-"""Compares restored metadata with what bookies hold, brings entries home, and says what nobody can mend.
+"""Compares restored metadata with bookies, copies misplaced entries, and reports what cannot be repaired.
 
 Run by an operator (`magnetar admin metadata reconcile`) after bookies were started and before brokers are.
 Everything that it does may be done again, and be interrupted anywhere: entries are copied to bookies before
@@ -51,14 +51,14 @@ class NotReconcilable(MagnetarError):
 
 @dataclass(frozen=True, slots=True)
 class Unnamed:
-    """A ledger that bookies hold, and that metadata lacks or has for nobody."""
+    """A ledger that bookies hold, and that metadata lacks or does not assign to a topic."""
 
     ref: LedgerRef
     entries: int
     byte_length: int
     bookies: tuple[str, ...]
     topic: str = ""
-    """Of one that metadata has: the topic which it was made for, and which does not name it."""
+    """If metadata has the ledger: the topic it was created for, which does not reference it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Missing:
 
 @dataclass(slots=True)
 class Findings:
-    """What a comparison found and did."""
+    """Results and repairs of a comparison."""
 
     bookies: list[str] = field(default_factory=list)
     ledgers: int = 0
@@ -155,7 +155,7 @@ class Reconciler:
             made_since = restoration.lost_from <= ref.id and (
                 before_brokers or ref.id < restoration.lost_until
             )
-            # An id is given twice only when metadata went back and nobody said so until later.
+            # An id is used twice only when metadata was restored and this was declared later.
             if made_since or ref.id in given:
                 found.unnamed.append(_unnamed(ref, inventory))
             else:
@@ -304,8 +304,8 @@ class Reconciler:
 
 
 async def release(metadata: MetadataStore, keys: Keys, clock: Clock) -> Restoration:
-    """Let what metadata lacks go. Raises NotReconcilable, also while bookies have something that nobody has
-    compared yet; MetadataError."""
+    """Allows deletion of ledgers that metadata lacks. Raises NotReconcilable, also while bookies have ledgers
+    that were not compared yet; MetadataError."""
     found = await metadata.get(keys.restoration)
     if found is None:
         raise NotReconcilable("this metadata was not restored: nothing is held back")
@@ -316,7 +316,7 @@ async def release(metadata: MetadataStore, keys: Keys, clock: Clock) -> Restorat
         raise NotReconcilable(_HALF)
     if restoration.state == Restoration.RESTORED and (await metadata.children(keys.cookies_prefix)).items:
         raise NotReconcilable(
-            "nobody has compared this metadata with bookies: run `magnetar admin metadata reconcile` first, "
+            "this metadata was not compared with bookies: run `magnetar admin metadata reconcile` first, "
             "or brokers may cut off what open ledgers got since the copy"
         )
     restoration.state = Restoration.RELEASED
@@ -326,7 +326,7 @@ async def release(metadata: MetadataStore, keys: Keys, clock: Clock) -> Restorat
 
 
 async def _commit(metadata: MetadataStore, ops: Sequence[Op]) -> None:
-    """The last step. Raises NotReconcilable when somebody else took one, or nobody knows what came of it."""
+    """Commits the last step. Raises NotReconcilable after a concurrent step or an unknown outcome."""
     try:
         await metadata.commit(ops)
     except (VersionMismatch, UnknownOutcome) as error:

@@ -1,7 +1,7 @@
-"""Giving up the subscriptions of a topic whose cursors no bookie has any more, so that it can be loaded.
+"""Drops the subscriptions of a topic whose cursor ledger is lost, so that it can be loaded.
 
 A copy names a topic's cursor ledger of that time. Another one may have taken its place since, and bookies
-have let go of it: nobody knows what was acknowledged, and the topic is not loaded. Over restored metadata
+have deleted it: the acknowledgements are unknown, and the topic is not loaded. Over restored metadata
 nothing is trimmed, so that subscriptions can be made anew, wherever an operator wants them to begin.
 """
 

@@ -1,4 +1,4 @@
-"""Reading a ledger that metadata does not know, from whoever holds it: for operators who want to see it."""
+"""Reads a ledger that metadata lacks from the bookies that hold it, for inspection by operators."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ READ_BYTES_MAX: Final = 1 << 20
 async def entries_of(
     clients: BookieClients, ref: LedgerRef, held: Mapping[str, LedgerState]
 ) -> AsyncIterator[tuple[int, bytes | None]]:
-    """Every entry from the first to the last that somebody holds; None for one that nobody gives undamaged.
+    """Yields the entries from the first to the last that a bookie holds; None without a sound copy.
 
-    The last ones may never have been confirmed to their producer: nobody knows that any more.
+    The last ones may never have been confirmed to their producer.
     """
     last = max(state.last_entry_id for state in held.values())
     at = 0
