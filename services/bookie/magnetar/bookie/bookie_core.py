@@ -132,7 +132,8 @@ class BookieCore:
 
         A plain call. Refusals may be answered before it returns. Neighboring confirmations of a ledger that
         have equal `answer`s are reported together. Raises DataCorruption when the record's header is
-        damaged: then its ledger is unknown, and the stream has to end; UnsupportedFormat for one of a later release.
+        damaged: then its ledger is unknown, and the stream has to end;
+        UnsupportedFormat for one of a later release.
         """
         self._appends.append(append, answer)
 
