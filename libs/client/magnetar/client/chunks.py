@@ -18,7 +18,7 @@ class _Parts:
 
 
 class Chunks:
-    """Of one consumer."""
+    """Chunks of one consumer."""
 
     __slots__ = ("_waiting",)
 

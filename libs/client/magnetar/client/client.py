@@ -1,4 +1,4 @@
-"""What producers and consumers have in common: connections by broker, and who serves a topic."""
+"""Common parts of producers and consumers: connections by broker, and lookups."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Client:
         self._tls = _tls_context(options) if self._url.tls else None
         self._connections: dict[tuple[str, int, str], asyncio.Task[Connection]] = {}
         self.ids = itertools.count(1)
-        """Of producers and consumers; no two of a client are equal."""
+        """The next id of a producer or consumer; unique within a client."""
 
     async def close(self) -> None:
         for task in self._connections.values():
@@ -142,7 +142,7 @@ class Client:
         raise ClientError(f"{topic}: brokers sent the lookup from one to the other {REDIRECTS_MAX} times")
 
     async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
-        """What `act` gives, called again after errors that may pass, for the time of an operation."""
+        """Returns the result of `act`, retried after transient errors within the operation timeout."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + self.options.operation_timeout_s, PAUSE_S
         while True:

@@ -48,7 +48,7 @@ class Consumer:
 
     @property
     def topics(self) -> list[str]:
-        """What is consumed: partitions each by its own name."""
+        """The consumed topics: each partition by its own name."""
         return sorted(self._partitions)
 
     async def receive(self) -> Incoming:

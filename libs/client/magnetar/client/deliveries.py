@@ -1,4 +1,4 @@
-"""What a Message command holds: one message or many, decompressed and put together."""
+"""Content of a Message command: one message or a batch, decompressed and assembled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong between this client and a cluster. Messages say what to do next."""
+"""Errors between this client and a cluster. Messages say what to do next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RETRIABLE_CODES: Final = frozenset(
         ServerError.TooManyRequests,
     }
 )
-"""What a broker answers when the same request may succeed a moment later."""
+"""Raised for a broker's answer to a request that may succeed a moment later."""
 
 _NEXT: Final = {
     ServerError.AuthenticationError: "give a valid token with --token",
@@ -31,7 +31,7 @@ _NEXT: Final = {
 
 
 class ClientError(MagnetarError):
-    """What was asked for cannot be done."""
+    """Raised when the request cannot be fulfilled."""
 
 
 class ConnectionLost(ClientError):

@@ -23,7 +23,7 @@ class Outgoing:
 
     @property
     def in_batch(self) -> bytes:
-        """As it stands in a batch: size, SingleMessageMetadata, payload."""
+        """The form within a batch: size, SingleMessageMetadata, payload."""
         if not self._single:
             metadata = SingleMessageMetadata(payload_size=len(self.payload))
             if self.key is not None:
@@ -47,7 +47,7 @@ class MessageId:
     batch_index: int = -1
 
     def __str__(self) -> str:
-        """As pulsar-client prints it."""
+        """Formats the message as pulsar-client does."""
         text = f"{self.ledger_id}:{self.entry_id}:{self.partition}"
         return f"{text}:{self.batch_index}" if self.batch_index >= 0 else text
 

@@ -38,7 +38,7 @@ _LATEST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """As in pulsar-client."""
+    """Options of pulsar-client."""
 
     subscription: str
     type: SubscriptionType = "Exclusive"

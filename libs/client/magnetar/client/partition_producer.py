@@ -27,12 +27,12 @@ OnSent = Callable[[Sequence[float], MessageId], None]
 """(the tags of the messages of an entry, the id of the entry): once it is durable."""
 
 METADATA_ROOM_BYTES: Final = 1_024
-"""What stays free of the largest message for the metadata of batches."""
+"""Bytes of the largest message reserved for the metadata of batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """As in pulsar-client, with its defaults. Times are in seconds."""
+    """Options of pulsar-client, with its defaults. Times are in seconds."""
 
     batching: bool = True
     batch_messages_max: int = 1_000

@@ -20,7 +20,7 @@ from magnetar.sim.loop import SimCrash
 
 PAGE: Final = 4096
 SECTOR: Final = 512
-"""What a device writes atomically: pages tear between sectors."""
+"""Size that a device writes atomically: pages tear between sectors."""
 
 
 class Inode:
@@ -79,7 +79,7 @@ class Inode:
         return twin
 
     def survive(self, rng: random.Random) -> Inode:
-        """What a power loss leaves of it: every unsynced page old, new, some version between; one torn."""
+        """Content after a power loss: every unsynced page old, new, some version between; one torn."""
         content = bytearray(self.durable)
         if rng.random() < 0.5 and len(content) != len(self.cached):
             del content[len(self.cached) :]
@@ -119,7 +119,7 @@ class _Change:
 
 @dataclass(slots=True)
 class Faults:
-    """What goes wrong, by operation number or until changed."""
+    """Faults, by operation number or until changed."""
 
     crash_at: int | None = None
     """Before this operation the process dies: it and every later one raises SimCrash."""

@@ -140,7 +140,7 @@ def _end_tasks(loop: SimLoop) -> None:
 
 
 def describe(handle: asyncio.Handle) -> str:
-    """What a handle runs, for the trace."""
+    """Name of a handle's callback, for the trace."""
     callback: Any = getattr(handle, "_callback", None)
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):

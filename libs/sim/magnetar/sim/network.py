@@ -47,7 +47,7 @@ class NetworkFaults:
 
 
 class StreamEnd(Protocol):
-    """What a service makes of one stream to it."""
+    """A service's handler of one stream."""
 
     def receive(self, message: bytes) -> None:
         """Take a message. NetworkDown ends the stream from this side."""
@@ -205,7 +205,7 @@ class SimNetwork:
         return rng.uniform(faults.delay_min_s, most)
 
     def listener(self, address: str) -> Listener | None:
-        """Who listens at an address now."""
+        """The current listener at an address."""
         return self._listeners.get(address)
 
     def host(self, address: str) -> str:

@@ -138,7 +138,7 @@ class WorldLoop(SimLoop):
 
 
 def current_process() -> SimProcess | None:
-    """Whose step this is; None: the world's."""
+    """The process of this step; None: the world."""
     return _PROCESS.get()
 
 

@@ -1,4 +1,4 @@
-"""What an append is answered: codes for errors, results by entry, and refusals that are counted."""
+"""Answers to appends: codes for errors, results by entry, and refusals that are counted."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ class BookieCore:
             return failed_state(request.ledger, LOG_FAILED, str(error))
 
     async def describe(self, request: DescribeRequest) -> Description:
-        """Who this is and how it is."""
+        """Identity and state of this bookie."""
         return Description(
             bookie_id=self.bookie_id,
             instance_id=self.identity.instance_id,

@@ -49,7 +49,7 @@ COMPARE_BYTES: Final = 1 << 20
 
 BATCH_RECORDS_MAX: Final = 256
 BATCH_BYTES_MAX: Final = 1 << 20
-"""What is compared, and then written, together, unless a single record is larger."""
+"""Bytes compared and then written together, unless a single record is larger."""
 
 LOOKS_AT_ONCE: Final = 32
 """Records that are looked for between two turns of the loop."""

@@ -96,7 +96,7 @@ class TlsConfig:
         return bool(self.provider or self.certificate)
 
     def problems(self) -> list[str]:
-        """What is missing for what was asked."""
+        """Settings missing for the requested features."""
         found = []
         if self.client_authentication and not self.enabled:
             found.append("tlsClientAuthentication=true needs TLS: give tlsCertificatePath and tlsKeyStore")
@@ -109,7 +109,7 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityConfig:
-    """Who the bookie is, and where its metadata and its data are."""
+    """Identity of the bookie, and locations of its metadata and data."""
 
     cluster_name: str = setting("", "The cluster this bookie belongs to. Has to be given.", key="clusterName")
     bookie_id: str = setting(
@@ -173,7 +173,7 @@ class BookieConfig:
         return self.identity.metadata_uri.removeprefix(_ETCD)
 
     def problems(self) -> list[str]:
-        """What is wrong although each value by itself is valid, all of it."""
+        """All problems between values that are each valid."""
         identity, listener = self.identity, self.listener
         found = self.tls.problems()
         if not identity.cluster_name:
@@ -210,7 +210,7 @@ class BookieConfig:
         return found
 
     def warnings(self) -> list[str]:
-        """What can be used and may not be what was meant."""
+        """Warnings about valid settings that may be unintended."""
         found = []
         if self.listener.bind_address not in ("127.0.0.1", "::1", "localhost") and not self.tls.enabled:
             found.append("bookie without TLS on an address that others can reach: anybody there may write")

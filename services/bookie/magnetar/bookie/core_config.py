@@ -9,7 +9,7 @@ from magnetar.common.config.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieCoreConfig:
-    """What the bookie takes, and when it stops taking. Sizes are bytes."""
+    """Limits of what the bookie accepts. Sizes are bytes."""
 
     entry_bytes_max: int = setting(
         5 * 1024 * 1024 + 64 * 1024,

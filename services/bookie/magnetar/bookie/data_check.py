@@ -21,7 +21,7 @@ def note_unchecked(disk: Disk) -> None:
 
 
 class DataCheck:
-    """Of one data directory."""
+    """Check of one data directory."""
 
     def __init__(self, disk: Disk, pool: BlockingPool) -> None:
         self._disk = disk

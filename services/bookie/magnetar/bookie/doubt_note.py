@@ -29,7 +29,7 @@ _ONLY_TORN: Final = re.compile(r"only what torn groups held: (?:(\d+) ledgers|an
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What the file says."""
+    """Content of the file."""
 
     reason: str
     torn: Torn | None = None

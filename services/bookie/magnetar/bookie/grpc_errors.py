@@ -46,7 +46,7 @@ _STATUS: Final[dict[type[MagnetarError], grpc.StatusCode]] = {
     LogFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Backpressure: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-"""What leaves the bookie's core as an error and not as a code."""
+"""Errors that leave the bookie's core as exceptions and not as codes."""
 
 
 def check_version(version: int) -> None:

@@ -74,7 +74,7 @@ class BookieGrpcServer:
         return await self._server.start(host, port, "bookiePort")
 
     async def set_serving(self, *, serving: bool, writable: bool) -> None:
-        """What the health service says, and whether calls are taken; streams end in good order otherwise."""
+        """Sets the health status and whether calls are accepted; else streams end in order."""
         self._serving = serving
         if not serving:
             self._finish_streams()

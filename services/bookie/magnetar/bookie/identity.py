@@ -1,4 +1,4 @@
-"""Whose data directory this is: it and the cookie in metadata name each other, and neither works alone.
+"""Identity of a data directory: it and the cookie in metadata name each other, and neither works alone.
 
     bookie-cookie:  0 8 magic "MGNTRBKE"   8 2 format version (1)   10 2 0   12 4 incompatible feature bits
                    16 8 generation   24 16 directory id   40 2 length of the instance id
@@ -64,7 +64,7 @@ class IdentityTaken(MetadataError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the data directory says of itself."""
+    """Identity stored in the data directory."""
 
     bookie_id: str
     instance_id: bytes

@@ -109,7 +109,7 @@ class LedgerStorage:
 
 
 def state_of(ledger: LogLedger) -> LedgerState:
-    """What the bookie says of a ledger that it holds."""
+    """Description of a ledger that the bookie holds."""
     return LedgerState(
         ledger=WireRef(id=ledger.ref.id, key=ledger.ref.key),
         code=OK,
@@ -125,10 +125,10 @@ def state_of(ledger: LogLedger) -> LedgerState:
 
 
 def failed_state(ref: WireRef, code: Code.ValueType, reason: str) -> LedgerState:
-    """What the bookie says when it can't say it."""
+    """Description of a ledger that the bookie cannot describe."""
     return LedgerState(ledger=ref, code=code, reason=reason, lac=-1, last_entry_id=-1)
 
 
 def unheard_of(ref: WireRef) -> LedgerState:
-    """What the bookie says of a ledger that it holds nothing of."""
+    """Description of a ledger without entries at the bookie."""
     return failed_state(ref, NO_SUCH_ENTRY, f"ledger {ref.id} was never heard of here")

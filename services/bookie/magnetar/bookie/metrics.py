@@ -13,7 +13,7 @@ from magnetar.ledger.segment_log.log import SegmentLog
 
 @dataclass(slots=True, eq=False)
 class BookieStats:
-    """What is counted and timed; plain attributes, rendered when somebody looks."""
+    """Counters and timers; plain attributes, rendered when the page is requested."""
 
     add_requests: Latency = field(default_factory=Latency)
     """From the arrival of an entry to its confirmation handed to the network."""
@@ -23,14 +23,14 @@ class BookieStats:
     """Groups of the log: write and sync."""
     read_requests: Latency = field(default_factory=Latency)
     written_bytes: int = 0
-    """Of append messages, as they came."""
+    """Bytes of received append messages."""
     read_bytes: int = 0
-    """Of read answers."""
+    """Bytes of read responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the page says beside `BookieStats`, asked when it is rendered."""
+    """Figures of the page beside `BookieStats`, read when it is rendered."""
 
     ledgers: Callable[[], int]
     writable: Callable[[], bool]

@@ -71,7 +71,7 @@ class Registration:
         await self._first.wait()
 
     def changed(self) -> None:
-        """What `describe` gives is different now; a plain call."""
+        """Notifies of a changed result of `describe`; a plain call."""
         self._news.set()
 
     async def close(self) -> None:
@@ -139,7 +139,7 @@ class Registration:
             ended.cancel()
 
     async def _is_gone(self) -> bool:
-        """As far as metadata answers. What is required is looked at while it is there, too."""
+        """Registers while metadata answers. Requirements are checked also while registered."""
         try:
             if await self._metadata.get(self._key) is None:
                 return True

@@ -252,7 +252,7 @@ class Bookie:
             await self._server.set_serving(serving=not self._taken_by, writable=not self.core.read_only)
 
     async def _require(self, metadata: MetadataStore, keys: Keys, instance_id: bytes) -> None:
-        """What has to be so for a registration; a bookie whose identity was taken serves no more."""
+        """Conditions of a registration; a bookie with a taken identity stops serving."""
         await require_instance(metadata, keys, instance_id)
         try:
             await require_latest_start(metadata, keys, self.core.identity)

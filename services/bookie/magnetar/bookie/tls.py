@@ -10,7 +10,7 @@ from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, read_pem
 
 
 def server_credentials(config: TlsConfig) -> grpc.ServerCredentials | None:
-    """What the configuration says, None without TLS. Raises ConfigError for files that can't be used."""
+    """TLS of the configuration, None without TLS. Raises ConfigError for unusable files."""
     if not config.enabled:
         return None
     pair = (read_pem(Path(config.key)), read_pem(Path(config.certificate)))

@@ -149,7 +149,7 @@ class Broker:
         self._topic_lists = TopicLists(metadata, keys, self._registry)
         self.listener: Listener | None = None
         self.port = 0
-        """Of the binary protocol, once it listens."""
+        """Port of the binary protocol, once it listens."""
         self.not_ready: str | None = "the broker is starting"
         """Why nobody is served now; None while clients are."""
         self.leaving: str | None = None
@@ -273,7 +273,7 @@ class Broker:
             await asyncio.sleep(INTENTS_INTERVAL_S)
 
     def _settings_changed(self) -> None:
-        """What was worked out from settings is worked out anew."""
+        """Recomputes values derived from settings."""
         self._budget.limit_publishes()
         self._registry.rates_changed()
         self.policies.configuration_changed()

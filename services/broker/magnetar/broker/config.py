@@ -39,7 +39,7 @@ class BacklogScanConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionConfig:
-    """What may be deleted with everything in it."""
+    """Settings of deletions with content."""
 
     force_namespaces: bool = setting(
         False,
@@ -53,7 +53,7 @@ class DeletionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig:
-    """What the metrics page shows."""
+    """Settings of the metrics page."""
 
     topic_level: bool = setting(
         True,

@@ -76,7 +76,7 @@ class Deletions:
         self._policies = policies
         self._at_work: set[str] = set()
         self.elsewhere: RemoteTopics | None = None
-        """What other brokers have loaded; None where there are none."""
+        """Topics loaded by other brokers; None without other brokers."""
 
     async def delete_namespace(self, name: NamespaceName, *, force: bool = False) -> None:
         """Return once it is gone for everybody, and all of it as far as storage and metadata answered.

@@ -129,7 +129,7 @@ class DynamicConfig:
             await asyncio.wait([task])
 
     async def values(self) -> dict[str, str]:
-        """What was changed and not taken back, by configuration key, read from the store."""
+        """Dynamic values in the store, by configuration key."""
         found = await read_value(self._metadata, self._key, DynamicConfiguration)
         return {} if found is None else dict(found.values)
 

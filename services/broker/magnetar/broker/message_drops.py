@@ -52,7 +52,7 @@ class NonPersistentTopicStats(TopicStats):
 
     drops: Drops = field(default_factory=Drops)
     drops_by_producer: dict[str, Drops] = field(default_factory=dict)
-    """Of the connected producers, those of which something was dropped."""
+    """Connected producers with dropped messages."""
 
     def forget_producer(self, producer: str) -> None:
         """Forget the drops of a producer that is no longer connected."""

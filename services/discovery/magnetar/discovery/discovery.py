@@ -35,7 +35,7 @@ class Discovery:
         """`metadata` stays the caller's to close."""
         self.config = config
         self.port = 0
-        """Of the binary protocol, once it has started."""
+        """Port of the binary protocol, once it has started."""
         self.not_ready: str | None = "discovery is starting"
         """Why nobody is served now; None while clients are."""
         self.directory = BrokerDirectory(metadata, keys)

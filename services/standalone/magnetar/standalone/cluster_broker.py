@@ -55,7 +55,7 @@ AGAIN_AFTER_S: Final = 1.0
 """After a term that could not begin."""
 
 DRAIN_PART: Final = 0.75
-"""Of the time for stopping (brokerShutdownTimeoutMs): for giving topics away; the rest is for closing."""
+"""Share of brokerShutdownTimeoutMs for handing topics over; the rest is for closing."""
 
 DROP_TIMEOUT_S: Final = 10.0
 """How long dropping a lost term may take; what is left of it then serves nobody."""
@@ -63,7 +63,7 @@ DROP_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """What one term opened, in the order of opening."""
+    """Resources opened by one term, in the order of opening."""
 
     opened: AsyncExitStack
     front: BrokerFront

@@ -21,7 +21,7 @@ _BACKLOG: Final = 128
 
 
 class Edge(Protocol):
-    """What serves HTTP."""
+    """An HTTP server."""
 
     async def start(self, listening: socket.socket) -> None: ...
     async def close(self) -> None: ...

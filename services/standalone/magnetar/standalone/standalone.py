@@ -57,7 +57,7 @@ class Standalone:
         self.broker_url = ""
         self.http_url = ""
         self.jobs_address = ""
-        """Of the offload service, host:port; empty when there is none."""
+        """Address of the offload service, host:port; empty without one."""
         self._opened = AsyncExitStack()
 
     @property

@@ -10,7 +10,7 @@ class CannotStart(MagnetarError):
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, without the errno and arguments of an OSError."""
+    """Text of an error, without the errno and arguments of an OSError."""
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 

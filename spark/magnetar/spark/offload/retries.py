@@ -33,7 +33,7 @@ class Patience:
     chance: Callable[[], float] = random.random
 
     def call(self, act: Callable[[], T]) -> T:
-        """What `act` returns, once it does.
+        """Returns the result of `act`, retried after retriable errors.
 
         Raises its error when that is not retriable or the time is over, and Stopped.
         """

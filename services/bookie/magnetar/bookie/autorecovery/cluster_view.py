@@ -1,4 +1,4 @@
-"""What auto-recovery on one bookie knows of the cluster, kept current by watches and shared by its parts."""
+"""A bookie's view of the cluster for auto-recovery, kept current by watches and shared by its parts."""
 
 from __future__ import annotations
 

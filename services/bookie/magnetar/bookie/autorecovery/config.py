@@ -1,4 +1,4 @@
-"""What auto-recovery can be told; BookKeeper's names where the meaning is the same."""
+"""Settings of auto-recovery; BookKeeper's names where the meaning is the same."""
 
 from __future__ import annotations
 

@@ -206,13 +206,13 @@ class EntryCopier:
 
 
 def _part(ref: LedgerRef, records: Sequence[Record], first: int, last: int) -> _Part:
-    """As `_appends`, of not too many records."""
+    """Like `_appends`, for a bounded number of records."""
     appends, following, size = _appends(ref, records[:PART_RECORDS_MAX], first, last)
     return _Part(appends, following, size, records[PART_RECORDS_MAX:], last)
 
 
 def _next_part(ref: LedgerRef, part: _Part) -> _Part | None:
-    """What an answer has of sound entries after those of `part`; None: they have to be read anew, if any."""
+    """Sound entries of an answer after those of `part`; None: read them again, if any."""
     if not part.rest or part.following > part.last:
         return None
     try:

@@ -39,7 +39,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What can be mended now, and what keeps the ledger from being whole afterwards."""
+    """Repairs possible now, and obstacles to full replication afterwards."""
 
     moves: list[Move]
     fills: list[Fill]
@@ -94,7 +94,7 @@ def bookies_in_use(metadata: LedgerMetadata) -> set[str]:
 
 
 def plan_repair(metadata: LedgerMetadata, lost: Collection[str], up: Collection[str]) -> Plan:
-    """What to do for a ledger. A bookie that leaves on purpose is among `lost`, and maybe in `up`."""
+    """The repair of a ledger. A decommissioning bookie is among `lost`, and maybe in `up`."""
     moves, fills = [], []
     settled = list(settled_fragments(metadata))
     for fragment in settled:

@@ -39,7 +39,7 @@ WAIT_MAX_S: Final = 300.0
 
 
 class LimboRepair:
-    """Of one bookie; doubts begin when it starts, so `run` ends when none is left."""
+    """Limbo repair of one bookie; doubts begin at its start, so `run` ends when none is left."""
 
     def __init__(
         self,

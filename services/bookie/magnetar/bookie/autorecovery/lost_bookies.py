@@ -13,7 +13,7 @@ class LostBookies:
         self._lost_at: dict[str, float] = {}
 
     def update(self, known: Iterable[str], up: Iterable[str], now: float) -> None:
-        """Who exists and who of them is up. One that came back is not lost, however long it was away."""
+        """Existing bookies and those up. A returned bookie is not lost, however long it was away."""
         away = sorted(set(known).difference(up))
         self._lost_at = {bookie: self._lost_at.get(bookie, now + self._delay_s) for bookie in away}
 

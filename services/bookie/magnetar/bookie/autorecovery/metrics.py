@@ -1,4 +1,4 @@
-"""What auto-recovery counts. Names are BookKeeper's where it has the same figure."""
+"""Metrics of auto-recovery. Names are BookKeeper's where it has the same figure."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ITEMS_AT_ONCE: Final = 256
 
 
 class PrefixView(Generic[K, V]):
-    """What `parse(key, value, version)` makes of each key under `prefix`.
+    """Maps `parse(key, value, version)` over each key under `prefix`.
 
     `on_change(key, value)` is called on the loop for everything that appears, changes or goes (None). While
     metadata does not answer, everything stays as it was. What cannot be parsed is logged and left out.

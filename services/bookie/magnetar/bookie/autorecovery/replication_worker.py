@@ -64,7 +64,7 @@ class _Attempt:
     """(first entry, last entry, bookie) -> who has that bookie's share now, provided that its cookie was not
     written since: by a start (with an emptied disk, perhaps), or before it let go of unnamed copies."""
     stuck: dict[tuple[int, int, str], str] = field(default_factory=dict)
-    """What could not be copied in this attempt, and why."""
+    """Entries not copied in this attempt, and the reason."""
     unfit: set[str] = field(default_factory=set)
     """Bookies that did not take copies in this attempt."""
     lost_sets: int = 0

@@ -31,7 +31,7 @@ RETRY_AFTER_MAX_S: Final = 1_800.0
 
 
 class Scrub:
-    """Of one bookie. `run` for ever, or `scrub` once."""
+    """Scrub of one bookie. `run` repeats it, `scrub` runs once."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 BURST_S: Final = 0.25
-"""What was not used is kept for so long."""
+"""Time that unused tokens are kept."""
 
 
 class Throttle:

@@ -1,1 +1,1 @@
-"""What to do about metadata that was put back from a copy: compare it with what bookies hold, and mend it."""
+"""Reconciliation of restored metadata: compares it with bookies' entries, and repairs it."""

@@ -15,7 +15,7 @@ PAGE_LEDGERS: Final = 5_000
 
 
 class Inventory:
-    """Of one moment, of some bookies. Ledgers without a single entry are left out."""
+    """Ledgers of some bookies at one moment. Ledgers without a single entry are left out."""
 
     def __init__(self, held: Mapping[str, Sequence[LedgerState]]) -> None:
         """`held`: what each bookie listed."""
@@ -31,12 +31,12 @@ class Inventory:
         return iter(sorted(self._by_ref, key=lambda ref: (ref.id, ref.key)))
 
     def of(self, ref: LedgerRef) -> Mapping[str, LedgerState]:
-        """What each bookie that holds entries of a ledger said of it."""
+        """Description of a ledger by each bookie that holds entries of it."""
         return self._by_ref.get(ref, {})
 
     @property
     def highest_id(self) -> int:
-        """Of all ledgers; 0 without any."""
+        """Maximum of all ledgers; 0 without any."""
         return max((ref.id for ref in self._by_ref), default=0)
 
 

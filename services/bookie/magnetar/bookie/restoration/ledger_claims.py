@@ -15,7 +15,7 @@ from magnetar.common.metadata.values import Intent, LedgerMetadata, TopicHead, d
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Of one moment."""
+    """Claims at one moment."""
 
     ledger_ids: frozenset[int]
     deleted_topics: frozenset[str]

@@ -1,4 +1,4 @@
-"""What restored metadata gets wrong about one ledger, by what bookies hold: no I/O.
+"""Errors of restored metadata about one ledger, from bookies' entries: no I/O.
 
 A copy of metadata names the bookies that a ledger had then. Since then a writer may have gone on with others,
 and auto-recovery may have given a lost bookie's share to another one. So what is missing where metadata looks
@@ -25,7 +25,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What the bookie at one position of a fragment should have, and may lack."""
+    """Entries that the bookie at one position of a fragment should have, and may lack."""
 
     fragment: FragmentRange
     position: int
@@ -41,7 +41,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be done about a ledger."""
+    """The repair of a ledger."""
 
     shares: tuple[Share, ...]
     """To be brought home, in order."""
@@ -95,7 +95,7 @@ def _in_the_way(
 def _holders(
     bookie_ids: tuple[str, ...], held: Mapping[str, LedgerState], first: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Who holds something of what begins at `first`: (those that are named for it, others)."""
+    """Holders of entries from `first` on: (those in the ensemble, others)."""
     able = [each for each in sorted(held) if held[each].last_entry_id >= first]
     at_home = tuple(each for each in able if each in bookie_ids)
     return at_home, tuple(each for each in able if each not in bookie_ids)

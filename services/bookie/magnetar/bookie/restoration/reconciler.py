@@ -58,7 +58,7 @@ class Unnamed:
     byte_length: int
     bookies: tuple[str, ...]
     topic: str = ""
-    """Of one that metadata has: the topic which it was made for, and which does not name it."""
+    """For a ledger in metadata: the topic it was created for, which does not name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Missing:
 
 @dataclass(slots=True)
 class Findings:
-    """What a comparison found and did."""
+    """Findings and repairs of a comparison."""
 
     bookies: list[str] = field(default_factory=list)
     ledgers: int = 0

@@ -117,7 +117,7 @@ class BundleOwnership:
                 await asyncio.wait_for(own.given.wait(), GIVEN_WAIT_S)
 
     async def claim(self, name: TopicName) -> None:
-        """As `check`, after an unowned bundle was assigned. Raises as TopicFinder.find."""
+        """Checks like `check`, after assigning an unowned bundle. Raises as TopicFinder.find."""
         await self.settled(name)
         if self.table.of_topic(name) is None:
             await self.finder.find(name)
@@ -373,7 +373,7 @@ class BundleOwnership:
         self._owners.note(namespace, bundle, owned)
 
     async def _given(self, own: OwnBundle) -> None:
-        """Whose the bundle is after it was to be another's. Raises MetadataError."""
+        """Reconciles ownership after an attempted handover. Raises MetadataError."""
         known = self._owners.owner_of(own.namespace, own.range)
         if known is not None and known.version > own.version and not self._is_ours(known):
             self._lose(own)

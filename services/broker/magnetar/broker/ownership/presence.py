@@ -53,7 +53,7 @@ class Presence:
         session_ttl_ms: int,
     ) -> None:
         self.broker_id = ""
-        """What others and operators know it by: its advertised host and its HTTP port."""
+        """Id for brokers and operators: the advertised host and HTTP port."""
         self.run: Final = rng.getrandbits(63) + 1
         self.lease: Final = Lease(clock)
         self._metadata = metadata
@@ -63,13 +63,13 @@ class Presence:
         self._session: Session | None = None
         self._writing = asyncio.Lock()
         self.registration = BrokerRegistration(run=self.run, started_ms=clock.wall_ms())
-        """As it was written last."""
+        """The registration written last."""
         self.version = ABSENT
-        """Of the registration's key; ABSENT before `register`."""
+        """Version of the registration's key; ABSENT before `register`."""
 
     @property
     def session(self) -> Session:
-        """What lives as long as this run; after `begin`. After `close` it has ended, and refuses."""
+        """Session of this run; after `begin`. After `close` it has ended, and refuses."""
         assert self._session is not None, "presence has begun"
         return self._session
 

@@ -37,7 +37,7 @@ PARTS_MAX: Final = TXN_OPS_MAX - 2
 
 
 class Recut:
-    """What it takes to write such a change. Whoever calls has the bundles for himself meanwhile."""
+    """Dependencies of a split or merge. The caller holds the bundles exclusively."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys, presence: Presence, rings: Rings) -> None:
         self._metadata = metadata

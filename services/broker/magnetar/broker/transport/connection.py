@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
             self.write(answer)
 
     def _fail(self, error: ProtocolError) -> None:
-        """The peer broke the protocol: say what was wrong, then close; nobody else notices."""
+        """The peer broke the protocol: say what was wrong, then close; no other client is affected."""
         PROTOCOL_ERRORS.labels(error.reason).inc()
         self.write(commands.error(NO_REQUEST_ID, code_of(error), str(error)))
         self.close(f"protocol error: {error}")

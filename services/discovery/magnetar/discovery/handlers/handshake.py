@@ -16,7 +16,7 @@ NAME: Final = "Magnetar discovery"
 VERSION: Final = f"{NAME} {version('magnetar-discovery')}"
 
 _FLAGS: Final = FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
-"""What works here. Watches of topics, for one, are a broker's."""
+"""Features supported here. Watches of topics, for one, are a broker's."""
 
 
 def check_connect(command: BaseCommand) -> str:

@@ -73,7 +73,7 @@ async def partitions(services: Services, command: BaseCommand) -> bytes:
 
 
 async def passed_on(services: Services, command: BaseCommand) -> bytes:
-    """What any broker answers: topics of a namespace, of which some only brokers know, and schemas."""
+    """Requests that any broker answers: topics of a namespace, some known only to brokers, and schemas."""
     with services.question():
         return await _asked(services, command)
 

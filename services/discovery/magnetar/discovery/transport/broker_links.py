@@ -108,7 +108,7 @@ class BrokerLinks:
 
 
 def _link_of(opening: _Opening) -> BrokerLink | None:
-    """What was opened, unless it has closed since."""
+    """The open links."""
     if not opening.done() or opening.cancelled():
         return None
     opened = opening.result()

@@ -1,4 +1,4 @@
-"""Who may publish to a topic: the rules of producer access modes, as pure state.
+"""Producer access modes: which producers may publish to a topic, as pure state.
 
 Either any number of producers share a topic, or one holds it and others may wait for it. Each new holder has
 the next topic epoch, and a client that comes back says which epoch it had: when the topic's is higher,
@@ -25,7 +25,7 @@ EXCLUSIVE_WITH_FENCING = ProducerAccessMode.ExclusiveWithFencing
 
 
 class Decision(Enum):
-    """What becomes of a producer that comes to a topic."""
+    """Outcome of a producer's admission to a topic."""
 
     JOINS = "joins"
     """It publishes beside others."""

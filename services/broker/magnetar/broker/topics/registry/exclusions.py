@@ -1,4 +1,4 @@
-"""What of a broker's topics is being deleted, or made without being loaded: never both at once."""
+"""Topics being deleted, or created without being loaded: never both at once."""
 
 from __future__ import annotations
 

@@ -74,10 +74,10 @@ class PartitionedTopics:
         self._registry = registry
         self._changing: set[str] = set()
         self.elsewhere: RemoteTopics | None = None
-        """What other brokers have loaded; None where there are none."""
+        """Topics loaded by other brokers; None without other brokers."""
 
     async def get(self, name: TopicName) -> PartitionedTopic | None:
-        """What metadata says of a partitioned topic; None when there is none of that name."""
+        """Metadata of a partitioned topic; None without one of that name."""
         found = await self._metadata.get(self._keys.partitioned_topic(name))
         return None if found is None else decode(PartitionedTopic, found.value)
 
@@ -204,7 +204,7 @@ class PartitionedTopics:
     async def _delete_metadata(
         self, name: TopicName, found: Versioned, count: int, elsewhere: RemoteTopics
     ) -> None:
-        """Of partitions that are gone, in a transaction in which no other broker can have made one.
+        """Deletes metadata of deleted partitions, in a transaction that excludes a concurrent creation.
 
         Raises TopicBusy.
         """

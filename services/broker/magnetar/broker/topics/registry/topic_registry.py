@@ -109,7 +109,7 @@ class TopicRegistry:
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
         self.exclusions = Exclusions(lambda: (*self._topics, *self._loading))
-        """What is being deleted, or made without being loaded."""
+        """Topics being deleted, or created without being loaded."""
         self._in_process = InProcess(config.topics.non_persistent_in_process_max)
         self._closing = False
         self._no_loads: ServiceNotReady | None = None

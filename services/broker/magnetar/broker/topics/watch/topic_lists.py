@@ -159,7 +159,7 @@ class TopicLists:
     async def _follow_brokers(
         self, namespace: NamespaceName, followed: _NamespaceTopics, elsewhere: RemoteTopics
     ) -> None:
-        """What another broker has is known some seconds late; what cannot be asked for stays as it was."""
+        """Topics of other brokers, some seconds late; unreachable ones stay unchanged."""
         while True:
             try:
                 theirs = await elsewhere.non_persistent(namespace)

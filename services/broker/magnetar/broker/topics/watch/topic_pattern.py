@@ -12,7 +12,7 @@ from magnetar.common.errors import InvalidPattern
 from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName
 
 MEMORY_BYTES_MAX: Final = 1 << 20
-"""What one compiled pattern may take; RE2 refuses what does not fit."""
+"""Memory limit of one compiled pattern; RE2 refuses larger ones."""
 
 _DOMAIN_SEPARATOR: Final = "://"
 

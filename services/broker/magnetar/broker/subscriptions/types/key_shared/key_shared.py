@@ -139,7 +139,7 @@ class KeySharedDelivery(IndividualDelivery):
 
     @property
     def _look_ahead_max(self) -> int:
-        """As Apache Pulsar 4.0 computes it from its two settings; 0 means no such bound."""
+        """Computes the bound as Apache Pulsar 4.0 does from its two settings; 0 means no bound."""
         per_consumer = self._config.look_ahead_per_consumer * len(self._consumers)
         bounds = [each for each in (per_consumer, self._config.look_ahead_per_subscription) if each]
         return min(bounds, default=self._config.subscription_unacked_max or 200_000)
@@ -317,7 +317,7 @@ class KeySharedDelivery(IndividualDelivery):
         return waiting
 
     def _deliver_waiting(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
-        """What waits for consumers that can take something, by turns; None when none of them can."""
+        """Waiting entries of consumers with permits, by turns; None without one."""
         entries = size = 0
         again: list[tuple[int, int]] = []
         for consumer, waiting in list(self._waiting.items()):
