@@ -64,7 +64,7 @@ def message_latencies(where: str, width: int = 8) -> Panel:
 
 def processes(where: str, legend: str = "{{instance}}") -> Row:
     """How those that `where` selects are doing: the loop, the processor, memory and files."""
-    lag = "Magnetar serves from one event loop a process: what is late here is late for everybody."
+    lag = "Magnetar serves from one event loop a process: what is late here is late for all clients."
     return Row(
         "Processes",
         (

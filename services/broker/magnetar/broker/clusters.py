@@ -42,7 +42,7 @@ class Clusters:
         return name == self.local or await self._metadata.get(self._keys.cluster(name)) is not None
 
     async def get(self, name: str) -> Cluster | None:
-        """None when there is no such cluster; this one is there although nobody said a word of it."""
+        """Data of a cluster, None without it; this broker's own cluster exists by default."""
         found = await read_value(self._metadata, self._keys.cluster(name), Cluster)
         return Cluster() if found is None and name == self.local else found
 

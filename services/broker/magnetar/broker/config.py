@@ -43,7 +43,7 @@ class DeletionConfig:
 
     force_namespaces: bool = setting(
         False,
-        "Namespaces may be deleted with their topics, whoever uses these.",
+        "Namespaces may be deleted with their topics, also while clients use these.",
         key="forceDeleteNamespaceAllowed",
     )
     force_tenants: bool = setting(

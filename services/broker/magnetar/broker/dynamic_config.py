@@ -1,6 +1,6 @@
 """Settings that change while brokers run: kept in metadata, taken over by every broker through a watch.
 
-The configuration is frozen for everybody but this module, which changes the broker's own copy of it in place:
+The configuration is frozen for all modules but this one, which changes the broker's own copy of it in place:
 whoever holds a part of it reads it at the moment of use, or is told by what `changed` leads to. A setting is
 in DYNAMIC only if that is so; those names are among the ones that Pulsar can change, too.
 """

@@ -37,7 +37,7 @@ class Drops:
 
 @dataclass(slots=True, eq=False)
 class NonPersistentSubscriptionStats(SubscriptionStats):
-    """A subscription's figures with what it dropped: nobody could take it."""
+    """A subscription's figures with its dropped messages: no consumer had permits."""
 
     drops: Drops = field(default_factory=Drops)
 

@@ -123,7 +123,7 @@ class SchemaStore:
             try:
                 await self._metadata.commit(ops)
             except (VersionMismatch, UnknownOutcome):
-                # Somebody took the number, or our own write may have: the listing says which. Or the
+                # Another writer took the number, or our own write may have: the listing says which. Or the
                 # namespace was changed.
                 continue
             return version

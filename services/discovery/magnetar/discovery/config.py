@@ -72,7 +72,7 @@ class LookupConfig:
 
     lookups_max: int = setting(
         50_000,
-        "Questions in process at once that somebody else has to be asked for; more get TooManyRequests.",
+        "Concurrent requests that need a broker's answer; more get TooManyRequests.",
         key="maxConcurrentLookupRequests",
         minimum=1,
     )

@@ -24,7 +24,7 @@ class JobsConfig:
     port: int = setting(
         6750,
         "Port of gRPC on loopback, where offload jobs and Spark on this host ask for ledgers and their "
-        "entries; 0 picks a free one, -1: nobody can ask.",
+        "entries; 0 picks a free one, -1: no job can connect.",
         key="magnetarControlPort",
         minimum=NO_PORT,
         maximum=65_535,

@@ -1,4 +1,4 @@
-"""Garbage collection when nobody waits for it.
+"""Garbage collection in idle moments.
 
 Topics and connections that live long are walked by every full collection, which stops the event loop for as
 long as that takes. So full collections run while the process is idle, and what survives one is frozen: later

@@ -44,7 +44,7 @@ def favor_waiting_threads() -> None:
 
 
 def ask_to_stop() -> None:
-    """Have this process stop in good order, as if somebody outside had asked it to."""
+    """Stops this process in good order, like an external request."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -1,4 +1,4 @@
-"""Why a process does not start, in one message: whoever starts it sees everything wrong at once."""
+"""Why a process does not start, in one message: all problems at once."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class NoBrokerYet:
     """Answers health on a port that the broker's own HTTP takes over. Use it once: `start`, then `close`."""
 
     def __init__(self, why: str) -> None:
-        """`why`: nobody is served yet."""
+        """`why`: the reason why clients are refused yet."""
         self._pages = HttpPages(
             {
                 health.LIVEZ: lambda: text_page(health.live()),

@@ -30,7 +30,7 @@ def check_connect(command: BaseCommand) -> str:
 
 
 def connected(command: BaseCommand) -> bytes:
-    """The answer to a client that asks questions. Credentials are not looked at: nobody is refused."""
+    """The answer to a client that asks questions. Credentials are ignored: no client is refused."""
     return commands.connected(
         server_version=VERSION,
         protocol_version=min(command.connect.protocol_version, commands.PROTOCOL_VERSION),

@@ -36,7 +36,7 @@ class Services:
     partitions: PartitionCounts
     brokers: Brokers
     in_process: int = 0
-    """Questions for which somebody else was asked."""
+    """Requests that were sent to a broker."""
 
     @contextmanager
     def question(self) -> Iterator[None]:

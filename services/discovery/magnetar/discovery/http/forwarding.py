@@ -45,7 +45,7 @@ IDLE_S: Final = 15.0
 PIECE_BYTES: Final = 1 << 16
 
 _VIA: Final = "magnetar-discovery"
-"""Whoever finds it in a request has carried it before, or another discovery has."""
+"""Marks a carried request: a discovery that receives it detects a loop."""
 
 _OF_ONE_CONNECTION: Final = frozenset(
     {

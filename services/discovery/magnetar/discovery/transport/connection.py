@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
         except MagnetarError as error:
             self.refuse(error)
             return
-        except Exception as error:  # nobody else looks after this connection any more
+        except Exception as error:  # no other task owns this connection any more
             log.exception("a client could not be connected", peer=self.address)
             self.refuse(ServiceNotReady(f"internal error: {type(error).__name__}"))
             return
@@ -270,7 +270,7 @@ class Connection(asyncio.Protocol):
         self.refuse(error)
 
     def refuse(self, error: MagnetarError) -> None:
-        """Say why nobody is served on this connection, and close it."""
+        """Send the reason why this connection is refused, and close it."""
         self._write(commands.error(NO_REQUEST_ID, code_of(error), str(error)))
         self.close()
 

@@ -112,7 +112,7 @@ class DeduplicationState:
         self._producers_max = producers_max
         self._inactivity_ms = inactivity_ms
         self._connected = connected
-        # While the topic was not loaded nobody could be active: that time does not count.
+        # While the topic was not loaded no producer could be active: that time does not count.
         away_ms = now_ms - max((each.last_active_ms for each in snapshot.producers.values()), default=now_ms)
         # In order of activity, so that the first one is the first to go.
         self._producers = {
