@@ -2,7 +2,7 @@
 
 All figures are taken by clients: seconds from the request to the last byte, and the longest that a message
 took from its place in the schedule to its consumer while others asked for figures without a pause. What it
-took longer than the longest while nobody asked is what the asking stalled.
+took longer than the longest without requests is the stall that requests caused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AT_ONCE: Final = 500
 PAGE: Final = 1_000
 RATE: Final = 500.0
 ROUNDS: Final = 3
-"""Of messages alone and while somebody asks, in turns; the median of them counts."""
+"""Rounds with messages alone and with admin requests, in turns; the median counts."""
 ANSWER_SECONDS_MAX: Final = 120
 METRICS: Final = "/metrics"
 _ASK_AGAIN: Final = """
@@ -46,8 +46,8 @@ while True:
         while asking.recv_into(taken):
             pass
 """
-"""What asks takes as little as it can of the cores that it shares with the broker and the clients: it would
-be on another machine."""
+"""The requesting process uses little of the cores it shares with broker and clients: elsewhere it runs on
+another machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class AdminScale:
     topics: int
     partitions: int
     seconds: float
-    """Of messages while nobody asks, and while each of two pages is asked for again and again."""
+    """Seconds of messages without requests, and with repeated requests for each of two pages."""
 
     def __call__(self, target: Target) -> Measured:
         assert target.http_url is not None, "the broker serves HTTP"

@@ -38,7 +38,7 @@ from tests.spark.servers import RECEIVE_MS_MAX, SparkServer
 PIECE_BYTES: Final = 1_024
 READERS: Final = (1, 2, 4)
 READ_BYTES: Final = 5 << 20
-"""Of one read of a subscription: dispatcherMaxReadSizeBytes."""
+"""The limit of one read of a subscription: dispatcherMaxReadSizeBytes."""
 CACHE_BYTES: Final = 64 << 20
 READERS_END_S: Final = 600
 TABLE: Final = RESULTS / "cold_reads.md"

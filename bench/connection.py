@@ -104,7 +104,7 @@ class Connection:
         self._socket.close()
 
     def _look_up(self, topics: Iterable[str]) -> None:
-        """As clients do first; Apache Pulsar serves only topics that were looked up."""
+        """Looks the topic up first, as clients do; Apache Pulsar serves only topics that were looked up."""
         self._all(
             "lookupTopicResponse",
             [

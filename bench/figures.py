@@ -66,7 +66,7 @@ class Figure:
     of: Literal["ratio", "value"] = "ratio"
 
     def verdict(self, ours: float, anchor: float | None) -> str:
-        """What there is to say about `ours`; the anchor's value is None when it was not measured."""
+        """The table cell for `ours`; the anchor's value is None when it was not measured."""
         if self.floor is None:
             return ""
         if self.of == "value":

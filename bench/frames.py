@@ -82,13 +82,15 @@ class SendTemplate:
         header = metadata.SerializeToString()
         checked = struct.pack(">I", len(header)) + header + payload
         self.message_mark = b"\x0e\x01" + struct.pack(">I", crc32c.crc32c(checked)) + checked[:16]
-        """What each delivered message contains once: magic, checksum and the beginning of its metadata."""
+        """The bytes that each delivered message contains once: magic, checksum and the beginning of its
+        metadata.
+        """
         encoded = _command(type=pb.BaseCommand.SEND, send=command).SerializeToString()
         body = encoded + b"\x0e\x01" + struct.pack(">I", crc32c.crc32c(checked)) + checked
         frame = struct.pack(">II", len(body) + 4, len(encoded)) + body
         (varint,) = sequence_varints(FIRST_SEQUENCE_ID, 1)
         self.head, self.tail = frame.split(b"\x10" + varint, 1)
-        """What stands before and behind the sequence id."""
+        """The bytes before and after the sequence id."""
         self.head += b"\x10"
         self._between = self.tail + self.head
         self.frame_bytes = len(frame)

@@ -28,7 +28,7 @@ from bench.frames import (
 from bench.messages import AckFrames, MessageSplitter, last_message_id, message_id_of
 
 Acks = Literal["cumulative", "individual", "alternate"]
-"""What a consumer acknowledges: as it goes, each message by itself, or every second one by itself."""
+"""Acknowledgment modes of a consumer: cumulative, each message, or every second message."""
 
 SILENCE_SECONDS_MAX: Final = 30.0
 QUEUE_MESSAGES: Final = 1_000
@@ -44,7 +44,7 @@ BURST_BYTES_MAX: Final = 256 * 1024
 
 @dataclass(slots=True)
 class Run:
-    """What one measured run saw; `seconds` begin with the first Send, or the first permit of a backlog."""
+    """Measurements of one run; `seconds` begin with the first Send, or the first permit of a backlog."""
 
     entries: int
     seconds: float

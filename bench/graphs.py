@@ -37,9 +37,9 @@ SERIES_MAX: Final = 8
 ENDS_SECONDS_MAX: Final = 60
 COLUMNS: Final = 2
 STYLES: Final = ("-", "--", ":")
-"""Of lines of one process, by query."""
+"""Styles of the lines of one process, by query."""
 LEGEND_POINTS: Final = 22
-"""Of height, between a title and its panel: two lines."""
+"""Height between a title and its panel: two lines."""
 COLORS: Final = ("#1f6feb", "#cf222e", "#2da44e", "#bf8700", "#8250df", "#1b7c83", "#bc4c00", "#57606a")
 
 SHOWN: Final = (

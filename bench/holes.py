@@ -48,7 +48,7 @@ _FLUSHES = 20
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came back, and how long it took."""
+    """The received entries, and the seconds it took."""
 
     cursor: Cursor
     ledger_id: int

@@ -112,7 +112,7 @@ class Publisher:
 
 
 async def gaps(cluster: WholeCluster, event: Event) -> list[float]:
-    """Of each topic when this happens; of those of the broker, where it happens to one."""
+    """Gaps of each topic around an event; only of the broker's topics, if it concerns one broker."""
     clients = [ClusterClient(one.endpoint.service_url) for one in cluster.discoveries]
     template = SendTemplate(100)
     names = [f"persistent://public/default/interrupted-{number}" for number in range(TOPICS)]

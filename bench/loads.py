@@ -1,4 +1,6 @@
-"""What the scenarios do to a broker. Each function runs in a process of its own and returns plain figures."""
+"""The loads that scenarios apply to a broker. Each function runs in a process of its own and returns plain
+figures.
+"""
 
 from __future__ import annotations
 

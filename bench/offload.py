@@ -85,7 +85,7 @@ def second(ask: Callable[[], queries.Rows]) -> tuple[queries.Rows, float]:
 
 
 def growth(small: dict[str, float], large: dict[str, float]) -> dict[str, float]:
-    """What the difference of two sizes cost."""
+    """The cost of the difference of two sizes."""
     more = large["payload MB"] - small["payload MB"]
     taken = max(large["offload s"] - small["offload s"], 1e-9)
     cpu = max(large["offload CPU s"] - small["offload CPU s"], 1e-9)

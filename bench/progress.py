@@ -1,4 +1,4 @@
-"""What is going on: a bar on a terminal, a line a step when the output goes elsewhere."""
+"""Progress of a run: a bar on a terminal, a line a step when the output goes elsewhere."""
 
 from __future__ import annotations
 

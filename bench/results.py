@@ -30,7 +30,7 @@ class Results:
     """Latency curves at figures.QUANTILES: scenario, curve, broker, one a round."""
     failures: list[str] = field(default_factory=list)
     load_averages: list[float] = field(default_factory=list)
-    """Of the last minute, before each round: the benchmark's own load is in it."""
+    """Load average of the last minute, before each round: the benchmark's own load is in it."""
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -76,7 +76,7 @@ def together(runs: Sequence[Results]) -> Results:
 
 
 def machine() -> dict[str, str]:
-    """What the figures depend on, without naming the machine."""
+    """The conditions that the figures depend on, without naming the machine."""
     model = next(
         (
             line.partition(":")[2].strip()

@@ -67,7 +67,7 @@ def _run_here(outcome: Connection, measure: Measure, target: Target) -> None:
 
 
 def settle() -> None:
-    """What the run before left in the page cache is written, so that the next does not pay for it."""
+    """Writes the page cache of the run before, so that the next does not pay for it."""
     os.sync()
     time.sleep(SETTLE_SECONDS)
 

@@ -1,4 +1,4 @@
-"""What is measured, and what the project asks of each figure: one table, from which everything is reported.
+"""Scenarios and the target of each figure: one table, from which everything is reported.
 
 Floors and aims are ratios to Apache Pulsar standalone in the same run, unless they say that they are of the
 value itself.
@@ -85,13 +85,13 @@ class Scenario:
     title: str
     figures: tuple[Figure, ...]
     measure: Measure | None = None
-    """What every round runs against each broker; None when the run itself takes the figures."""
+    """The load that every round runs against each broker; None when the run itself takes the figures."""
     full_load: bool = False
     """The event loop's lag is taken while it runs."""
 
 
 def paired_scenarios(scale: Scale) -> list[Scenario]:
-    """What each round measures on both brokers, by turns."""
+    """The figures that each round measures on both brokers, by turns."""
     return [
         Scenario(
             "produce-100b",

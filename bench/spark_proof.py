@@ -38,7 +38,7 @@ PAGE: Final = ROOT / "docs" / "spark.md"
 
 
 class Different(AssertionError):
-    """What came back is not what went in, or two engines do not agree."""
+    """Raised when the result differs from the input, or two engines disagree."""
 
 
 def prove(options: argparse.Namespace) -> dict[str, Any]:

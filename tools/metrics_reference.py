@@ -164,7 +164,7 @@ def bookie_page() -> str:
 
 
 def declared() -> Iterator[Row]:
-    """What modules declare on the registry, whether or not anything was counted yet."""
+    """Metrics that modules declare on the registry, counted yet or not."""
     for module in pkgutil.walk_packages(magnetar.__path__, "magnetar."):
         importlib.import_module(module.name)
     for metric in REGISTRY.collect():

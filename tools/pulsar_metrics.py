@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 RECORDED: Final = Path(__file__).resolve().parent / "pulsar_metrics.tsv"
-"""What Pulsar 4.0.7 shows: name, type and labels by line."""
+"""Metrics of Pulsar 4.0.7: name, type and labels by line."""
 
 WHY: Final[tuple[tuple[str, str], ...]] = (
     (r"pulsar_txn_.*", "there are no transactions yet"),

@@ -37,7 +37,7 @@ def members() -> list[Path]:
 
 
 def digest() -> str:
-    """Of everything that decides what is in .venv: change one byte and setup runs again."""
+    """Digest of everything that determines the content of .venv: change one byte and setup runs again."""
     inputs = [
         Path(__file__),
         ROOT / "requirements-uv.txt",

@@ -67,7 +67,7 @@ def spark_session(cores: int, directory: Path) -> SparkSession:
 
 
 def spark_answers(session: SparkSession, query: str) -> Rows:
-    """Of Spark SQL; the table is the temporary view `messages`."""
+    """Queries of Spark SQL; the table is the temporary view `messages`."""
     return plain([tuple(row) for row in session.sql(query.format(**_SPARK)).collect()])
 
 
@@ -86,7 +86,7 @@ def duckdb_over(directory: Path) -> duckdb.DuckDBPyConnection:
 
 
 def duckdb_answers(connection: duckdb.DuckDBPyConnection, query: str) -> Rows:
-    """Of DuckDB's view `messages`."""
+    """Queries of DuckDB's view `messages`."""
     return plain(connection.execute(query.format(**_DUCKDB)).fetchall())
 
 

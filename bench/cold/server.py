@@ -34,7 +34,7 @@ LEDGER_MEGABYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a topic was given."""
+    """The content published to a topic."""
 
     messages: int
     payload_bytes: int
@@ -43,11 +43,11 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Offloaded:
-    """What an offload took, and what came of it."""
+    """Cost and result of an offload."""
 
     seconds: float
     cpu_seconds: float
-    """Of the job's processes, Java and Python."""
+    """Total of the job's processes, Java and Python."""
     object_bytes: int
     log_bytes: int
     ledgers: int

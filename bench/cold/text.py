@@ -53,7 +53,7 @@ class Text:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What is published beside the payload and the key."""
+        """Properties published beside the payload and the key."""
         return {"suffix": self.suffix, "round": str(self.round)}
 
 

@@ -24,7 +24,7 @@ SETTLE_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendLoad:
-    """What is appended: `window` runs in flight, `batch` entries a run, `size` bytes an entry."""
+    """The appended load: `window` runs in flight, `batch` entries a run, `size` bytes an entry."""
 
     size: int
     batch: int

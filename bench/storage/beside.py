@@ -26,7 +26,7 @@ DISK_BYTES_PER_S: Final = 1 << 30
 STARTS_SECONDS: Final = 900
 """For both sides to start, on a machine that is busy with other work."""
 OVERHEAD_SECONDS_MAX: Final = 20
-"""Of a load, beside its own seconds."""
+"""Seconds of a load beyond its own duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Side:
     name: str
     append: Callable[[AppendLoad], dict[str, float]]
     pids: Sequence[int]
-    """What would disturb the other by its CPU."""
+    """Processes whose CPU use would disturb the other store."""
 
     def cpu_seconds(self) -> float:
         return sum(map(cpu_seconds, self.pids))
@@ -75,7 +75,7 @@ def bookkeeper(run: Run) -> None:
 
 
 def lacks(memory: int, disk: int, rounds: int, seconds: float) -> str:
-    """What there is too little of, with how much; "" when there is enough."""
+    """The missing resource and its amount; "" when there is enough."""
     if memory < FREE_MEMORY_MIN:
         return f"{FREE_MEMORY_MIN >> 30} GiB of memory must be free, {memory / 2**30:.1f} GiB are"
     wanted = int((rounds + 1) * seconds * DISK_BYTES_PER_S)

@@ -61,7 +61,7 @@ def with_cpu(figures: dict[str, float], bookies: int) -> dict[str, float]:
 
 
 def figures_of(load: AppendLoad) -> tuple[str, ...]:
-    """What is told of a load: latency only with few in flight, as else it is the length of a queue."""
+    """The reported figures of a load: latency only with few in flight, else it is a queue length."""
     return (RATE, *(LATENCIES if load.window * load.batch <= 10 else ()), *CPU)
 
 

@@ -30,7 +30,7 @@ from tools.free_ports import free_ports
 SOURCES: Final = Path(__file__).parents[1] / "bookkeeper"
 START_SECONDS_MAX: Final = 240.0
 ANSWER_SECONDS_MAX: Final = 60.0
-"""What a command may take beyond the seconds of its load."""
+"""Seconds that a command may take beyond its load."""
 LOG_TAIL_CHARACTERS: Final = 2_000
 
 ZOOKEEPER_JVM: Final = ("-Xms128m", "-Xmx128m", "-Dzookeeper.forceSync=no")

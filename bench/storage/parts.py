@@ -85,7 +85,7 @@ def start(cluster: Cluster) -> None:
 
 
 def worker(task: Mapping[str, Any]) -> dict[str, Any]:
-    """What `bench.storage.worker` found out. Raises RuntimeError with the end of what it printed."""
+    """Results of `bench.storage.worker`. Raises RuntimeError with the end of what it printed."""
     command = [sys.executable, "-m", "bench.storage.worker", json.dumps(task)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=WORKER_SECONDS_MAX, check=False

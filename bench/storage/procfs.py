@@ -1,4 +1,4 @@
-"""What the kernel counts of a process and knows of the machine."""
+"""Kernel counters of a process, and facts about the machine."""
 
 from __future__ import annotations
 

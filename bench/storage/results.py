@@ -30,10 +30,10 @@ class StorageResults:
     figures: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     load_averages: list[float] = field(default_factory=list)
-    """Of the last minute, before each part: the benchmark's own load is in it."""
+    """Load average of the last minute, before each part: the benchmark's own load is in it."""
     seconds: float = 0.0
     beside: dict[str, str] = field(default_factory=dict)
-    """What the figures beside BookKeeper depend on."""
+    """Conditions that the figures beside BookKeeper depend on."""
 
     def add(self, group: str, figures: dict[str, float]) -> None:
         for key, value in figures.items():

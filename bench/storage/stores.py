@@ -24,7 +24,7 @@ from magnetar.ledger.segment_log.kernel_syncer import system_syncer
 from tests.cluster.processes import CLUSTER_NAME
 
 THREADS = 4
-"""As a bookie and the standalone have."""
+"""The value that a bookie and the standalone use."""
 
 BOOKIE_SETTINGS = {
     "journalSyncData": "true",

@@ -27,7 +27,7 @@ from magnetar.ledger.segment_log.file_codec_v1 import (
 from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY, new_header, segment_path
 
 RECORD_BYTES = 1_024 + 10 * UNIT
-"""What a run of one entry of 1 KiB takes, about."""
+"""Approximate size of a run of one entry of 1 KiB."""
 CREATED_MS = 1_700_000_000_000
 
 

@@ -21,7 +21,7 @@ from bench.storage.stores import local_store, quorum_store
 
 
 async def work(task: dict[str, Any]) -> dict[str, Any]:
-    """What the task's "do" says."""
+    """The action in the task's "do"."""
     if task["do"] == "append":
         load = AppendLoad(**task["load"])
         if "etcd" in task:

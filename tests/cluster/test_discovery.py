@@ -104,7 +104,7 @@ def test_without_metadata_owned_topics_are_found_and_others_fail_clearly_until_i
 ) -> None:
     discovery = new_discovery()
     look_up(discovery, OWNED)
-    with pytest.raises(Refused, match="nobody assigns bundle public/unowned"):
+    with pytest.raises(Refused, match="no broker assigns bundle public/unowned"):
         look_up(discovery, UNOWNED)
     etcd.kill()
     try:

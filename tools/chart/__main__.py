@@ -12,7 +12,7 @@ from tools.chart.values_file import CHART, ROOT, VALUES, read_values
 
 
 def files() -> dict[Path, str]:
-    """What the files should hold."""
+    """Expected content of the files."""
     values = read_values(VALUES.read_text(encoding="utf-8"))
     return {CHART / "values.schema.json": schema(values), PAGE: page(values)}
 

@@ -61,7 +61,7 @@ SET_BY_CHART: Final[Mapping[str, frozenset[str]]] = {
         }
     ),
 }
-"""What has a value of its own, or follows from the objects; nothing that `config` could say."""
+"""Values with keys of their own, or derived from the objects; none that `config` could set."""
 QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i?|[mk])?$"
 _KINDS: Final = {
     bool: "boolean",

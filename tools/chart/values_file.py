@@ -35,7 +35,7 @@ class Value:
 
     @property
     def name(self) -> str:
-        """As `--set` takes it."""
+        """A value in the form of `--set`."""
         return ".".join(self.path)
 
 

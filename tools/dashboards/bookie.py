@@ -29,7 +29,9 @@ def _rate(metric: str) -> tuple[Query, ...]:
 
 
 def _latency(metric: str) -> tuple[Query, ...]:
-    """Of all chosen bookies together, by the histogram: quantiles of BookKeeper's summaries do not add up."""
+    """Quantiles of all chosen bookies together, by the histogram: quantiles of BookKeeper's summaries do not
+    add up.
+    """
     shares = ((0.5, "median"), (0.99, "99 %"), (0.999, "99.9 %"))
     return tuple(Query(quantile(share, metric, _BOOKIES), text) for share, text in shares)
 

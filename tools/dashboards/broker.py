@@ -207,7 +207,7 @@ _REFUSED: Final = Row(
         ),
         Panel(
             title="Messages dropped or not stored twice",
-            help="Messages a second of non-persistent topics that nobody could take, and of producers that "
+            help="Messages a second of non-persistent topics without permits, and of producers that "
             "sent them again.",
             unit="mps",
             queries=(

@@ -26,7 +26,7 @@ Written by `make docs` from `tools/dashboards`; change it there.
 
 
 def files() -> dict[Path, str]:
-    """What each generated file has to be: the dashboards, and the page with its reference."""
+    """Expected generated files: the dashboards, and the page with their reference."""
     by_hand, _, _ = PAGE.read_text().partition(REFERENCE.splitlines()[0] + "\n")
     wanted = {DIRECTORY / f"{each.name}.json": to_text(each) for each in ALL}
     described: dict[str, str] = {}

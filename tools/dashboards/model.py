@@ -1,4 +1,4 @@
-"""What a dashboard is made of, and the JSON that Grafana reads.
+"""Model of a dashboard, and its JSON for Grafana.
 
 Dashboards are written as Python: each panel has a unit and a sentence of help because neither has a default,
 ids and places follow from the order, and all panels look alike. The JSON is committed, since that is what
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 COLUMNS: Final = 24
-"""Of Grafana's grid."""
+"""Width of Grafana's grid."""
 SCHEMA_VERSION: Final = 39
-"""Of Grafana 10.4 and 11; newer ones migrate it when they load it."""
+"""Schema version of Grafana 10.4 and 11; newer ones migrate it when they load it."""
 DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 REFRESH: Final = "30s"
 
@@ -70,7 +70,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """What can be chosen above a dashboard: the values of a label."""
+    """A variable of a dashboard: the values of a label."""
 
     name: str
     title: str
@@ -102,7 +102,7 @@ def to_text(dashboard: Dashboard) -> str:
 
 
 def to_json(dashboard: Dashboard) -> Json:
-    """As Grafana imports or provisions it."""
+    """JSON that Grafana imports or provisions."""
     return {
         "uid": f"magnetar-{dashboard.name}",
         "title": f"Magnetar / {dashboard.title}",

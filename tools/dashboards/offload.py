@@ -31,7 +31,7 @@ _STATE: Final = Row(
         _stat(
             "Waiting",
             Query(f'sum(magnetar_offload_ledgers{{state="waiting", {CLUSTER}}})', "ledgers"),
-            "Ledgers of loaded topics that wait for a job; somebody has to run one (magnetar offload run).",
+            "Ledgers of loaded topics that wait for a job; run one (magnetar offload run).",
         ),
         _stat(
             "Running",

@@ -245,7 +245,7 @@ _PROCESSES: Final = Row(
     (
         Panel(
             title="Event loop lag, 99th percentile",
-            help="How much later than asked timers run: what is late here is late for everybody.",
+            help="How much later than asked timers run: what is late here is late for all clients.",
             unit="s",
             queries=(
                 Query(

@@ -1,4 +1,4 @@
-"""What several dashboards have in common: variables, selectors, and the rows about processes."""
+"""Common parts of several dashboards: variables, selectors, and the rows about processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def summed_rate(metric: str, where: str, by: str = "") -> str:
 
 
 def quantile(share: float, histogram: str, where: str, by: str = "") -> str:
-    """Of a histogram's recent observations."""
+    """Quantile of a histogram's recent observations."""
     labels = f"{by}, le" if by else "le"
     return f"histogram_quantile({share:g}, sum by ({labels}) (rate({histogram}_bucket{{{where}}}[{RATE}])))"
 
@@ -64,7 +64,7 @@ def message_latencies(where: str, width: int = 8) -> Panel:
 
 def processes(where: str, legend: str = "{{instance}}") -> Row:
     """How those that `where` selects are doing: the loop, the processor, memory and files."""
-    lag = "Magnetar serves from one event loop a process: what is late here is late for everybody."
+    lag = "Magnetar serves from one event loop a process: what is late here is late for all clients."
     return Row(
         "Processes",
         (

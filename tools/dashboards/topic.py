@@ -164,7 +164,7 @@ _SUBSCRIPTIONS: Final = Row(
             "Expired",
             "short",
             _by_subscription("pulsar_subscription_msg_rate_expired"),
-            "Entries a second that nobody acknowledged within the time to live.",
+            "Entries a second that were not acknowledged within the time to live.",
         ),
         _panel(
             "Consumers",

@@ -15,7 +15,7 @@ from tools.images.wheels import NoWheels
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """Parsed arguments."""
     parser = argparse.ArgumentParser(prog="make images", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"one of {', '.join(TARGETS)}; or all")
     parser.add_argument("--save", type=Path, metavar="DIR", help="also write each to DIR/magnetar-TARGET.tar")

@@ -29,7 +29,7 @@ _LICENSE: Final = ROOT / "LICENSE"
 
 @dataclass(frozen=True, slots=True)
 class Bases:
-    """What images stand on: names with tags, and for a release with digests."""
+    """Base images: names with tags, and for a release with digests."""
 
     python: str = PYTHON_IMAGE
     java: str = JAVA_IMAGE
@@ -110,7 +110,7 @@ def gather(held: Contents, architecture: str, directory: Path) -> None:
 
 
 def _digest(docker: Docker, target: Target, held: Contents, bases: Bases, architecture: str) -> str:
-    """Of everything that decides what is in an image."""
+    """Digest of everything that determines the content of an image."""
     below = [bases.python, *([bases.java] if target.name == "spark" else [])]
     parts = [
         target.name,

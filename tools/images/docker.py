@@ -44,7 +44,7 @@ class Docker:
             ) from None
 
     def run(self, *arguments: str, merged: bool = False, timeout: float | None = None) -> str:
-        """What `docker arguments` prints; `merged`: on standard error too. Raises DockerFailed."""
+        """Output of `docker arguments`; `merged`: with standard error. Raises DockerFailed."""
         try:
             done = subprocess.run(
                 [self._program, *arguments],
@@ -67,7 +67,7 @@ class Docker:
         return done.stdout.decode(errors="replace").strip()
 
     def inspect(self, image: str) -> dict[str, Any] | None:
-        """What is known of an image; None when it is not there."""
+        """Facts about an image; None when it is missing."""
         try:
             (found,) = json.loads(self.run("image", "inspect", image))
         except DockerFailed:
@@ -86,7 +86,7 @@ class Docker:
         return int(self.run("image", "inspect", "--format", "{{.Size}}", image))
 
     def architecture(self) -> str:
-        """Of what the daemon runs, in Docker's words: amd64, arm64."""
+        """Architecture of the daemon, in Docker's terms: amd64, arm64."""
         return self.run("version", "--format", "{{.Server.Arch}}")
 
     def pull(self, image: str) -> None:

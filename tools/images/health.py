@@ -16,7 +16,7 @@ ANSWER_BYTES_MAX = 4096
 
 
 def main() -> str | None:
-    """What is wrong, or None."""
+    """The problem, or None."""
     url = urlsplit(os.environ["HEALTH_URL"])
     host, port = url.hostname or "127.0.0.1", url.port or 80
     request = f"GET {url.path or '/'} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"

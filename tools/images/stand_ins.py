@@ -191,7 +191,7 @@ def _unpacked(package: str, directory: Path) -> tuple[Path, str]:
 
 
 def _version_in(root: Path, package: str) -> str:
-    """Of a package that is installed below `root`."""
+    """Files of a package installed below `root`."""
     status = (root / "var/lib/dpkg/status").read_text()
     found = re.search(rf"^Package: {re.escape(package)}\n(?:.+\n)*?Version: (\S+)$", status, re.MULTILINE)
     return found[1] if found else "of an unknown version"

@@ -28,7 +28,7 @@ _ENVIRONMENT: Final = {
     "python_version": "3.11",
     "sys_platform": "linux",
 }
-"""What markers are asked in: that of the images, whatever runs this."""
+"""Environment for markers: the images', not that of this process."""
 
 _COLD: Final = "magnetar-broker[cold]"
 
@@ -61,7 +61,7 @@ class NotPinned(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a target holds, all of it."""
+    """Complete content of a target."""
 
     rooms: tuple[Path, ...]
     """Directories of distributions of this workspace."""
@@ -70,7 +70,7 @@ class Contents:
 
 
 def version() -> str:
-    """Of this workspace: the tag of its images."""
+    """Version of this workspace: the tag of its images."""
     return str(_project(ROOT)["version"])
 
 

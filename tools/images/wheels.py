@@ -20,7 +20,7 @@ from tools.images.targets import ROOT, pins_of
 
 UV: Final = Path(sys.executable).parent / "uv"
 PYTHON_TAG: Final = "311"
-"""Of the images, whatever runs this."""
+"""Python version of the images, not that of this process."""
 GLIBC_MINOR_MAX: Final = 36
 """Debian 12 has glibc 2.36: wheels for newer ones do not run there."""
 

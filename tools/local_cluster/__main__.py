@@ -68,7 +68,7 @@ def _at_least_one(text: str) -> int:
 
 
 def settings_by_kind(given: Sequence[str]) -> dict[str, list[str]]:
-    """What --set says. Raises ValueError."""
+    """The value of --set. Raises ValueError."""
     found: dict[str, list[str]] = {}
     for text in given:
         kind, separator, setting = text.partition(":")

@@ -1,4 +1,4 @@
-"""What a cluster on this machine consists of: which processes, on which ports, with which settings."""
+"""Plan of a cluster on this machine: processes, ports and settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST_PORTS: Final = {
     "discovery": {"clients": 6650, "HTTP": 8080},
     "broker": {"clients": 6660, "HTTP": 8090, "control": 6760},
 }
-"""Of the first process of each kind; the second has the next ones, and so on."""
+"""Ports of the first process of each kind; later ones have the next ports."""
 
 KINDS: Final = ("etcd", "bookie", "broker", "discovery")
 """In the order of starting."""
@@ -30,7 +30,7 @@ COPIES_ACKNOWLEDGED: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was asked for."""
+    """Parsed arguments."""
 
     data_dir: Path
     bookies: int = 3
@@ -74,14 +74,14 @@ class Plan:
 
     members: tuple[Member, ...]
     moved: tuple[str, ...]
-    """What has another port than the documented one, since that was taken."""
+    """Processes on another than the documented port, since that was in use."""
 
     def of(self, kind: str) -> list[Member]:
         return [member for member in self.members if member.kind == kind]
 
     @property
     def service_url(self) -> str:
-        """What clients are given: every discovery, or every broker where there is none."""
+        """Service addresses for clients: every discovery, or every broker without discovery."""
         doors = self.of("discovery") or self.of("broker")
         return "pulsar://" + ",".join(f"{HOST}:{member.ports['clients']}" for member in doors)
 

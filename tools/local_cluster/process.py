@@ -13,7 +13,7 @@ from typing import Final
 from tools.local_cluster.plan import HOST, Member
 
 LOG_LINES: Final = 15
-"""Of a log's end, shown when its process dies."""
+"""Lines of a log's end, shown when its process dies."""
 
 LOG_TAIL_BYTES: Final = 16_384
 ANSWER_SECONDS_MAX: Final = 5.0

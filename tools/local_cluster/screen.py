@@ -1,4 +1,4 @@
-"""What is printed: progress, where everything is, what to try, and what happens meanwhile."""
+"""Screen output: progress, addresses, commands to try, and events."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _clock() -> str:
 
 
 def _shown(path: Path) -> str:
-    """As one would type it from here."""
+    """The command as typed from the current directory."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:

@@ -89,7 +89,7 @@ def _heed_sigterm() -> None:
 
 
 def _drop_output() -> None:
-    """What is still in the buffer would fail once more when the process ends."""
+    """Discards buffered output, which would fail again when the process ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)

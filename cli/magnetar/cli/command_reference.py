@@ -66,7 +66,7 @@ def _options(command: click.Command) -> list[click.Option]:
 
 
 def _help(command: click.Command) -> list[str]:
-    """What stands behind a backspace is an example, as it is."""
+    """Text after a backspace is an example and stays unchanged."""
     parts = inspect.cleandoc(command.help or "").split("\n\n")
     lines: list[str] = []
     for part in parts:

@@ -1,6 +1,6 @@
 """Messages as they are shown: to programs as the bytes that they are, to a terminal only what it can show.
 
-Whoever may publish decides what is in a message: a terminal must not be told anything by it.
+Any producer decides the content of a message: it must not control a terminal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def printable(text: str) -> str:
-    """As it may be drawn: what steers a terminal is replaced by a mark; line ends and tabs stay."""
+    """Replaces terminal control characters by a mark; line ends and tabs stay."""
     if text.isprintable():
         return text
     return "".join(
@@ -29,7 +29,7 @@ def head_text(key: str | None, properties: Mapping[str, str]) -> list[str]:
 
 
 def show_text(text: str, end: str = "\n") -> None:
-    """What stands before the content."""
+    """The header lines before the content."""
     print(printable(text) if sys.stdout.isatty() else text, end=end)
 
 

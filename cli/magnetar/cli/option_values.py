@@ -54,7 +54,7 @@ def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
 
 
 def token_of(token: str, auth_params: str, auth_plugin: str) -> str:
-    """What was given for it in one way or the other; empty when nothing was. Raises UsageError."""
+    """The value given in either form; empty without one. Raises UsageError."""
     if auth_plugin and auth_plugin.rpartition(".")[2] not in ("token", "AuthenticationToken"):
         raise click.UsageError(f"--auth-plugin {auth_plugin!r} is not known here: only token is")
     text = token or auth_params.removeprefix("token:")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 DRAWN_AFTER_S = 0.5
-"""What is done by then needs no bar."""
+"""Work that ends within this time shows no bar."""
 
 
 @contextmanager

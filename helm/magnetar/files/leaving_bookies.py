@@ -21,7 +21,7 @@ SECONDS_MAX = 30.0
 
 
 def known_bookies() -> list[dict[str, Any]] | None:
-    """As metadata has them; None when the command cannot say, for a reason that it has printed."""
+    """Bookies in metadata; None when the command failed and has printed the reason."""
     for _ in range(TRIES):
         with contextlib.suppress(subprocess.TimeoutExpired):
             done = subprocess.run(LIST, stdout=subprocess.PIPE, text=True, check=False, timeout=SECONDS_MAX)

@@ -25,7 +25,7 @@ TIMEOUT_S = 10.0
 
 
 def rack(labels: dict[str, str], node: str) -> str:
-    """As BookKeeper writes it: /region/rack."""
+    """The rack in BookKeeper's form, /region/rack."""
     return f"/{labels.get(REGION) or DEFAULT_REGION}/{labels.get(ZONE) or node}"
 
 

@@ -20,7 +20,7 @@ TELL_EVERY_S = 10.0
 
 
 def why_not(endpoint: str) -> str:
-    """What is wrong with a member; empty when it is healthy."""
+    """The problem of a member; empty when it is healthy."""
     host, _, port = endpoint.rpartition(":")
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
     try:

@@ -1,6 +1,6 @@
 """Options of `format("magnetar")` for reading: text, as Spark hands it over, to values that were checked.
 
-Names are not case-sensitive. An option that nobody knows is an error that names the nearest one: a bound that
+Names are not case-sensitive. An unknown option is an error that names the nearest one: a bound that
 is misspelled must not read everything.
 """
 

@@ -1,4 +1,4 @@
-"""What commands that ask bookies have in common: which are gone for good, and how the others are reached."""
+"""Common options of commands that query bookies: lost bookies, and how to reach the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieOptions:
-    """What was given for them."""
+    """The given values."""
 
     without: tuple[str, ...] = ()
     """Ids of bookies that are gone for good."""

@@ -1,4 +1,4 @@
-"""What is done to many topics or bundles, one after the other, with a bar on a terminal."""
+"""Operations on many topics or bundles, one after the other, with a bar on a terminal."""
 
 from __future__ import annotations
 

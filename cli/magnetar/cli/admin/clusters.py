@@ -125,7 +125,7 @@ def update(target: Target, /, cluster: str, config_file: Path | None, **given: A
 @_CLUSTER
 @click.pass_obj
 def delete(target: Target, cluster: str) -> None:
-    """Forget a cluster that nobody uses."""
+    """Delete an unused cluster."""
     ask(target, "DELETE", cluster_path(cluster))
 
 

@@ -36,22 +36,22 @@ _NEXT: Final = {
     502: "; is --admin-url that of a broker?",
     503: "; try again in a moment, or ask another broker with --admin-url",
 }
-"""What to do about it, where brokers' own reasons cannot know."""
+"""Remedies by status, where the broker's reason cannot name one."""
 
 _STRANGE_CHARS_MAX: Final = 300
 
 NOTHING: Final = object()
-"""As a body: there is none."""
+"""Stands for a request without a body."""
 
 
 class NoBroker(click.ClickException):
-    """Nobody answers at the URL."""
+    """Raised when no server answers at the URL."""
 
     exit_code = 3
 
 
 class NoOwner(click.ClickException):
-    """Nobody answers where a broker has sent us on to."""
+    """Raised when no server answers at a redirect's target."""
 
     exit_code = 3
 
@@ -65,7 +65,7 @@ class _AsTheyAre(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the broker said."""
+    """The broker's response."""
 
     body: bytes
     headers: Mapping[str, str]
@@ -207,7 +207,7 @@ def _listing(path: str) -> str:
 
 
 def _printable(reason: object) -> str:
-    """What a stranger sent, without what would disturb a terminal; not all of it when it is long."""
+    """A foreign text without control characters, truncated when it is long."""
     text = "".join(each if each.isprintable() else " " for each in str(reason))
     return text if len(text) <= _STRANGE_CHARS_MAX else f"{text[:_STRANGE_CHARS_MAX]} ..."
 

@@ -103,7 +103,7 @@ def delete(target: Target, cluster: str, policy: str) -> None:
 @_CLUSTER
 @click.pass_obj
 def brokers(target: Target, cluster: str) -> None:
-    """What the policies say of each broker."""
+    """The isolation policies of each broker."""
     value = ask(target, "GET", cluster_path(cluster, _POLICIES, "brokers")).value
     show(target, f"Brokers of {cluster}", value)
 
@@ -113,6 +113,6 @@ def brokers(target: Target, cluster: str) -> None:
 @click.option("--broker", required=True, metavar="HOST:PORT", help="The broker's HTTP.")
 @click.pass_obj
 def broker(target: Target, cluster: str, broker: str) -> None:
-    """What the policies say of one broker."""
+    """The isolation policies of one broker."""
     value = ask(target, "GET", cluster_path(cluster, _POLICIES, "brokers", broker)).value
     show(target, f"Broker {broker}", value)

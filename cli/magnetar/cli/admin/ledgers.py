@@ -132,7 +132,7 @@ def end(target: Target, ledger_id: int, at: int, reason: str, yes: bool, bookies
 @ledgers.command()
 @click.pass_obj
 def decisions(target: Target) -> None:
-    """What operators decided: which ledgers, where they end, when, by whom, why."""
+    """Decisions of operators: which ledgers, where they end, when, by whom, why."""
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         items = (await metadata.children(keys.ledger_decisions_prefix)).items
@@ -172,7 +172,7 @@ class _Cluster:
             raise click.ClickException(str(error)) from error
         if closed.last_entry_id != at:
             raise click.ClickException(
-                f"ledger {seen.ref.id} was ended at {closed.last_entry_id} by somebody else meanwhile"
+                f"ledger {seen.ref.id} was ended at {closed.last_entry_id} by another process meanwhile"
             )
         log.warning(
             "a ledger was ended on an operator's word", ledger=seen.ref.id, last=at, by=decision.decided_by
@@ -181,7 +181,7 @@ class _Cluster:
 
 
 def decision_of(seen: Examined, at: int, reason: str, now_ms: int) -> LedgerDecision:
-    """The record of a decision of whoever runs this process."""
+    """The record of a decision of this process's user."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -221,7 +221,7 @@ def _stuck_row(found: Examined) -> Row:
 
 
 def _could_be_lost(found: Examined, at: int) -> str:
-    """What an end at an entry may cost."""
+    """The possible loss of an end at an entry."""
     costs = []
     if at < found.last_found:
         costs.append(f"entries {at + 1} to {found.last_found}, which are there and may have been confirmed")

@@ -17,14 +17,14 @@ KINDS: Final = ("ledger", "topic-ledger", "topic", "partitioned-topic", "topic-p
 
 @click.group()
 def orphans() -> None:
-    """What nothing in metadata names any more."""
+    """Ledgers and keys that metadata no longer references."""
 
 
 @orphans.command(name="list")
 @click.option("--look", is_flag=True, help="Look now, instead of telling what the last look found.")
 @click.pass_obj
 def list_orphans(target: Target, look: bool) -> None:
-    """What was found, since when, and whether it may be cleared."""
+    """The orphans found, since when, and whether they may be cleared."""
     value = ask(target, "GET", PATH, query={"look": look or None}).value
     if target.output == "json":
         show(target, "Orphans", value)

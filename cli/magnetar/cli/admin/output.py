@@ -142,7 +142,7 @@ def moment_text(time_ms: int) -> str:
 
 
 def _human(value: Any) -> str:
-    """A number as far as anybody reads it: two places behind the point."""
+    """Formats a number with two decimals."""
     if not isinstance(value, float):
         return _text(value)
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""Who may do what, for `magnetar admin namespaces` and `magnetar admin topics`."""
+"""Permissions, for `magnetar admin namespaces` and `magnetar admin topics`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add_permissions(group: click.Group, level: str) -> None:
 @_NAMESPACE
 @click.pass_obj
 def of_subscriptions(target: Target, namespace: str) -> None:
-    """Who may use which subscription."""
+    """Roles allowed to use each subscription."""
     value = ask(target, "GET", f"{namespace_path(namespace)}/permissions/subscription").value
     show(target, f"Subscriptions of {namespace}", value)
 

@@ -147,7 +147,7 @@ def _draw_table(name: str, rows: Sequence[Row]) -> bool:
 
 
 def _table_cell(head: str, field: str, value: Any) -> Any:
-    """As a fact, but partitions are known by their number, and headings say what sizes are in."""
+    """Formats a value like a fact, but partitions by number; headings name the unit of sizes."""
     if head == "partition":
         number = str(value).rpartition("-partition-")[2]
         return int(number) if number.isdigit() else value

@@ -18,7 +18,7 @@ _BUNDLE = click.option(
 
 
 def _path(namespace: str | None, bundle: str | None) -> str:
-    """Of a bundle, or of the default. Raises UsageError when only one of the two is given."""
+    """Returns the path of a bundle's quota, or of the default. Raises UsageError when only one is given."""
     if namespace is None and bundle is None:
         return "/admin/v2/resource-quotas"
     if namespace is None or bundle is None:
@@ -37,7 +37,7 @@ def quotas() -> None:
 @_BUNDLE
 @click.pass_obj
 def get(target: Target, namespace: str | None, bundle: str | None) -> None:
-    """What a bundle is expected to be, or each without a quota of its own."""
+    """The expected load of a bundle, or of each bundle without a quota."""
     show(target, "Resource quota", ask(target, "GET", _path(namespace, bundle)).value)
 
 

@@ -27,7 +27,7 @@ def list_tenants(target: Target) -> None:
 @click.argument("tenant")
 @click.pass_obj
 def get(target: Target, tenant: str) -> None:
-    """Who looks after a tenant, and which clusters it may use."""
+    """Admin roles and allowed clusters of a tenant."""
     show(target, f"Tenant {tenant}", ask(target, "GET", tenant_path(tenant)).value)
 
 

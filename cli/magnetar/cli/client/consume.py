@@ -147,7 +147,7 @@ async def _consume(consumer: Consumer, stopped: asyncio.Event, count: int, rate:
             show(message)
             taken += 1
             if message.unreadable:
-                unreadable += 1  # Stays in the backlog, for somebody who can read it.
+                unreadable += 1  # Stays in the backlog, for a consumer that can read it.
             else:
                 consumer.ack(message)
             if rate and (early := began + taken / rate - loop.time()) > 0:

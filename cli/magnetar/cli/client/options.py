@@ -1,4 +1,4 @@
-"""What the commands that publish and consume have in common: how a cluster is reached, and how they end."""
+"""Common options of commands that publish and consume: the connection to the cluster, and the end."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def client_options(command: Command) -> Command:
 def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Awaitable[int]]) -> NoReturn:
     """Run `work` with a client and end the process with its exit code; errors become one line.
 
-    The event is set when somebody presses Ctrl-C; a second time ends at once. Exit codes: 0 done, 1 the
+    Ctrl-C sets the event; a second one ends at once. Exit codes: 0 done, 1 the
     broker refused, 2 the command line is wrong, 3 no broker answers.
     """
     import asyncio
@@ -96,7 +96,7 @@ def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Aw
             stopped.set()
             loop.remove_signal_handler(signal.SIGINT)
 
-        with suppress(ValueError):  # Not in the main thread: nobody presses anything there.
+        with suppress(ValueError):  # Not in the main thread: it gets no signals.
             loop.add_signal_handler(signal.SIGINT, stop)
         client = Client(options)
         try:

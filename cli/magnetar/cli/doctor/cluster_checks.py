@@ -1,4 +1,4 @@
-"""What `magnetar doctor` looks at in a cluster: brokers, bookies and etcd, as they are reached from here."""
+"""Cluster checks of `magnetar doctor`: brokers, bookies and etcd, as reached from this host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLOCK_NEXT: Final = (
 
 
 def broker_findings(probes: Probes, admin_url: str, service_url: str, *, required: bool) -> Iterator[Finding]:
-    """Of the broker at `admin_url` and of those that it knows. Not `required`: none may be there."""
+    """Findings for the broker at `admin_url` and its peers. Not `required`: none may be running."""
     base = admin_url.rstrip("/")
     if not base.startswith(("http://", "https://")):
         what_next = "write --admin-url http://HOST:PORT"
@@ -37,7 +37,7 @@ def broker_findings(probes: Probes, admin_url: str, service_url: str, *, require
             what_next = "start the broker, open the port in the firewall, or name another with --admin-url"
             yield Finding(f"broker {base}", "failure", str(error), what_next)
         else:
-            yield Finding(f"broker {base}", "skipped", "nobody listens there; --admin-url names one")
+            yield Finding(f"broker {base}", "skipped", "no broker listens there; --admin-url names one")
         return
     if answer.url:
         broker = urlsplit(answer.url).netloc
@@ -130,7 +130,7 @@ def _others(probes: Probes, base: str) -> Iterator[Finding]:
 
 
 def _leader(probes: Probes, base: str) -> Iterator[Finding]:
-    """Without one nobody evens out the load, or looks after what is left of deleted topics."""
+    """Without a leader no broker rebalances bundles, or cleans up after deleted topics."""
     url = f"{base}/admin/v2/brokers/leaderBroker"
     found = _json(probes, url)
     if isinstance(found, dict):
@@ -164,7 +164,7 @@ def _bookies(probes: Probes, base: str) -> Iterator[Finding]:
 
 
 def etcd_findings(probes: Probes, metadata_url: str) -> Iterator[Finding]:
-    """Of each member that the URL names."""
+    """Findings for each member that the URL names."""
     try:
         if not metadata_url.startswith("etcd:"):
             raise ConfigError(f"{metadata_url!r} does not begin with etcd:")
@@ -192,12 +192,14 @@ def etcd_findings(probes: Probes, metadata_url: str) -> Iterator[Finding]:
         yield from _clock(f"clock of etcd {member}", answer)
         yield from _etcd_disk(probes, member)
     if len(members) > 1 and 0 < down * 2 >= len(members):
-        what_next = "bring members back: until then nobody can take over a topic"
+        what_next = "bring members back: until then no broker can take over a topic"
         yield Finding("etcd quorum", "failure", f"{down} of {len(members)} members do not answer", what_next)
 
 
 def doubt_findings(probes: Probes, metadata_url: str, cluster: str) -> Iterator[Finding]:
-    """Of bookies whose disk came back older, or with files missing, until their entries are compared."""
+    """Findings for bookies whose disk came back older, or with files missing, until their entries are
+    compared.
+    """
     try:
         doubts = probes.doubts(metadata_url, cluster)
     except Unreachable:

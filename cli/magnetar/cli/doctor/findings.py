@@ -1,4 +1,4 @@
-"""What `magnetar doctor` says about one thing."""
+"""One finding of `magnetar doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `magnetar doctor` looks at on the host where it runs."""
+"""Host checks of `magnetar doctor`."""
 
 from __future__ import annotations
 

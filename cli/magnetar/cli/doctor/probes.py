@@ -1,4 +1,4 @@
-"""What `magnetar doctor` asks of a host and of a network; tests give answers of their own."""
+"""Probes of `magnetar doctor` into host and network; tests substitute them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ SYNC_BYTES: Final = 4_096
 
 
 class Unreachable(Exception):
-    """Nobody answers; the message says why."""
+    """Raised without an answer; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """Of a GET. `seconds` is how long it took, `at_s` the wall time in the middle of it."""
+    """Result of a GET. `seconds` is its duration, `at_s` the wall time in its middle."""
 
     status: int
     headers: Mapping[str, str]
@@ -45,7 +45,7 @@ class HttpAnswer:
     seconds: float
     at_s: float
     url: str = ""
-    """Who answered, where that was another than was asked: whoever was asked sends on."""
+    """The server that answered, if a redirect led to another one."""
 
 
 class Probes:

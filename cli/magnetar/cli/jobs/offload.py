@@ -21,7 +21,7 @@ _JSON = as_json("Lines of JSON.")
 
 @click.group(cls=WholeSentences)
 def offload() -> None:
-    """Closed ledgers as Parquet in an object store: brokers still serve them, and anybody can query them.
+    """Closed ledgers as Parquet in an object store: brokers still serve them, and any engine can query them.
 
     Needs magnetar-spark and, to run, Java 17. Credentials of object stores come from the environment:
     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and the like.
@@ -143,7 +143,7 @@ def status(**given: Any) -> None:
         default=24.0,
         show_default=True,
         metavar="HOURS",
-        help="How old the newest object of an attempt has to be that nobody names.",
+        help="Minimum age of the newest object of an unreferenced attempt.",
     ),
     click.option("--dry-run", is_flag=True, help="Say what would go, and delete nothing."),
     click.option(
@@ -152,7 +152,7 @@ def status(**given: Any) -> None:
     _JSON,
 )
 def sweep(**given: Any) -> None:
-    """Delete objects that nobody needs: of deleted ledgers, and of attempts that came to nothing.
+    """Delete unreferenced objects: of deleted ledgers, and of attempts that came to nothing.
 
     \b
     magnetar offload sweep --location file:///var/lib/cold --dry-run

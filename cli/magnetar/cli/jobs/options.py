@@ -1,4 +1,4 @@
-"""What the commands that magnetar-spark carries out have in common: options, and how they are passed on."""
+"""Common options of commands that magnetar-spark executes, and how they are passed on."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def command_of(
     conf: Sequence[str] = (),
     deploy_mode: str = "",
 ) -> list[str]:
-    """What `start` becomes. Raises NoSpark."""
+    """The command line of `start`. Raises NoSpark."""
     directory = package_directory()
     if not master or master.startswith("local"):
         local = ["--master", master] if master else []

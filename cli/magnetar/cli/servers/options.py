@@ -20,7 +20,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """What was given for the options of `service_options`."""
+    """The values of the options of `service_options`."""
 
     files: tuple[Path, ...]
     overrides: tuple[str, ...]

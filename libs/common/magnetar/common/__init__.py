@@ -1,1 +1,1 @@
-"""What every Magnetar room shares: names, errors, configuration, the wire codec, the metadata store."""
+"""Packages that all Magnetar services share: names, errors, configuration, wire codec, metadata store."""

@@ -14,11 +14,11 @@ class MagnetarError(Exception):
     """Root of every error that may reach a caller or a client."""
 
     retriable: ClassVar[bool] = False
-    """True when the same request may succeed later without anybody changing it."""
+    """True when the same request may succeed later unchanged."""
 
 
 class ProtocolError(MagnetarError):
-    """The peer broke the wire protocol; its connection is closed, nobody else notices."""
+    """The peer broke the wire protocol; its connection is closed, no other client is affected."""
 
     reason: ClassVar[str] = "protocol"
     """Label value of magnetar_protocol_errors_total."""
@@ -163,7 +163,7 @@ class CursorLedgerMissing(StorageError):
 
 
 class BrokerError(MagnetarError):
-    """What a broker answers to a client request that it understood and refuses."""
+    """Raised by a broker to refuse a client request that it understood."""
 
 
 class TopicNotFound(BrokerError):
@@ -285,7 +285,7 @@ class ServiceNotReady(BrokerError):
 
 
 class BeingChanged(ServiceNotReady):
-    """Somebody else makes or changes it at this moment; ask again."""
+    """Raised during a concurrent creation or change; retry."""
 
 
 class BeingDeleted(ServiceNotReady):

@@ -65,7 +65,7 @@ def check_cookie(disk: Disk, instance_id: bytes, *, has_data: bool) -> None:
 
 
 def read_identity(disk: Disk, name: str, decode_file: Callable[[bytes], T], advice: str) -> T:
-    """What the file says whose directory this is.
+    """Reads the owner of this directory from its file.
 
     Raises DataCorruption with `advice` when the file is damaged or the disk cannot read it,
     UnsupportedFormat, OSError.

@@ -36,7 +36,7 @@ _RESTORATION_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What the file holds."""
+    """Content of the file."""
 
     revision: int = 0
     """The highest of metadata that was seen."""
@@ -72,7 +72,7 @@ def decode_condemned(data: bytes) -> Remembered:
 
 
 def load_condemned(disk: Disk) -> Remembered:
-    """What was saved last, nothing when nothing was. Blocks. Raises as `decode_condemned` does."""
+    """The state saved last; empty without one. Blocks. Raises as `decode_condemned` does."""
     if CONDEMNED not in disk.listdir(""):
         return Remembered()
     file = disk.open(CONDEMNED, writable=False)

@@ -47,7 +47,7 @@ SMALL_NUMBER: Final = 8
 deleted just before it died."""
 
 WENT_BACK: Final = 2**64 - 1
-"""As the revision that metadata was at: it went back, and is not believed once its revisions catch up."""
+"""Marks the revision of metadata that went back: later equal revisions are not trusted."""
 
 FULL_WAIT_S: Final = 5.0
 """While the disk is full, passes follow one another at this distance at least."""
@@ -78,10 +78,10 @@ ORPHAN_BYTES = Gauge(
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What is different when a store keeps one of several replicas."""
+    """Parameters of a store that keeps one of several replicas."""
 
     instance_id: bytes
-    """Of the metadata that the store began with: nothing is gone because another one lacks it."""
+    """Instance of the metadata that the store began with: no ledger is deleted because another lacks it."""
     moved_away: Callable[[LedgerMetadata], bool]
     """Whether a ledger that exists is kept by others alone, for good."""
     moved_grace_s: float
@@ -218,8 +218,8 @@ class GarbageCollector:
             if holds_deletion(restoration):
                 return self._refuse(
                     "restored",
-                    "metadata was restored from a copy; nothing is deleted until somebody has looked at what "
-                    "it lacks (`magnetar admin metadata status`, then `release`)",
+                    "metadata was restored from a copy; nothing is deleted until an operator has checked "
+                    "what it lacks (`magnetar admin metadata status`, then `release`)",
                 )
             if self._replica is not None and not await self._is_ours(self._replica):
                 return self._refuse(
@@ -241,8 +241,8 @@ class GarbageCollector:
             return self._refuse(
                 "stale",
                 "metadata is older than what was seen before: it was put back from a copy or a snapshot; "
-                "nothing is deleted until somebody says so (`magnetar admin metadata mark-restored`) and has "
-                "dealt with it (docs/backup.md)",
+                "nothing is deleted until an operator marks it (`magnetar admin metadata mark-restored`) and "
+                "has reconciled it (docs/backup.md)",
                 revision=listing.revision,
                 seen=None if seen == WENT_BACK else seen,
             )

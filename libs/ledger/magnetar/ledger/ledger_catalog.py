@@ -83,7 +83,7 @@ class LedgerCatalog:
         return (found, value) if value.ref.key == ref.key else None
 
     async def get(self, ref: LedgerRef) -> tuple[Versioned, LedgerMetadata]:
-        """As `find`. Raises NoSuchLedger."""
+        """Finds like `find`. Raises NoSuchLedger."""
         found = await self.find(ref)
         if found is None:
             raise NoSuchLedger(f"ledger {ref.id} does not exist, or exists under another key")

@@ -128,7 +128,7 @@ class LedgerWriter(Protocol):
 
 @dataclass(slots=True)
 class LedgerListener:
-    """What a writer tells its owner, on the event loop, never from inside `append`."""
+    """Callbacks of a writer to its owner, on the event loop, never from inside `append`."""
 
     on_confirmed: Callable[[int], None]
     """The watermark advanced to this last add confirmed."""
@@ -165,7 +165,7 @@ class LedgerReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What keeps a store from storing anything."""
+    """A condition that prevents a store from writing."""
 
     reason: str
     seen_to_end: bool

@@ -55,7 +55,7 @@ def internal_host(config: ListenerConfig) -> str:
 
 
 def listener_problems(config: ListenerConfig) -> list[str]:
-    """What is wrong with the listeners, and with what they replace."""
+    """Problems of the listeners, and of the settings they replace."""
     try:
         found = parse_listeners(config.advertised_listeners)
     except ConfigError as error:

@@ -28,7 +28,7 @@ class BookieRacks:
         return [decode(BookieRack, item.value) for item in await self._items(self._keys.bookie_racks_prefix)]
 
     async def get(self, bookie_id: str) -> BookieRack | None:
-        """None when nobody said where it stands."""
+        """The rack of the bookie; None when it is not configured."""
         return await read_value(self._metadata, self._keys.bookie_rack(bookie_id), BookieRack)
 
     async def set(self, rack: BookieRack) -> None:
@@ -40,7 +40,7 @@ class BookieRacks:
         await change_value(self._metadata, self._keys.bookie_rack(rack.bookie_id), BookieRack, edit)
 
     async def delete(self, bookie_id: str) -> bool:
-        """False when nobody had said anything."""
+        """Removes the rack of a bookie; False without one."""
         return await delete_value(self._metadata, self._keys.bookie_rack(bookie_id))
 
     async def _items(self, prefix: str) -> list[Versioned]:

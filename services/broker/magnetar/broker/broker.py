@@ -68,7 +68,7 @@ if TYPE_CHECKING:  # a standalone has no use for it
 log = get_logger(__name__)
 
 INTENTS_INTERVAL_S: Final = 60.0
-"""Between two looks for recorded deletions that nobody finished."""
+"""Seconds between two scans for recorded, unfinished deletions."""
 
 
 class Broker:
@@ -84,14 +84,14 @@ class Broker:
         cluster: Cluster | None = None,
     ) -> None:
         """`cluster` says which topics this broker serves; without it there is no other broker, and it serves
-        all. Whoever gives it begins and closes it.
+        all. The caller that passes it begins and closes it.
         """
         self.dynamic_config = DynamicConfig(config, metadata, keys)
         self.config = config = self.dynamic_config.current
         self.urls = ServiceUrls()
         self.started_ms = clock.wall_ms()
         self.metadata_url = ""
-        """Where the cluster's metadata is, as operators know it; whoever opened it says so."""
+        """Address of the cluster's metadata for operators; set by the code that opened it."""
         self.stop_process: Callable[[], None] | None = None
         """Has the process stop in good order; None when it is not ours to stop."""
         self.namespaces = Namespaces(metadata, keys)
@@ -149,11 +149,11 @@ class Broker:
         self._topic_lists = TopicLists(metadata, keys, self._registry)
         self.listener: Listener | None = None
         self.port = 0
-        """Of the binary protocol, once it listens."""
+        """Port of the binary protocol, once it listens."""
         self.not_ready: str | None = "the broker is starting"
-        """Why nobody is served now; None while clients are."""
+        """Why clients are refused now; None while they are served."""
         self.leaving: str | None = None
-        """Why nobody new is to be sent here, although clients are served until their topics have gone."""
+        """Why no new clients should connect; current ones are served until their topics have moved."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -206,7 +206,7 @@ class Broker:
         self.policies.start(self._registry.policies_changed)
         await self._restored.look()
         self._tasks.spawn(self._restored.follow(), "restored metadata")
-        # Before anybody is served: what a former run recorded to delete and did not finish.
+        # Before clients are served: deletions that a former run recorded and did not finish.
         await finish_intents(self._ledgers)
         self._tasks.spawn(self._finish_intents_for_ever(), "finish intents")
         self._tasks.spawn(self.orphans.run(), "orphans")
@@ -273,7 +273,7 @@ class Broker:
             await asyncio.sleep(INTENTS_INTERVAL_S)
 
     def _settings_changed(self) -> None:
-        """What was worked out from settings is worked out anew."""
+        """Recomputes values derived from settings."""
         self._budget.limit_publishes()
         self._registry.rates_changed()
         self.policies.configuration_changed()
@@ -369,5 +369,5 @@ class Broker:
         """
         with counted_lookup(self.config.cluster_name):
             if self.not_ready is not None:
-                raise ServiceNotReady(f"this broker serves nobody now: {self.not_ready}")
+                raise ServiceNotReady(f"this broker refuses clients now: {self.not_ready}")
             return await self.ownership.where(name, listener)

@@ -92,7 +92,7 @@ class ByteBudget:
         return self.publishes >= self._publish_bytes_max or self.spent
 
     def has_room(self, byte_count: int) -> bool:
-        """True when so many bytes fit without taking anything back from anybody."""
+        """True when the bytes fit without reclaiming memory of another user."""
         return self.used + byte_count <= self._bytes_max
 
     def add_publishes(self, byte_count: int) -> None:
@@ -142,7 +142,7 @@ class ByteBudget:
         self._readers[who] = resume
 
     def forget(self, who: int) -> None:
-        """Whoever waited under this id does not any more."""
+        """Removes the waiter of this id."""
         self._publishers.pop(who, None)
         self._readers.pop(who, None)
 

@@ -20,7 +20,7 @@ from magnetar.common.runtime.clock import Clock
 log = get_logger(__name__)
 
 CLUSTER_BYTES_MAX: Final = 256 * 1024
-"""Of all that is said of one cluster."""
+"""Size limit of one cluster's data."""
 
 
 class Clusters:
@@ -42,7 +42,7 @@ class Clusters:
         return name == self.local or await self._metadata.get(self._keys.cluster(name)) is not None
 
     async def get(self, name: str) -> Cluster | None:
-        """None when there is no such cluster; this one is there although nobody said a word of it."""
+        """Data of a cluster, None without it; this broker's own cluster exists by default."""
         found = await read_value(self._metadata, self._keys.cluster(name), Cluster)
         return Cluster() if found is None and name == self.local else found
 
@@ -74,7 +74,7 @@ class Clusters:
         return await change_value(self._metadata, key, Cluster, checked, create=name == self.local)
 
     async def used_by(self, name: str) -> str:
-        """Who needs the cluster, for people; empty when nobody does."""
+        """Users of the cluster, as text; empty without any."""
         for item in (await self._metadata.children(self._keys.tenants_prefix)).items:
             if name in decode(Tenant, item.value).allowed_clusters:
                 return f"tenant {self._keys.tenant_of(item.key)}"

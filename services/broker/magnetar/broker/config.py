@@ -39,11 +39,11 @@ class BacklogScanConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionConfig:
-    """What may be deleted with everything in it."""
+    """Settings of deletions with content."""
 
     force_namespaces: bool = setting(
         False,
-        "Namespaces may be deleted with their topics, whoever uses these.",
+        "Namespaces may be deleted with their topics, also while clients use these.",
         key="forceDeleteNamespaceAllowed",
     )
     force_tenants: bool = setting(
@@ -53,7 +53,7 @@ class DeletionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig:
-    """What the metrics page shows."""
+    """Settings of the metrics page."""
 
     topic_level: bool = setting(
         True,

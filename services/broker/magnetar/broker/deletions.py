@@ -54,7 +54,7 @@ OWNERS_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.05
 
 AGAIN_AFTER_S: Final = 0.1
-"""A tenant's deletion waits so long between two looks at a namespace that somebody else is deleting."""
+"""Seconds between two checks of a namespace that another request deletes, during a tenant's deletion."""
 
 
 class Deletions:
@@ -76,7 +76,7 @@ class Deletions:
         self._policies = policies
         self._at_work: set[str] = set()
         self.elsewhere: RemoteTopics | None = None
-        """What other brokers have loaded; None where there are none."""
+        """Topics loaded by other brokers; None without other brokers."""
 
     async def delete_namespace(self, name: NamespaceName, *, force: bool = False) -> None:
         """Return once it is gone for everybody, and all of it as far as storage and metadata answered.
@@ -175,7 +175,7 @@ class Deletions:
         except NamespaceNotEmpty:
             raise
         except MagnetarError as error:
-            # It is gone for everybody; what is left of it is the next `finish`'s work.
+            # It is deleted for all brokers; the rest is the next `finish`'s work.
             log.warning("deleted, and something is left of it", intent=intent_id, error=str(error))
 
     # -- namespaces
@@ -253,7 +253,7 @@ class Deletions:
             raise NamespaceNotEmpty("Cannot delete non empty namespace")
         await self._close_topics(name)
         await self._closed_elsewhere(name)
-        # Another broker may have finished this, and somebody have made the namespace anew.
+        # Another broker may have finished this, and the namespace may exist again.
         unfinished = Check(item.key, item.version)
         heads = await self._metadata.children(self._keys.topic_heads_prefix(PERSISTENT, name))
         topics = [self._keys.topic_of_head(head.key) for head in heads.items]
@@ -291,7 +291,7 @@ class Deletions:
         try:
             await self._registry.unload(topic.name)
         except MagnetarError as error:
-            # It is nobody's any more; its ledgers are deleted open.
+            # It has no owner any more; its ledgers are deleted open.
             log.warning("topic of a deleted namespace did not close", topic=topic.name.full, error=str(error))
 
     async def _delete_topic(self, name: TopicName, unfinished: Check) -> None:

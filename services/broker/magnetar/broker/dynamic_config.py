@@ -1,6 +1,6 @@
 """Settings that change while brokers run: kept in metadata, taken over by every broker through a watch.
 
-The configuration is frozen for everybody but this module, which changes the broker's own copy of it in place:
+The configuration is frozen for all modules but this one, which changes the broker's own copy of it in place:
 whoever holds a part of it reads it at the moment of use, or is told by what `changed` leads to. A setting is
 in DYNAMIC only if that is so; those names are among the ones that Pulsar can change, too.
 """
@@ -129,7 +129,7 @@ class DynamicConfig:
             await asyncio.wait([task])
 
     async def values(self) -> dict[str, str]:
-        """What was changed and not taken back, by configuration key, read from the store."""
+        """Dynamic values in the store, by configuration key."""
         found = await read_value(self._metadata, self._key, DynamicConfiguration)
         return {} if found is None else dict(found.values)
 

@@ -1,9 +1,9 @@
-"""What a broker does for its topics by the clock: one task for each kind of look, none for a topic.
+"""Periodic work of a broker for its topics: one task for each kind of check, none for a topic.
 
-A pass looks at every loaded topic in turn. A look is a plain call that answers at once, nearly always that
-there is nothing to do; what has to wait for storage or metadata comes back as a coroutine and is awaited
-before the next topic. After each millisecond of it other work gets the event loop, so that fifty thousand
-idle topics cost little and delay nobody. A look that fails is logged, and comes again in the next pass.
+A pass checks every loaded topic in turn. A check is a plain call that returns at once, nearly always with
+nothing to do; work that waits for storage or metadata is returned as a coroutine and awaited before the next
+topic. After each millisecond other work gets the event loop, so that fifty thousand idle topics cost little
+and delay no client. A failed check is logged, and repeated in the next pass.
 """
 
 from __future__ import annotations

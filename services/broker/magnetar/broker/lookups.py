@@ -1,4 +1,4 @@
-"""What is counted of lookups, whether they come over the binary protocol or over HTTP."""
+"""Counters of lookups, over the binary protocol and over HTTP."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Drops:
 
 @dataclass(slots=True, eq=False)
 class NonPersistentSubscriptionStats(SubscriptionStats):
-    """A subscription's figures with what it dropped: nobody could take it."""
+    """A subscription's figures with its dropped messages: no consumer had permits."""
 
     drops: Drops = field(default_factory=Drops)
 
@@ -52,7 +52,7 @@ class NonPersistentTopicStats(TopicStats):
 
     drops: Drops = field(default_factory=Drops)
     drops_by_producer: dict[str, Drops] = field(default_factory=dict)
-    """Of the connected producers, those of which something was dropped."""
+    """Connected producers with dropped messages."""
 
     def forget_producer(self, producer: str) -> None:
         """Forget the drops of a producer that is no longer connected."""

@@ -1,6 +1,6 @@
 """Tenants and namespaces: which exist, kept in metadata.
 
-They are never created because somebody asks for a topic in them, so every lookup, producer and subscription
+They are never created by a request for a topic in them, so every lookup, producer and subscription
 asks here first. That question is answered from memory while a watch keeps the answers fresh; without the
 watch every question goes to the store.
 """
@@ -40,7 +40,7 @@ class Namespaces:
     async def ensure_defaults(self, cluster: str) -> None:
         """Make public/default and pulsar/system at the cluster's first start, and never again.
 
-        All of it is one transaction, and pulsar/system, which nobody can delete, is the mark that it was
+        All of it is one transaction, and pulsar/system, which cannot be deleted, is the mark that it was
         done: a public/default that an operator deleted stays deleted.
         """
         marker = self._keys.namespace(SYSTEM_NAMESPACE)

@@ -31,7 +31,7 @@ class ResourceQuotas:
         self._key = keys.default_resource_quota
 
     async def default(self) -> ResourceQuota:
-        """What bundles have that have no quota of their own."""
+        """Quota of bundles without one of their own."""
         found = await read_value(self._metadata, self._key, ResourceQuota)
         return initial_quota() if found is None else found
 

@@ -1,4 +1,4 @@
-"""Nothing goes by itself while metadata was put back from a copy and nobody has released it.
+"""Stops automatic deletions while restored metadata is not released.
 
 A subscription that was made after the copy may be gone, or made anew by its consumer at the end of the topic.
 What it had not consumed would be trimmed, or the topic deleted for want of subscriptions. So these wait for

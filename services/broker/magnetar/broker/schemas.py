@@ -123,7 +123,7 @@ class SchemaStore:
             try:
                 await self._metadata.commit(ops)
             except (VersionMismatch, UnknownOutcome):
-                # Somebody took the number, or our own write may have: the listing says which. Or the
+                # Another writer took the number, or our own write may have: the listing says which. Or the
                 # namespace was changed.
                 continue
             return version
@@ -159,10 +159,10 @@ class SchemaStore:
         return schema, _VERSION.pack(record.version)
 
     async def deletions(self, topic: TopicName) -> list[Op]:
-        """What takes every version away: goes into the transaction that takes the topic away.
+        """Writes that delete every version, for the transaction that deletes the topic.
 
-        So a topic that is deleted leaves none to the next of its name. Of more versions than fit in there
-        the oldest are deleted at once.
+        A later topic of the same name so starts without versions. The oldest versions beyond the size of a
+        transaction are deleted at once.
         """
         items = (await self._metadata.children(self._keys.schemas_prefix(topic))).items
         surplus = items[:-_DELETED_WITH_TOPIC_MAX]

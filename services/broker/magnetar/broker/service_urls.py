@@ -42,7 +42,7 @@ class ServiceUrls:
 
 
 def urls_of(addresses: BrokerRegistration.Addresses) -> ServiceUrls:
-    """What another broker wrote down."""
+    """The addresses that another broker registered."""
     return ServiceUrls(
         addresses.broker_url, addresses.http_url, addresses.broker_url_tls, addresses.http_url_tls
     )

@@ -1,4 +1,4 @@
-"""Figures of topics and subscriptions: plain counters that the hot path adds to and nobody waits for.
+"""Figures of topics and subscriptions: plain counters that the hot path adds to without waiting.
 
 The path from socket to disk only adds to integers, once per run. Rates are not kept by it: `RateSampler`
 looks at the counters once a minute and divides the difference by the time, as Pulsar's own rates are averages
@@ -225,7 +225,7 @@ class SubscriptionStats:
     acks: int = 0
     """Messages acknowledged by consumers (a batch counts by its messages)."""
     messages_expired: int = 0
-    """Entries that count as acknowledged because nobody did it in time."""
+    """Entries that count as acknowledged because they expired."""
     expired_at_ms: int = 0
     """When entries last did; ms since 1970 UTC."""
     throttled: dict[tuple[str, str], int] | None = None

@@ -12,7 +12,7 @@ from magnetar.common.metadata.store import ABSENT, MetadataStore
 from magnetar.common.metadata.values import Value, decode, encode
 
 TRIES_MAX: Final = 10
-"""Of one change; beyond that somebody writes all the time, and the caller hears of the conflict."""
+"""Attempts of one change; after the last one, the caller gets the conflict."""
 
 V = TypeVar("V", bound=Value)
 

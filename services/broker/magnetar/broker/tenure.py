@@ -2,7 +2,7 @@
 
 A process that stands still for longer than its session goes on where it was, before it hears anything: it
 would deliver what the next owner has delivered meanwhile, and had acknowledged. So a subscription looks at
-the clock before it gives anything out. Nobody takes a topic from a broker whose session lives, and it does
+the clock before it gives anything out. No broker takes a topic from one whose session lives, and it does
 for its time after a sign of life was sent that metadata has answered. While metadata is silent for longer,
 the topic's cursor ledger is asked: whoever takes the topic over fences it before it delivers anything.
 
@@ -75,7 +75,7 @@ class Lease:
         )
 
     def hold(self, tenure: Tenure) -> None:
-        """Somebody waits for that topic to be certain."""
+        """Registers a waiter for the proof of ownership of the topic."""
         self._held.add(tenure)
 
     def release(self) -> None:
@@ -113,7 +113,7 @@ class Tenure:
 
     @property
     def waited_for(self) -> bool:
-        """Whether somebody waits for it to be certain."""
+        """Whether a request waits for the proof of its ownership."""
         return self._held is not None
 
     def release(self) -> None:

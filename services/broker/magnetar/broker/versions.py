@@ -16,7 +16,7 @@ END_OF_TOPIC: Final = 9
 """ReachedEndOfTopic."""
 ACTIVE_CONSUMER_CHANGE: Final = 12
 ENTRY_METADATA: Final = 18
-"""What brokers add to an entry, where the client has the feature flag for it as well."""
+"""Broker entry metadata, if the client also has the feature flag."""
 
 
 def tell_closed(peer: Peer, frame: bytes) -> None:

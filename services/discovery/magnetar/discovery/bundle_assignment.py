@@ -22,7 +22,7 @@ from magnetar.discovery.live_brokers import LiveBrokers
 log = get_logger(__name__)
 
 BROKERS_TRIED: Final = 3
-"""How many brokers are asked before whoever looks the topic up has to look again."""
+"""Brokers tried before the client has to look the topic up again."""
 
 LEADER_DEADLINE_S: Final = 3.0
 DEADLINE_S: Final = 5.0
@@ -44,7 +44,7 @@ class AskingBrokers:
         why: MagnetarError | str = "no broker is up that can be called"
         request = AssignRequest(namespace=str(namespace), bundle=str(bundle))
         leader = self._leader()
-        # Whoever is asked in its place need not wait for a leader that does not answer: he decides himself.
+        # The next broker need not wait for an unresponsive leader: it decides itself.
         request.passed_on = leader is not None and leader in self._silent
         for broker in self._asked(leader):
             leads = leader is not None and broker.broker_id == leader.broker_id
@@ -61,14 +61,14 @@ class AskingBrokers:
                     )
             else:
                 return answer.broker_id
-        raise ServiceNotReady(f"nobody assigns bundle {namespace}/{bundle}: {why}; look up again")
+        raise ServiceNotReady(f"no broker assigns bundle {namespace}/{bundle}: {why}; look up again")
 
     def _leader(self) -> BrokerRegistration | None:
         leader = self._directory.leader
         return None if leader is None else self._directory.get(leader.id)
 
     def _asked(self, leader: BrokerRegistration | None) -> list[BrokerRegistration]:
-        """The leader, which everybody else would pass it on to, then others; last who was silent just now."""
+        """The leader, to which others would forward, then others; last those silent just now."""
         others = self._brokers.some(BROKERS_TRIED)
         if leader is not None:
             others = [leader, *(broker for broker in others if broker.broker_id != leader.broker_id)]

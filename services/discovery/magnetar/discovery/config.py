@@ -72,7 +72,7 @@ class LookupConfig:
 
     lookups_max: int = setting(
         50_000,
-        "Questions in process at once that somebody else has to be asked for; more get TooManyRequests.",
+        "Concurrent requests that need a broker's answer; more get TooManyRequests.",
         key="maxConcurrentLookupRequests",
         minimum=1,
     )
@@ -122,7 +122,7 @@ class DiscoveryConfig:
         return f"[{host}]" if ":" in host else host
 
     def problems(self) -> list[str]:
-        """What is wrong although each value by itself is valid, all of it."""
+        """All problems between values that are each valid."""
         found = []
         if not self.metadata.cluster_name:
             found.append("clusterName has to be given: the name that the brokers of this cluster use too")
@@ -140,5 +140,5 @@ class DiscoveryConfig:
         return found
 
     def warnings(self) -> list[str]:
-        """What can be used and may not be what was meant."""
+        """Warnings about valid settings that may be unintended."""
         return []

@@ -35,9 +35,9 @@ class Discovery:
         """`metadata` stays the caller's to close."""
         self.config = config
         self.port = 0
-        """Of the binary protocol, once it has started."""
+        """Port of the binary protocol, once it has started."""
         self.not_ready: str | None = "discovery is starting"
-        """Why nobody is served now; None while clients are."""
+        """Why clients are refused now; None while they are served."""
         self.directory = BrokerDirectory(metadata, keys)
         self.metadata_pulse = MetadataPulse(metadata, keys)
         self.brokers = LiveBrokers(self.directory, first=rng.getrandbits(16))
@@ -66,7 +66,7 @@ class Discovery:
         self.not_ready = None
 
     async def close(self) -> None:
-        """Accept nobody any more and close every connection; idempotent."""
+        """Stop accepting and close every connection; idempotent."""
         self.not_ready = "discovery is shutting down"
         await self._listener.close()
         self._links.close()

@@ -58,7 +58,7 @@ class BrokerFront:
 
     @property
     def port(self) -> int:
-        """Of the binary protocol; 0 before `open`."""
+        """Port of the binary protocol; 0 before `open`."""
         return self.broker.port
 
     @property
@@ -98,7 +98,7 @@ def advertised(config: BrokerConfig) -> BrokerConfig:
 
 
 def contradictions(listener: ListenerConfig) -> list[str]:
-    """What is wrong with where clients connect although each value by itself is valid."""
+    """Problems between client addresses that are each valid."""
     problems = listener_problems(listener)
     if listener.broker_service_port == listener.web_service_port != 0:
         problems.append(f"brokerServicePort and webServicePort are both {listener.web_service_port}")
@@ -106,6 +106,6 @@ def contradictions(listener: ListenerConfig) -> list[str]:
 
 
 def ports_in_use(listener: ListenerConfig) -> list[str]:
-    """What is wrong with the ports, before storage is opened in vain. The real bind still has the word."""
+    """Problems of the ports, before storage is opened. The real bind decides."""
     ports = {"brokerServicePort": listener.broker_service_port, "webServicePort": listener.web_service_port}
     return port_problems(listener.bind_address, ports)

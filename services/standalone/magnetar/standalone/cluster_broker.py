@@ -55,15 +55,15 @@ AGAIN_AFTER_S: Final = 1.0
 """After a term that could not begin."""
 
 DRAIN_PART: Final = 0.75
-"""Of the time for stopping (brokerShutdownTimeoutMs): for giving topics away; the rest is for closing."""
+"""Share of brokerShutdownTimeoutMs for handing topics over; the rest is for closing."""
 
 DROP_TIMEOUT_S: Final = 10.0
-"""How long dropping a lost term may take; what is left of it then serves nobody."""
+"""Seconds that dropping a lost term may take; its leftovers serve no client."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """What one term opened, in the order of opening."""
+    """Resources opened by one term, in the order of opening."""
 
     opened: AsyncExitStack
     front: BrokerFront
@@ -149,7 +149,7 @@ class ClusterBroker:
         while True:
             if self._term is not None:
                 why = await self._term.cluster.presence.lost()
-                _log.error("not of the cluster any more: nobody is served until it is again", reason=why)
+                _log.error("cluster session lost; refusing clients until re-registered", reason=why)
                 await self._drop(self._term, why)
                 self._term = None
             try:
@@ -161,7 +161,7 @@ class ClusterBroker:
                 _log.info("serving again", clients=self._term.front.broker_url)
 
     async def _wait_to_try_again(self, why: str) -> None:
-        """HTTP says meanwhile that the process lives: a restart would help nobody."""
+        """Serves liveness over HTTP during the wait: a restart would not help."""
         stand_in = NoBrokerYet(f"the broker cannot serve: {why}")
         try:
             await self._stand_in(stand_in)
@@ -172,7 +172,7 @@ class ClusterBroker:
     async def _stand_in(self, stand_in: NoBrokerYet) -> None:
         """Have it answer at the broker's HTTP port until it is closed."""
         listener = self._config_with_ports().broker.listener
-        with suppress(OSError):  # somebody else has the port: that may be why
+        with suppress(OSError):  # another process has the port: that may be why
             await stand_in.start(listener.bind_address, listener.web_service_port)
 
     async def _drop(self, term: _Term, why: str) -> None:

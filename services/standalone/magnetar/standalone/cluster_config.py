@@ -79,7 +79,7 @@ class BookieClientConfig:
         return bool(self.tls_trust_certs) or self.tls_client_authentication
 
     def problems(self) -> list[str]:
-        """What is missing for what was asked."""
+        """Settings missing for the requested features."""
         found = []
         if self.tls_client_authentication:
             if not (self.tls_certificate and self.tls_key):
@@ -115,7 +115,7 @@ class ClusterBrokerConfig:
     bookies: BookieClientConfig = field(default_factory=BookieClientConfig)
 
     def problems(self) -> list[str]:
-        """What is wrong although each value by itself is valid, all of it."""
+        """All problems between values that are each valid."""
         found = []
         if not self.broker.cluster_name:
             found.append("clusterName has to be given: the name that the bookies of this cluster use too")
@@ -145,7 +145,7 @@ class ClusterBrokerConfig:
         return found + self.bookies.problems() + contradictions(listener)
 
     def warnings(self) -> list[str]:
-        """What can be used and may not be what was meant."""
+        """Warnings about valid settings that may be unintended."""
         found = []
         if self.managed_ledger.ack_quorum == 1:
             found.append(

@@ -24,7 +24,7 @@ class JobsConfig:
     port: int = setting(
         6750,
         "Port of gRPC on loopback, where offload jobs and Spark on this host ask for ledgers and their "
-        "entries; 0 picks a free one, -1: nobody can ask.",
+        "entries; 0 picks a free one, -1: no job can connect.",
         key="magnetarControlPort",
         minimum=NO_PORT,
         maximum=65_535,
@@ -57,7 +57,7 @@ class StandaloneConfig:
         return data_dir / "metadata.sqlite"
 
     def problems(self) -> list[str]:
-        """What is wrong although each value by itself is valid, all of it."""
+        """All problems between values that are each valid."""
         found = []
         url = self.metadata_store_url
         if url and not (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
@@ -72,7 +72,7 @@ class StandaloneConfig:
         return found + contradictions(listener)
 
     def warnings(self) -> list[str]:
-        """What can be used and may not be what was meant."""
+        """Warnings about valid settings that may be unintended."""
         found = []
         if not self.segment_log.sync_data:
             found.append("journalSyncData=false: a power loss will lose acknowledged messages")

@@ -1,4 +1,4 @@
-"""Garbage collection when nobody waits for it.
+"""Garbage collection in idle moments.
 
 Topics and connections that live long are walked by every full collection, which stops the event loop for as
 long as that takes. So full collections run while the process is idle, and what survives one is frozen: later
@@ -16,7 +16,7 @@ from typing import Final
 CHECK_INTERVAL_S: Final = 5.0
 
 IDLE_CPU_SHARE_MAX: Final = 0.02
-"""Of one core, over a check interval: under it the process counts as idle."""
+"""Share of one core over a check interval, under which the process counts as idle."""
 
 YOUNG_OBJECTS_MIN: Final = 10_000
 """Net allocations since the last collection from which one is worth it."""

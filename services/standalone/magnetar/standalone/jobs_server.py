@@ -1,4 +1,4 @@
-"""The gRPC server of a standalone: the offload service alone. Imported when somebody connects."""
+"""The gRPC server of a standalone: the offload service alone. Imported at the first connection."""
 
 from __future__ import annotations
 

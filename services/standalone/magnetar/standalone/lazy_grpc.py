@@ -1,6 +1,6 @@
 """The port for jobs listens from the start and loads gRPC at the first connection.
 
-A standalone that nobody runs jobs against never imports it and stays small. gRPC cannot take a socket that is
+A standalone without jobs never imports it and stays small. gRPC cannot take a socket that is
 listened at already, so connections made until it has loaded are carried to it, byte by byte, and all later
 ones are its own.
 """
@@ -37,7 +37,7 @@ class GrpcEdge(Protocol):
 
 
 class LazyGrpc:
-    """A listening socket on loopback, and behind it, once somebody connects, a gRPC server."""
+    """A listening socket on loopback, and behind it, after the first connection, a gRPC server."""
 
     def __init__(self, load: Callable[[], Callable[[], GrpcEdge]], pool: BlockingPool) -> None:
         """`load` imports gRPC, in a thread, and returns what makes the server on the event loop."""
@@ -87,7 +87,7 @@ class LazyGrpc:
             try:
                 connection, _ = self._socket.accept()
             except BlockingIOError:
-                return  # nobody else
+                return  # nothing else does
             except OSError as error:
                 # Out of descriptors, for example: to be called again at once would be to do nothing else.
                 _log.error("a connection to the port for jobs was not taken", error=str(error))
@@ -121,7 +121,7 @@ class LazyGrpc:
             if self._closed:
                 return
             self._accept()
-            self._stop_listening()  # at one go with the next line: nobody is turned away for long
+            self._stop_listening()  # together with the next line: clients are refused only briefly
             self._edge = edge
             await edge.start(self._host, self._port)
         except Exception:

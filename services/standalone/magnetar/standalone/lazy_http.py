@@ -21,14 +21,14 @@ _BACKLOG: Final = 128
 
 
 class Edge(Protocol):
-    """What serves HTTP."""
+    """An HTTP server."""
 
     async def start(self, listening: socket.socket) -> None: ...
     async def close(self) -> None: ...
 
 
 class LazyHttp:
-    """A listening HTTP socket, and behind it, once somebody connects, what a service shows there."""
+    """A listening HTTP socket, and behind it, after the first connection, a service's pages."""
 
     def __init__(self, load: Callable[[], Callable[[], Edge]], pool: BlockingPool) -> None:
         """`load` imports the framework, in a thread, and returns what makes the edge on the event loop."""
@@ -59,7 +59,7 @@ class LazyHttp:
             if self._edge is not None:
                 await self._edge.close()
         finally:
-            listening.close()  # also when nobody waits for the rest: the port is needed again
+            listening.close()  # also without waiters for the rest: the port is needed again
 
     def _first_connection(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()

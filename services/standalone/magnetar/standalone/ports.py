@@ -9,7 +9,7 @@ from magnetar.standalone.start_error import reason
 
 
 def port_problems(host: str, ports: Mapping[str, int]) -> list[str]:
-    """What is wrong with the ports, by their keys; 0 is any free one."""
+    """Problems of the ports, by their keys; 0 is any free one."""
     problems = []
     for key, port in ports.items():
         if port == 0:

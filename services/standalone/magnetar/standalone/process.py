@@ -1,4 +1,4 @@
-"""What a serving process sets for itself: descriptors, interpreter, garbage collection."""
+"""Process settings of a server: descriptors, interpreter, garbage collection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GC_THRESHOLD: Final = (50_000, 20, 50)
 
 
 def raise_descriptor_limit() -> None:
-    """As many open files and sockets as the system lets us have without asking."""
+    """Raises the limit of open files and sockets to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -44,7 +44,7 @@ def favor_waiting_threads() -> None:
 
 
 def ask_to_stop() -> None:
-    """Have this process stop in good order, as if somebody outside had asked it to."""
+    """Stops this process in good order, like an external request."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 

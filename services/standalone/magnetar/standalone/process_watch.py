@@ -1,4 +1,4 @@
-"""What runs beside every service of a process: a look at the event loop, and garbage collection."""
+"""Tasks beside every service of a process: event loop watch, and garbage collection."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ ALLOWED_BY: Final = (
     "brokerShutdownTimeoutMs; of a bookie magnetarBookieShutdownTimeoutMs, of a discovery "
     "magnetarDiscoveryShutdownTimeoutMs"
 )
-"""What says how long a service may take to stop."""
+"""Configuration with a stop timeout."""
 
 
 def run(

@@ -1,4 +1,4 @@
-"""What each long-running command is to the process around it."""
+"""Interface between each long-running command and its process."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ class ServiceConfig(Protocol):
     """The settings of a service."""
 
     def warnings(self) -> list[str]:
-        """What can be used and may not be what was meant."""
+        """Warnings about valid settings that may be unintended."""
         ...

@@ -1,9 +1,9 @@
 """The composition: metadata, storage, broker and HTTP in one process, started and stopped in order.
 
 Start: the metadata file, the log (recovered), then HTTP, whose health says 'not ready' before and behind it,
-then the clients' socket, so that nobody is accepted who cannot be served, and last the port for jobs. Stop is
-the reverse: jobs end, clients are told, what was taken is confirmed, cursors are flushed, HTTP goes, then
-storage is closed.
+then the clients' socket, so that no client is accepted that cannot be served, and last the port for jobs.
+Stop is the reverse: jobs end, clients are notified, accepted messages are confirmed, cursors are flushed,
+HTTP closes, then storage.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Standalone:
         self.broker_url = ""
         self.http_url = ""
         self.jobs_address = ""
-        """Of the offload service, host:port; empty when there is none."""
+        """Address of the offload service, host:port; empty without one."""
         self._opened = AsyncExitStack()
 
     @property

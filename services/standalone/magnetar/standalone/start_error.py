@@ -1,4 +1,4 @@
-"""Why a process does not start, in one message: whoever starts it sees everything wrong at once."""
+"""Why a process does not start, in one message: all problems at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class CannotStart(MagnetarError):
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, without the errno and arguments of an OSError."""
+    """Text of an error, without the errno and arguments of an OSError."""
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 

@@ -1,4 +1,4 @@
-"""What the HTTP port of a broker answers while there is no broker behind it: that it lives, and is not ready.
+"""Pages of a broker's HTTP port while no broker runs behind it: live, and not ready.
 
 A term of a broker in its cluster waits for metadata before it has anything to show. Whoever restarts
 processes that do not answer must not restart this one for it: metadata would be away from the next one, too.
@@ -14,7 +14,7 @@ class NoBrokerYet:
     """Answers health on a port that the broker's own HTTP takes over. Use it once: `start`, then `close`."""
 
     def __init__(self, why: str) -> None:
-        """`why`: nobody is served yet."""
+        """`why`: the reason why clients are refused yet."""
         self._pages = HttpPages(
             {
                 health.LIVEZ: lambda: text_page(health.live()),

@@ -1,4 +1,4 @@
-"""What one of several brokers on a machine is configured with: as the others, on ports of its own."""
+"""Configuration of one of several brokers on a machine: the same, on ports of its own."""
 
 from __future__ import annotations
 

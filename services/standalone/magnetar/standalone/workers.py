@@ -59,7 +59,7 @@ def _ports(config: ClusterBrokerConfig) -> dict[str, int]:
 
 
 def problems_of(config: ClusterBrokerConfig, workers: int) -> list[str]:
-    """What is wrong with so many workers of this configuration, by itself."""
+    """Problems of this number of workers with this configuration."""
     found = config.problems()
     each = [worker_config(config, number) for number in range(workers)]
     every_port = [port for one in each for port in _ports(one).values() if port]
@@ -93,7 +93,7 @@ class _Worker:
     number: int
     process: asyncio.subprocess.Process | None = None
     reached_at: str = ""
-    """What it said when it was ready; "" before."""
+    """Its ready line; "" before."""
 
 
 class Workers:

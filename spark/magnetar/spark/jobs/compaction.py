@@ -172,7 +172,7 @@ class _FilesWriter(DataSourceArrowWriter):
         files = [each for each in messages if isinstance(each, _File) and each.rows]
         store = open_store(self._location)
         if not files:
-            # Whoever queries it finds the columns, if no row.
+            # Queries find the columns, if no row.
             files = [_put(store, self._schema, (), f"latest-{self._run}-00000.parquet")]
         result = {
             "run": self._run,

@@ -120,7 +120,7 @@ def session_of(name: str, given: argparse.Namespace) -> Iterator[SparkSession]:
 
 
 def with_progress(session: SparkSession, what: str, act: Callable[[], T]) -> T:
-    """What `act` returns, which runs Spark jobs; how far their tasks are is shown on a terminal meanwhile.
+    """Returns the result of `act`, which runs Spark jobs, and shows their progress on a terminal.
 
     Raises JobFailed with the reason in a line.
     """

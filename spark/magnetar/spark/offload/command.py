@@ -1,5 +1,6 @@
-"""What the commands do. Exit codes: 0 done, 1 something failed, 2 the command line is wrong, 3 no broker
-answers, 130 stopped."""
+"""Implementation of the commands. Exit codes: 0 done, 1 something failed, 2 the command line is wrong, 3 no
+broker answers, 130 stopped.
+"""
 
 from __future__ import annotations
 

@@ -26,9 +26,7 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_run(commands.add_parser("run", help="offload what waits, with Spark", epilog=_CREDENTIALS))
     _add_status(commands.add_parser("status", help="how far every ledger of some topics is"))
-    _add_sweep(
-        commands.add_parser("sweep", help="delete objects that nobody needs any more", epilog=_CREDENTIALS)
-    )
+    _add_sweep(commands.add_parser("sweep", help="delete unreferenced objects", epilog=_CREDENTIALS))
     return made
 
 
@@ -163,7 +161,7 @@ def _add_sweep(command: argparse.ArgumentParser) -> None:
         type=_not_negative,
         default=24.0,
         metavar="HOURS",
-        help="how old the newest object of an attempt has to be that nobody names (default: 24)",
+        help="minimum age of the newest object of an unreferenced attempt (default: 24)",
     )
     command.add_argument("--dry-run", action="store_true", help="say what would go, and delete nothing")
     command.add_argument(

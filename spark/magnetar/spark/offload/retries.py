@@ -1,4 +1,4 @@
-"""Calls that are made again until somebody answers: brokers restart, topics move.
+"""Calls that are retried until a broker answers: brokers restart, topics move.
 
 Only for what may be done twice without harm. How long the pauses are has chance in it, so that the calls of
 many jobs spread.
@@ -33,7 +33,7 @@ class Patience:
     chance: Callable[[], float] = random.random
 
     def call(self, act: Callable[[], T]) -> T:
-        """What `act` returns, once it does.
+        """Returns the result of `act`, retried after retriable errors.
 
         Raises its error when that is not retriable or the time is over, and Stopped.
         """

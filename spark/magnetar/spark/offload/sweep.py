@@ -1,4 +1,4 @@
-"""Objects that nobody needs any more, deleted: recorded deletions, and what attempts left that failed.
+"""Deletion of unreferenced objects: recorded deletions, and leftovers of failed attempts.
 
 What may go is decided in `magnetar.ledger.cold.sweep`: brokers are asked which attempts have to stay, objects
 are listed, and of what nobody named brokers are asked once more. At another cluster's location

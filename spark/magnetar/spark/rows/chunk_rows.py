@@ -25,7 +25,7 @@ def joined(table: Any, joiner: ChunkJoiner, size_max: int = JOINED_BYTES) -> Ite
     made = _Joined()
     for row in pieces.to_pylist():
         chunk = chunk_at(table, row)
-        if envelopes is None:  # Nobody wants what is in it.
+        if envelopes is None:  # No requested column needs its content.
             if chunk.number != chunk.total - 1:
                 made.dropped.add(row - begin)
             continue

@@ -96,7 +96,7 @@ def check_schema(schema: StructType) -> None:
 
 
 def stored_columns(names: Sequence[str], *, joins: bool, times: bool) -> list[str]:
-    """What has to be read of Parquet or made of entries for these columns of a frame.
+    """Columns to read from Parquet or to decode from entries for these columns of a frame.
 
     `joins`: chunks are put together; `times`: rows are chosen by when brokers took them.
     """

@@ -37,7 +37,7 @@ class SinkOptions:
     given, other writes a new one each time."""
 
     batch_id: int | None = None
-    """Of writes: the number of a batch under `query_id`, such as foreachBatch gives it."""
+    """For writes: the number of a batch under `query_id`, such as foreachBatch gives it."""
 
     hashing: str = "java"
     """Hash that chooses the partition of a key: java or murmur3."""

@@ -1,4 +1,4 @@
-"""What one task of a write does: rows to entries, entries to producers, and only what is not stored yet.
+"""One task of a write: rows to entries, entries to producers, skipping stored ones.
 
 A task has one producer name, which its partition number gives it, on every partition of every topic that it
 writes to. Brokers let a name in once: an attempt that runs beside another one waits until that has gone, and

@@ -62,7 +62,7 @@ class PushedFilters:
         return replace(bounds, start_ms=start, end_ms=end)
 
     def row_groups(self, *, joins: bool) -> Callable[[Any], bool] | None:
-        """Of a row group's metadata, whether it may have such rows; None: there is nothing to ask.
+        """A test of a row group's metadata for matching rows; None without an applicable filter.
 
         `joins`: chunks are put together, which makes columns that are not as they are stored.
         """

@@ -56,7 +56,7 @@ WHOLE: Final = 1 << 62
 _HOT: Final = "bookies"
 
 GONE: Final = (DataCorruption, EntryUnreadable, NoSuchEntry, NoSuchLedger, NoSuchObject, TopicNotFound)
-"""What says that messages are lost. Nothing else does: an object store that is away, or whose credentials are
+"""Evidence that messages are lost. Nothing else is: an object store that is away, or whose credentials are
 wrong, has them all the same."""
 
 

@@ -167,7 +167,7 @@ def _index_behind(described: TopicLedgers, ledger_id: int, entry_id: int) -> int
         except MagnetarError as error:
             if error.retriable:
                 raise
-            # An entry that nobody can read has a number all the same, and a later batch tells what is lost.
+            # An unreadable entry has a number all the same, and a later batch tells what is lost.
             log.warning("entry cannot be read", topic=described.topic, ledger=ledger_id, entry=entry_id)
             return ledger.first_index + entry_id + 1
         return found.first_index + found.messages

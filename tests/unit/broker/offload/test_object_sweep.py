@@ -178,7 +178,7 @@ def test_a_location_of_which_metadata_knows_nothing_is_left_to_an_operator(tmp_p
 
 @pytest.mark.parametrize(
     ("mark", "why"),
-    [(None, "whose"), (encode_marker(b"a" * 16), "another cluster's"), (b"?", "cannot be read")],
+    [(None, "owner"), (encode_marker(b"a" * 16), "another cluster's"), (b"?", "cannot be read")],
 )
 def test_nothing_goes_where_no_mark_says_that_it_is_this_clusters(
     tmp_path: Path, mark: bytes | None, why: str

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
 
 Report = Callable[[int, int], None]
-"""(ledgers moved, ledgers in all; 0 while nobody counted them)"""
+"""(ledgers moved, ledgers in all; 0 until they are counted)"""
 
 
 def decommission(target: Target, bookie_id: str, *, wait: bool) -> None:
@@ -33,7 +33,7 @@ def decommission(target: Target, bookie_id: str, *, wait: bool) -> None:
         with ExitStack() as drawn:
             await _follow(metadata, keys, bookie_id, _report(target, bookie_id, drawn))
         if await metadata.get(keys.cookie(bookie_id)) is not None:
-            raise click.ClickException(f"somebody thought better of it: {bookie_id} stays")
+            raise click.ClickException(f"the decommission was canceled: {bookie_id} stays")
         click.echo(f"{bookie_id} is decommissioned: stop its process and delete its data")
         return 0
 

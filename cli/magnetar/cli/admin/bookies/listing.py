@@ -1,4 +1,4 @@
-"""What metadata says of bookies and of the ledgers that lack copies, for `magnetar admin bookies`."""
+"""Bookies and under-replicated ledgers in metadata, for `magnetar admin bookies`."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def show_bookie(target: Target, bookie_id: str) -> None:
 
 
 async def _share(metadata: MetadataStore, keys: Keys, bookie_id: str) -> Row:
-    """What the metadata of all ledgers gives to a bookie."""
+    """The share of all ledgers that metadata assigns to a bookie."""
     ledgers = fragments = entries = open_fragments = gaps = 0
     async for page in ledger_pages(metadata, keys):
         for item in page.items:

@@ -114,7 +114,7 @@ def restoration_facts(record: Restoration) -> Row:
 
 
 def say_what_next(record: Restoration) -> None:
-    """What an operator has to do, for people."""
+    """The next step of the operator, as text."""
     if record.state in _NEXT:
         click.echo(_NEXT[record.state], err=True)
 

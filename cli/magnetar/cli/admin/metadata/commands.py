@@ -16,7 +16,7 @@ _FILE = click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, p
 
 _IDS = click.option(
     "--skip-ids",
-    # Whoever goes through all ledgers goes through their ids: auto-recovery, the search for orphans.
+    # Auto-recovery and the orphan scan go through all ledger ids.
     type=click.IntRange(min=1_000, max=10_000_000),
     default=1_000_000,
     show_default=True,
@@ -61,7 +61,7 @@ def verify(target: Target, /, file: Path) -> None:
 @_IDS
 @click.pass_obj
 def restore(target: Target, /, file: Path, replace: bool, skip_ids: int) -> None:
-    """Put a copy back into a store without metadata of this cluster. Nobody may be running.
+    """Put a copy back into a store without metadata of this cluster. Stop all processes first.
 
     Afterwards: start bookies, `reconcile`, start brokers, `release`.
     """
@@ -74,7 +74,7 @@ def restore(target: Target, /, file: Path, replace: bool, skip_ids: int) -> None
 @_IDS
 @click.pass_obj
 def mark_restored(target: Target, /, skip_ids: int) -> None:
-    """Say that this metadata was put back by other means, such as a snapshot of etcd. Nobody may be running.
+    """Say that this metadata was put back by other means, such as an etcd snapshot. Stop all processes first.
 
     Then go on as after `restore`.
     """
@@ -100,7 +100,7 @@ def status(target: Target, /, look: bool, bookies: BookieOptions) -> None:
     multiple=True,
     metavar="LEDGER",
     type=click.IntRange(min=1),
-    help="A ledger that nobody can mend any more: it stays as it is. May be given several times.",
+    help="A ledger that cannot be repaired: it stays as it is. May be given several times.",
 )
 @bookie_options
 @click.pass_obj

@@ -1,4 +1,4 @@
-"""What follows a restoration of metadata, for `magnetar admin metadata`: it is compared with bookies."""
+"""Comparison of restored metadata with bookies, for `magnetar admin metadata`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def reconcile(target: Target, *, leave: Sequence[int], bookies: BookieOptions) -
         if left:
             click.echo(
                 "Not every ledger could be mended: see what is said of it, mend it, and run this again. "
-                "What nobody can mend any more is left as it is by --leave LEDGER: its topic may end early "
+                "Leave a ledger that cannot be repaired with --leave LEDGER: its topic may end early "
                 "there.",
                 err=True,
             )
@@ -79,7 +79,7 @@ def reconcile(target: Target, *, leave: Sequence[int], bookies: BookieOptions) -
 
 
 def release(target: Target, *, discard: bool, bookies: BookieOptions) -> None:
-    """Let what metadata lacks go, unless that would surprise somebody."""
+    """Release ledgers that metadata lacks, unless the number is unexpected."""
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         if (await metadata.children(keys.cookies_prefix)).items and not discard:
@@ -88,7 +88,7 @@ def release(target: Target, *, discard: bool, bookies: BookieOptions) -> None:
                 entries = sum(each.entries for each in found.unnamed)
                 raise click.ClickException(
                     f"{len(found.unnamed)} ledgers with {entries} entries were made since the copy, and "
-                    "nobody knows whose they are: `magnetar admin metadata status --look` lists them, "
+                    "their owner is unknown: `magnetar admin metadata status --look` lists them, "
                     "`read-unnamed` prints their messages; --discard lets them go"
                 )
             if found.missing:

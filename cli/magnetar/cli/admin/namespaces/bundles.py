@@ -30,7 +30,7 @@ def _path(namespace: str, bundle: str) -> str:
 @click.option("--destinationBroker", "-d", "destination", default=None, help="The broker it is to go to.")
 @click.pass_obj
 def unload(target: Target, namespace: str, bundle: str, destination: str | None) -> None:
-    """Close all topics; other brokers take them, or they are loaded again when somebody asks."""
+    """Close all topics; other brokers take them, or they are loaded again on request."""
     if bundle:
         ask(target, "PUT", f"{_path(namespace, bundle)}/unload", query={"destinationBroker": destination})
     else:
@@ -100,7 +100,7 @@ def topic_positions(target: Target, namespace: str, bundle: str, topics: tuple[s
 def clear_backlog(target: Target, namespace: str, subscription: str, bundle: str, force: bool) -> None:
     """Acknowledge the backlogs of all topics."""
     if not force:
-        click.confirm(f"Acknowledge what nobody has read of {namespace}?", abort=True)
+        click.confirm(f"Acknowledge the whole backlog of {namespace}?", abort=True)
     rest = f"/{twice(subscription)}" if subscription else ""
     ask(target, "POST", f"{_path(namespace, bundle)}/clearBacklog{rest}")
 

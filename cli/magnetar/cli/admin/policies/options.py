@@ -167,7 +167,7 @@ OPTIONS: Final[dict[str, Choice]] = {
                 ["--delete-mode", "-m", "mode"],
                 type=click.Choice(["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"]),
                 required=True,
-                help="When nobody uses a topic.",
+                help="When a topic is inactive.",
             ),
         ),
         lambda given: {

@@ -136,7 +136,7 @@ def _plain(name: str, method: str, path: str, help_text: str) -> None:
 
 
 _plain("create-missed-partitions", "POST", "createMissedPartitions", "Make the partitions that are missing.")
-_plain("unload", "PUT", "unload", "Close a topic; it is loaded when somebody asks for it.")
+_plain("unload", "PUT", "unload", "Close a topic; it is loaded again on request.")
 _plain("terminate", "POST", "terminate", "Take no more messages; shows the id of the last one.")
 _plain("partitioned-terminate", "POST", "terminate/partitions", "The same for every partition.")
 _plain(

@@ -32,7 +32,7 @@ def truncate(target: Target, topic: str) -> None:
 @_TOPIC
 @click.pass_obj
 def trim_topic(target: Target, topic: str) -> None:
-    """Let go what nobody needs and retention does not keep."""
+    """Delete entries that no subscription needs and retention does not keep."""
     ask(target, "POST", f"{topic_path(topic)}/trim")
 
 

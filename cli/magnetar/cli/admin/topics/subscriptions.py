@@ -222,7 +222,7 @@ def get_message_by_id(target: Target, topic: str, ledger: int, entry: int) -> No
 
 
 def _show_message(answer: Answer) -> None:
-    """What is said of an entry, then its payload as it is, or the messages that are in it."""
+    """Prints the headers of an entry, then its raw payload or its messages."""
     said = {name: value for name, value in answer.headers.items() if name.lower().startswith("x-pulsar-")}
     for name, value in said.items():
         show_text(f"{name}: {value}")

@@ -1,4 +1,4 @@
-"""What `magnetar perf` shows: how it goes, and the figures at the end."""
+"""Output of `magnetar perf`: progress, and the figures at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Measurement:
         self.ended = self.now()
 
     def figures(self) -> dict[str, Any]:
-        """Of the whole run."""
+        """Figures of the whole run."""
         seconds = max(self.ended - self.began, 1e-9)
         return {
             "messages": self.messages,
@@ -53,7 +53,7 @@ class Measurement:
         }
 
     def line(self) -> str:
-        """Of the time since the last line."""
+        """Figures since the last line."""
         now = self.now()
         seconds = max(now - self._interval_began, 1e-9)
         count = self.messages - self._interval_messages

@@ -87,8 +87,8 @@ def merge(namespace: Namespace, merged: BundleRange) -> None:
 
 
 def parts_of(bundle: BundleRange, boundaries: Iterable[int]) -> list[BundleRange]:
-    """What a bundle is cut into at `boundaries`, in order. Raises InvalidName unless there are some, and all
-    are strictly within it.
+    """The parts of a bundle split at `boundaries`, in order. Raises InvalidName unless there are some, and
+    all are strictly within it.
     """
     inner = sorted(set(boundaries))
     if not inner or not bundle.lower < inner[0] <= inner[-1] < bundle.upper:

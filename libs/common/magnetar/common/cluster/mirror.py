@@ -24,7 +24,7 @@ RECONCILE_S: Final = 600.0
 
 
 class Kept(Protocol):
-    """What is kept of a key: at least of which version it is."""
+    """The kept part of a key: at least its version."""
 
     @property
     def version(self) -> int: ...
@@ -71,7 +71,7 @@ class Mirror(Generic[K, V]):
         self._task: asyncio.Task[None] | None = None
         self._revision = 0
         self.items: Mapping[K, V] = MappingProxyType(self._known)
-        """What is known now; a live view."""
+        """The current keys; a live view."""
 
     def on_change(self, listener: Callable[[K, V | None], None]) -> None:
         """Call `listener`, a plain call on the loop, for each key that was written or removed (None)."""

@@ -27,7 +27,7 @@ _CLOSED: Final = "this process is shutting down; look it up elsewhere"
 
 
 class Assigner(Protocol):
-    """Who can have a bundle owned."""
+    """Assigns bundles to owners."""
 
     async def assign(self, namespace: NamespaceName, bundle: BundleRange) -> str:
         """Have some broker own the bundle; returns the id of who does, at once when one does already.

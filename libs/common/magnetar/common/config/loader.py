@@ -24,8 +24,7 @@ C = TypeVar("C")
 ENVIRONMENT_PREFIX: Final = "MAGNETAR_"
 
 OF_COMMANDS: Final = frozenset({"MAGNETAR_ADMIN_URL", "MAGNETAR_SERVICE_URL", "MAGNETAR_TOKEN"})
-"""What commands that talk to a cluster take from the environment; a server started beside them has no use
-for it."""
+"""Environment variables of command-line clients; a server ignores them."""
 DEFAULT_ORIGIN: Final = "default"
 
 _SERVICE_HOST: Final = "_SERVICE_HOST"

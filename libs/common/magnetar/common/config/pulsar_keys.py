@@ -1,4 +1,4 @@
-"""What Apache Pulsar's own configuration files may contain: its keys, and those that are never ignored."""
+"""Keys of Apache Pulsar's configuration files, and those that are never ignored."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SettingInfo:
-    """What the loader and the generated reference know of one setting."""
+    """Properties of one setting, for the loader and the generated reference."""
 
     key: str
     doc: str

@@ -1,4 +1,4 @@
-"""What a broker can be told of the control plane."""
+"""Settings of a broker's control plane."""
 
 from __future__ import annotations
 

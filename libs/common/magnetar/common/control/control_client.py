@@ -58,7 +58,7 @@ Response = TypeVar("Response", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: a broker with its run, or a name for logs."""
+    """The caller: a broker with its run, or a name for logs."""
 
     name: str
     release: str

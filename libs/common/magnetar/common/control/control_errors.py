@@ -50,7 +50,7 @@ WIRE: Final = WireErrors(
     timed_out=CallTimedOut,
     failed=BrokerFailed,
 )
-"""What travels, and as what."""
+"""Errors and their codes on the wire."""
 
 to_wire: Final = WIRE.to_wire
 from_wire: Final = WIRE.from_wire

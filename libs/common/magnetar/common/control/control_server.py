@@ -76,10 +76,10 @@ CALLS_MAX: Final = 1_000
 
 
 class BrokerControl(Protocol):
-    """What a broker does when it is called; see proto/control for what each call means.
+    """The calls that a broker serves; proto/control defines each.
 
-    Raises what magnetar.common.control.control_errors knows by name; anything else is this broker's failure.
-    A call whose caller stopped waiting is canceled.
+    Raises errors that magnetar.common.control.control_errors lists; others are failures of this broker.
+    A call is canceled when its caller stops waiting.
     """
 
     async def assign(self, request: AssignRequest, /) -> AssignResponse: ...
@@ -103,7 +103,7 @@ class BrokerControl(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who answers."""
+    """The answering broker."""
 
     broker_id: str
     run: int
@@ -141,7 +141,7 @@ class ControlServer:
         return await self._server.start(host, port, "magnetarControlPort")
 
     async def set_serving(self, *, serving: bool) -> None:
-        """What the health service says, and whether calls are taken."""
+        """Sets the status of the health service, and whether calls are accepted."""
         self._serving = serving
         for name in self._names:
             await self._server.set_health(name, serving=serving)

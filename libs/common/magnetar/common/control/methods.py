@@ -67,7 +67,7 @@ class Method(Generic[Request, Response]):
 
     @property
     def path(self) -> str:
-        """As gRPC names it on the wire."""
+        """The gRPC name on the wire."""
         return f"/{SERVICE}/{self.name}"
 
 

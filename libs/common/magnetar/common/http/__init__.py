@@ -1,1 +1,1 @@
-"""What the HTTP ports of brokers and of discovery have in common; needs the extra `http`."""
+"""Common parts of the HTTP ports of brokers and discovery; needs the extra `http`."""

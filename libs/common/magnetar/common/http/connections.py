@@ -32,10 +32,10 @@ WRITE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """What differs between the HTTP ports of services."""
+    """Parameters of a service's HTTP port."""
 
     service: str
-    """Who refuses, as it stands in the reason."""
+    """The refusing service, named in the reason."""
     failed: Callable[[int, str], web.Response]
     """Makes the answer of a status and a reason."""
     over_the_bound: Counter
@@ -99,7 +99,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What could not be read as a request. Not logged: anybody could fill the log."""
+        """Answers bytes that are not HTTP. Not logged: any client could fill the log."""
         if request.writer.output_size > 0:
             raise ConnectionResetError("the response was partly sent already")
         response = self._port.failed(

@@ -40,7 +40,7 @@ BYTES_AT_ONCE: Final = 512 << 10
 """In one transaction: below etcd's limits, guard and names included."""
 
 _TRIES_MAX: Final = 5
-"""Of one transaction whose outcome could not be known: each writes the same."""
+"""Attempts of one transaction with an unknown outcome: each writes the same."""
 
 
 class NotRestorable(MagnetarError):
@@ -98,7 +98,7 @@ def _unreleased_from(record: Restoration) -> int:
 
 
 def _lowest(*ledger_ids: int) -> int:
-    """Of those that are not 0; 0 without any."""
+    """The smallest value other than 0; 0 without any."""
     return min(filter(None, ledger_ids), default=0)
 
 
@@ -129,7 +129,7 @@ class Restorer:
         self._record = Restoration()
         self._version = ABSENT
         self._unreleased_from = 0
-        """As the store said of itself: what bookies hold from there on was given up by nobody."""
+        """The store's own mark: ledgers from this id on at bookies were never released."""
 
     async def restore(
         self, header: BackupHeader, items: Sequence[tuple[str, bytes]], *, replace: bool = False
@@ -182,15 +182,16 @@ class Restorer:
     # --- inside ---
 
     async def _there(self, replace: bool, instance_id: str = "") -> list[tuple[str, bytes]]:
-        """What the store has of the cluster, but for the record of a restoration. `instance_id`: of the copy;
-        empty when that says none."""
+        """The cluster's keys in the store, except the record of a restoration. `instance_id`: the copy's;
+        empty without one.
+        """
         keys = self._keys
         listing = await self._metadata.children(keys.root)
         sessions = session_prefixes(keys)
         up = _named(keys, [item.key for item in listing.items if item.key.startswith(sessions)])
         if up:
             raise NotRestorable(
-                f"somebody is registered ({up}): stop brokers, discoveries and bookies, and wait until "
+                f"processes are registered ({up}): stop brokers, discoveries and bookies, and wait until "
                 "their sessions have ended"
             )
         half = False
@@ -224,13 +225,13 @@ class Restorer:
             )
 
     async def _require_nobody_joined(self) -> None:
-        """Who looked at the store before this restoration began, and registered after that."""
+        """Processes that read the store before this restoration began and registered after it."""
         for prefix in session_prefixes(self._keys):
             listing = await self._metadata.children(prefix)
             if listing.items:
                 up = _named(self._keys, [item.key for item in listing.items])
                 raise NotRestorable(
-                    f"somebody registered while metadata was put back ({up}), and may have changed it: stop "
+                    f"processes registered while metadata was put back ({up}), and may have changed it: stop "
                     "brokers, discoveries and bookies, and run this again"
                 )
 

@@ -32,17 +32,17 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupHeader:
-    """Of what, and of when, a backup is."""
+    """Source and time of a backup."""
 
     cluster: str
     instance_id: str
-    """32 hexadecimal digits; empty when nobody had started yet."""
+    """32 hexadecimal digits; empty before the first start."""
     revision: int
-    """Of the store, at which every key was read."""
+    """The store's revision at which every key was read."""
     taken_ms: int
     """Milliseconds since 1970 UTC."""
     release: str
-    """Of Magnetar, which wrote the file."""
+    """The Magnetar version that wrote the file."""
     unreleased_from: int = 0
     """The first ledger id that an earlier restoration, not released at that time, left to ledgers which
     metadata lacks; 0 when there was none."""
@@ -50,7 +50,7 @@ class BackupHeader:
 
 @dataclass(frozen=True, slots=True)
 class BackupSummary:
-    """What a whole file holds."""
+    """Content of a complete file."""
 
     header: BackupHeader
     keys: int
@@ -65,7 +65,7 @@ def write_backup(path: Path, header: BackupHeader, items: Iterable[tuple[str, by
     """
     if path.exists():
         raise FileExistsError(f"{path} is there already; a backup replaces nothing")
-    # Nobody else's, and for its owner alone.
+    # Readable by its owner alone.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     new = Path(name)
     try:

@@ -27,7 +27,7 @@ _RETRY_S: Final = 0.1
 
 
 class LeaseOwner(Protocol):
-    """What a session needs of its store."""
+    """The part of the store that a session uses."""
 
     async def commit_with_lease(self, ops: Sequence[Op], lease: int) -> int: ...
 

@@ -102,7 +102,7 @@ class EtcdMetadataStore:
         return await self.commit_with_lease(ops, 0)
 
     async def commit_with_lease(self, ops: Sequence[Op], lease: int) -> int:
-        """As `commit`; what is put as ephemeral goes with the lease, 0 for none."""
+        """Commits like `commit`; ephemeral keys are bound to the lease, 0 for none."""
         check_ops(ops, has_session=lease != 0)
         await self._ready()
         guards = [op for op in ops if op.expected_version != ANY_VERSION]

@@ -20,7 +20,7 @@ from magnetar.common.metadata.values import Restoration, decode
 
 
 async def read_restoration(metadata: MetadataStore, keys: Keys) -> Restoration | None:
-    """What is said of the last restoration; None without one. Raises MetadataError, StorageError."""
+    """The record of the last restoration; None without one. Raises MetadataError, StorageError."""
     found = await metadata.get(keys.restoration)
     return None if found is None else decode(Restoration, found.value)
 

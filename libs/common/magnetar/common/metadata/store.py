@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 ANY_VERSION: Final = -1
-"""As an expected version: write whatever is there."""
+"""Expected version: write over any version."""
 
 ABSENT: Final = 0
-"""As an expected version: the key must not exist."""
+"""Expected version: the key must not exist."""
 
 VALUE_BYTES_MAX: Final = 1 << 20
 """Longest value; nothing that grows without bound lives in one key. A longer one is a ValueError."""
@@ -111,7 +111,7 @@ class Session(Protocol):
         ...
 
     async def commit(self, ops: Sequence[Op]) -> int:
-        """As MetadataStore.commit; what is put as ephemeral lives as long as the session.
+        """Commits like MetadataStore.commit; ephemeral keys live as long as the session.
 
         Raises MetadataError, with nothing written, once the session has ended.
         """

@@ -1,4 +1,4 @@
-"""What the health pages answer, the same from every service: what restarts a process and what sends it work.
+"""Health pages, the same for every service: liveness restarts a process, readiness sends it work.
 
     /livez    200 `ok` while the process and its event loop live: whoever gets nothing may restart it
     /readyz   200 `ok` while it is registered and takes work; 503 and the reason before, while it drains,

@@ -126,7 +126,7 @@ class Latency:
         (self.succeeded if success else self.failed).observe(now, seconds, count)
 
     def window(self, *, success: bool) -> LatencyWindow:
-        """Of those that succeeded, or failed."""
+        """Latencies of successful or failed operations."""
         return self.succeeded if success else self.failed
 
 

@@ -1,4 +1,4 @@
-"""What every service's metrics page ends with: the process itself, and what its modules declare."""
+"""Metrics common to every service: the process, and the metrics that modules declare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""Of a metrics page: Prometheus's text format."""
+"""Content type of a metrics page: Prometheus's text format."""
 
 _PROCESS: Final = CollectorRegistry()
 ProcessCollector(registry=_PROCESS)

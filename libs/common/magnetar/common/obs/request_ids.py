@@ -24,10 +24,10 @@ HEADER: Final = "X-Request-ID"
 METADATA_KEY: Final = "x-request-id"
 
 CHARS_MAX: Final = 128
-"""Of an id that somebody else made; a longer one is not taken."""
+"""Longest accepted id from a client; a longer one is replaced."""
 
 _GOOD: Final = re.compile(rf"[A-Za-z0-9._:#/\[\]@=+-]{{1,{CHARS_MAX}}}", re.ASCII)
-"""What cannot break a line of a log, a header or a query."""
+"""Characters that are safe in a log line, a header and a query."""
 
 
 class _Request:
@@ -49,7 +49,7 @@ def current() -> str | None:
 
 @contextmanager
 def serving(request_id: str) -> Iterator[None]:
-    """What is done within is done for that request. To be entered and left in the same task."""
+    """Binds the request to the context. Must be entered and left in the same task."""
     request = _Request(request_id)
     token = _CURRENT.set(request)
     try:
@@ -81,14 +81,14 @@ def accepted_or_made(given: str | None) -> str:
 
 
 def call_metadata() -> tuple[tuple[str, str], ...]:
-    """What a gRPC call has to say of the request that it is made for; nothing where there is none."""
+    """Metadata of a gRPC call that names its request; empty without one."""
     request_id = current()
     return () if request_id is None else ((METADATA_KEY, request_id),)
 
 
 @contextmanager
 def serving_call(metadata: Iterable[tuple[str, str | bytes]] | None) -> Iterator[None]:
-    """As `serving`, for a gRPC call with this metadata; nothing is made up where it says no id."""
+    """Like `serving`, for a gRPC call with this metadata; generates no id without one."""
     request_id = None
     for key, value in metadata or ():
         if key == METADATA_KEY:

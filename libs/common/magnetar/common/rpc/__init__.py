@@ -1,1 +1,1 @@
-"""What every gRPC service of Magnetar and its clients have in common."""
+"""Common parts of all gRPC services of Magnetar and their clients."""

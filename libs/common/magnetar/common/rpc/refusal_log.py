@@ -1,4 +1,4 @@
-"""What a gRPC service logs of the calls that it ends with an error, which clients can cause at will."""
+"""Bounded log of failed gRPC calls, which clients can cause at will."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import grpc
 from magnetar.common.obs.log_limit import LogLimit
 
 CHARS_MAX: Final = 1000
-"""Of a method's name or a reason in a line: clients have their part in both."""
+"""Longest method name or reason in a line: clients influence both."""
 
 
 class RefusalLog:

@@ -12,7 +12,7 @@ Request = TypeVar("Request", bound=Message)
 
 
 class CallRefused(MagnetarError):
-    """The call is ended with `status`; nobody else notices."""
+    """The call is ended with `status`; no other client is affected."""
 
     status: ClassVar[grpc.StatusCode] = grpc.StatusCode.INTERNAL
 

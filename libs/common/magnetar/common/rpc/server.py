@@ -59,7 +59,7 @@ class GrpcServer:
         return int(bound)
 
     async def set_health(self, name: str, *, serving: bool) -> None:
-        """What the health service says of `name`; the empty name is the whole process."""
+        """The health status of `name`; the empty name is the whole process."""
         status = health_pb2.HealthCheckResponse
         await self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
 

@@ -29,7 +29,7 @@ from magnetar.common.rpc.options import status_line
 from magnetar.common.rpc.refusals import CallRefused
 
 REASON_CHARS_MAX: Final = 1_000
-"""Of an error's text on the wire."""
+"""Longest error text on the wire."""
 
 _OF_ALL: Final[dict[type[MagnetarError], grpc.StatusCode]] = {
     NamespaceNotFound: grpc.StatusCode.NOT_FOUND,
@@ -49,7 +49,7 @@ _OF_ALL: Final[dict[type[MagnetarError], grpc.StatusCode]] = {
     NotEnoughBookies: grpc.StatusCode.UNAVAILABLE,
     StorageError: grpc.StatusCode.INTERNAL,
 }
-"""What every service of brokers may answer."""
+"""Errors that every service of brokers may answer."""
 
 
 class WireErrors:
@@ -67,7 +67,7 @@ class WireErrors:
         none of its own.
         """
         self.statuses: Final = {**_OF_ALL, **own, failed: grpc.StatusCode.INTERNAL}
-        """What travels by name. Other errors travel as the nearest of these that they are."""
+        """Errors that travel by name. Others travel as their nearest base among these."""
         self._by_name = {kind.__name__: kind for kind in self.statuses}
         self._failed = failed
         # For statuses without a name: the transport's own, and those of calls that were refused as such.

@@ -19,7 +19,7 @@ class _TextPlan(NamedTuple):
     """Where a message type has text."""
 
     strings: tuple[tuple[str, bool], ...]
-    """Of its own: (field, repeated)."""
+    """Own fields: (field, repeated)."""
 
     messages: tuple[tuple[str, bool, _TextPlan], ...]
     """In messages below it: (field, repeated, their plan)."""

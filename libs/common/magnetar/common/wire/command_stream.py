@@ -45,6 +45,6 @@ class CommandStream:
         return None
 
     def rest(self) -> bytes:
-        """What arrived behind the last command; the stream is of no use after that."""
+        """The bytes after the last command; the stream must not be used afterwards."""
         data, self._data = self._data[self._position :], b""
         return data

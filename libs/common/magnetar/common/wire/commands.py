@@ -300,7 +300,7 @@ _FAILED: Final[Mapping[str, tuple[str, int]]] = {
 """The same for those whose response also has a result code."""
 
 _COPIED: Final = ("consumer_id", "txnid_least_bits", "txnid_most_bits")
-"""What a response repeats of its request, where both have it."""
+"""Fields that a response copies from its request, where both have them."""
 
 
 def error_answer(command: BaseCommand, server_error: ServerError.ValueType, message: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""What a client's bytes mean to a broker: the events of ServerConnection, in the order of the wire."""
+"""Meaning of a client's bytes: the events of ServerConnection, in the order of the wire."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SendRun:
     producer_id: int
 
     entries: list[bytes]
-    """As they will be stored and sent to consumers: magic, CRC32-C, metadata size, metadata, payload."""
+    """The stored and delivered form: magic, CRC32-C, metadata size, metadata, payload."""
 
     sequence_varints: list[bytes]
     """Sequence ids by entry, still as varints: receipts copy them, so decoding would be work for nobody.
@@ -36,7 +36,7 @@ class SendRun:
     marker: bool
 
     byte_length: int
-    """Of all entries together."""
+    """Total of all entries."""
 
     def sequence_id(self, index: int) -> int:
         return decode_varint(self.sequence_varints[index])

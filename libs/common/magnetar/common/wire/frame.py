@@ -23,7 +23,7 @@ MESSAGE_BYTES_MAX: Final = 5_242_880
 """Default limit of a message's payload."""
 
 FRAME_PADDING_BYTES: Final = 10_240
-"""What a frame may be larger than the largest payload: its header, command and metadata."""
+"""Bytes that a frame may exceed the largest payload by: header, command and metadata."""
 
 BATCH_MESSAGES_MAX: Final = 1 << 20
 """More messages than fit uncompressed into a frame of that size. A bound, since the broker keeps a bit for
@@ -32,7 +32,7 @@ each message of a batch."""
 MAGIC_CHECKSUM: Final = b"\x0e\x01"
 MAGIC_ENTRY_METADATA: Final = b"\x0e\x02"
 ENTRY_HEADER_BYTES: Final = 10
-"""Of an entry: magic, CRC, metadata size."""
+"""Size of an entry's header: magic, CRC, metadata size."""
 
 SIZES: Final = Struct(">II")
 ENTRY_HEADER: Final = Struct(">2sII")
@@ -81,7 +81,7 @@ def strip_entry_metadata(body: bytes) -> tuple[bytes, bytes]:
 
 
 def checked_entry(body: bytes) -> bytes:
-    """What follows a command (and broker entry metadata) as an entry that is known to be sound.
+    """Verifies the bytes after a command (and broker entry metadata) and returns them as an entry.
 
     Adds the checksum when the sender left it out. Raises ChecksumMismatch when it is wrong, MalformedFrame
     when the metadata does not fit.

@@ -1,4 +1,4 @@
-"""What a producer may ask of a topic in its metadata; brokers that do not know these keys pass over them."""
+"""Options of a producer in its metadata; brokers ignore unknown keys."""
 
 from __future__ import annotations
 

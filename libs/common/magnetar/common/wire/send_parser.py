@@ -66,7 +66,7 @@ class Send(NamedTuple):
     is_chunk: bool
     marker: bool
     tail: bytes | None
-    """What follows the sequence id, when Sends may follow that differ in nothing but that id; else None."""
+    """The bytes after the sequence id, if later Sends may differ only in that id; else None."""
 
     refusal: str | None = None
 

@@ -1,1 +1,1 @@
-"""What quorum clients and bookies say to each other, above any transport."""
+"""Protocol between quorum clients and bookies, independent of the transport."""

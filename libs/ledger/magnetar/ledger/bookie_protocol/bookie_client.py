@@ -54,7 +54,7 @@ AppendDone = Callable[["Code.ValueType", str], None]
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer:
-    """What one bookie has of a range: records in order, and why there are no more."""
+    """One bookie's part of a range: records in order, and the reason of its end."""
 
     records: Sequence[Record]
     code: Code.ValueType
@@ -115,7 +115,7 @@ class BookieClients(Protocol):
     """Connections to bookies, made when first needed and shared by everyone in the process."""
 
     def client(self, bookie_id: str) -> BookieClient:
-        """Never fails: a bookie that nobody knows is unreachable."""
+        """Never fails: an unknown bookie is unreachable."""
         ...
 
     async def close(self) -> None:

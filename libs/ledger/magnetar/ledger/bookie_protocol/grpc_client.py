@@ -247,7 +247,7 @@ class GrpcBookieClient:
         return answer
 
     def _said(self) -> Metadata:
-        """What is said with a call: the protocol's version, whom it is for, and for which request it is."""
+        """Metadata of a call: protocol version, addressed bookie, request id."""
         return self._expecting() + request_ids.call_metadata()
 
     def _expecting(self) -> Metadata:
@@ -266,7 +266,7 @@ class GrpcBookieClient:
             raise BookieUnreachable(self._lost_because)
         channel = self._reads.to(self._address())
         if channel is None:
-            raise BookieUnreachable(f"nobody knows the address of bookie {self._bookie_id}")
+            raise BookieUnreachable(f"the address of bookie {self._bookie_id} is unknown")
         return channel
 
     def _unreachable(self, method: Method, error: grpc.aio.AioRpcError) -> BookieUnreachable:
@@ -287,7 +287,7 @@ class GrpcBookieClient:
         address, directory = self._address(), self._directory()
         channel = self._appends.to(address)
         if channel is None:
-            self._lost_because = f"nobody knows the address of bookie {self._bookie_id}"
+            self._lost_because = f"the address of bookie {self._bookie_id} is unknown"
             return None
         call = channel.stream_stream(method_path(APPEND))(metadata=self._expecting())
         self._stream = AppendStream(

@@ -1,4 +1,4 @@
-"""What both ends of the gRPC transport agree on: the service's name, its methods, and their limits.
+"""Constants of the gRPC transport: the service's name, its methods, and their limits.
 
 Messages of `Append` go as bytes on both sides: a batch is the concatenation of appends that were encoded
 once, so nothing is gained by a message object in between.
@@ -32,7 +32,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
 SERVICE: Final = "magnetar.bookie.v1.Bookie"
 
 WRITABLE_SERVICE: Final = "magnetar.bookie.v1.Bookie/writable"
-"""What the health service calls a bookie that takes new ledgers; `SERVICE` is one that answers at all."""
+"""Health name of a bookie that accepts new ledgers; `SERVICE` is one that answers at all."""
 
 APPEND: Final = "Append"
 
@@ -53,7 +53,7 @@ class Method:
 
     @property
     def path(self) -> str:
-        """As gRPC names it on the wire."""
+        """The gRPC name on the wire."""
         return method_path(self.name)
 
 
@@ -80,4 +80,4 @@ EXPECTED_KEY: Final = "magnetar-expected-bookie-bin"
 """Call metadata that says whom the client means (ExpectedBookie), of calls and of append streams."""
 
 FIRST_BATCH: Final = AppendBatch(protocol_version=PROTOCOL_VERSION).SerializeToString()
-"""What a stream's first message begins with."""
+"""Header of a stream's first message."""

@@ -16,17 +16,17 @@ log = get_logger(__name__)
 
 
 class UnexpectedResult(Exception):
-    """A bookie answered something that nobody asked."""
+    """Raised when a bookie answers a request that was not sent."""
 
 
 class PendingAppends:
-    """What one stream waits for, in the order of sending. Times are the caller's."""
+    """Unanswered appends of one stream, in the order of sending. Times are the caller's."""
 
     __slots__ = ("_waiting", "bytes")
 
     def __init__(self) -> None:
         self.bytes = 0
-        """Of the appends that wait."""
+        """Total of the waiting appends."""
         # (ledger id, key, first entry) -> appends that begin there: nearly always one.
         self._waiting: dict[tuple[int, int, int], list[tuple[int, int, AppendDone, float]]] = {}
 
@@ -89,7 +89,7 @@ class PendingAppends:
 def _take(
     waiting: list[tuple[int, int, AppendDone, float]], left: int, ledger_id: int, first: int
 ) -> tuple[int, int, AppendDone, float]:
-    """Of several appends from the same entry on, the oldest of that count, else the oldest that fits."""
+    """The oldest append from this entry with that count, else the oldest that fits."""
     fitting = [item for item in waiting if item[0] == left] or [item for item in waiting if item[0] < left]
     if not fitting:
         raise UnexpectedResult(f"about a part of what begins at entry {ledger_id}:{first}")

@@ -50,9 +50,9 @@ class BookieInfo:
     """When it registered or last changed its mode."""
     started_ms: int
     directory_id: bytes = b""
-    """Of its data directory; empty: it is of a release that does not say."""
+    """Id of its data directory; empty from a release that does not report it."""
     version: int = field(default=0, compare=False)
-    """Of the registration in metadata."""
+    """Version of the registration in metadata."""
 
 
 class BookieRegistry:
@@ -161,7 +161,7 @@ class BookieRegistry:
             await watch.aclose()
 
     def _combine(self, bookie_id: str) -> None:
-        """What is known of one bookie now: its registration, and its rack as somebody else says."""
+        """Current state of one bookie: its registration, and its rack as configured elsewhere."""
         info = self._registered.get(bookie_id)
         before = self._up.pop(bookie_id, None)
         if before is not None and (info is None or info.address != before.address):

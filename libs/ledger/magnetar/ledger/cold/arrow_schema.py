@@ -20,4 +20,6 @@ _TYPES: Final[dict[ColumnType, Any]] = {
 ARROW_SCHEMA: Final = pa.schema(
     [pa.field(column.name, _TYPES[column.type], nullable=column.nullable) for column in COLUMNS]
 )
-"""Of every part, in this order. Descriptions of columns are not in it: they would stand in every object."""
+"""Columns of every part, in this order. Descriptions of columns are not in it: they would stand in every
+object.
+"""

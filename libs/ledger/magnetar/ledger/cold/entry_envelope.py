@@ -26,7 +26,7 @@ class EntryEnvelope(NamedTuple):
     """The contents of the column."""
 
     compression: int
-    """Of the entry as it was published: a CompressionType. Its `metadata` says what holds for `payload`."""
+    """Compression of the published entry: a CompressionType. Its `metadata` says what holds for `payload`."""
     run_flags: int
     message_count: int
     metadata: bytes

@@ -1,4 +1,4 @@
-"""What is inside an entry, as rows: the columns of each of its messages.
+"""Messages of an entry as rows: the columns of each of its messages.
 
 Fields mean what clients make of them: inside a batch a message's own metadata says key, properties and times;
 the batch's says the rest.

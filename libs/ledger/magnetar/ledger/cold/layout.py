@@ -72,7 +72,7 @@ class AttemptPath:
     tenant: str
     namespace: str
     local_name: str
-    """Of the topic; cut and with a hash where it is very long (then `exact` is false)."""
+    """Name of the topic; truncated with a hash where it is very long (then `exact` is false)."""
     ledger_id: int
     attempt: bytes
     exact: bool

@@ -42,9 +42,9 @@ class Part:
     raw_entries: int
     """Kept as one raw row each: encrypted, or not to be decoded."""
     byte_length: int
-    """Of the object."""
+    """Size of the object."""
     sha256: bytes
-    """Of the object."""
+    """Digest of the object."""
     payload_crc32c: int
     """CRC32-C of the payloads of all rows, one after the other."""
     payload_bytes: int

@@ -1,4 +1,4 @@
-"""Whose a location is: a small object at its root that names the instance of one cluster's metadata.
+"""Ownership mark of a location: a small object at its root that names the instance of one cluster's metadata.
 
 Which objects nobody needs is for the metadata to say whose ledgers they are. Another cluster's metadata knows
 none of them, and a sweep that asked it would delete them all. So a job marks a location before it writes
@@ -21,7 +21,7 @@ MARKER_NAME: Final = "_magnetar.json"
 INSTANCE_BYTES: Final = 16
 
 NO_MARKER: Final = (
-    f"nobody knows whose objects these are, since there is no {MARKER_NAME}: the next job that offloads "
+    f"the owner of these objects is unknown, since there is no {MARKER_NAME}: the next job that offloads "
     "something to this location writes it; or run `magnetar offload sweep --force` when they are certainly "
     "this cluster's"
 )

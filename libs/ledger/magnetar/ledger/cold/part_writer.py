@@ -249,7 +249,7 @@ class _Hashing:
         return self._end
 
     def flush(self) -> None:
-        """What the caller's file has to be told, the caller tells it."""
+        """Leaves flush and close of the file to the caller."""
 
     def tell(self) -> int:
         return self.byte_length

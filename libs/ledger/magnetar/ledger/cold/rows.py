@@ -24,7 +24,7 @@ from magnetar.ledger.cold.entry_rows import EntryRows
 from magnetar.ledger.ledger_store import Run
 
 REBUILT_BYTES_MAX: Final = 1 << 20
-"""What every client surely takes: maxMessageSize is 5 MiB unless an operator says otherwise, and may have
+"""Size that every client accepts: maxMessageSize is 5 MiB unless an operator says otherwise, and may have
 been more when the entry was published than it is when it is read."""
 
 PIECE_ROWS: Final = 50_000

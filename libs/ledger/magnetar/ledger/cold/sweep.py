@@ -31,8 +31,8 @@ UNFINISHED_SUFFIX: Final = ".unfinished"
 """Ends the name, which begins with a dot, of a local file that is still written."""
 
 LOST_SHARE_MAX: Final = 0.2
-"""Of the whole attempts at a location; more that nobody names look like metadata that was lost or restored,
-or like another cluster's objects."""
+"""Share of the attempts at a location; more unreferenced ones indicate metadata that was lost or restored,
+or another cluster's objects."""
 
 LOST_ALWAYS_MAX: Final = 8
 """So many may always be unnamed, unless nothing at the location is named."""
@@ -149,7 +149,7 @@ def to_sweep(
     now_ms: int,
     grace_ms: int = GRACE_MS,
 ) -> Sweep:
-    """What of a location's objects, given as (path below it, bytes, written ms), may go.
+    """Objects of a location that may be deleted, given as (path below it, bytes, written ms).
 
     `named` are the paths of the attempts that ledgers name, here or anywhere, or their last steps alone;
     `complete` says whether these are all. Objects of one directory follow one another. Keeps in memory what

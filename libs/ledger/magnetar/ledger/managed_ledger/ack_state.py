@@ -1,4 +1,4 @@
-"""What a cursor knows: its mark-delete position, what is acknowledged beyond it, what changed since a flush.
+"""State of a cursor: mark-delete position, acknowledgments beyond it, changes since a flush.
 
 Pure state, no I/O. Individually acknowledged entries are one roaring bitmap per ledger, without any limit on
 holes; partly acknowledged batches are ints whose bit i means "message i is ACKED" (the wire means the
@@ -338,7 +338,7 @@ class AckState:
     # Flushing
 
     def take_changes(self) -> AckDelta:
-        """What changed since the last time, for a change record; from here on the state counts as flushed."""
+        """Changes since the last call, for a change record; the state then counts as flushed."""
         delta = AckDelta(self.mark_delete)
         mark_ledger, mark_entry = self._mark_ledger, self._mark_entry
         for ledger_id, bitmap in sorted((self._changed_acks or {}).items()):

@@ -262,7 +262,7 @@ class Appender:
         self._roll_timer = self._retry_timer = self._backoff_timer = self._hold_timer = None
 
     def give_up(self) -> list[Publish]:
-        """What was taken and is neither confirmed nor refused; nobody hears of it any more."""
+        """Removes the accepted and undecided publishes; their callbacks are not called."""
         undecided = [*(self._pending or ()), *(self._queue or ())]
         self._pending, self._queue, self._queued_bytes = None, None, 0
         return undecided
@@ -380,7 +380,7 @@ class Appender:
     # Steps of maintenance
 
     def next_step(self) -> Step | None:
-        """What is to be done now, as a coroutine function; None when nothing is."""
+        """The next step as a coroutine function; None without one."""
         oldest = self.ledgers[0] if self.ledgers else None
         if oldest is not None and (
             oldest.error is not None or (oldest is not self.current and oldest.settled)
@@ -458,9 +458,9 @@ class Appender:
             self._drain_queue()
 
     def _requeue(self, ledger: OpenLedger) -> None:
-        """What was appended and not confirmed waits again, before everything else.
+        """Requeues appended, unconfirmed runs before all others.
 
-        As copies: the log may still hold the runs as they were, under their old ids.
+        Copies them: the log may still hold the runs as they were, under their old ids.
         """
         first = self._pending[0][0] if self._pending else None
         assert (

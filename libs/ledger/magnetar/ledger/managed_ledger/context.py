@@ -1,4 +1,4 @@
-"""What every managed ledger of a process shares, and what one tells its topic."""
+"""Shared parts of all managed ledgers of a process, and their callbacks to the topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.managed_ledger.write_samples import WriteSamples
 
 Guards = Callable[[], Awaitable[Sequence[Check]]]
-"""What has to hold when a topic is made, read anew for each attempt; may raise to say that it does not."""
+"""Conditions of creating a topic, read again for each attempt; raises when they fail."""
 
 
 async def no_guards() -> Sequence[Check]:
@@ -120,7 +120,7 @@ class ManagedLedgerListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """What a read found, in order, with what it had to skip."""
+    """Result of a read, in order, with skipped entries."""
 
     runs: list[Run]
     next: Position

@@ -51,7 +51,7 @@ log = get_logger(__name__)
 Done = Callable[[StorageError | None], None]
 
 _Mark = tuple[Cursor, Position, int] | tuple[DeduplicationRecord, Position]
-"""What a flush takes along: a mark, and of a cursor how many entries are acknowledged."""
+"""Content of a flush: a mark, and of a cursor how many entries are acknowledged."""
 
 _RETRY_S = 0.05
 _SNAPSHOT_ID = 1

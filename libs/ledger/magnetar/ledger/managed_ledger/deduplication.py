@@ -1,4 +1,4 @@
-"""What deduplication leaves on disk: the highest sequence id of every producer name, up to a position.
+"""Deduplication state on disk: the highest sequence id of every producer name, up to a position.
 
 Snapshots are records of the topic's cursor ledger. The latest one that is confirmed holds trimming back,
 since the entries after its position are replayed when the topic is loaded (storage contract, section 5).
@@ -17,7 +17,7 @@ from magnetar.ledger.managed_ledger.cursor_records import ENTRY_BYTES_MAX, encod
 
 
 class ProducerSequence(NamedTuple):
-    """What is known of one producer name."""
+    """State of one producer name."""
 
     sequence_id: int
     """The highest one persisted."""

@@ -33,7 +33,7 @@ HEAP_ENTRIES_MAX: Final = 16_384
 """Entries in the heap (48 bytes each) at which those that are not due soon become chunks."""
 
 SOON_MS: Final = 3_000
-"""What is due within this stays in the heap: it would be back before it pays to write it."""
+"""Entries due within this time stay in the heap: writing them would not pay."""
 
 SOON_ENTRIES_MAX: Final = 65_536
 """But no more than so many entries stay."""

@@ -21,7 +21,9 @@ _GONE = Run(entries=[])
 
 @dataclass(slots=True, eq=False)
 class ReadCounts:
-    """What was read: from memory, and from storage because it was not there. Counted once per run or read."""
+    """Counters of reads: from memory, and from storage because it was not there. Counted once per run or
+    read.
+    """
 
     cached_entries: int = 0
     cached_bytes: int = 0
@@ -87,12 +89,12 @@ class TopicCache:
         return run.slice(start.entry_id, last)
 
     def count_cached(self, run: Run) -> None:
-        """Somebody got this run from here."""
+        """Counts a read of this run from the cache."""
         self.reads.cached(run)
         self._budget.reads.cached(run)
 
     def count_stored(self, runs: list[Run]) -> None:
-        """Somebody got these from storage instead."""
+        """Counts a read of these entries from storage."""
         self.reads.stored(runs)
         self._budget.reads.stored(runs)
 
@@ -138,7 +140,7 @@ class EntryCache:
         self._order: deque[TopicCache] = deque()
         self._stale = 0
         self.reads = ReadCounts()
-        """Of all topics, those that are not loaded any more included."""
+        """Total of all topics, including unloaded ones."""
         self.inserted_entries = 0
         self.dropped_entries = 0
         """Those inserted that are not in memory any more, whatever for."""

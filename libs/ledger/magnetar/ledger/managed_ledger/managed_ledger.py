@@ -225,7 +225,7 @@ class ManagedLedger(TopicOffload):
 
     @property
     def read_counts(self) -> ReadCounts | None:
-        """What was read since the load; None when nothing was."""
+        """Statistics of reads since the load; None without reads."""
         return None if self._cache is None else self._cache.reads
 
     @property
@@ -253,7 +253,7 @@ class ManagedLedger(TopicOffload):
         return await self._cursors.create(name, self._clamp(position), properties)
 
     def open_non_durable_cursor(self, name: str, position: Position) -> Cursor:
-        """A cursor that nobody writes down and that keeps no ledger from being trimmed (a reader's)."""
+        """A non-durable cursor (a reader's): not stored, and it prevents no trimming."""
         self._check_serving()
         return self._cursors.open_non_durable(name, self._clamp(position))
 
@@ -429,7 +429,7 @@ class ManagedLedger(TopicOffload):
         asyncio.get_running_loop().call_soon(self._listener.on_lost, error)
 
     def give_up(self) -> list[Publish]:
-        """What was taken and will never be decided; for a listener that is told that all is lost."""
+        """Accepted publishes that will never be decided; for a listener of the loss."""
         return self._appender.give_up()
 
     # Closing

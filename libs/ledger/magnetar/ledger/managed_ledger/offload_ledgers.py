@@ -43,7 +43,7 @@ Step = Callable[[TopicLedger], TopicLedger]
 """A step of `offload_state`, but for the ledger; may be taken again on a newer value."""
 
 WithOps = Callable[[TopicLedger], Sequence[Op]]
-"""What else is written in the transaction of a step, from what the ledger becomes."""
+"""Further writes in the transaction of a step, from the new state of the ledger."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What an owner knows of how far its ledgers are on their way to objects, and how it learns of it.
+"""Offload progress of a topic's ledgers at its owner, and how the owner learns it.
 
 Jobs take a ledger on under its own key, at any broker; the owner reads its topic's keys when it loads the
 topic, from time to time, and whenever a ledger is not where it should be. What it knows may be old, then.
@@ -20,7 +20,7 @@ from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans, 
 
 @dataclass(frozen=True, slots=True)
 class OffloadRules:
-    """What a topic's policies say of its offloaded ledgers."""
+    """Policies of a topic for its offloaded ledgers."""
 
     deletion_lag_ms: int = -1
     """How long bookies keep a ledger after its objects are whole; negative: for ever."""

@@ -51,12 +51,12 @@ __all__ = [
 ]
 
 ATTEMPT_BYTES: Final = 16
-"""Of an attempt's random name."""
+"""Length of an attempt's random name."""
 
 SHA256_BYTES: Final = 32
 
 ERROR_CHARS_MAX: Final = 1_000
-"""Of an error's text that is kept."""
+"""Longest error text that is kept."""
 
 LOCATION_CHARS_MAX: Final = 2_048
 
@@ -194,7 +194,7 @@ def begin(
     elif offload.state == Offload.COMPLETE:
         raise OffloadedAlready(f"{who} was offloaded by attempt {offload.attempt.hex()}")
     elif offload.state != Offload.WANTED:
-        raise NotWanted(f"nobody wants {who} offloaded")
+        raise NotWanted(f"{who} is not scheduled for offload")
     elif offload.attempt == attempt:
         raise AttemptOver(f"attempt {attempt.hex()} at {who} was given up: begin another one")
     offload.state = Offload.RUNNING
@@ -329,7 +329,7 @@ def _check_running(ledger: TopicLedger, attempt: bytes) -> None:
         return
     who = _named(ledger)
     if offload.state == Offload.STATE_UNSPECIFIED:
-        raise NotWanted(f"nobody wants {who} offloaded, so attempt {attempt.hex()} never began")
+        raise NotWanted(f"{who} is not scheduled for offload, so attempt {attempt.hex()} never began")
     now = f"{Offload.State.Name(offload.state)}, its last attempt {offload.attempt.hex() or 'none'}"
     raise AttemptOver(f"attempt {attempt.hex()} at {who} is over: the ledger is {now}")
 

@@ -31,7 +31,7 @@ _UNREADABLE_MAX = 1_000
 
 
 def cut(run: Run, limit: Position) -> Run | None:
-    """What of a run is up to `limit`."""
+    """The part of a run up to `limit`."""
     if (run.ledger_id, run.last_entry_id) <= limit:
         return run
     if (run.ledger_id, run.first_entry_id) > limit:

@@ -31,7 +31,7 @@ HeadEdit = Callable[[TopicHead], None]
 EditT = TypeVar("EditT", bound=HeadEdit)
 
 PropertiesChange = Callable[[dict[str, str]], dict[str, str]]
-"""What becomes of a topic's properties; may be asked again. A MagnetarError of it leaves them as they are."""
+"""Computes a topic's new properties; may be called again. A MagnetarError leaves them unchanged."""
 
 
 class TopicHeadKey:
@@ -84,7 +84,7 @@ class TopicHeadKey:
         return head
 
     def fail_edits(self, error: StorageError) -> None:
-        """Whoever waits for a change waits in vain."""
+        """Ends all waits for a change without a result."""
         edits, self._edits = self._edits or (), None
         for _, done in edits:
             if not done.done():
@@ -120,7 +120,7 @@ class TopicHeadKey:
         self.value = put.value
 
     def explain(self, error: VersionMismatch) -> MetadataError | OwnershipLost:
-        """What a failed guard means: that of the head is the owner's."""
+        """Error of a failed guard: the guard of the head is the owner's."""
         if error.key == self.key:
             return OwnershipLost(f"the topic has another owner: {error}")
         return error

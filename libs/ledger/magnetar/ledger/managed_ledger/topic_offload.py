@@ -99,7 +99,7 @@ class TopicOffload:
                 done.set_result(left)
 
     def _fail_leaving(self, error: StorageError) -> None:
-        """Whoever waits for a ledger to leave waits in vain."""
+        """Ends all waits for a ledger to leave without a result."""
         waiting, self._leaving = self._leaving or (), None
         for _, _, done in waiting:
             _fail(done, error)

@@ -33,7 +33,7 @@ _ATTEMPTS_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept that nobody needs any more: while younger than `time_ms` and within `size_bytes`.
+    """Retention of acknowledged entries: while younger than `time_ms` and within `size_bytes`.
 
     -1 for either: without that limit. A ledger's age counts from its closing. Messaging contract, section 19.
     Of what is at or before `truncated` nothing is kept.

@@ -15,7 +15,7 @@ from magnetar.ledger.bookie_protocol.bookie_client import BookieClients, BookieU
 from magnetar.ledger.ledger_store import LedgerRef
 
 UNANSWERED_S: Final = 1.0
-"""So long 'it does not answer' is the answer to whoever asks."""
+"""Time for which 'it does not answer' is returned without another probe."""
 
 
 class Revival:

@@ -1,4 +1,4 @@
-"""What one bookie answered to a read, once every record was checked: runs, and why there are no more."""
+"""One bookie's checked answer to a read: runs, and the reason of its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the quorum client's parts share: made once per process, passed to each writer."""
+"""Shared parts of the quorum client: made once per process, passed to each writer."""
 
 from __future__ import annotations
 

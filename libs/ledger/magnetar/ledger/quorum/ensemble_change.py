@@ -63,7 +63,7 @@ begin_at_zero(CHANGES, "replaced", "gap", "returned")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one compare-and-set says."""
+    """Content of one compare-and-set."""
 
     base: Versioned
     data: bytes
@@ -85,7 +85,7 @@ def _given(ops: Sequence[Op], _: ClosedLedger) -> Sequence[Op]:
 
 
 class _Rebase(Exception):
-    """Somebody else changed the metadata and left the ledger ours: decide again."""
+    """Raised when the metadata changed and the ledger is still ours: decide again."""
 
 
 class EnsembleWriter(Protocol):
@@ -148,7 +148,7 @@ class EnsembleChange:
         self._absent: frozenset[int] = frozenset()
         self._failures: dict[str, tuple[int, float]] = {}
         self._answering: set[str] = set()
-        """Of those that failed: they have answered since."""
+        """Failed bookies that have answered since."""
         self._asked: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._stir = asyncio.Event()
@@ -224,7 +224,9 @@ class EnsembleChange:
             waiting.cancel()
 
     def _propose(self) -> Change | None:
-        """What to write now; None when nothing can be done. Awaits the newcomers' answers from here on."""
+        """The metadata to write next; None without a possible change. Awaits the newcomers' answers from here
+        on.
+        """
         writer = self._writer
         adds, layout = writer.adds, writer.layout
         first = adds.last_confirmed + 1
@@ -381,7 +383,7 @@ class EnsembleChange:
         for position in sorted(change.absent):
             CHANGES.labels("gap").inc()
             log.warning(
-                "a ledger goes on without a bookie: nobody can take its place",
+                "a ledger goes on without a bookie: no replacement is available",
                 ledger=writer.ref.id,
                 from_entry=change.first_entry_id,
                 bookie=before.bookie_ids[position],

@@ -33,7 +33,7 @@ BACKPRESSURE_RETRIES_MAX: Final = 50
 
 
 class Replace(Protocol):
-    """Who else could be had (`Placement.replacement`)."""
+    """Finds a replacement (`Placement.replacement`)."""
 
     def __call__(
         self, ensemble: Sequence[str], position: int, striping: Striping, *, excluded: Collection[str] = ()
@@ -96,7 +96,7 @@ class Rewriter:
             )
 
     def gaps(self, last_entry_id: int) -> list[Gap]:
-        """What bookies lack, up to the end of the ledger."""
+        """Gaps of bookies, up to the end of the ledger."""
         bookie_ids = self.layout.last_fragment.bookie_ids
         return [
             Gap(bookie_ids[position], first, last_entry_id)

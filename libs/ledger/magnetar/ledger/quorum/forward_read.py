@@ -39,7 +39,7 @@ class Batch:
     ended: bool
 
     def cut(self, last: int) -> Batch:
-        """What of it is not beyond an entry, at which the ledger is to end."""
+        """The part up to an entry, at which the ledger is to end."""
         if not self.runs or self.runs[-1].last_entry_id < last:
             return self
         runs = [run for run in self.runs if run.first_entry_id <= last]

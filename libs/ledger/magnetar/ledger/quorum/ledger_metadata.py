@@ -1,4 +1,4 @@
-"""What a writer changes in its ledger's metadata: gaps, what belongs to a closing, and who may still write.
+"""A writer's changes of its ledger's metadata: gaps, closing, and fencing.
 
 A gap says that a bookie lacks entries of a fragment it is in. While the ledger is open and nobody could take
 the bookie's place, its gap is open too: it ends at `OPEN_GAP_END`, which stands for 'whatever comes'. The

@@ -1,4 +1,4 @@
-"""What bookies lack of the confirmed entries of a ledger whose writer is gone.
+"""Missing replicas of confirmed entries of a ledger without a writer.
 
 The old writer would have sent again what a bookie refused, and recorded what a bookie lacked; only the
 bookies know now. One that refused entry 5 and took 6 to 9 does not lag by its last entry: each is asked which
@@ -26,26 +26,28 @@ from magnetar.ledger.quorum.striping import Fragment, LedgerLayout, Striping
 log = get_logger(__name__)
 
 GAPS_OF_ONE_MAX: Final = 100
-"""Of a bookie with more holes in a fragment one gap is recorded, from the first hole to the last."""
+"""Holes of a bookie above which one gap is recorded for a fragment, from the first to the last."""
 
 Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class MissingEntries:
-    """Of one recovery: asked after it re-wrote the tail, about the confirmed entries before that."""
+    """Gaps found by one recovery: queried after it re-wrote the tail, about the confirmed entries before
+    that.
+    """
 
     ref: LedgerRef
     layout: LedgerLayout
-    """As the old writer left it."""
+    """The metadata that the old writer left."""
     clients: BookieClients
     states: Mapping[int, LedgerState]
-    """What those said that were fenced, by their position in the last fragment."""
+    """Answers of fenced bookies, by their position in the last fragment."""
     patience_s: float
     """How long bookies are waited for."""
 
     async def gaps(self, last_confirmed: int) -> list[Gap]:
-        """What each bookie lacks, or may lack, of the entries up to the last confirmed one."""
+        """Entries that each bookie lacks, or may lack, up to the last confirmed one."""
         asked = [
             self._of_share(fragment, position, last)
             for fragment, last in self._fragments(last_confirmed)
@@ -79,12 +81,12 @@ class MissingEntries:
         return [Gap(bookie_id, *each) for each in missing]
 
     def _state_of(self, bookie_id: str) -> LedgerState | None:
-        """What the bookie said when it was fenced; None when it did not answer, or was not asked."""
+        """The bookie's answer to the fence; None without one."""
         bookie_ids = self.layout.last_fragment.bookie_ids
         return self.states.get(bookie_ids.index(bookie_id)) if bookie_id in bookie_ids else None
 
     async def _held(self, client: BookieClient, first: int, last: int) -> list[Range]:
-        """What a bookie says it has; nothing of what it does not say in time."""
+        """Entries that a bookie reports in time."""
         held: list[Range] = []
         try:
             async with asyncio.timeout(self.patience_s):
@@ -107,8 +109,9 @@ class MissingEntries:
 
 
 def _missing(striping: Striping, position: int, first: int, last: int, held: Sequence[Range]) -> list[Range]:
-    """What of its share a position lacks. Of a striped ledger also the entries of others in between, so that
-    a bookie which lacks everything has one gap and not one for each stripe."""
+    """Missing entries of a position. In a striped ledger it includes the entries of others in between, so
+    that a bookie which lacks everything has one gap and not one for each stripe.
+    """
     missing: list[Range] = []
     at = first
     for start, end in [*held, (last + 1, last + 1)]:

@@ -48,7 +48,7 @@ class AppendBudget:
 
 
 class PendingAdds:
-    """Of one ledger. The budget's share of it goes back with `clear`."""
+    """Pending adds of one ledger. `clear` returns their share of the budget."""
 
     __slots__ = (
         "ack_quorum",
@@ -69,7 +69,7 @@ class PendingAdds:
         self.incomplete: deque[PendingAdd] = deque()
         self.last_confirmed = -1
         self.byte_length = 0
-        """Of the confirmed entries."""
+        """Total of the confirmed entries."""
         self.pending = self.lagging = 0
         self.owed: dict[int, tuple[int, int]] = {}
         """By bit: confirmed entries that were let go although this bookie lacks some of them. To be recorded
@@ -129,7 +129,7 @@ class PendingAdds:
             add.awaited |= bits & write_set_mask[add.first % size]
 
     def recorded(self, bits: int, below: int) -> None:
-        """What these bookies lack below an entry is recorded: it is awaited no more."""
+        """Stops awaiting these bookies below an entry: their gap is recorded."""
         for add in self.incomplete:
             if add.last < below:
                 add.awaited &= ~bits

@@ -56,14 +56,14 @@ class Candidate(Protocol):
 
 
 class BookieRegistryView(Protocol):
-    """Who is up; `bookie_protocol.registry.BookieRegistry` follows it in metadata."""
+    """Tells which bookies are up; `bookie_protocol.registry.BookieRegistry` follows it in metadata."""
 
     def writable(self) -> Sequence[Candidate]:
         """Registered and not read-only, in the order of their ids."""
         ...
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` on the loop when somebody came, went or changed."""
+        """Call `listener` on the loop when a bookie appears, disappears or changes."""
         ...
 
 
@@ -110,7 +110,7 @@ def choose_replacement(
 ) -> str | None:
     """A bookie for one position of an ensemble, of a rack that its write sets are not in if there is one.
 
-    `racks` tells the racks of the ensemble's members as far as known. None when nobody can be had.
+    `racks` tells the racks of the ensemble's members as far as known. None without a candidate.
     """
     taken = {bookie_id for i, bookie_id in enumerate(ensemble) if i != position}
     free = [each for each in candidates if each.bookie_id not in taken]
@@ -202,7 +202,7 @@ class Placement:
     ) -> str | None:
         """For a position of an ensemble: may be the bookie that is there, when it is up and healthy.
 
-        None when nobody can be had: the others of the ensemble are taken, quarantined ones are not.
+        None without a candidate: the others of the ensemble are taken, quarantined ones are not.
         """
         healthy = [
             each

@@ -55,12 +55,12 @@ class ReadOptions:
     speculative_delay_s: float = 0.2
     """After so long without an answer the next replica is asked beside the first."""
     request_bytes_max: int = 4 << 20
-    """Of entries, asked of one bookie at a time."""
+    """Bytes of entries requested from one bookie at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """What all readers of a process share."""
+    """Shared state of all readers of a process."""
 
     clients: BookieClients
     order: ReplicaOrder
@@ -112,7 +112,7 @@ class QuorumLedgerReader:
         return self._layout.striping.write_quorum
 
     async def refresh(self) -> None:
-        """Of a ledger that is not closed and has no writer here: hear how far it is confirmed by now.
+        """Updates the LAC of an open ledger without a writer in this process.
 
         Asks every bookie of the last fragment and believes the highest; with none that answers all stays as
         it was. Raises NoSuchLedger, MetadataError.
@@ -209,7 +209,7 @@ class QuorumLedgerReader:
     async def _ask_replicas(
         self, layout: LedgerLayout, first: int, last: int, max_bytes: int
     ) -> list[Run] | Mapping[str, CheckedRead]:
-        """The first answer that has entry `first`; else what everybody said instead."""
+        """The first answer that has entry `first`; else the answers of all."""
         context = self._context
         loop = asyncio.get_running_loop()
         striping, ensemble = layout.striping, layout.fragment_of(first).bookie_ids
@@ -250,7 +250,7 @@ class QuorumLedgerReader:
             return verdicts
         finally:
             if verdicts and (asked_first := next(iter(tasks))) not in verdicts:
-                context.order.failed(asked_first)  # somebody asked later was faster
+                context.order.failed(asked_first)  # a bookie asked later was faster
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)

@@ -22,7 +22,7 @@ READ_BYTES: Final = 1 << 20
 
 
 class KnownLength:
-    """Of the ledger before `first`, where the forward read begins, and of what it adds."""
+    """Length of the ledger before `first`, where the forward read begins, plus what it adds."""
 
     __slots__ = ("_claims", "_first", "_layout", "_ref", "_tail", "_tail_at")
 
@@ -68,8 +68,9 @@ class KnownLength:
         return claims.pop() if enough and len(claims) == 1 else None
 
     async def total(self, read: Callable[[int, int, int], Awaitable[list[Run]]]) -> int:
-        """Of the whole ledger. `read` reads (first, last, max_bytes) of the entries before the tail; when
-        that fails the highest claim is taken, with a log line."""
+        """Length of the whole ledger. `read` reads (first, last, max_bytes) of the entries before the tail;
+        when that fails the highest claim is taken, with a log line.
+        """
         before = self.before()
         if before is None:
             try:

@@ -71,7 +71,7 @@ class RecoveryOptions:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """What a recovery found out."""
+    """Result of a recovery."""
 
     last_entry_id: int
     byte_length: int

@@ -73,7 +73,7 @@ class Striping:
         return min(last, entry_id + (position - entry_id) % self.ensemble_size)
 
     def shares(self, position: int, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """What of the entries `first` to `last` a position holds: unbroken stretches (first, last), in
+        """Entries from `first` to `last` of a position: unbroken stretches (first, last), in
         order."""
         entry_id = first
         while entry_id <= last:

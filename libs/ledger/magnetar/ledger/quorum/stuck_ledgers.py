@@ -35,7 +35,7 @@ class Examined:
     last_found: int
     """Entries up to this one are to be had from some bookie."""
     said: dict[str, str]
-    """What each bookie of its write set says of the entry after the last one found."""
+    """The answer of each bookie of the write set about the entry after the last one found."""
     decided: bool
     """A recovery can tell by itself that the ledger ends at the last one found."""
 

@@ -115,7 +115,7 @@ class QuorumLedgerWriter:
         """By entry id modulo their number, as bits."""
         self._absent = 0
         self.awaited_masks = list(self._write_set_masks)
-        """Of these, the ones whose answers a new entry waits for."""
+        """Bookies among these whose answers a new entry waits for."""
         self._change = EnsembleChange(context, self, metadata)
         self._pending_bytes_max = context.config.ledger_pending_bytes_max
         self._next_entry_id = 0

@@ -1,4 +1,4 @@
-"""What stands once per segment file, format version 1: header, footer and trailer. No I/O.
+"""Parts that occur once per segment file, format version 1: header, footer and trailer. No I/O.
 
     block 0     segment header, twice: at 0 and at 2048, so that one damaged sector loses nothing
     block 1..   groups (see `codec_v1`)
@@ -74,7 +74,7 @@ TRAILER_SIZE: Final = _TRAILER.size
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """What a segment file says of itself in its first block."""
+    """The header in a segment file's first block."""
 
     uuid: bytes
     sequence: int

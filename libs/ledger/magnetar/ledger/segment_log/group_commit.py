@@ -108,7 +108,7 @@ class GroupCommit:
 
     @property
     def durable_sequence(self) -> int:
-        """Of the last group that is durable, or of any that the log ever had before it was opened."""
+        """Number of the last durable group, or of any before the log was opened."""
         return max(self._floor, self._durable.group_sequence)
 
     @property

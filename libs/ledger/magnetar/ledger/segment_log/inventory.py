@@ -83,7 +83,7 @@ def decode_inventory(data: bytes) -> tuple[set[int], int]:
 
 
 def read_inventory(disk: Disk) -> SegmentInventory | None:
-    """What the directory says; None without a list. Raises UnsupportedFormat, DataCorruption or OSError."""
+    """The list in the directory; None without one. Raises UnsupportedFormat, DataCorruption or OSError."""
     if INVENTORY not in disk.listdir(""):
         return None
     file = disk.open(INVENTORY, writable=False)

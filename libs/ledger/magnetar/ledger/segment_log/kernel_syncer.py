@@ -135,7 +135,7 @@ def start_sync(context: Context, descriptor: int, note: Callable[[int], None]) -
 
 
 def error_of(result: int) -> OSError | None:
-    """What a completion says; the extension hands on the kernel's signed answer as an unsigned number."""
+    """Result of a completion; the extension returns the kernel's signed result as unsigned."""
     if result < 1 << 63:
         return None
     number = (1 << 64) - result

@@ -315,7 +315,7 @@ class SegmentLog:
         return await self._read(ref, first, last, max_bytes, build_run)
 
     async def read_records(self, ref: LedgerRef, first: int, last: int, max_bytes: int) -> list[RecordSlice]:
-        """As `read`, as records.
+        """Reads like `read`, as records.
 
         In a log that keeps one replica of several, NoSuchEntry also for a hole that certainly is one.
         """

@@ -1,4 +1,4 @@
-"""What the log keeps in memory of each ledger."""
+"""The log's state of each ledger in memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LogLedger:
 
     @property
     def limbo(self) -> bool:
-        """What is not here is unknown rather than absent (storage contract, section 3)."""
+        """Missing entries here are unknown rather than absent (storage contract, section 3)."""
         return is_limbo(self.doubt)
 
     @property

@@ -1,4 +1,4 @@
-"""What keeps entries from being written to a log, from what its writing path knows."""
+"""Conditions that prevent writes to a log, from the state of its writing path."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ QUARANTINED = Counter(
 
 @dataclass(slots=True)
 class RecoveredLog:
-    """What `recover_log` hands to the running log."""
+    """Result of `recover_log` for the running log."""
 
     sealed: list[Segment]
     open: Segment
@@ -108,7 +108,7 @@ class RecoveredLog:
     spares: list[str] = field(default_factory=list)
     """Files of removed segments, kept for recycling."""
     inventory: SegmentInventory | None = None
-    """Of a log that keeps one replica of several."""
+    """State of a log that keeps one replica of several."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class _Tail:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of every ledger while the tails are judged."""
+    """State of every ledger while the tails are judged."""
 
     last_entry: dict[LedgerRef, int] = field(default_factory=dict)
     gaps_are_normal: bool = False

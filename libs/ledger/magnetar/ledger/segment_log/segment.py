@@ -116,13 +116,13 @@ class Segment:
 
     @property
     def lines(self) -> Mapping[LedgerRef, LedgerSummary]:
-        """What it holds of each ledger. For a sealed segment no copy; for another a moment's view."""
+        """Runs of each ledger. For a sealed segment no copy; for another a moment's view."""
         if self.sealed:
             return self.summaries
         return {ref: index.summary(ref.id, ref.key) for ref, index in self.indexes.items()}
 
     def line(self, ref: LedgerRef) -> LedgerSummary | None:
-        """What it holds of one ledger."""
+        """Runs of one ledger."""
         if self.sealed:
             return self.summaries.get(ref)
         index = self.indexes.get(ref)

@@ -98,7 +98,7 @@ def line_bytes(line: LedgerSummary) -> int:
 
 
 def space_of(segment: Segment, dead: Collection[LedgerRef]) -> SegmentSpace:
-    """What of a segment is live when these ledgers are dead."""
+    """Live bytes of a segment when these ledgers are deleted."""
     total = live = 0
     for ref, line in segment.lines.items():
         size = line_bytes(line)
@@ -164,7 +164,7 @@ class SpaceKeeper:
         self._duplicated: set[int] | None = None
         self._stop = asyncio.Event()
         self.deleted_ledger_bytes = 0
-        """Of files that went because all of their ledgers were gone; since the start."""
+        """Total of files deleted because all of their ledgers were; since the start."""
         self.compacted_bytes = 0
         """By which files shrank as they were rewritten; since the start."""
 
@@ -190,7 +190,7 @@ class SpaceKeeper:
         DEAD_BYTES.set(sum(space.total - space.live for space in spaces.values()))
 
     async def _spaces(self, dead: Collection[LedgerRef]) -> dict[Segment, SegmentSpace]:
-        """Of all segments that take no more writes; counted in the pool, for there may be many ledgers."""
+        """Total of all sealed segments; counted in the pool, for there may be many ledgers."""
         segments = self._log.finished_segments()
         return await self._pool.run(lambda: {segment: space_of(segment, dead) for segment in segments})
 
@@ -213,7 +213,7 @@ class SpaceKeeper:
         )
 
     async def _pick(self, dead: Collection[LedgerRef]) -> list[Segment]:
-        """What is rewritten next: together, or one alone for the sake of its order; empty when nothing is."""
+        """Segments to compact next: together, or one alone to keep its order; may be empty."""
         if self._duplicated is None:
             finished = self._log.finished_segments()
             self._duplicated = await self._pool.run(lambda: duplicated_segments(finished))

@@ -1,4 +1,4 @@
-"""What a last group that was torn may have held, and what its loss means.
+"""Possible content of a torn last group, and the meaning of its loss.
 
 One group is in flight at a time, and it is answered once it is synced. So a torn group that no later one
 names durable was never answered, unless the disk lost what it had synced. That is another doubt than an
@@ -45,7 +45,7 @@ Directory: TypeAlias = Callable[[GroupAt], "list[DirectoryEntry] | None"]
 
 
 def torn_by(groups: Collection[GroupAt], directory: Directory, kept: Collection[EncodedRecord]) -> Torn:
-    """What is lost of groups that have sound headers and nothing unexplained between them."""
+    """Loss in groups with sound headers and nothing unexplained between them."""
     sound = Counter((each.ledger_id, each.ledger_key, each.first_entry_id, each.entry_count) for each in kept)
     lost: set[LedgerRef] = set()
     for group in groups:

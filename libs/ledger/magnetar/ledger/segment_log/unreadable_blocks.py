@@ -21,7 +21,7 @@ log = get_logger(__name__)
 
 _FILLER: Final = b"\xee" * BLOCK
 _MEDIUM_ERRORS: Final = frozenset({errno.EIO, errno.ENODATA, errno.EBADMSG})
-"""What Linux answers for a medium that lost a sector, or for one whose checksum does not match."""
+"""Errors of Linux for a lost sector, or a checksum that does not match."""
 
 READ_ERRORS = Counter(
     "magnetar_log_read_errors",

@@ -42,7 +42,7 @@ class HeartbeatClient:
             rest = rest[end:]
 
     def write_parts(self, parts: list[bytes]) -> None:
-        """As `write`, in pieces that are whole frames together."""
+        """Writes like `write`, in pieces that are whole frames together."""
         self.write(b"".join(parts))
 
     def publish_pending(self, byte_count: int) -> None:

@@ -153,7 +153,7 @@ class HeartbeatTopic:
 
 
 def _policies(config: BrokerConfig) -> EffectivePolicies:
-    """What the broker's configuration says, without what limits, keeps or refuses what users publish."""
+    """The broker's configuration without limits, retention or refusals of users' messages."""
     return replace(
         resolve_namespace(config, Policies()).of_topics,
         retention_time_min=0,

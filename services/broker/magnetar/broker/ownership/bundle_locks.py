@@ -17,18 +17,18 @@ class _Lock:
 
 
 class BundleLocks:
-    """Locks of the bundles that somebody changes, or waits to change."""
+    """Locks of bundles with a running or waiting change."""
 
     def __init__(self) -> None:
         self._locks: dict[Bundle, _Lock] = {}
 
     def __contains__(self, bundle: Bundle) -> bool:
-        """Whether somebody changes it, or waits for that."""
+        """Whether a change of the bundle runs or waits."""
         return bundle in self._locks
 
     @asynccontextmanager
     async def alone(self, *bundles: Bundle) -> AsyncIterator[None]:
-        """Nobody else changes any of these meanwhile."""
+        """Excludes other changes of these bundles."""
         async with AsyncExitStack() as held:
             for bundle in sorted(set(bundles)):  # always in this order, so that no two wait for each other
                 await held.enter_async_context(self._alone(bundle))

@@ -1,12 +1,12 @@
 """Which bundles this broker owns, and the transactions by which that changes.
 
 What metadata holds decides who tries to serve a bundle; the fences of its topics' ledgers decide who can.
-Every change is one transaction, so there is nothing between two states that somebody would have to finish:
+Every change is one transaction, so no intermediate state has to be completed:
 taking, splitting and merging check the version of the namespace, where the ring is cut, so that owned ranges
 never overlap. A change whose outcome is not known is read from its guard key, the owner's.
 
 The own table follows metadata: a bundle is in it once metadata is known to give it to us, and out of it as
-soon as metadata is heard to give it to somebody else, or to nobody. See docs/decisions/bundle-ownership.md.
+soon as metadata shows another owner, or none. See docs/decisions/bundle-ownership.md.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BUNDLES_OWNED: Final = Gauge(
 )
 
 TRIES_MAX: Final = 10
-"""How often a change is tried when somebody else changes the same at that moment."""
+"""Attempts of a change that conflicts with concurrent changes."""
 
 GIVEN_WAIT_S: Final = 10.0
 """How long those who ask for a topic wait while its bundle goes to another broker."""
@@ -82,7 +82,7 @@ class BundleOwnership:
         self.table = OwnBundles()
         self.lease = presence.lease
         self.finder = TopicFinder(rings, owners, directory, self)
-        """Its assigner is this broker itself, until somebody says who knows better."""
+        """Its assigner is this broker itself, until another one is set."""
         self.on_lost: Callable[[NamespaceName, BundleRange], None] = lambda namespace, bundle: None
         """Called, at once, with a bundle that is not ours any more: its topics may be another's already."""
         self._metadata = metadata
@@ -117,7 +117,7 @@ class BundleOwnership:
                 await asyncio.wait_for(own.given.wait(), GIVEN_WAIT_S)
 
     async def claim(self, name: TopicName) -> None:
-        """As `check`, after an unowned bundle was assigned. Raises as TopicFinder.find."""
+        """Checks like `check`, after assigning an unowned bundle. Raises as TopicFinder.find."""
         await self.settled(name)
         if self.table.of_topic(name) is None:
             await self.finder.find(name)
@@ -174,7 +174,7 @@ class BundleOwnership:
                 raise
 
     async def release(self, namespace: NamespaceName, bundle: BundleRange) -> None:
-        """Give the bundle up to nobody; its topics have to be closed. Nothing to do when it is not ours.
+        """Release the bundle; its topics must be closed. Nothing to do when it is not ours.
 
         Raises MetadataError; it is ours then until metadata is heard to say that it is not.
         """
@@ -364,7 +364,7 @@ class BundleOwnership:
         if own is not None:
             own.version, own.since_ms, own.given = owned.version, owned.since_ms, None
         else:
-            # Metadata gives nobody two that overlap: an older one is not ours any more.
+            # Metadata never assigns two that overlap: an older one is not ours any more.
             for older in self.table.overlapping(namespace, bundle):
                 self._lose(older)
             self.table.add(OwnBundle(namespace, bundle, owned.version, owned.since_ms))
@@ -373,7 +373,7 @@ class BundleOwnership:
         self._owners.note(namespace, bundle, owned)
 
     async def _given(self, own: OwnBundle) -> None:
-        """Whose the bundle is after it was to be another's. Raises MetadataError."""
+        """Reconciles ownership after an attempted handover. Raises MetadataError."""
         known = self._owners.owner_of(own.namespace, own.range)
         if known is not None and known.version > own.version and not self._is_ours(known):
             self._lose(own)
@@ -407,7 +407,7 @@ class BundleOwnership:
         if cut_so:
             self._adopt(namespace, bundle, owned)
             return
-        # Of an older cut: whoever wants the new ones waits for us to let go.
+        # From former boundaries: owners of the new bundles wait for our release.
         if own is not None:
             self._lose(own)
         await self._metadata.delete(key, owned.version)
@@ -458,7 +458,7 @@ class BundleOwnership:
 
     @asynccontextmanager
     async def _alone(self, *touched: Bundle) -> AsyncIterator[None]:
-        """Nobody else changes these bundles meanwhile; what was heard of them counts at the end."""
+        """Excludes other changes of these bundles; applies received events at the end."""
         try:
             async with self._locks.alone(*touched):
                 yield

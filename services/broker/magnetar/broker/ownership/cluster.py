@@ -29,7 +29,7 @@ class Cluster:
         )
 
     async def begin(self, broker_id: str) -> None:
-        """Learn who is there; waits while metadata is away. Nobody knows of this run yet."""
+        """Reads the registered brokers; waits for metadata. This run is not registered yet."""
         await self.presence.begin(broker_id)
         await self.rings.start()
         await self.owners.start()
@@ -51,7 +51,7 @@ class Cluster:
         self.ownership.drop_everything(reason)
 
     async def close(self) -> None:
-        """Leave: what is still ours is nobody's at once. Idempotent."""
+        """Leave the cluster: bundles still owned become unowned at once. Idempotent."""
         await self.ownership.close()
         await self.directory.close()
         await self.owners.close()

@@ -1,4 +1,4 @@
-"""What this broker asks of others when it gives a bundle away."""
+"""Calls to other brokers during a handover of a bundle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OtherBrokers(Protocol):
     async def next_owner(
         self, namespace: NamespaceName, bundle: BundleRange, excepted: Collection[str]
     ) -> BrokerRegistration:
-        """Who is to have the bundle next. Raises ServiceNotReady when nobody can have it."""
+        """Chooses the next owner of the bundle. Raises ServiceNotReady without a candidate."""
         ...
 
     async def prepare(self, broker: BrokerRegistration) -> None:

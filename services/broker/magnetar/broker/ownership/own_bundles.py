@@ -19,7 +19,7 @@ class OwnBundle:
     namespace: NamespaceName
     range: BundleRange
     version: int
-    """Of the owner's key: the epoch of this ownership."""
+    """Version of the owner's key: the epoch of this ownership."""
     since_ms: int
     given: asyncio.Event | None = None
     """While it is about to become another broker's, and no topic of it is opened: set once it did, or not."""

@@ -1,4 +1,4 @@
-"""What the broker asks about every topic before it serves it: is it ours, and if not, whose is it."""
+"""Ownership check before a topic is served: whether this broker owns it, or which one does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Ownership(Protocol):
         ...
 
     async def claim(self, name: TopicName) -> None:
-        """As `check`, after a bundle that nobody owns was assigned. Raises as `where`."""
+        """Checks like `check`, after assigning an unowned bundle. Raises as `where`."""
         ...
 
     async def where(self, name: TopicName, listener: str = "") -> ServiceUrls:

@@ -1,6 +1,6 @@
 """This broker among others: its session in metadata, under which it is registered, and how that ends.
 
-Each start is a run of its own, named by a random number: what an earlier one owned is nobody's. The
+Each start is a run of its own, named by a random number: bundles of an earlier one have no owner. The
 registration is a hint, not a lock: a topic's ledgers are fenced by who takes it over, whatever is registered
 (storage contract, section 3). So a broker that cannot reach metadata goes on, and only one that has heard
 from metadata that its session has ended, or that another run has its place, stops at once.
@@ -53,7 +53,7 @@ class Presence:
         session_ttl_ms: int,
     ) -> None:
         self.broker_id = ""
-        """What others and operators know it by: its advertised host and its HTTP port."""
+        """Id for brokers and operators: the advertised host and HTTP port."""
         self.run: Final = rng.getrandbits(63) + 1
         self.lease: Final = Lease(clock)
         self._metadata = metadata
@@ -63,13 +63,13 @@ class Presence:
         self._session: Session | None = None
         self._writing = asyncio.Lock()
         self.registration = BrokerRegistration(run=self.run, started_ms=clock.wall_ms())
-        """As it was written last."""
+        """The registration written last."""
         self.version = ABSENT
-        """Of the registration's key; ABSENT before `register`."""
+        """Version of the registration's key; ABSENT before `register`."""
 
     @property
     def session(self) -> Session:
-        """What lives as long as this run; after `begin`. After `close` it has ended, and refuses."""
+        """Session of this run; after `begin`. After `close` it has ended, and refuses."""
         assert self._session is not None, "presence has begun"
         return self._session
 
@@ -135,7 +135,7 @@ class Presence:
             await asyncio.wait({expired, replaced})
 
     async def close(self) -> None:
-        """End the session, so that nobody need wait for its end; idempotent."""
+        """End the session, so that no other broker waits for its expiry; idempotent."""
         if self._session is not None:
             REGISTERED.labels(self.broker_id).set(0)
             try:

@@ -1,7 +1,7 @@
 """Bundles of ours become others of the same hashes, more of them (split) or one (merged), in one transaction.
 
 It writes the namespace's boundaries, takes the owners' keys of the former bundles away and puts keys for the
-new ones: whoever looks sees the former cut or the new one, and one owner of every hash. The key of the first
+new ones: every reader sees the former cut or the new one, and one owner of every hash. The key of the first
 new bundle is the guard: when an answer was lost, it says what became of the transaction.
 """
 
@@ -30,14 +30,14 @@ from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 
 TRIES_MAX: Final = 10
-"""How often it is tried when somebody else changes the namespace at that moment."""
+"""Attempts of a change that conflicts with concurrent changes of the namespace."""
 
 PARTS_MAX: Final = TXN_OPS_MAX - 2
 """Into how many parts a bundle is cut at once, and how many become one."""
 
 
 class Recut:
-    """What it takes to write such a change. Whoever calls has the bundles for himself meanwhile."""
+    """Dependencies of a split or merge. The caller holds the bundles exclusively."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys, presence: Presence, rings: Rings) -> None:
         self._metadata = metadata

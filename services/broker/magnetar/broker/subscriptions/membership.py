@@ -23,7 +23,7 @@ class Membership:
         self.kind: SubscriptionType[Any] | None = None
         """None while no consumer is connected, as `dispatcher` is."""
         self.individual = False
-        """As `kind.individual`; False while no consumer is connected."""
+        """Equals `kind.individual`; False without connected consumers."""
         self.dispatcher: Dispatcher | None = None
         self._topic = topic
         self._config = config

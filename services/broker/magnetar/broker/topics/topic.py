@@ -158,7 +158,7 @@ class Topic(ABC):
 
     @property
     def read_counts(self) -> ReadCounts | None:
-        """What was read of the topic since it was loaded; None when nothing was."""
+        """Statistics of reads since the topic was loaded; None without reads."""
         return None
 
     @property

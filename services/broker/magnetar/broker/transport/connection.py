@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
             self.write(answer)
 
     def _fail(self, error: ProtocolError) -> None:
-        """The peer broke the protocol: say what was wrong, then close; nobody else notices."""
+        """The peer broke the protocol: say what was wrong, then close; no other client is affected."""
         PROTOCOL_ERRORS.labels(error.reason).inc()
         self.write(commands.error(NO_REQUEST_ID, code_of(error), str(error)))
         self.close(f"protocol error: {error}")
@@ -321,7 +321,7 @@ class Connection(asyncio.Protocol):
         self._gone()
 
     def refuse(self, reason: str) -> None:
-        """Say why nobody can be served on this connection, and close it."""
+        """Send the reason why this connection is refused, and close it."""
         self.write(commands.error(NO_REQUEST_ID, ServerError.NotAllowedError, reason))
         self.close(reason)
 
@@ -338,7 +338,7 @@ class Connection(asyncio.Protocol):
         if not sign.done():
             await asyncio.wait([sign], timeout=LAST_LOOK_S)
         if not sign.done():
-            self.close("no sign of life when somebody else asked for its place")
+            self.close("no pong when another client requested its place")
         return self.connected
 
     # -- internals
@@ -383,7 +383,7 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _gone(self) -> None:
-        """The connection is over, whoever ended it: release everything that hangs on it. Runs once."""
+        """Releases everything bound to the closed connection. Runs once."""
         if not self.connected:
             return
         self.connected = False

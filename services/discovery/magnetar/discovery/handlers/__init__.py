@@ -1,1 +1,1 @@
-"""What discovery answers to commands: no socket, no task of its own."""
+"""Discovery's answers to commands: no socket, no task of its own."""

@@ -16,7 +16,7 @@ from magnetar.common.metadata.values import BrokerRegistration
 _SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
 
 WANTED_CHARS_SHOWN: Final = 256
-"""Of what a client wants to be connected to, in errors and logs."""
+"""Longest name of a requested target, in errors and logs."""
 
 
 def broker_at(wanted: str, brokers: Iterable[BrokerRegistration]) -> BrokerRegistration:

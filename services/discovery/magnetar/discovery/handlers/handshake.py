@@ -16,7 +16,7 @@ NAME: Final = "Magnetar discovery"
 VERSION: Final = f"{NAME} {version('magnetar-discovery')}"
 
 _FLAGS: Final = FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
-"""What works here. Watches of topics, for one, are a broker's."""
+"""Features supported here. Watches of topics, for one, are a broker's."""
 
 
 def check_connect(command: BaseCommand) -> str:
@@ -30,7 +30,7 @@ def check_connect(command: BaseCommand) -> str:
 
 
 def connected(command: BaseCommand) -> bytes:
-    """The answer to a client that asks questions. Credentials are not looked at: nobody is refused."""
+    """The answer to a client that asks questions. Credentials are ignored: no client is refused."""
     return commands.connected(
         server_version=VERSION,
         protocol_version=min(command.connect.protocol_version, commands.PROTOCOL_VERSION),

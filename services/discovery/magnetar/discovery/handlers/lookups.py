@@ -16,13 +16,13 @@ from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandLookupTopic
 from magnetar.discovery.handlers.services import Services
 
 ANSWER_TIMEOUT_S: Final = 20.0
-"""Until then somebody else has answered, or the client is told to try again; clients wait for 30 s."""
+"""Seconds for a broker's answer before the client has to retry; clients wait for 30 s."""
 
 
 def lookup(services: Services, command: BaseCommand) -> bytes | Coroutine[Any, Any, bytes]:
     """Connect to the owner. What is owned is answered at once; what is not is assigned first.
 
-    Every answer is final (authoritative): whoever serves the topic now is named, and nobody else is asked.
+    Every answer is final (authoritative): it names the current owner without another lookup.
     """
     request = command.lookupTopic
     topic = TopicName.parse(request.topic)
@@ -73,7 +73,7 @@ async def partitions(services: Services, command: BaseCommand) -> bytes:
 
 
 async def passed_on(services: Services, command: BaseCommand) -> bytes:
-    """What any broker answers: topics of a namespace, of which some only brokers know, and schemas."""
+    """Requests that any broker answers: topics of a namespace, some known only to brokers, and schemas."""
     with services.question():
         return await _asked(services, command)
 

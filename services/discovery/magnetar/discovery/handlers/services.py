@@ -1,4 +1,4 @@
-"""What the answers to commands are made from."""
+"""Dependencies of command handlers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from magnetar.discovery.handlers.partitions import PartitionCounts
 
 
 class Brokers(Protocol):
-    """Who answers what only a broker can."""
+    """Answers requests that only a broker can."""
 
     async def ask(self, command: BaseCommand) -> BaseCommand:
         """Any broker's answer to a command that has a request id; the answer's is the same.
@@ -36,7 +36,7 @@ class Services:
     partitions: PartitionCounts
     brokers: Brokers
     in_process: int = 0
-    """Questions for which somebody else was asked."""
+    """Requests that were sent to a broker."""
 
     @contextmanager
     def question(self) -> Iterator[None]:

@@ -1,1 +1,1 @@
-"""HTTP: redirects to brokers, metrics and health. Loaded when somebody connects to that port."""
+"""HTTP: redirects to brokers, metrics and health. Loaded at the first connection to that port."""

@@ -27,10 +27,10 @@ from magnetar.discovery.config import ProxyConfig
 log = get_logger(__name__)
 
 BODY_BYTES_MAX: Final = 1 << 20
-"""Of a request: what brokers take. It is kept whole, since a broker may send it on to another one."""
+"""Longest body that brokers accept. It is buffered whole, since a broker may redirect the request."""
 
 BODIES_BYTES_MAX: Final = 32 << 20
-"""Of all requests that are in process: so many slow callers shall not take what connections need."""
+"""Bytes of all pending bodies: slow callers must not take the memory of connections."""
 
 BODY_S: Final = 20.0
 """For a body to arrive."""
@@ -45,7 +45,7 @@ IDLE_S: Final = 15.0
 PIECE_BYTES: Final = 1 << 16
 
 _VIA: Final = "magnetar-discovery"
-"""Whoever finds it in a request has carried it before, or another discovery has."""
+"""Marks a carried request: a discovery that receives it detects a loop."""
 
 _OF_ONE_CONNECTION: Final = frozenset(
     {
@@ -217,7 +217,7 @@ async def _handed_back(request: web.Request, answer: aiohttp.ClientResponse) -> 
 
 
 def _body_bytes(request: web.Request) -> int:
-    """What a request's body takes at most: one whose length is not told may be as long as any."""
+    """Largest size of a request's body: one of unknown length counts as the longest."""
     if not request.can_read_body:
         return 0
     told = request.content_length

@@ -70,7 +70,7 @@ class HttpEdge(AppEdge):
             service="discovery",
             failed=refused,
             over_the_bound=_CONNECTIONS_REFUSED,
-            auto_decompress=False,  # bodies are carried as they are, and nobody here looks into them
+            auto_decompress=False,  # bodies are carried unchanged
         )
         super().__init__(create_app(discovery), port)
 

@@ -11,7 +11,7 @@ REDIRECTED: Final = ("admin", "lookup", "topics")
 """First segments of the paths that brokers serve."""
 
 _LISTS: Final = ("partitioned",)
-"""What stands where a topic does, at the end of a path, and is none."""
+"""Path ends in the place of a topic that name none."""
 
 
 def topic_of(parts: list[str]) -> TopicName | None:

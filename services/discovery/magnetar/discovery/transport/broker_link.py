@@ -77,14 +77,14 @@ class BrokerLink(asyncio.Protocol):
         return found
 
     def close(self, reason: str) -> None:
-        """Everybody who waits is told. Idempotent."""
+        """Notifies all waiters. Idempotent."""
         if self.closed:
             return
         self.closed = True
         error = ServiceNotReady(f"the connection to the broker has ended: {reason}")
         if not self._ready.done():
             self._ready.set_exception(error)
-            self._ready.exception()  # whether or not anybody still waits for it
+            self._ready.exception()  # whether or not a waiter is left
         for waiting in self._pending.values():
             if not waiting.done():
                 waiting.set_exception(error)

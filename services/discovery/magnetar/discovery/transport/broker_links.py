@@ -93,7 +93,7 @@ class BrokerLinks:
         except (OSError, ServiceNotReady) as error:
             return ServiceNotReady(f"{broker.broker_id} cannot be reached: {error}")
         if self._links.get(broker.broker_id) is not asyncio.current_task():
-            link.close("the broker is gone")  # nobody else would
+            link.close("the broker is gone")  # no other code would
         return link
 
     def _changed(self, broker_id: str) -> None:
@@ -108,7 +108,7 @@ class BrokerLinks:
 
 
 def _link_of(opening: _Opening) -> BrokerLink | None:
-    """What was opened, unless it has closed since."""
+    """The open links."""
     if not opening.done() or opening.cancelled():
         return None
     opened = opening.result()

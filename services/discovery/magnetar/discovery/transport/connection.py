@@ -56,7 +56,7 @@ class ConnectionSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What all connections share."""
+    """Shared state of all connections."""
 
     services: Services
     proxy: Proxy
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._open = False
         self._connected = False
         self._proxying: list[bytes] | None = None
-        """What follows the Connect of a connection that goes to a broker, until it is there."""
+        """Bytes after the Connect of a carried connection, until the broker is connected."""
         self._heard = True
         self._pinged = False
         self._looked_again = False
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
         except MagnetarError as error:
             self.refuse(error)
             return
-        except Exception as error:  # nobody else looks after this connection any more
+        except Exception as error:  # no other task owns this connection any more
             log.exception("a client could not be connected", peer=self.address)
             self.refuse(ServiceNotReady(f"internal error: {type(error).__name__}"))
             return
@@ -262,7 +262,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"".join(out))
 
     def _fail(self, error: ProtocolError) -> None:
-        """The peer broke the protocol: say what was wrong, then close; nobody else notices."""
+        """The peer broke the protocol: say what was wrong, then close; no other client is affected."""
         PROTOCOL_ERRORS.labels(error.reason).inc()
         if count := self._environment.breaches.note(self._loop.time()):
             reason = f"protocol error: {error}"
@@ -270,7 +270,7 @@ class Connection(asyncio.Protocol):
         self.refuse(error)
 
     def refuse(self, error: MagnetarError) -> None:
-        """Say why nobody is served on this connection, and close it."""
+        """Send the reason why this connection is refused, and close it."""
         self._write(commands.error(NO_REQUEST_ID, code_of(error), str(error)))
         self.close()
 

@@ -1,4 +1,4 @@
-"""What is counted of connections and commands."""
+"""Counters of connections and commands."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _FROM_BROKERS: Final = PROXIED_BYTES.labels("brokers")
 
 
 class Splice:
-    """A client and its broker, from the moment the broker is connected. Belongs to whoever made it."""
+    """A client and its broker, from the moment the broker is connected. Belongs to its creator."""
 
     __slots__ = ("_broker", "_client", "_loop", "_on_end", "_waiting_bytes", "broker_heard", "ended")
 

@@ -73,7 +73,7 @@ _HEADS: Final = [_head(size) if size < 128 else _NEVER for size in range(256)]
 
 
 _known_rests: Final[set[bytes]] = set()
-"""What followed the key of recent entries: mostly the same few bytes, as of the size before compression."""
+"""Bytes after the key of recent entries: mostly the same few, such as the uncompressed size."""
 
 
 def _is_rest(following: bytes) -> bool:

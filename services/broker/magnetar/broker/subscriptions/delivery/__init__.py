@@ -1,1 +1,1 @@
-"""What a delivery is, and how it sends entries to consumers."""
+"""Deliveries, and how they send entries to consumers."""

@@ -38,7 +38,7 @@ D = TypeVar("D", bound=Dispatcher)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryParts:
-    """What a delivery may use of its subscription, which owns all of it."""
+    """The parts of a subscription that a delivery may use; the subscription owns them."""
 
     source: EntrySource
     cursor: Cursor

@@ -1,4 +1,4 @@
-"""What a topic's policies mean for its ledgers: how long and how much of what is acknowledged they keep."""
+"""Retention of a topic's ledgers by its policies: time and size of acknowledged entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may publish to a topic: the rules of producer access modes, as pure state.
+"""Producer access modes: which producers may publish to a topic, as pure state.
 
 Either any number of producers share a topic, or one holds it and others may wait for it. Each new holder has
 the next topic epoch, and a client that comes back says which epoch it had: when the topic's is higher,
@@ -25,19 +25,19 @@ EXCLUSIVE_WITH_FENCING = ProducerAccessMode.ExclusiveWithFencing
 
 
 class Decision(Enum):
-    """What becomes of a producer that comes to a topic."""
+    """Outcome of a producer's admission to a topic."""
 
     JOINS = "joins"
     """It publishes beside others."""
     TAKES = "takes"
     """It is the holder now."""
     FENCES = "fences"
-    """It is the holder now, and everybody else has to go."""
+    """It is the holder now, and all other producers are closed."""
     WAITS = "waits"
     BUSY = "busy"
     """A shared one finds a holder, or others who wait for the topic."""
     FENCED = "fenced"
-    """An exclusive one finds somebody there, or the topic in other hands since it had it."""
+    """An exclusive producer finds another holder, now or since its own epoch."""
 
 
 class AccessModes(Generic[P]):
@@ -54,7 +54,7 @@ class AccessModes(Generic[P]):
 
     @property
     def idle(self) -> bool:
-        """Nobody holds the topic or waits for it."""
+        """Whether no producer holds the topic or waits for it."""
         return self.holder is None and not self.waiting
 
     def arrive(
@@ -91,7 +91,7 @@ class AccessModes(Generic[P]):
         return fenced
 
     def leave(self, who: P, *, shared: bool) -> P | None:
-        """Somebody goes, whether it held the topic, shared it (then `shared` is without it) or waited.
+        """Removes a producer, whether it held the topic, shared it (then `shared` is without it) or waited.
 
         Returns who is the holder in its place, if it waited until now.
         """
@@ -106,5 +106,5 @@ class AccessModes(Generic[P]):
 
 
 def is_stale(claimed_epoch: int, topic_epoch: int) -> bool:
-    """Whether a client had the topic once, and somebody else after it. An epoch is at least 1; 0 is none."""
+    """Whether another client held the topic after this one. An epoch is at least 1; 0 is none."""
     return 0 < claimed_epoch < topic_epoch

@@ -17,7 +17,7 @@ from magnetar.common.wire.frame import BATCH_MESSAGES_MAX
 from magnetar.common.wire.pulsar_pb2 import CompressionType, ServerError
 
 MESSAGE_BYTES_MIN: Final = 6
-"""Of one message in a batch: its length and a SingleMessageMetadata with a payload size."""
+"""Smallest message in a batch: its length and a SingleMessageMetadata with a payload size."""
 
 
 def correct_counts(sends: SendRun) -> dict[int, SendRejected]:

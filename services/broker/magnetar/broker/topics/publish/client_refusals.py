@@ -1,4 +1,4 @@
-"""What a client is told when a message of it is not taken, so that it fails that message alone where it can.
+"""Answers to a client for a refused message, so that it fails that message alone where it can.
 
 The clients differ in what they make of a SendError. The one in C++, which those in Python and Node.js are
 made of, fails one message when it hears of a wrong checksum; any other code makes it close its connection,

@@ -239,7 +239,7 @@ class DeduplicatedPublishing:
         self._settle(touched)
 
     def lost(self) -> None:
-        """The topic is lost: nobody is answered any more."""
+        """The topic is lost: pending requests get no answer."""
         self._stop_timer()
         for held in [each for queue in self._held.values() for each in queue]:
             held.producer.peer.publish_pending(-held.sends.byte_length)
@@ -350,7 +350,7 @@ class DeduplicatedPublishing:
             try:
                 metadata = parse_metadata(entry)
             except DataCorruption:
-                continue  # stored as its client sent it: not a message that anybody could send again
+                continue  # stored as its client sent it: not a message that a client could resend
             first, highest = counted_ids(metadata)
             if first != UNCOUNTED:
                 self._state.replay(metadata.producer_name, highest, run.publish_time_ms)

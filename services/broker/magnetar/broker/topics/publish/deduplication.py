@@ -72,7 +72,7 @@ def _chunk_ids(entry: bytes, sequence_id: int) -> tuple[int, int]:
 
 
 class Verdict(Enum):
-    """What becomes of a message."""
+    """Outcome of a message."""
 
     NEW = "new"
     DUPLICATE = "duplicate"
@@ -80,7 +80,7 @@ class Verdict(Enum):
 
 
 class _Producer:
-    """What is known of one name; `in_flight` has the highest id of each run that was taken, in order."""
+    """State of one name; `in_flight` has the highest id of each accepted run, in order."""
 
     __slots__ = ("in_flight", "last_active_ms", "persisted", "pushed")
 
@@ -112,7 +112,7 @@ class DeduplicationState:
         self._producers_max = producers_max
         self._inactivity_ms = inactivity_ms
         self._connected = connected
-        # While the topic was not loaded nobody could be active: that time does not count.
+        # While the topic was not loaded no producer could be active: that time does not count.
         away_ms = now_ms - max((each.last_active_ms for each in snapshot.producers.values()), default=now_ms)
         # In order of activity, so that the first one is the first to go.
         self._producers = {
@@ -213,7 +213,7 @@ class DeduplicationState:
                 self._active(name, producer, now_ms)
 
     def snapshot(self) -> DeduplicationSnapshot:
-        """What is persisted, of the latest active names within the limit."""
+        """Persisted state of the latest active names within the limit."""
         producers = {
             name: ProducerSequence(producer.persisted, producer.last_active_ms)
             for name, producer in self._producers.items()

@@ -23,7 +23,7 @@ class Answer:
 
 @dataclass(slots=True, eq=False)
 class Producer:
-    """Who publishes under which name, and what of it is not confirmed yet."""
+    """A producer: its name, and its unconfirmed messages."""
 
     producer_id: int
     name: str
@@ -49,7 +49,7 @@ class Producer:
     on_detached: Callable[[], None] | None = None
     """Called when the broker, not the client, closes the producer: its connection forgets it."""
     answers: deque[Answer] | None = None
-    """What its messages are answered, in their order; only where they are deduplicated."""
+    """Answers to its messages, in order; only with deduplication."""
     refused_sequence_id: int | None = None
     """Where they are deduplicated: the lowest id that was refused and has not come again."""
     refused_through: int = -1

@@ -1,8 +1,8 @@
-"""What still has to hold in metadata at the moment in which a topic is made.
+"""Conditions in metadata at the moment of a topic's creation.
 
-Whoever makes a topic looked first: there is its namespace, and its name is free or that of a partition. The
-guards read that again and go into the transaction that makes it, so that a deletion or a creation in between
-leaves neither a topic without a namespace, nor one beside a partitioned topic of its name.
+The creator has checked that the namespace exists, and that the name is free or a partition's. The guards
+read that again within the creating transaction, so that a concurrent deletion or creation leaves neither a
+topic without a namespace, nor one beside a partitioned topic of its name.
 """
 
 from __future__ import annotations

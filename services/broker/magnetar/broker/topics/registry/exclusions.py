@@ -1,4 +1,4 @@
-"""What of a broker's topics is being deleted, or made without being loaded: never both at once."""
+"""Topics being deleted, or created without being loaded: never both at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.common.naming.topic_name import TopicName, is_system_topic
 
 
 class Exclusions:
-    """On one event loop: what a check says holds until whoever asked waits for something."""
+    """On one event loop: a check holds until its caller awaits."""
 
     def __init__(self, known: Callable[[], Iterable[str]]) -> None:
         """`known`: full names of the topics that are loaded, or being loaded."""
@@ -38,7 +38,7 @@ class Exclusions:
     @contextmanager
     def creating(self, name: TopicName, *, alone: bool = True) -> Iterator[None]:
         """The topic is made meanwhile, without being loaded: neither it nor its namespace is deleted. Raises
-        ServiceNotReady while one of them is, and, if `alone`, BeingChanged while somebody else makes it.
+        ServiceNotReady while one of them is, and, if `alone`, BeingChanged during a concurrent creation.
         """
         self.check_not_deleted(name)
         if alone and name in self._creating:

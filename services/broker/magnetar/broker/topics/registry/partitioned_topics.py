@@ -74,10 +74,10 @@ class PartitionedTopics:
         self._registry = registry
         self._changing: set[str] = set()
         self.elsewhere: RemoteTopics | None = None
-        """What other brokers have loaded; None where there are none."""
+        """Topics loaded by other brokers; None without other brokers."""
 
     async def get(self, name: TopicName) -> PartitionedTopic | None:
-        """What metadata says of a partitioned topic; None when there is none of that name."""
+        """Metadata of a partitioned topic; None without one of that name."""
         found = await self._metadata.get(self._keys.partitioned_topic(name))
         return None if found is None else decode(PartitionedTopic, found.value)
 
@@ -104,7 +104,7 @@ class PartitionedTopics:
             return NOT_PARTITIONED
         try:
             await self._put_new(name, policies.auto_partitions, {}, alone=False)
-        except TopicExists:  # somebody else asked as well, and metadata took one of us
+        except TopicExists:  # a concurrent creation won in metadata
             return await registry.partitions(name)
         return policies.auto_partitions
 
@@ -130,7 +130,7 @@ class PartitionedTopics:
         The durable subscriptions of its first partition are there on the new ones, at the earliest position,
         before any client can know of these: nothing is missed. `subscribe` sees to that where partitions may
         be on other brokers. Raises TopicNotFound, InvalidPartitions when
-        it has that many already or may not have so many, BeingChanged while somebody else does that,
+        it has that many already or may not have so many, BeingChanged during a concurrent change,
         MetadataError.
         """
         async with self._alone(name):
@@ -153,7 +153,7 @@ class PartitionedTopics:
     async def change_properties(self, name: TopicName, change: PropertiesChange) -> None:
         """Give a partitioned topic the properties that `change` makes of its own.
 
-        Raises what `change` raises, TopicNotFound, BeingChanged while somebody else does that, MetadataError.
+        Raises what `change` raises, TopicNotFound, BeingChanged during a concurrent change, MetadataError.
         """
         async with self._alone(name):
             found = await self._existing(name)
@@ -170,7 +170,7 @@ class PartitionedTopics:
 
         Raises TopicBusy while a producer or consumer is connected to one of them, unless `force`; with
         `unless_partitions` (deletion by inactivity) while any of them is there. TopicNotFound,
-        BeingChanged while somebody else does that, StorageError, MetadataError. What failed halfway, of more
+        BeingChanged during a concurrent change, StorageError, MetadataError. What failed halfway, of more
         partitions, goes on when it is called again: the metadata goes last.
         """
         registry = self._registry
@@ -204,7 +204,7 @@ class PartitionedTopics:
     async def _delete_metadata(
         self, name: TopicName, found: Versioned, count: int, elsewhere: RemoteTopics
     ) -> None:
-        """Of partitions that are gone, in a transaction in which no other broker can have made one.
+        """Deletes metadata of deleted partitions, in a transaction that excludes a concurrent creation.
 
         Raises TopicBusy.
         """
@@ -313,7 +313,7 @@ class PartitionedTopics:
         try:
             first = await self._registry.get(name.partition(0), create=False)
         except TopicNotFound:
-            return  # it was never used, so nobody has subscribed
+            return  # it was never used, so it has no subscriptions
         if first.subscriptions:
             for index in new:
                 partition = await self._registry.get(name.partition(index), create=False)

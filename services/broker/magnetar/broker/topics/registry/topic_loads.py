@@ -1,4 +1,4 @@
-"""What is counted of topics being loaded."""
+"""Counters of topic loads."""
 
 from __future__ import annotations
 

@@ -109,12 +109,12 @@ class TopicRegistry:
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
         self.exclusions = Exclusions(lambda: (*self._topics, *self._loading))
-        """What is being deleted, or made without being loaded."""
+        """Topics being deleted, or created without being loaded."""
         self._in_process = InProcess(config.topics.non_persistent_in_process_max)
         self._closing = False
         self._no_loads: ServiceNotReady | None = None
         self.on_non_persistent: Callable[[TopicName, bool], None] = lambda name, there: None
-        """Told when a non-persistent topic comes or goes: nobody else knows."""
+        """Callback for created and deleted non-persistent topics: metadata has none."""
 
     def refuse_loads(self, error: ServiceNotReady | None) -> None:
         """Load nothing from now on, or load again; what is loaded is served."""
@@ -143,7 +143,7 @@ class TopicRegistry:
             if topic is not None:
                 topic.check_open()
                 if create:
-                    topic.inactive_since = None  # a client; whoever only looks at it does not keep it
+                    topic.inactive_since = None  # a client; requests that only read do not keep the topic
                 return topic
             loading = self._loading.get(name.full)
             if loading is None or loading.task.done():
@@ -156,7 +156,7 @@ class TopicRegistry:
             except TopicNotFound:
                 if loading.create or not create:
                     raise
-                # Somebody who may not create it asked first; now ask in our own name.
+                # The pending load may not create it; load it again with our right to create.
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if not loading.task.cancelled() or (task is not None and task.cancelling()):
@@ -376,7 +376,7 @@ class TopicRegistry:
         return [Delete(self._keys.topic_policies(name)), *await self._schemas.deletions(name)]
 
     async def unload(self, name: TopicName) -> None:
-        """Close a topic; it is loaded again when somebody asks for it. Nothing to do when it is not loaded.
+        """Close a topic; it is loaded again on request. Nothing to do when it is not loaded.
 
         Clients are told and come back by themselves.
         """
@@ -454,7 +454,7 @@ class TopicRegistry:
 
 
 def check_deletable(topic: Topic, *, force: bool, unless_subscribed: bool = False) -> None:
-    """Raises TopicBusy while somebody needs the topic; see TopicRegistry.delete."""
+    """Raises TopicBusy while the topic is in use; see TopicRegistry.delete."""
     if topic.has_clients and not force:
         raise TopicBusy(
             f"topic {topic.name} has active producers/subscriptions; disconnect them, or delete it with force"

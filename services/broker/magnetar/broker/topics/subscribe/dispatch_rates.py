@@ -1,4 +1,4 @@
-"""Who is limited by which dispatch rate: a broker's, a topic's, a subscription's.
+"""Dispatch rates and their scopes: a broker's, a topic's, a subscription's.
 
 A subscription that no rate limits has no gate and pays for nothing.
 """

@@ -1,6 +1,6 @@
-"""Topics that nobody uses are deleted after a time, where policies say so.
+"""Deletion of inactive topics after a time, where policies say so.
 
-Nobody uses a topic without clients that has no subscriptions or, in the other mode, none with a backlog. Only
+A topic is inactive without clients and without subscriptions or, in the other mode, without a backlog. Only
 loaded topics are looked at. As in Apache Pulsar, retention by time is one more reason to stay: a topic is not
 deleted before its messages are old enough to go, and never when they stay for ever; size makes no difference.
 """
@@ -32,7 +32,7 @@ DELETED: Final = Counter(
 
 
 class InactiveTopics:
-    """Housekeeping's look for topics that nobody uses.
+    """Housekeeping's check for inactive topics.
 
     `partitioned`: where to delete the metadata of a partitioned topic whose partitions are all gone; None
     leaves it. While metadata is `restored` and holds, nothing is deleted.

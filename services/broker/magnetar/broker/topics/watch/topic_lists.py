@@ -1,6 +1,6 @@
-"""Which topics the namespaces have that somebody watches, followed as they come and go.
+"""Topics of watched namespaces, followed as they are created and deleted.
 
-Persistent topics are followed in metadata, whoever makes or deletes them; a watch that was lost is made again
+Persistent topics are followed in metadata; a watch that was lost is made again
 and the difference told. Non-persistent ones are nowhere but in their brokers: this one's registry tells of
 its own, and other brokers are asked from time to time. A namespace is followed only while somebody watches
 it.
@@ -29,7 +29,7 @@ from magnetar.common.obs.logs import get_logger
 log = get_logger(__name__)
 
 ELSEWHERE_S: Final = 5.0
-"""Between two questions which non-persistent topics other brokers have, while somebody watches."""
+"""Seconds between two requests to other brokers for non-persistent topics, with watchers."""
 
 
 class _NamespaceTopics:
@@ -159,7 +159,7 @@ class TopicLists:
     async def _follow_brokers(
         self, namespace: NamespaceName, followed: _NamespaceTopics, elsewhere: RemoteTopics
     ) -> None:
-        """What another broker has is known some seconds late; what cannot be asked for stays as it was."""
+        """Topics of other brokers, some seconds late; unreachable ones stay unchanged."""
         while True:
             try:
                 theirs = await elsewhere.non_persistent(namespace)

@@ -12,7 +12,7 @@ from magnetar.common.errors import InvalidPattern
 from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName
 
 MEMORY_BYTES_MAX: Final = 1 << 20
-"""What one compiled pattern may take; RE2 refuses what does not fit."""
+"""Memory limit of one compiled pattern; RE2 refuses larger ones."""
 
 _DOMAIN_SEPARATOR: Final = "://"
 
@@ -41,7 +41,7 @@ def pattern_length(text: str) -> int:
 
 
 def linear_pattern(text: str, what: str) -> Any:
-    """A regular expression of somebody else's, as one of RE2. Raises InvalidPattern, naming it as `what`."""
+    """Compiles a client's regular expression with RE2. Raises InvalidPattern, naming it as `what`."""
     import re2  # a megabyte and a half that most brokers never need
 
     options = re2.Options()

@@ -110,7 +110,7 @@ class KeySharedDelivery(IndividualDelivery):
         self._waiting: dict[Consumer, WaitingEntries] = {}
         self._held_bytes = 0
         self._held: dict[int, list[int]] = {}
-        """By slot, packed: entries of slots that drain, or that nobody owns."""
+        """By slot, packed: entries of slots that drain or have no owner."""
         self._held_count = 0
         self._left: list[int] = []
         """Packed: entries that waited for consumers that are gone, until it is known for whom they do now."""
@@ -134,12 +134,12 @@ class KeySharedDelivery(IndividualDelivery):
             return None
         return (
             f"{self.waiting} entries wait for consumers that cannot take them, {self._held_count} of them in "
-            f"{len(self._held)} slots that drain or that nobody owns: no more is looked at"
+            f"{len(self._held)} slots that drain or have no owner: no more is read"
         )
 
     @property
     def _look_ahead_max(self) -> int:
-        """As Apache Pulsar 4.0 computes it from its two settings; 0 means no such bound."""
+        """Computes the bound as Apache Pulsar 4.0 does from its two settings; 0 means no bound."""
         per_consumer = self._config.look_ahead_per_consumer * len(self._consumers)
         bounds = [each for each in (per_consumer, self._config.look_ahead_per_subscription) if each]
         return min(bounds, default=self._config.subscription_unacked_max or 200_000)
@@ -220,7 +220,7 @@ class KeySharedDelivery(IndividualDelivery):
     # -- memory of what waits with its bytes
 
     def give_back(self) -> None:
-        """Somebody else needs the memory: what waits is read again when it can go out."""
+        """Releases memory of waiting entries; they are read again when they can be sent."""
         for waiting in self._waiting.values():
             waiting.drop_bytes()
         self._let_go()
@@ -317,7 +317,7 @@ class KeySharedDelivery(IndividualDelivery):
         return waiting
 
     def _deliver_waiting(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
-        """What waits for consumers that can take something, by turns; None when none of them can."""
+        """Waiting entries of consumers with permits, by turns; None without one."""
         entries = size = 0
         again: list[tuple[int, int]] = []
         for consumer, waiting in list(self._waiting.items()):
@@ -423,7 +423,7 @@ class KeySharedDelivery(IndividualDelivery):
         bounds, owners = selector.bounds, selector.owners
         slots = slots_of(run.entries)
         indexes: defaultdict[Consumer | None, list[int]] = defaultdict(list)
-        # None: in a slot that drains, or that nobody owns.
+        # None: in a slot that drains or has no owner.
         if draining:
             for index, slot in enumerate(slots):
                 indexes[None if slot in draining else owners[bisect_left(bounds, slot)]].append(index)

@@ -97,7 +97,7 @@ def share_of(
 
 
 class WaitingEntries:
-    """What waits for one consumer, in three parts that are taken in this order.
+    """Waiting entries of one consumer, in three parts taken in this order.
 
     `again`: by position, a heap: delivered before, or read long ago. `shares`: with their bytes, newer than
     what `again` has of the same slot. `beyond`: by position, newer than all of it.
