@@ -34,11 +34,12 @@ class Authority:
     def certificate(self) -> Path:
         return self._pair.certificate
 
-    def issue(self, name: str) -> Pair:
-        """A certificate for 127.0.0.1 and localhost, as server and as client."""
+    def issue(self, name: str, uri: str = "") -> Pair:
+        """Issue a certificate for 127.0.0.1 and localhost, as server and client; and for `uri` when given."""
         pair = Pair(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
-        extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        also = f",URI:{uri}" if uri else ""
+        extensions.write_text(f"subjectAltName=IP:127.0.0.1,DNS:localhost{also}\n")
         _openssl(
             *("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"),
             *("-keyout", str(pair.key), "-out", str(request)),

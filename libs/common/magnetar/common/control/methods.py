@@ -32,6 +32,8 @@ from magnetar.common.control.control_pb2 import (
     UnloadRequest,
     UnloadResponse,
 )
+from magnetar.common.rpc.callers import CallerTable
+from magnetar.common.security.services.service_identity import Service
 
 SERVICE: Final = "magnetar.control.v1.Broker"
 
@@ -99,3 +101,12 @@ LOADS: Final = Method("Loads", LoadsRequest, LoadsResponse, 5.0, 3, _UNHEARD)
 NON_PERSISTENT_TOPICS: Final = Method(
     "NonPersistentTopics", NonPersistentTopicsRequest, NonPersistentTopicsResponse, 5.0, 3, _UNHEARD
 )
+
+CALLERS: Final[CallerTable] = {
+    HELLO.name: frozenset({Service.BROKER, Service.DISCOVERY, Service.ADMIN}),
+    ASSIGN.name: frozenset({Service.BROKER, Service.DISCOVERY}),
+    LOADS.name: frozenset({Service.BROKER, Service.DISCOVERY, Service.ADMIN}),
+    NON_PERSISTENT_TOPICS.name: frozenset({Service.BROKER, Service.ADMIN}),
+    **{each.name: frozenset({Service.BROKER}) for each in (TAKE, UNLOAD, SPLIT, MERGE, REPORT)},
+}
+"""The services that may call each method of the control plane."""

@@ -35,6 +35,8 @@ from magnetar.common.offload.offload_pb2 import (
     WantRequest,
     WantResponse,
 )
+from magnetar.common.rpc.callers import CallerTable
+from magnetar.common.security.services.service_identity import Service
 
 SERVICE: Final = "magnetar.offload.v1.Offload"
 
@@ -76,3 +78,13 @@ READ: Final = Method("Read", ReadRequest, ReadResponse, 60.0)
 ATTEMPTS: Final = Method("Attempts", AttemptsRequest, AttemptsResponse, 120.0)
 DELETIONS: Final = Method("Deletions", DeletionsRequest, DeletionsResponse, 60.0)
 DELETED: Final = Method("Deleted", DeletedRequest, DeletedResponse, 60.0)
+
+CALLERS: Final[CallerTable] = {
+    each.name: frozenset({Service.JOB, Service.BROKER, Service.ADMIN})
+    if each in (DESCRIBE, TOPICS, READ, WANTED, ATTEMPTS, DELETIONS)
+    else frozenset({Service.JOB})
+    for each in (
+        *(WANTED, WANT, BEGIN, COMPLETE, FAIL, DESCRIBE, TOPICS, READ, ATTEMPTS, DELETIONS, DELETED),
+    )
+}
+"""The services that may call each method of the offload service: jobs; brokers and operators only read."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
+from magnetar.common.rpc.callers import Refuse
 from magnetar.common.rpc.options import ChannelOptions
 from magnetar.common.rpc.refusals import UnknownMethod
 
-Refuse: TypeAlias = Callable[[Any, str, Exception], Awaitable[None]]
-"""Ends a call because of an error: the call's context, the method's name, the error. Always raises."""
+Guard: TypeAlias = Callable[[str, Any, Refuse], Any]
+"""Wraps a handler with a check of its callers: the method's name, its handler, how to refuse."""
 
 
 class GrpcServer:
@@ -28,21 +29,31 @@ class GrpcServer:
         credentials: grpc.ServerCredentials | None = None,
         *,
         also: Mapping[str, Mapping[str, Any]] | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        """`also`: the methods of other services on the same port, by the services' names."""
+        """`also`: the methods of other services on the same port, by the services' names.
+
+        `guard` wraps each method's handler with the check of its callers. With credentials there is no
+        reflection, and health answers only callers that complete the handshake.
+        """
         self._credentials = credentials
         self._health = HealthServicer()
         self._server = server = grpc.aio.server(options=options)
         services = {service: methods, **(also or {})}
         for name, its_methods in services.items():
-            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, dict(its_methods)),))
+            handlers = {
+                method: handler if guard is None else guard(method, handler, refuse)
+                for method, handler in its_methods.items()
+            }
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (
             *services,
             health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
             reflection.SERVICE_NAME,
         )
-        reflection.enable_server_reflection(names, server)
+        if credentials is None:
+            reflection.enable_server_reflection(names, server)
         server.add_generic_rpc_handlers((_UnknownMethods(refuse),))
 
     async def start(self, host: str, port: int, key: str) -> int:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from google.protobuf.message import Message
+from magnetar.common.rpc.callers import CallerTable
+from magnetar.common.security.services.service_identity import Service
 from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
 from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     AppendBatch,
@@ -81,3 +83,19 @@ EXPECTED_KEY: Final = "magnetar-expected-bookie-bin"
 
 FIRST_BATCH: Final = AppendBatch(protocol_version=PROTOCOL_VERSION).SerializeToString()
 """Header of a stream's first message."""
+
+_WRITERS: Final = frozenset({Service.BROKER, Service.BOOKIE})
+_READERS: Final = frozenset({Service.BROKER, Service.BOOKIE, Service.JOB, Service.ADMIN})
+
+CALLERS: Final[CallerTable] = {
+    READ.name: _READERS,
+    READ_LAC.name: frozenset({Service.BROKER, Service.BOOKIE, Service.JOB}),
+    LIST_LEDGERS.name: frozenset({Service.BROKER, Service.BOOKIE, Service.ADMIN}),
+    DESCRIBE.name: frozenset({Service.BROKER, Service.BOOKIE, Service.ADMIN}),
+    LIST_ENTRIES.name: _WRITERS,
+    APPEND: _WRITERS,
+    FENCE.name: _WRITERS,
+    CLEAR_LIMBO.name: _WRITERS,
+    DELETE_HINT.name: _WRITERS,
+}
+"""The services that may call each method of a bookie. Bookies call each other when they re-replicate."""

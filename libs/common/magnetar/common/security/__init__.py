@@ -1,0 +1,1 @@
+"""Authentication, authorization, TLS, audit, and the identities of our own services."""

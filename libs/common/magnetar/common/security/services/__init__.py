@@ -1,0 +1,1 @@
+"""Mutual TLS between our own services: identities, renewed credentials, permitted callers."""
