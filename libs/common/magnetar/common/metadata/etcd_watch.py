@@ -13,6 +13,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 from etcd3aio import _protobuf as etcd
+from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.etcd_connection import EtcdConnection, describe
 from magnetar.common.metadata.store import WatchEvent
 from magnetar.common.metadata.watch_queue import WatchQueue
@@ -36,6 +37,7 @@ class EtcdWatch:
         self._queue = queue
         self._next_revision = 0
         self._partial: list[Any] = []
+        self._token_renewed = False
 
     async def run(self) -> None:
         """Until the queue is lost; the owner cancels it at the queue's end."""
@@ -66,18 +68,25 @@ class EtcdWatch:
     async def _follow_once(self) -> str | None:
         """One stream, to its end; returns why it ended, None when the watch is over."""
         endpoint = await self._connection.ready(None)
-        call = endpoint.watch.Watch(metadata=_REQUIRE_LEADER)
+        try:
+            metadata = await self._connection.call_metadata(endpoint)
+        except MetadataError as error:
+            return str(error)
+        call = endpoint.watch.Watch(metadata=(*_REQUIRE_LEADER, *metadata))
         self._partial = []
         try:
             async with asyncio.timeout(self._connection.request_timeout_s):
                 await call.write(self._create_request())
                 response = await call.read()
             while response is not grpc.aio.EOF:
+                if response.canceled and self._token_expired(response.cancel_reason):
+                    return f"the token was refused: {response.cancel_reason}"
                 if not self._take(response):
                     return None
                 response = await call.read()
             reason = "the stream was closed"
         except grpc.aio.AioRpcError as error:
+            self._connection.token_refused(error)
             reason = describe(error)
         except TimeoutError:
             reason = "no answer"
@@ -87,6 +96,16 @@ class EtcdWatch:
             call.cancel()
         self._connection.leave(endpoint)
         return reason
+
+    def _token_expired(self, reason: str) -> bool:
+        """Whether etcd ended the watch because of its token, which is requested again; once in a row.
+
+        A watch with an expired token ends as one without permission (https://github.com/etcd-io/etcd/issues/12385).
+        """
+        if "permission denied" not in reason or self._token_renewed:
+            return False
+        self._token_renewed = self._connection.drop_token()
+        return self._token_renewed
 
     def _create_request(self) -> Any:
         key, range_end = prefix_range(self._queue.prefix)
@@ -105,6 +124,7 @@ class EtcdWatch:
             self._queue.lose(f"etcd ended it: {response.cancel_reason or 'no reason given'}")
             return False
         if response.created:
+            self._token_renewed = False
             if self._next_revision == 0:
                 self._next_revision = response.header.revision + 1
             if not self.started.done():

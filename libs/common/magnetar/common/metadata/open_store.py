@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.store import MetadataStore
 
+if TYPE_CHECKING:  # it imports gRPC
+    from magnetar.common.metadata.etcd_access import EtcdAccess
+
 
 def etcd_endpoints(url: str) -> list[str]:
-    """The members that an `etcd:` URL names. Raises ConfigError."""
-    endpoints = [part.strip() for part in url.removeprefix("etcd:").split(",")]
+    """The members that an `etcd:` URL names, as host:port. Raises ConfigError."""
+    parts = [part.strip() for part in url.removeprefix("etcd:").split(",")]
+    if len({part.partition("://")[0] if "://" in part else "" for part in parts}) > 1:
+        raise ConfigError(f"metadata store {url!r}: write https:// before every member or before none")
+    endpoints = [part.removeprefix("https://").removeprefix("http://") for part in parts]
     for endpoint in endpoints:
         host, _, port = endpoint.rpartition(":")
         if not host or "/" in endpoint or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
@@ -18,8 +26,13 @@ def etcd_endpoints(url: str) -> list[str]:
     return endpoints
 
 
-async def open_metadata_store(url: str) -> MetadataStore:
-    """Open it; the caller closes it.
+def etcd_tls(url: str) -> bool:
+    """Whether an `etcd:` URL asks for TLS: `etcd:https://host:port,...`."""
+    return url.startswith("etcd:") and "https://" in url
+
+
+async def open_metadata_store(url: str, access: EtcdAccess | None = None) -> MetadataStore:
+    """Open it; the caller closes it. `access`: TLS and credentials for etcd.
 
     Raises ConfigError for another URL, MetadataError when the store cannot be reached or opened. A store is
     imported when it is asked for: gRPC takes its time.
@@ -28,7 +41,7 @@ async def open_metadata_store(url: str) -> MetadataStore:
         endpoints = etcd_endpoints(url)
         from magnetar.common.metadata.etcd_store import EtcdMetadataStore
 
-        return await EtcdMetadataStore.open(endpoints)
+        return await EtcdMetadataStore.open(endpoints, access=access)
     if url.startswith("sqlite:") and url != "sqlite:":
         from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 
