@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
+from magnetar.common.security.services.credentials import CredentialFiles, loaded
+from magnetar.common.security.services.service_identity import Service, ServiceIdentity
 from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, UNREACHABLE, Code
 from magnetar.ledger.bookie_protocol.grpc_client import ClientOptions
-from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, GrpcBookieClients
+from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
 from magnetar.ledger.bookie_protocol.records import decode_run, encode_append
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.ledger.ledger_store import LedgerRef, Run
@@ -36,7 +38,7 @@ def etcd(tmp_path: Path) -> Iterator[EtcdServer]:
 def with_clients(
     etcd: EtcdServer,
     scenario: Callable[[BookieRegistry, GrpcBookieClients], Awaitable[None]],
-    tls: ClientTls | None = None,
+    tls: CredentialFiles | None = None,
 ) -> None:
     async def main() -> None:
         async with asyncio.timeout(120):
@@ -44,7 +46,9 @@ def with_clients(
             registry = BookieRegistry(metadata, Keys(CLUSTER_NAME))
             await registry.start()
             options = ClientOptions(reopen_after_s=0.01, reopen_after_max_s=0.1)
-            clients = GrpcBookieClients(registry.address, registry.directory, tls=tls, options=options)
+            clients = GrpcBookieClients(
+                registry.address, registry.directory, tls=loaded(tls), options=options
+            )
             await scenario(registry, clients)
             await clients.close()
             await registry.close()
@@ -142,7 +146,8 @@ def test_the_disk_threshold_turns_the_bookie_read_only(tmp_path: Path, etcd: Etc
 
 def test_mutual_tls_by_configuration(tmp_path: Path, etcd: EtcdServer) -> None:
     authority = Authority(tmp_path / "certificates")
-    own, theirs = authority.issue("bookie"), authority.issue("broker")
+    own = authority.issue("bookie")
+    theirs = authority.issue("broker", ServiceIdentity(CLUSTER_NAME, Service.BROKER).uri)
     settings = {
         "tlsCertificatePath": str(own.certificate),
         "tlsKeyStore": str(own.key),
@@ -159,9 +164,9 @@ def test_mutual_tls_by_configuration(tmp_path: Path, etcd: EtcdServer) -> None:
 
         trust = authority.certificate
         with_clients(
-            etcd, served, ClientTls(trust_certs=trust, certificate=theirs.certificate, key=theirs.key)
+            etcd, served, CredentialFiles(trust_certs=trust, certificate=theirs.certificate, key=theirs.key)
         )
-        with_clients(etcd, refused, ClientTls(trust_certs=trust))
+        with_clients(etcd, refused, CredentialFiles(trust_certs=trust))
         with_clients(etcd, refused)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from magnetar.common.metadata.open_store import open_metadata_store
 from magnetar.common.metadata.values import LedgerMetadata, decode
+from magnetar.common.security.services.service_identity import Service, ServiceIdentity
 
 from tests.certificates import Authority
 from tests.cluster.conftest import NewCluster
@@ -283,7 +284,8 @@ def test_a_broker_and_its_bookies_speak_mutual_tls_when_told_to(
     new_cluster: NewCluster, tmp_path: Path, topic: str
 ) -> None:
     authority = Authority(tmp_path)
-    bookie, broker_pair = authority.issue("bookie"), authority.issue("broker")
+    identities = (ServiceIdentity(CLUSTER_NAME, each) for each in (Service.BOOKIE, Service.BROKER))
+    bookie, broker_pair = (authority.issue(each.service.value, each.uri) for each in identities)
     cluster = new_cluster(
         bookie_settings={
             "tlsCertificatePath": str(bookie.certificate),

@@ -16,12 +16,14 @@ from magnetar.bookie.grpc_server import BookieGrpcServer
 from magnetar.bookie.metrics import BookieStats
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
+from magnetar.common.rpc.callers import CallerCheck
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.common.runtime.posix_disk import PosixDisk
+from magnetar.common.security.services.credentials import ServiceCredentials
 from magnetar.ledger.bookie_protocol.bookie_pb2 import Code
 from magnetar.ledger.bookie_protocol.grpc_client import ClientOptions, GrpcBookieClient
-from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, GrpcBookieClients
+from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
 from magnetar.ledger.bookie_protocol.records import encode_append
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.segment_log.config import SegmentLogConfig
@@ -50,7 +52,8 @@ async def running(
     options: ClientOptions | None = None,
     *,
     credentials: grpc.ServerCredentials | None = None,
-    tls: ClientTls | None = None,
+    callers: CallerCheck | None = None,
+    tls: ServiceCredentials | None = None,
 ) -> AsyncIterator[Bookie]:
     async with AsyncExitStack() as opened:
         opened.push_async_callback(grpc_streams_end)
@@ -81,6 +84,7 @@ async def running(
             unconfirmed_bytes_max=UNCONFIRMED_MAX,
             calls_max=CALLS_MAX,
             credentials=credentials,
+            callers=callers,
         )
         port = await server.start("127.0.0.1", 0)
         opened.push_async_callback(server.close, 1.0)

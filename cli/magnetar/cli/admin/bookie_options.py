@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 if TYPE_CHECKING:
-    from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls
+    from magnetar.common.security.services.credentials import CredentialFiles
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -41,7 +41,7 @@ class BookieOptions:
 
     without: tuple[str, ...] = ()
     """Ids of bookies that are gone for good."""
-    tls: ClientTls | None = None
+    tls: CredentialFiles | None = None
 
 
 def bookie_options(command: Command) -> Command:
@@ -64,11 +64,11 @@ def bookie_options(command: Command) -> Command:
     return cast("Command", with_bookies)
 
 
-def _tls(trust_certs: Path | None, certificate: Path | None, key: Path | None) -> ClientTls | None:
+def _tls(trust_certs: Path | None, certificate: Path | None, key: Path | None) -> CredentialFiles | None:
     if trust_certs is None:
         if certificate is not None or key is not None:
             raise click.UsageError("--bookie-cert and --bookie-key go with --bookie-trust-certs")
         return None
-    from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls
+    from magnetar.common.security.services.credentials import CredentialFiles
 
-    return ClientTls(trust_certs=trust_certs, certificate=certificate, key=key)
+    return CredentialFiles(trust_certs=trust_certs, certificate=certificate, key=key)

@@ -25,6 +25,7 @@ from magnetar.common.metadata.store import ABSENT, MetadataStore, Put
 from magnetar.common.metadata.values import LedgerDecision, LedgerMetadata, decode, encode
 from magnetar.common.obs.logs import configure, get_logger
 from magnetar.common.runtime.clock import SystemClock
+from magnetar.common.security.services.credentials import loaded
 from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.ledger.ledger_catalog import LedgerCatalog
@@ -205,7 +206,7 @@ async def _bookies(metadata: MetadataStore, keys: Keys, options: BookieOptions) 
         registry = BookieRegistry(metadata, keys)
         opened.push_async_callback(registry.close)
         await registry.start()
-        clients = GrpcBookieClients(registry.address, tls=options.tls)
+        clients = GrpcBookieClients(registry.address, tls=loaded(options.tls))
         opened.push_async_callback(clients.close)
         yield _Cluster(metadata, keys, registry, clients)
 

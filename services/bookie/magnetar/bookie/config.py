@@ -9,6 +9,7 @@ from typing import Final
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
 from magnetar.bookie.core_config import BookieCoreConfig
 from magnetar.common.config.settings import setting
+from magnetar.common.security.services.config import MetadataAccessConfig
 from magnetar.ledger.bookie_protocol.grpc_methods import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 
@@ -87,8 +88,21 @@ class TlsConfig:
     )
     client_authentication: bool = setting(
         False,
-        "Refuse clients without a certificate that `tlsTrustStore` vouches for.",
+        "Refuse callers without a certificate that an authority in `tlsTrustStore` signed, and check by its "
+        "URI spiffe://CLUSTER/SERVICE what the caller may do.",
         key="tlsClientAuthentication",
+    )
+    authorized_roles: tuple[str, ...] = setting(
+        (),
+        "Services (broker, bookie, job, admin) or URIs of certificates that may call at all, with "
+        "`tlsClientAuthentication`; empty admits all of these. What each may do is fixed.",
+        key="authorizedRoles",
+    )
+    refresh_s: int = setting(
+        300,
+        "Seconds between checks for replaced certificates.",
+        key="tlsCertFilesRefreshDurationSeconds",
+        minimum=1,
     )
 
     @property
@@ -147,6 +161,7 @@ class BookieConfig:
     identity: IdentityConfig = field(default_factory=IdentityConfig)
     listener: ListenerConfig = field(default_factory=ListenerConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
+    metadata_access: MetadataAccessConfig = field(default_factory=MetadataAccessConfig)
     core: BookieCoreConfig = field(default_factory=BookieCoreConfig)
     auto_recovery: AutoRecoveryConfig = field(default_factory=AutoRecoveryConfig)
     segment_log: SegmentLogConfig = field(default_factory=SegmentLogConfig)
@@ -175,7 +190,7 @@ class BookieConfig:
     def problems(self) -> list[str]:
         """Returns all invalid combinations of valid values."""
         identity, listener = self.identity, self.listener
-        found = self.tls.problems()
+        found = self.tls.problems() + self.metadata_access.problems(identity.metadata_uri)
         if not identity.cluster_name:
             found.append("clusterName has to be given: the name that brokers of this cluster use too")
         uri = identity.metadata_uri

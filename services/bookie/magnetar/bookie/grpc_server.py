@@ -18,6 +18,7 @@ from magnetar.bookie.metrics import BookieStats
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.rpc.callers import CallerCheck
 from magnetar.common.rpc.options import server_options
 from magnetar.common.rpc.refusals import Stopping, TooManyCalls, parse
 from magnetar.common.rpc.server import GrpcServer
@@ -55,7 +56,9 @@ class BookieGrpcServer:
         unconfirmed_bytes_max: int,
         calls_max: int,
         credentials: grpc.ServerCredentials | None = None,
+        callers: CallerCheck | None = None,
     ) -> None:
+        """`callers` checks who may call what, where `credentials` require client certificates."""
         self._core = core
         self._stats = stats
         self._unconfirmed_bytes_max = unconfirmed_bytes_max
@@ -65,7 +68,12 @@ class BookieGrpcServer:
         self._sessions: set[AppendSession] = set()
         self._refusals = Refusals()
         self._server = GrpcServer(
-            SERVICE, self._methods(), self._refusals.refuse, server_options(message_bytes_max), credentials
+            SERVICE,
+            self._methods(),
+            self._refusals.refuse,
+            server_options(message_bytes_max),
+            credentials,
+            guard=None if callers is None else callers.guard,
         )
 
     async def start(self, host: str, port: int) -> int:

@@ -21,7 +21,7 @@ from magnetar.bookie.identity import IdentityTaken, require_latest_start
 from magnetar.bookie.metrics import BookieStats, Figures, MetricsPage
 from magnetar.bookie.registration import Registration
 from magnetar.bookie.timed_syncer import TimedSyncer
-from magnetar.bookie.tls import client_tls, server_credentials
+from magnetar.bookie.tls import caller_check, server_credentials, service_credentials
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.instance import ensure_instance_id, require_instance
 from magnetar.common.metadata.keys import Keys
@@ -36,6 +36,7 @@ from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.common.runtime.posix_disk import PosixDisk
 from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.common.security.services.credentials import ServiceCredentials
 from magnetar.ledger.bookie_protocol.bookie_client import PROTOCOL_VERSION
 from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
@@ -99,9 +100,10 @@ class Bookie:
 
     async def _start(self) -> None:
         config, opened = self.config, self._opened
-        credentials = server_credentials(config.tls)
+        credentials = service_credentials(config.tls)
         await self._start_http()
-        metadata = await open_metadata_store(config.identity.metadata_uri)
+        uri, refresh_s = config.identity.metadata_uri, float(config.tls.refresh_s)
+        metadata = await open_metadata_store(uri, config.metadata_access.access(uri, refresh_s))
         opened.push_async_callback(metadata.close)
         keys = Keys(config.identity.cluster_name)
         instance_id = await ensure_instance_id(metadata, keys, self._clock, random.SystemRandom())
@@ -116,7 +118,8 @@ class Bookie:
             message_bytes_max=listener.message_bytes_max,
             unconfirmed_bytes_max=listener.unconfirmed_bytes_max,
             calls_max=listener.calls_max,
-            credentials=credentials,
+            credentials=server_credentials(config.tls, credentials),
+            callers=caller_check(config.tls, config.identity.cluster_name),
         )
         grace_s = listener.shutdown_timeout_ms / 1000 / 3
         opened.push_async_callback(self._server.close, grace_s)
@@ -137,7 +140,9 @@ class Bookie:
         await self._server.set_serving(serving=True, writable=not self.core.read_only)
         opened.push_async_callback(registration.close)
         await registration.start()
-        await self._start_auto_recovery(metadata, keys)
+        if credentials is not None:
+            tasks.spawn(credentials.watch(refresh_s), "watch certificates")
+        await self._start_auto_recovery(metadata, keys, credentials)
         self._phase = "serving"
 
     async def _open_core(self, metadata: MetadataStore, keys: Keys, instance_id: bytes) -> BookieCore:
@@ -163,12 +168,14 @@ class Bookie:
             config=config.core,
         )
 
-    async def _start_auto_recovery(self, metadata: MetadataStore, keys: Keys) -> None:
+    async def _start_auto_recovery(
+        self, metadata: MetadataStore, keys: Keys, credentials: ServiceCredentials | None
+    ) -> None:
         config, opened = self.config, self._opened
         registry = BookieRegistry(metadata, keys)
         opened.push_async_callback(registry.close)
         await registry.start()
-        clients = GrpcBookieClients(registry.address, registry.directory, tls=client_tls(config.tls))
+        clients = GrpcBookieClients(registry.address, registry.directory, tls=credentials)
         opened.push_async_callback(clients.close)
         recovery = AutoRecovery(
             config.bookie_id,

@@ -6,29 +6,39 @@ from pathlib import Path
 
 import grpc
 from magnetar.bookie.config import TlsConfig
-from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, read_pem
+from magnetar.common.rpc.callers import CallerCheck
+from magnetar.common.security.services.credentials import CredentialFiles, ServiceCredentials
+from magnetar.ledger.bookie_protocol.grpc_methods import CALLERS
 
 
-def server_credentials(config: TlsConfig) -> grpc.ServerCredentials | None:
-    """Loads the configured credentials; None without TLS. Raises ConfigError for unusable files."""
-    if not config.enabled:
-        return None
-    pair = (read_pem(Path(config.key)), read_pem(Path(config.certificate)))
-    trusted = read_pem(Path(config.trust_certs)) if config.client_authentication else None
-    return grpc.ssl_server_credentials(
-        [pair], root_certificates=trusted, require_client_auth=config.client_authentication
-    )
+def service_credentials(config: TlsConfig) -> ServiceCredentials | None:
+    """Load the configured files; None without TLS. Raises ConfigError for unusable files.
 
-
-def client_tls(config: TlsConfig) -> ClientTls | None:
-    """How this bookie reaches others, which are configured like itself; None without TLS.
-
-    Without `tlsTrustStore` the bookie's own certificate has to vouch for theirs.
+    Bookies reach each other with the same files. Without `tlsTrustStore` a bookie trusts its own certificate,
+    and that of others which is the same.
     """
     if not config.enabled:
         return None
-    return ClientTls(
-        trust_certs=Path(config.trust_certs or config.certificate),
-        certificate=Path(config.certificate),
-        key=Path(config.key),
+    return ServiceCredentials(
+        CredentialFiles(
+            trust_certs=Path(config.trust_certs or config.certificate),
+            certificate=Path(config.certificate),
+            key=Path(config.key),
+        )
     )
+
+
+def server_credentials(
+    config: TlsConfig, credentials: ServiceCredentials | None
+) -> grpc.ServerCredentials | None:
+    """Return the credentials of the gRPC port; None without TLS."""
+    if credentials is None:
+        return None
+    return credentials.server(require_client_authentication=config.client_authentication)
+
+
+def caller_check(config: TlsConfig, cluster: str) -> CallerCheck | None:
+    """Return the check of callers by their certificates; None where these are not required."""
+    if not (config.enabled and config.client_authentication):
+        return None
+    return CallerCheck(cluster, CALLERS, frozenset(config.authorized_roles))

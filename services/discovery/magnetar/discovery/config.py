@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from magnetar.common.config.settings import setting
+from magnetar.common.control.config import ControlTlsConfig
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints
+from magnetar.common.security.services.config import MetadataAccessConfig
 
 _ETCD: Final = "etcd:"
 _EVERY_ADDRESS: Final = ("0.0.0.0", "::")
@@ -110,6 +112,8 @@ class DiscoveryConfig:
 
     listener: ListenerConfig = field(default_factory=ListenerConfig)
     metadata: MetadataConfig = field(default_factory=MetadataConfig)
+    metadata_access: MetadataAccessConfig = field(default_factory=MetadataAccessConfig)
+    control_tls: ControlTlsConfig = field(default_factory=ControlTlsConfig)
     lookups: LookupConfig = field(default_factory=LookupConfig)
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
 
@@ -137,7 +141,7 @@ class DiscoveryConfig:
         listener = self.listener
         if listener.service_port == listener.web_service_port != 0:
             found.append(f"servicePort and webServicePort are both {listener.service_port}")
-        return found
+        return found + self.metadata_access.problems(url) + self.control_tls.problems()
 
     def warnings(self) -> list[str]:
         """Warnings about valid settings that may be unintended."""

@@ -15,6 +15,7 @@ from magnetar.common.control.control_client import Caller, ControlClient
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.common.security.services.credentials import loaded
 from magnetar.discovery.bundle_assignment import AskingBrokers
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.discovery.handlers.partitions import PartitionCounts
@@ -32,7 +33,7 @@ class Discovery:
     def __init__(
         self, config: DiscoveryConfig, metadata: MetadataStore, keys: Keys, rng: random.Random
     ) -> None:
-        """`metadata` stays the caller's to close."""
+        """`metadata` stays the caller's to close. Raises ConfigError when a certificate cannot be used."""
         self.config = config
         self.port = 0
         """Port of the binary protocol, once it has started."""
@@ -44,8 +45,10 @@ class Discovery:
         self._owners = BundleOwners(metadata, keys)
         self._rings = Rings(metadata, keys)
         self._tasks = TaskOwner("discovery")
+        self._control_credentials = loaded(config.control_tls.files())
         self._control = ControlClient(
-            Caller(f"discovery on {socket.gethostname()}", version("magnetar-discovery"))
+            Caller(f"discovery on {socket.gethostname()}", version("magnetar-discovery")),
+            tls=self._control_credentials,
         )
         assigner = AskingBrokers(self.directory, self.brokers, self._control)
         self.finder = TopicFinder(self._rings, self._owners, self.directory, assigner)
@@ -62,6 +65,9 @@ class Discovery:
         await asyncio.gather(self.directory.start(), self._owners.start(), self._rings.start())
         self._tasks.spawn(self._proxy.watch_stuck(), "watch stuck connections")
         self._tasks.spawn(self.metadata_pulse.follow(), "feel metadata's pulse")
+        if self._control_credentials is not None:
+            refresh_s = self.config.control_tls.refresh_s
+            self._tasks.spawn(self._control_credentials.watch(refresh_s), "watch certificates")
         self.port = await self._listener.start()
         self.not_ready = None
 

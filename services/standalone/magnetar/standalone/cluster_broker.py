@@ -31,8 +31,9 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.common.security.services.credentials import CredentialFiles, ServiceCredentials, loaded
 from magnetar.ledger.bookie_protocol.grpc_client import ClientOptions
-from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, GrpcBookieClients
+from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
 from magnetar.ledger.bookie_protocol.grpc_methods import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
@@ -82,6 +83,8 @@ class ClusterBroker:
         self._keys = Keys(config.broker.cluster_name)
         self._instance_id = b""
         self._ports: dict[str, int] = {}
+        self._control_credentials: ServiceCredentials | None = None
+        self._bookie_credentials: ServiceCredentials | None = None
         self._tasks = TaskOwner("cluster broker")
         self._term: _Term | None = None
 
@@ -131,11 +134,14 @@ class ClusterBroker:
         if problems:
             raise CannotStart(listed("magnetar cannot start", problems))
         try:
-            metadata = await open_metadata_store(self.config.metadata.url)
+            url = self.config.metadata.url
+            access = self.config.metadata_access.access(url, self.config.control.tls.refresh_s)
+            metadata = await open_metadata_store(url, access)
             self._opened.push_async_callback(metadata.close)
             self._instance_id = await ensure_instance_id(metadata, self._keys, self._clock, self._rng)
         except MagnetarError as error:
             raise CannotStart(listed("magnetar cannot start", [f"metadata: {error}"])) from error
+        self._follow_certificates()
         pool = ThreadPool(THREADS_MAX, "http")
         self._opened.callback(pool.close)
         watch_process(self._opened)
@@ -144,6 +150,18 @@ class ClusterBroker:
         except OSError as error:
             raise CannotStart(listed("magnetar cannot start", [reason(error)])) from error
         self._tasks.spawn(self._follow_terms(metadata, pool), "terms")
+
+    def _follow_certificates(self) -> None:
+        """Load the certificates of links to other services, and follow their renewal. Raises ConfigError."""
+        config = self.config
+        self._control_credentials = loaded(config.control.tls.files())
+        self._bookie_credentials = loaded(_tls(config.bookies))
+        for credentials, refresh_s in (
+            (self._control_credentials, config.control.tls.refresh_s),
+            (self._bookie_credentials, config.bookies.tls_refresh_s),
+        ):
+            if credentials is not None:
+                self._tasks.spawn(credentials.watch(refresh_s), "watch certificates")
 
     async def _follow_terms(self, metadata: MetadataStore, pool: ThreadPool) -> None:
         while True:
@@ -247,7 +265,7 @@ class ClusterBroker:
         clients = GrpcBookieClients(
             registry.address,
             registry.directory,
-            tls=_tls(config.bookies),
+            tls=self._bookie_credentials,
             options=_client_options(config),
         )
         opened.push_async_callback(clients.close)
@@ -271,6 +289,7 @@ class ClusterBroker:
             cluster_name=self.config.broker.cluster_name,
             http_url=front.http_url,
             offload=offload_service(front.broker, ClusterOwners(cluster), registry.address),
+            tls=self._control_credentials,
         )
 
     def _config_with_ports(self) -> ClusterBrokerConfig:
@@ -287,10 +306,10 @@ class ClusterBroker:
         return replace(self.config, broker=replace(broker, listener=listener), control=control)
 
 
-def _tls(config: BookieClientConfig) -> ClientTls | None:
+def _tls(config: BookieClientConfig) -> CredentialFiles | None:
     if not config.tls_enabled:
         return None
-    return ClientTls(
+    return CredentialFiles(
         trust_certs=Path(config.tls_trust_certs),
         certificate=Path(config.tls_certificate) if config.tls_certificate else None,
         key=Path(config.tls_key) if config.tls_key else None,

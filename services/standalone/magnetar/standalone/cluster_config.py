@@ -12,6 +12,7 @@ from magnetar.common.config.settings import setting
 from magnetar.common.control.config import ControlConfig
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints
+from magnetar.common.security.services.config import MetadataAccessConfig
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.quorum.config import QuorumConfig
 from magnetar.standalone.broker_front import advertised, contradictions
@@ -68,6 +69,12 @@ class BookieClientConfig:
         key="bookkeeperTLSTrustCertTypes",
         choices=("PEM",),
     )
+    tls_refresh_s: int = setting(
+        300,
+        "Seconds between checks for replaced certificates.",
+        key="bookkeeperTlsCertFilesRefreshDurationSeconds",
+        minimum=1,
+    )
     tls_server_name: str = setting(
         "",
         "The name that bookies' certificates are issued for; empty for the host of each bookie's address.",
@@ -105,6 +112,7 @@ class ClusterBrokerConfig:
     """A broker of a cluster: its metadata is in etcd, its ledgers are on bookies."""
 
     metadata: MetadataConfig = field(default_factory=MetadataConfig)
+    metadata_access: MetadataAccessConfig = field(default_factory=MetadataAccessConfig)
     broker: BrokerConfig = field(default_factory=lambda: BrokerConfig(cluster_name=""))
     control: ControlConfig = field(default_factory=ControlConfig)
     load: LoadConfig = field(default_factory=LoadConfig)
@@ -142,6 +150,7 @@ class ClusterBrokerConfig:
         ):
             if port == self.control.port != 0:
                 found.append(f"{key} and magnetarControlPort are both {port}")
+        found += self.metadata_access.problems(self.metadata.url) + self.control.tls.problems()
         return found + self.bookies.problems() + contradictions(listener)
 
     def warnings(self) -> list[str]:

@@ -66,7 +66,9 @@ class DiscoveryProcess:
         if problems:
             raise CannotStart(listed("magnetar cannot start", problems))
         try:
-            metadata = await open_metadata_store(config.metadata.url)
+            url = config.metadata.url
+            access = config.metadata_access.access(url, config.control_tls.refresh_s)
+            metadata = await open_metadata_store(url, access)
         except MagnetarError as error:
             raise CannotStart(listed("magnetar cannot start", [f"metadata: {error}"])) from error
         self._opened.push_async_callback(metadata.close)

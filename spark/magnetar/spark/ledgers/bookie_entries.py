@@ -19,7 +19,8 @@ from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.common.offload.offload_errors import may_pass
 from magnetar.common.offload.offload_pb2 import Bookies
 from magnetar.common.runtime.clock import SystemClock
-from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, GrpcBookieClients
+from magnetar.common.security.services.credentials import CredentialFiles, loaded
+from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.quorum.reader import QuorumLedgerReader, ReadContext, ReadOptions
 from magnetar.ledger.quorum.replica_order import ReplicaOrder
@@ -84,7 +85,7 @@ class BookieEntries:
     # --- inside ---
 
     async def _connect(self) -> tuple[GrpcBookieClients, QuorumLedgerReader]:
-        clients = GrpcBookieClients(self._addresses.get, tls=_tls(self._source.service))
+        clients = GrpcBookieClients(self._addresses.get, tls=loaded(_tls(self._source.service)))
         context = ReadContext(clients, ReplicaOrder(SystemClock()), ReadOptions())
         reader = QuorumLedgerReader(
             LedgerRef(self._source.ledger_id, self._source.ledger_key),
@@ -141,10 +142,10 @@ def _closed(metadata: LedgerMetadata) -> LedgerMetadata:
     return metadata
 
 
-def _tls(address: ServiceAddress) -> ClientTls | None:
+def _tls(address: ServiceAddress) -> CredentialFiles | None:
     if not address.trust_certs:
         return None
-    return ClientTls(
+    return CredentialFiles(
         trust_certs=Path(address.trust_certs),
         certificate=Path(address.certificate) if address.certificate else None,
         key=Path(address.key) if address.key else None,

@@ -128,7 +128,7 @@ def test_a_password_gives_a_token_and_a_token_that_etcd_forgot_is_requested_agai
 
     async def scenario(store: EtcdMetadataStore) -> None:
         changes = store.watch("/token/")
-        session = await store.session(10.0)
+        session = await store.session(10_000)
         await store.put("/token/before", b"1")
         assert (await anext(changes)).key == "/token/before"
         secured.server.stop()  # simple tokens are in memory

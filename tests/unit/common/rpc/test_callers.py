@@ -41,7 +41,9 @@ def outcome(authority: Authority, caller: Pair, method: str = "Write") -> str:
             require_client_auth=True,
         )
         check = CallerCheck(CLUSTER, {"Write": frozenset({Service.BROKER})})
-        handlers = {each: grpc.unary_unary_rpc_method_handler(echo) for each in ("Write", "Unlisted")}
+        handlers: dict[str, Any] = {
+            each: grpc.unary_unary_rpc_method_handler(echo) for each in ("Write", "Unlisted")
+        }
         server = GrpcServer(
             SERVICE, handlers, refuse, server_options(1 << 20), credentials, guard=check.guard
         )
@@ -53,8 +55,8 @@ def outcome(authority: Authority, caller: Pair, method: str = "Write") -> str:
             ),
         )
         try:
-            answer = await channel.unary_unary(f"/{SERVICE}/{method}")(b"hello", timeout=30)
-            return str(answer.decode())
+            stub: Any = channel.unary_unary(f"/{SERVICE}/{method}")
+            return str((await stub(b"hello", timeout=30)).decode())
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name}: {error.details()}"
         finally:

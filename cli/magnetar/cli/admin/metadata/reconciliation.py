@@ -26,7 +26,8 @@ from magnetar.common.metadata.values import Restoration
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import configure
 from magnetar.common.runtime.clock import SystemClock
-from magnetar.ledger.bookie_protocol.grpc_clients import ClientTls, GrpcBookieClients
+from magnetar.common.security.services.credentials import CredentialFiles, loaded
+from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 
 if TYPE_CHECKING:
@@ -236,13 +237,13 @@ async def _compare(
 
 @asynccontextmanager
 async def _reached(
-    metadata: MetadataStore, keys: Keys, tls: ClientTls | None
+    metadata: MetadataStore, keys: Keys, tls: CredentialFiles | None
 ) -> AsyncIterator[tuple[BookieRegistry, GrpcBookieClients]]:
     configure(level="warning")  # to standard error: what is printed is for programs
     async with AsyncExitStack() as opened:
         registry = BookieRegistry(metadata, keys)
         opened.push_async_callback(registry.close)
         await registry.start()
-        clients = GrpcBookieClients(registry.address, registry.directory, tls=tls)
+        clients = GrpcBookieClients(registry.address, registry.directory, tls=loaded(tls))
         opened.push_async_callback(clients.close)
         yield registry, clients

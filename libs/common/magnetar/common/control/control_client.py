@@ -31,6 +31,7 @@ from magnetar.common.obs import request_ids
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.rpc.options import channel_options
 from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.common.security.services.credentials import ServiceCredentials
 from prometheus_client import Counter
 
 CONNECTIONS_MAX: Final = 256
@@ -41,6 +42,9 @@ CALLS_MAX: Final = 2_000
 
 CONNECT_TIMEOUT_S: Final = 2.0
 RECONNECT_MAX_S: Final = 1.0
+
+DRAIN_S: Final = 60.0
+"""Seconds that calls have to end on a channel with earlier credentials: the longest call's deadline."""
 
 PAUSE_S: Final = 0.1
 """Before a call is made a second time; doubles from then on."""
@@ -74,6 +78,8 @@ class _Connection:
     run: int
     address: str
     channel: Any
+    generation: int
+    """Of our credentials, when the channel was opened."""
     hello: asyncio.Task[int | MagnetarError]
     """Gives the version that both agreed upon, or why there is none."""
     calls: int = 0
@@ -89,12 +95,17 @@ class ControlClient:
         connections_max: int = CONNECTIONS_MAX,
         calls_max: int = CALLS_MAX,
         connect: Callable[[str], Any] | None = None,
+        tls: ServiceCredentials | None = None,
     ) -> None:
+        """`tls`: our certificate for brokers. Its holder watches the files. After a renewal, calls use
+        another channel, and those under way end on the earlier one.
+        """
         self._caller = caller
         self._connections_max = connections_max
         self._calls_max = calls_max
         self._calls = 0
-        self._connect = connect or _channel
+        self._tls = tls
+        self._connect = connect or self._channel
         self._connections: dict[str, _Connection] = {}
         """The one that was called last comes last."""
         self._tasks = TaskOwner("control client")
@@ -174,6 +185,9 @@ class ControlClient:
         if known is not None and (known.run, known.address) != (broker.run, broker.control_address):
             self._end(known)
             known = None
+        if known is not None and known.generation != self._generation():
+            self._tasks.spawn(known.channel.close(DRAIN_S), f"drain {broker.broker_id}")
+            known = None
         if known is None:
             self._make_room()
             known = self._open(broker)
@@ -183,9 +197,20 @@ class ControlClient:
     def _open(self, broker: BrokerRegistration) -> _Connection:
         channel = self._connect(broker.control_address)
         hello = self._tasks.spawn(self._hello(broker, channel), f"hello to {broker.broker_id}")
-        connection = _Connection(broker.broker_id, broker.run, broker.control_address, channel, hello)
+        connection = _Connection(
+            broker.broker_id, broker.run, broker.control_address, channel, self._generation(), hello
+        )
         hello.add_done_callback(lambda task: self._after_hello(connection, task))
         return connection
+
+    def _channel(self, address: str) -> Any:
+        options = channel_options(MESSAGE_BYTES_MAX, CONNECT_TIMEOUT_S, RECONNECT_MAX_S)
+        if self._tls is None:
+            return grpc.aio.insecure_channel(address, options=options)
+        return grpc.aio.secure_channel(address, self._tls.channel(), options=options)
+
+    def _generation(self) -> int:
+        return 0 if self._tls is None else self._tls.generation
 
     def _after_hello(self, connection: _Connection, task: asyncio.Task[int | MagnetarError]) -> None:
         """A connection that began badly is not kept: the next call makes another one."""
@@ -289,8 +314,3 @@ def _error_name(error: grpc.aio.AioRpcError) -> str:
         if key == ERROR_KEY:
             return value if isinstance(value, str) else value.decode("latin-1")
     return ""
-
-
-def _channel(address: str) -> Any:
-    options = channel_options(MESSAGE_BYTES_MAX, CONNECT_TIMEOUT_S, RECONNECT_MAX_S)
-    return grpc.aio.insecure_channel(address, options=options)

@@ -58,7 +58,7 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.rpc.options import server_options
 from magnetar.common.rpc.refusal_log import RefusalLog
 from magnetar.common.rpc.refusals import BadCall, Stopping, TooManyCalls, parse
-from magnetar.common.rpc.server import GrpcServer
+from magnetar.common.rpc.server import GrpcServer, Guard
 from magnetar.common.rpc.wire_errors import REASON_CHARS_MAX
 from prometheus_client import Counter
 
@@ -122,8 +122,13 @@ class ControlServer:
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         calls_max: int = CALLS_MAX,
         also: Mapping[str, Mapping[str, Any]] | None = None,
+        credentials: grpc.ServerCredentials | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        """`also`: methods of other services on the same port, by the services' names."""
+        """`also`: methods of other services on the same port, by the services' names.
+
+        `credentials` of mutual TLS, with the `guard` that checks the callers of each method.
+        """
         self._control = control
         self._identity = identity
         self._calls_max = calls_max
@@ -132,7 +137,13 @@ class ControlServer:
         self._refusals = RefusalLog(log)
         self._names = ("", SERVICE, *(also or ()))
         self._server = GrpcServer(
-            SERVICE, self._methods(), self._refuse, server_options(message_bytes_max), also=also
+            SERVICE,
+            self._methods(),
+            self._refuse,
+            server_options(message_bytes_max),
+            credentials,
+            also=also,
+            guard=guard,
         )
 
     async def start(self, host: str, port: int) -> int:

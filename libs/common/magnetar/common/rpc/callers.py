@@ -45,13 +45,15 @@ class CallerCheck:
 
     cluster: str
     table: CallerTable
+    authorized: frozenset[str] = frozenset()
+    """Services or URIs that may call at all; empty admits those of the table."""
 
     def caller(self, method: str, context: Any) -> ServiceIdentity:
         """Return the identity that permits the call. Raises CallerNotPermitted."""
         known = [each for each in peer_identities(context.auth_context()) if each.cluster == self.cluster]
         permitted = self.table.get(method, frozenset())
         for identity in known:
-            if identity.service in permitted:
+            if identity.service in permitted and self._admits(identity):
                 return identity
         shown = known[0].service.value if known else UNKNOWN_CALLER
         REFUSED_CALLERS.labels(method if method in self.table else "unknown", shown).inc()
@@ -64,6 +66,9 @@ class CallerCheck:
             f"the caller's certificate has no URI spiffe://{self.cluster}/<service>: a certificate of a "
             "client or of another cluster is not an identity of a service"
         )
+
+    def _admits(self, identity: ServiceIdentity) -> bool:
+        return not self.authorized or not self.authorized.isdisjoint((identity.service.value, identity.uri))
 
     def guard(self, method: str, handler: Any, refuse: Refuse) -> Any:
         """Return `handler`, a gRPC method handler in coroutine style, behind this check."""

@@ -75,6 +75,9 @@ STREAMS_LOST: Final = Counter(
     registry=REGISTRY,
 )
 
+_DRAIN_S: Final = 30.0
+"""Seconds that calls have to end on a channel with earlier credentials: longer than any of them takes."""
+
 Answer = TypeVar("Answer", bound=Message)
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
@@ -116,14 +119,16 @@ class GrpcBookieClient:
         directory: Callable[[], bytes],
         connect: Callable[[str], Any],
         options: ClientOptions,
+        generation: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`generation` rises when `connect` has other credentials than before."""
         self._bookie_id = bookie_id
         self._address = address
         self._directory = directory
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._appends = _Channel(connect)
-        self._reads = _Channel(connect)
+        self._appends = _Channel(connect, generation)
+        self._reads = _Channel(connect, generation)
         self._stream: AppendStream | None = None
         self._reopen_at = 0.0
         self._reopen_after_s = options.reopen_after_s
@@ -318,27 +323,31 @@ class GrpcBookieClient:
 
 
 class _Channel:
-    """A channel to where a bookie is; another one once it is elsewhere."""
+    """A channel to a bookie; another one once its address or our credentials have changed."""
 
-    __slots__ = ("_address", "_channel", "_closing", "_connect")
+    __slots__ = ("_address", "_channel", "_closing", "_connect", "_generation", "_opened_with")
 
-    def __init__(self, connect: Callable[[str], Any]) -> None:
+    def __init__(self, connect: Callable[[str], Any], generation: Callable[[], int]) -> None:
         self._connect = connect
+        self._generation = generation
+        self._opened_with = 0
         self._address: str | None = None
         self._channel: Any = None
         self._closing: set[asyncio.Task[None]] = set()
 
     def to(self, address: str | None) -> Any:
-        if address != self._address:
-            self._give_up()
-            self._address = address
+        generation = self._generation()
+        if address != self._address or generation != self._opened_with:
+            # Calls under way at the same address may end: only the credentials are others.
+            self._give_up(_DRAIN_S if address == self._address else None)
+            self._address, self._opened_with = address, generation
             if address is not None:
                 self._channel = self._connect(address)
         return self._channel
 
-    def _give_up(self) -> None:
+    def _give_up(self, grace_s: float | None = None) -> None:
         if self._channel is not None:
-            task = asyncio.get_running_loop().create_task(self._channel.close())
+            task = asyncio.get_running_loop().create_task(self._channel.close(grace_s))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
             self._channel = None

@@ -3,37 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import grpc
-from magnetar.common.errors import ConfigError
+from magnetar.common.security.services.credentials import ServiceCredentials
 from magnetar.ledger.bookie_protocol.grpc_client import ClientOptions, GrpcBookieClient
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientTls:
-    """PEM files: who is trusted and, for mutual TLS, who we are.
-
-    `server_name` is what the bookies' certificates are issued for, when that is not the host of their
-    address.
-    """
-
-    trust_certs: Path
-    certificate: Path | None = None
-    key: Path | None = None
-    server_name: str = ""
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        """Read the files. Raises ConfigError when one cannot be read or half of a pair is missing."""
-        if (self.certificate is None) != (self.key is None):
-            raise ConfigError("TLS to bookies: a certificate and its key are given together or not at all")
-        return grpc.ssl_channel_credentials(
-            root_certificates=read_pem(self.trust_certs),
-            private_key=None if self.key is None else read_pem(self.key),
-            certificate_chain=None if self.certificate is None else read_pem(self.certificate),
-        )
 
 
 class GrpcBookieClients:
@@ -41,7 +15,8 @@ class GrpcBookieClients:
 
     `resolve` gives the host:port of a bookie, or None while it is not known (`BookieRegistry.address`);
     `directory` the id of its data directory, b"" while that is not known (`BookieRegistry.directory`). A
-    bookie refuses calls that name another bookie or another directory than its own.
+    bookie refuses calls that name another bookie or another directory than its own. `tls`: its holder
+    watches the files; after a renewal, new streams and calls use channels with the new credentials.
     """
 
     def __init__(
@@ -49,16 +24,16 @@ class GrpcBookieClients:
         resolve: Callable[[str], str | None],
         directory: Callable[[str], bytes] = lambda _: b"",
         *,
-        tls: ClientTls | None = None,
+        tls: ServiceCredentials | None = None,
         options: ClientOptions | None = None,
     ) -> None:
         self._resolve = resolve
         self._directory = directory
         self._options = options or ClientOptions()
-        self._credentials = None if tls is None else tls.credentials()
+        self._tls = tls
         self._channel_options = self._options.channel_options()
-        if tls is not None and tls.server_name:
-            self._channel_options.append(("grpc.ssl_target_name_override", tls.server_name))
+        if tls is not None and tls.files.server_name:
+            self._channel_options.append(("grpc.ssl_target_name_override", tls.files.server_name))
         self._clients: dict[str, GrpcBookieClient] = {}
         self._closed = False
 
@@ -72,6 +47,7 @@ class GrpcBookieClients:
                 lambda: self._directory(bookie_id),
                 self._connect,
                 self._options,
+                self._generation,
             )
             self._clients[bookie_id] = client
         return client
@@ -86,17 +62,9 @@ class GrpcBookieClients:
         return None if self._closed else self._resolve(bookie_id)
 
     def _connect(self, address: str) -> Any:
-        if self._credentials is None:
+        if self._tls is None:
             return grpc.aio.insecure_channel(address, options=self._channel_options)
-        return grpc.aio.secure_channel(address, self._credentials, options=self._channel_options)
+        return grpc.aio.secure_channel(address, self._tls.channel(), options=self._channel_options)
 
-
-def read_pem(path: Path) -> bytes:
-    """A PEM file's bytes. Raises ConfigError naming the file."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    if b"-----BEGIN " not in data:
-        raise ConfigError(f"{path} is not a PEM file")
-    return data
+    def _generation(self) -> int:
+        return 0 if self._tls is None else self._tls.generation

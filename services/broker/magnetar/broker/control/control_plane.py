@@ -31,16 +31,19 @@ from magnetar.common.control.control_pb2 import (
     UnloadResponse,
 )
 from magnetar.common.control.control_server import ControlServer, Identity
-from magnetar.common.control.methods import REPORT, TAKE, UNLOAD
+from magnetar.common.control.methods import CALLERS, REPORT, TAKE, UNLOAD
 from magnetar.common.control.versions import VERSION
 from magnetar.common.errors import MetadataError, ServiceNotReady
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import BrokerRegistration, Leader
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.offload.methods import CALLERS as OFFLOAD_CALLERS
 from magnetar.common.offload.methods import SERVICE as OFFLOAD_SERVICE
+from magnetar.common.rpc.callers import CallerCheck
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.common.security.services.credentials import ServiceCredentials
 
 log = get_logger(__name__)
 
@@ -68,11 +71,15 @@ class ControlPlane:
         cluster_name: str,
         http_url: str,
         offload: OffloadService | None = None,
+        tls: ServiceCredentials | None = None,
     ) -> None:
-        """Construct after `cluster` has begun. `offload` is served at the same port."""
+        """Construct after `cluster` has begun. `offload` is served at the same port.
+
+        `tls`: this broker's certificate, for callers and for other brokers; its holder watches the files.
+        """
         presence = cluster.presence
         release = version("magnetar-broker")
-        self.client: Final = ControlClient(Caller(presence.broker_id, release, presence.run))
+        self.client: Final = ControlClient(Caller(presence.broker_id, release, presence.run), tls=tls)
         parts = LeaderParts(
             config,
             metadata,
@@ -96,7 +103,14 @@ class ControlPlane:
         self._offload = offload
         also = {} if offload is None else {OFFLOAD_SERVICE: offload.methods()}
         identity = Identity(presence.broker_id, presence.run, release)
-        self._server = ControlServer(self._calls, identity, also=also)
+        check = CallerCheck(cluster_name, {**CALLERS, **OFFLOAD_CALLERS})
+        self._server = ControlServer(
+            self._calls,
+            identity,
+            also=also,
+            credentials=None if tls is None else tls.server(),
+            guard=None if tls is None else check.guard,
+        )
         self._cpu = CpuMeter()
         self.reporter: Final = LoadReporter(
             config,
