@@ -15,7 +15,7 @@ from magnetar.common.security.services.service_identity import Service, ServiceI
 from tests.certificates import Authority
 from tests.cluster.conftest import NewCluster
 from tests.cluster.ledger_client import KEYS
-from tests.cluster.processes import BrokerProcess, Cluster
+from tests.cluster.processes import CLUSTER_NAME, BrokerProcess, Cluster
 from tests.faults.traffic import Publisher, assert_promises_kept, keep, read_topic
 from tests.integration.harness import eventually
 from tests.integration.raw.transcript import ConnectionEnded, line, numbered, payload_frame
