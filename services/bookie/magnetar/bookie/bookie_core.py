@@ -221,7 +221,8 @@ class BookieCore:
         )
 
     async def delete_hint(self, request: DeleteHintRequest) -> DeleteHintResponse:
-        """Checks soon whether the ledgers are deleted in metadata, without waiting for the regular interval.
+        """Checks soon whether the ledgers are deleted in metadata, without waiting for the regular
+        interval.
         """
         for named in request.ledgers:
             try:

@@ -97,7 +97,8 @@ _Missing: TypeAlias = "list[tuple[int, int]] | StorageError | OSError"
 
 
 class Comparisons:
-    """Compares appends to one log's ledgers, writes missing entries and answers. All calls on the event loop.
+    """Compares appends to one log's ledgers, writes missing entries and answers. All calls on the
+    event loop.
     """
 
     def __init__(

@@ -129,7 +129,7 @@ class IdentityConfig:
     )
     session_timeout_ms: int = setting(
         10_000,
-        "Session timeout in metadata, in milliseconds: the bookie counts as down after this long without a keep-alive.",
+        "Session timeout in metadata, in ms: the bookie is down after this long without a keep-alive.",
         key="metadataStoreSessionTimeoutMillis",
         minimum=1000,
     )

@@ -91,7 +91,9 @@ def parts_of(bundle: BundleRange, boundaries: Iterable[int]) -> list[BundleRange
     """
     inner = sorted(set(boundaries))
     if not inner or not bundle.lower < inner[0] <= inner[-1] < bundle.upper:
-        raise InvalidName(f"invalid boundaries of bundle {bundle}: give one or more hashes strictly within it")
+        raise InvalidName(
+            f"invalid boundaries of bundle {bundle}: give one or more hashes strictly within it"
+        )
     edges = [bundle.lower, *inner, bundle.upper]
     return [BundleRange(lower, upper) for lower, upper in pairwise(edges)]
 

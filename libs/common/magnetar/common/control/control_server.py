@@ -136,7 +136,8 @@ class ControlServer:
         )
 
     async def start(self, host: str, port: int) -> int:
-        """Listens and returns the port; port 0 picks a free one. Raises OSError if the port cannot be bound.
+        """Listens and returns the port; port 0 picks a free one. Raises OSError if the port cannot be
+        bound.
         """
         await self.set_serving(serving=False)
         return await self._server.start(host, port, "magnetarControlPort")

@@ -93,7 +93,8 @@ async def read_all(
 
 
 def _unreleased_from(record: Restoration) -> int:
-    """Returns the lowest ledger id possibly created after an earlier backup and not released; 0 without one.
+    """Returns the lowest ledger id possibly created after an earlier backup and not released; 0
+    without one.
     """
     return 0 if record.state == Restoration.RELEASED else record.lost_from
 

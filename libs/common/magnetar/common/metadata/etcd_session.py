@@ -93,7 +93,8 @@ class EtcdSession:
         return not self._unheard.is_set()
 
     async def close(self) -> None:
-        """Revokes the lease. Raises MetadataError if etcd did not answer; the lease then expires by itself.
+        """Revokes the lease. Raises MetadataError if etcd did not answer; the lease then expires by
+        itself.
         """
         if self._expired.is_set():
             return

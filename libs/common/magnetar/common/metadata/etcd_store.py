@@ -142,7 +142,8 @@ class EtcdMetadataStore:
         return queue
 
     async def session(self, ttl_ms: int) -> EtcdSession:
-        """Starts a lease. etcd counts whole seconds: the time is rounded up, to at least about two seconds.
+        """Starts a lease. etcd counts whole seconds: the time is rounded up, to at least about two
+        seconds.
         """
         await self._ready()
         asked_s = asyncio.get_running_loop().time()
@@ -218,7 +219,8 @@ class EtcdMetadataStore:
         return answer
 
     def _went_back(self, known: int, revision: int) -> None:
-        """Handles a decreased revision: etcd was restored or replaced, and every follower must start again.
+        """Handles a decreased revision: etcd was restored or replaced, and every follower must start
+        again.
         """
         log.error("metadata is older than it was: etcd was restored or replaced", was=known, is_now=revision)
         self._revision = revision

@@ -28,7 +28,8 @@ _REQUIRE_LEADER: Final = (("hasleader", "true"),)
 
 
 class EtcdWatch:
-    """Fills a WatchQueue. Once `started` is done etcd has accepted the watch, and no later change is missed.
+    """Fills a WatchQueue. Once `started` is done etcd has accepted the watch, and no later change is
+    missed.
     """
 
     def __init__(self, connection: EtcdConnection, queue: WatchQueue) -> None:

@@ -31,7 +31,8 @@ def holds_deletion(restoration: Restoration | None) -> bool:
 
 
 def is_given_up(restoration: Restoration | None, ledger_id: int) -> bool:
-    """Returns whether a ledger missing in metadata was created after the backup and released by an operator.
+    """Returns whether a ledger missing in metadata was created after the backup and released by an
+    operator.
     """
     return (
         restoration is not None

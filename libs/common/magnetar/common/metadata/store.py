@@ -108,7 +108,8 @@ class Watch(Protocol):
 
 
 class Session(Protocol):
-    """A lease. Its ephemeral keys are removed when it ends. A hint, never a lock: ledger fencing is the lock.
+    """A lease. Its ephemeral keys are removed when it ends. A hint, never a lock: ledger fencing is
+    the lock.
     """
 
     async def put_ephemeral(self, key: str, value: bytes, expected_version: int = ANY_VERSION) -> int:

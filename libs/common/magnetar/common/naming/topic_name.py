@@ -103,7 +103,8 @@ class TopicName:
 
     @property
     def hash(self) -> int:
-        """Returns the topic's hash on its namespace's 32-bit ring: zlib's CRC-32 of the full name in UTF-8.
+        """Returns the topic's hash on its namespace's 32-bit ring: zlib's CRC-32 of the full name in
+        UTF-8.
         """
         return zlib.crc32(self.full.encode())
 

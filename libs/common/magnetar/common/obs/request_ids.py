@@ -65,7 +65,8 @@ def make() -> str:
 
 
 def of_command(address: str, number: int | None) -> str:
-    """Returns the id of a command of Pulsar's protocol: client address and the command's request id, if any.
+    """Returns the id of a command of Pulsar's protocol: client address and the command's request id,
+    if any.
     """
     return f"{address}#{'-' if number is None else number}"
 

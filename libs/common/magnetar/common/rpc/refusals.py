@@ -1,4 +1,5 @@
-"""Refusals of gRPC calls as such, independent of their purpose: malformed input, overload, a wrong version.
+"""Refusals of gRPC calls as such, independent of their purpose: malformed input, overload, a wrong
+version.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ class DiskFile(Protocol):
         ...
 
     def pread_nowait(self, length: int, offset: int) -> bytes | None:
-        """Reads like `pread`, but returns None instead of waiting for the device (preadv2 with RWF_NOWAIT).
+        """Reads like `pread`, but returns None instead of waiting for the device (preadv2 with
+        RWF_NOWAIT).
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Settings of managed ledgers: when ledgers roll, how often cursors are flushed, how much is cached."""
+"""Settings of managed ledgers: ledger rollover, cursor flushes and the entry cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.common.config.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedLedgerConfig:
-    """Keys and defaults are Pulsar's unless the text says why not."""
+    """Settings of managed ledgers. Keys and defaults are Pulsar's unless documented otherwise."""
 
     ensemble_size: int = setting(
         1,

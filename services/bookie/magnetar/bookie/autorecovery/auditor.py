@@ -150,7 +150,7 @@ class Auditor:
                 marked += await self._mark(batch, wanted, found)
                 await asyncio.sleep(0)
         if wanted or marked:
-            log.info("all ledgers were looked at", ledgers=seen, marked=marked, lost=sorted(wanted))
+            log.info("all ledgers were checked", ledgers=seen, marked=marked, lost=sorted(wanted))
         for bookie in found:
             if found[bookie] or bookie not in takes_nothing:
                 await self._note_progress(bookie, found[bookie])
@@ -179,7 +179,9 @@ class Auditor:
                 if bookie in found:
                     found[bookie] += 1
                     self._left[bookie].add(ledger.ref.id)
-            unfinished = ledger.state == LedgerMetadata.IN_RECOVERY  # the client running its recovery may be gone
+            unfinished = (
+                ledger.state == LedgerMetadata.IN_RECOVERY
+            )  # the client running its recovery may be gone
             if not missing and not ledger.gaps and not unfinished:
                 continue
             mark = self._view.marks.get(ledger.ref.id)

@@ -113,7 +113,8 @@ class AutoRecovery:
         self._decommission = DecommissionFollower(bookie_id, metadata, keys, self.view, set_read_only)
 
     def start(self) -> None:
-        """Starts in the background, even while metadata is unavailable. The registry must be started before.
+        """Starts in the background, even while metadata is unavailable. The registry must be started
+        before.
         """
         self._tasks.spawn(self._start(), "start")
 

@@ -67,7 +67,8 @@ def is_closed(metadata: LedgerMetadata) -> bool:
 
 
 def settled_fragments(metadata: LedgerMetadata) -> Iterator[FragmentRange]:
-    """Returns the non-empty fragments with a known end: all of a closed ledger, all but the last of another.
+    """Returns the non-empty fragments with a known end: all of a closed ledger, all but the last of
+    another.
     """
     fragments = metadata.fragments
     for number, fragment in enumerate(fragments):

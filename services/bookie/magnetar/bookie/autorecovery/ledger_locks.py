@@ -17,7 +17,8 @@ from magnetar.common.runtime.clock import Clock
 
 
 class LedgerLocks:
-    """The locks of one bookie's workers, which never compete for a ledger. A lock is the version of its key.
+    """The locks of one bookie's workers, which never compete for a ledger. A lock is the version of
+    its key.
     """
 
     def __init__(
