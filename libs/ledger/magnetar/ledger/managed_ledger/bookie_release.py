@@ -9,7 +9,7 @@ and compared with its checksum. In this order, so that at each moment something 
 3. reads go to the objects;
 4. the ledger is deleted, by its intent.
 
-A crash behind 2 leaves the intent for whoever finishes intents next. One before leaves everything as it was.
+A crash after 2 leaves the intent to the next `finish_intents`. A crash before 2 changes nothing.
 """
 
 from __future__ import annotations

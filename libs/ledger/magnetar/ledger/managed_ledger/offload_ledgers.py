@@ -1,4 +1,4 @@
-"""Offload steps on closed ledgers, whoever owns their topics: lookup, listing and state changes.
+"""Offload steps on closed ledgers, independent of their topics' owners: lookup, listing and state changes.
 
 A step is committed by the version of the ledger's own key. After a concurrent change, or a write with unknown
 outcome, the key is read again: the steps of `offload_state` are idempotent.

@@ -220,7 +220,7 @@ async def _is_cut_off(
         return False
     if first_closed.last_entry_id < 0:
         if ctx.restored.holds:
-            return False  # it may have been deleted since the copy, when nobody needed it any more
+            return False  # it may have been deleted as unused since the backup
         expected, exact = await _next_index(SpanReads(ctx, name, head.creation_id), head, spans)
     else:
         expected, exact = await _index_after(_of(first_reader), first_closed.last_entry_id + 1)

@@ -1,4 +1,4 @@
-"""Settings of the quorum client: what a broker and an auto-recovery worker write ledgers with."""
+"""Settings of the quorum client, with which brokers and auto-recovery workers write ledgers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.common.config.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumConfig:
-    """How ledgers are written to bookies. Sizes are bytes, times seconds unless the name says otherwise."""
+    """Settings for writing ledgers to bookies. Sizes are bytes, times seconds unless named otherwise."""
 
     ledger_pending_bytes_max: int = setting(
         64 << 20,
