@@ -4,7 +4,7 @@ One task per ledger, which lives while something is wrong. A change takes all bo
 begins. It is one compare-and-set of the ledger's metadata, from LAC + 1 on:
 
 - a bookie with a replacement leaves: the next fragment has another one in its place, or itself again when it
-  answers again and nobody else can be had. Only when that is written, the newcomer gets what was sent since
+  answers again and no other is available. Only when that is written, the newcomer gets what was sent since
   (its answers cannot count before). What the old one lacks up to the LAC is recorded as a gap.
 - a bookie without one stays in the ensemble with a gap that is open at its end, as long as each write set
   keeps Qa others; it is looked for a replacement again whenever bookies come or change, and periodically.
@@ -394,7 +394,9 @@ class EnsembleChange:
         writer.settle()
 
     async def _under_replicated(self) -> Put:
-        """Marks the ledger for auto-recovery; rewrites an existing mark, so that a concurrent removal fails."""
+        """Marks the ledger for auto-recovery; rewrites an existing mark, so that a concurrent removal
+        fails.
+        """
         context, ref = self._context, self._writer.ref
         key = context.keys.under_replicated(ref.id)
         found = await context.metadata.get(key)

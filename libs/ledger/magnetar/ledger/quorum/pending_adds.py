@@ -38,7 +38,9 @@ class PendingAdd:
 
 
 class AppendBudget:
-    """Limits bytes in flight for all ledgers of a process: `pending`, of which `lagging` are behind the LAC."""
+    """Limits bytes in flight for all ledgers of a process: `pending`, of which `lagging` are behind
+    the LAC.
+    """
 
     __slots__ = ("lagging", "maximum", "pending")
 

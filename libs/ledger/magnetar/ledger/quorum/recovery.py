@@ -143,7 +143,7 @@ class LedgerRecovery:
             except VersionMismatch as error:
                 if error.key not in (found.key, self._keys.under_replicated(ref.id)):
                     raise
-                continue  # somebody else closed, changed or deleted it: take it as it is now
+                continue  # closed, changed or deleted concurrently: use its current state
             except UnknownOutcome:
                 # The value differs, so it was written elsewhere; if this write did not happen, the caller
                 # must know.
@@ -165,7 +165,9 @@ class LedgerRecovery:
             pass
 
     async def _under_replicated(self, ref: LedgerRef) -> Put:
-        """Marks the ledger for auto-recovery; rewrites an existing mark, so that a concurrent removal fails."""
+        """Marks the ledger for auto-recovery; rewrites an existing mark, so that a concurrent removal
+        fails.
+        """
         key = self._keys.under_replicated(ref.id)
         found = await self._metadata.get(key)
         if found is not None:

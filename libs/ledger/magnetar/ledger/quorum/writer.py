@@ -247,7 +247,9 @@ class QuorumLedgerWriter:
         self._resend(member, from_entry_id)
 
     def await_positions(self, bits: int) -> None:
-        """Prepares an ensemble change: entries from LAC + 1 on wait for the new bookies of these positions."""
+        """Prepares an ensemble change: entries from LAC + 1 on wait for the new bookies of these
+        positions.
+        """
         self._set_absent(self._absent & ~bits)
         self.adds.await_replaced(bits, self.awaited_masks)
 

@@ -451,7 +451,9 @@ def encode_group(
 
 
 def decode_group_header(header: bytes, uuid: bytes, salt: int) -> GroupHeader | None:
-    """Decodes a group's header; None if it is damaged, or of another segment or an earlier use of the file."""
+    """Decodes a group's header; None if it is damaged, or of another segment or an earlier use of the
+    file.
+    """
     if len(header) < GROUP_HEADER_SIZE or header[:4] != GROUP_MAGIC:
         return None
     fields = _GROUP.unpack_from(header)

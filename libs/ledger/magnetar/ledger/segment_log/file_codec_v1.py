@@ -394,5 +394,7 @@ def decode_trailer(data: bytes) -> Trailer | None:
 
 
 def padded_footer_length(length: int) -> int:
-    """Returns the bytes from a footer's start to the end of the file, including the trailer, in whole blocks."""
+    """Returns the bytes from a footer's start to the end of the file, including the trailer, in whole
+    blocks.
+    """
     return align(length + TRAILER_SIZE, BLOCK)

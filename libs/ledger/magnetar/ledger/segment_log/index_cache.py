@@ -16,7 +16,9 @@ log = get_logger(__name__)
 
 
 class IndexCache:
-    """Evicts the least recently used index first. The indexes are stored in their segments. Used on the loop."""
+    """Evicts the least recently used index first. The indexes are stored in their segments. Used on
+    the loop.
+    """
 
     def __init__(self, pool: BlockingPool, bytes_max: int) -> None:
         self._pool = pool

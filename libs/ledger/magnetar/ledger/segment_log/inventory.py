@@ -83,7 +83,9 @@ def decode_inventory(data: bytes) -> tuple[set[int], int]:
 
 
 def read_inventory(disk: Disk) -> SegmentInventory | None:
-    """Reads the list in the directory; None without one. Raises UnsupportedFormat, DataCorruption or OSError."""
+    """Reads the list in the directory; None without one. Raises UnsupportedFormat, DataCorruption or
+    OSError.
+    """
     if INVENTORY not in disk.listdir(""):
         return None
     file = disk.open(INVENTORY, writable=False)

@@ -433,7 +433,9 @@ def _stays(tail: _Tail) -> bool:
 
 
 def _retire(tail: _Tail) -> bool:
-    """Seals an old open segment at its durable end, or removes it if it is empty; returns whether it stays."""
+    """Seals an old open segment at its durable end, or removes it if it is empty; returns whether it
+    stays.
+    """
     segment = tail.segment
     if not _stays(tail):
         segment.unlink()
@@ -450,7 +452,9 @@ def _retire(tail: _Tail) -> bool:
 
 
 def rebuild_indexes(segment: Segment) -> dict[LedgerRef, LedgerIndex]:
-    """Rebuilds the indexes of a sealed segment from its records if its footer's arrays are damaged. Blocks."""
+    """Rebuilds the indexes of a sealed segment from its records if its footer's arrays are damaged.
+    Blocks.
+    """
     scratch = Segment(segment.disk, segment.header, segment.file, segment.path)
     window = Window(scratch)
     _index_durable(_Tail(scratch, window, scan_groups(scratch, window), segment.footer_offset))

@@ -195,7 +195,9 @@ class Segment:
             raise OSError(errno.EIO, "the footer does not read back as written", self.path)
 
     def read_footer(self) -> bool:
-        """Finds the footer of a sealed segment and loads its directory; returns False without an intact one."""
+        """Finds the footer of a sealed segment and loads its directory; returns False without an
+        intact one.
+        """
         size = self.file.size()
         if size < 2 * BLOCK or size % BLOCK:
             return False
@@ -225,7 +227,9 @@ class Segment:
         return True
 
     def load_index(self, ref: LedgerRef) -> LedgerIndex:
-        """Loads a ledger's index from the footer of a sealed segment. Raises DataCorruption if it is damaged."""
+        """Loads a ledger's index from the footer of a sealed segment. Raises DataCorruption if it is
+        damaged.
+        """
         summary = self.summaries[ref]
         data = self.read(8 * summary.runs, self.footer_offset + summary.arrays_offset)
         arrays = decode_footer_arrays(data, summary, self.header.salt)

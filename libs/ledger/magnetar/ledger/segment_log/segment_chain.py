@@ -163,7 +163,9 @@ class SegmentChain:
         return segment
 
     def abandon_active(self) -> None:
-        """Abandons the open segment after a failed group: only a footer at its durable end is still written."""
+        """Abandons the open segment after a failed group: only a footer at its durable end is still
+        written.
+        """
         segment = self._active
         assert segment is not None, "a group was in flight in it"
         segment.failed = True

@@ -380,7 +380,9 @@ def duplicated_segments(segments: Sequence[Segment]) -> set[int]:
 
 
 def _is_copied(segment: Segment, output: Segment) -> bool:
-    """Returns whether the first run of a shared ledger is in both: an input's records are copied as a whole."""
+    """Returns whether the first run of a shared ledger is in both: an input's records are copied as a
+    whole.
+    """
     for ref, line in segment.lines.items():
         copied = output.lines.get(ref)
         if copied is None or not _overlap(line, copied):
