@@ -37,7 +37,7 @@ class Run:
     """One or more consecutive entries of one ledger: the unit of work from the socket to the disk and back.
 
     `entries` are the clients' bytes as they came (magic, checksum, metadata, payload), one immutable `bytes`
-    each, shared by everyone who handles the run; nobody changes the list after `append`. The rest is the
+    each, shared by all components that handle the run; the list is immutable after `append`. The rest is the
     envelope, kept once per run:
 
     - `publish_time_ms`: when the broker took it, ms since 1970 UTC;

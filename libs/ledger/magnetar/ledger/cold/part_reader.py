@@ -145,7 +145,9 @@ class PartReader:
         return runs_of(self.read_rows(row_groups, REBUILD_COLUMNS))
 
     def check(self) -> Checked:
-        """Reads everything back, one row group at a time; returns the findings to compare with the manifest."""
+        """Reads everything back, one row group at a time; returns the findings to compare with the
+        manifest.
+        """
         rows = entries = raw_entries = payload_bytes = raw_bytes = 0
         payload_crc = raw_crc = 0
         for group in self.footer.row_groups:
@@ -190,7 +192,9 @@ def _checked_footer(source: Any, part: Part) -> bytes:
 
 @contextmanager
 def _arrow_errors(what: str) -> Iterator[None]:
-    """Converts Arrow's errors to DataCorruption; errors of the source, which have an errno, pass unchanged."""
+    """Converts Arrow's errors to DataCorruption; errors of the source, which have an errno, pass
+    unchanged.
+    """
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

@@ -186,7 +186,9 @@ class PartWriter:
 
 
 def _writer(sink: _Hashing, first: Any) -> Any:
-    """Creates the Parquet writer. `first` is the first row group, from which the number of keys is estimated."""
+    """Creates the Parquet writer. `first` is the first row group, from which the number of keys is
+    estimated.
+    """
     options: dict[str, Any] = {}
     keyed = first.num_rows - first["key"].null_count
     if _HAS_BLOOM and keyed:

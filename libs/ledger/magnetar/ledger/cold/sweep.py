@@ -197,7 +197,9 @@ def _attempt(path: str) -> str:
 
 
 def _doubt(lost: int, whole: int, named: int) -> str | None:
-    """Returns the reason for doubt: failures leave few leftovers, and deleted topics have recorded deletions."""
+    """Returns the reason for doubt: failures leave few leftovers, and deleted topics have recorded
+    deletions.
+    """
     if lost <= LOST_SHARE_MAX * whole or (lost <= LOST_ALWAYS_MAX and named):
         return None
     return (

@@ -32,7 +32,7 @@ class QuorumConfig:
     no_quorum_timeout_s: float = setting(
         10.0,
         "A ledger that confirmed nothing for so many seconds, because too few of its bookies answer and "
-        "nobody can take their place, is given up: the topic goes on in a new one.",
+        "no replacement is available, is given up: the topic continues in a new one.",
         key="magnetarNoQuorumTimeoutSeconds",
         minimum=0.01,
     )

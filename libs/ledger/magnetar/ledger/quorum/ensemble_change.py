@@ -55,7 +55,7 @@ first wait.
 
 CHANGES = Counter(
     "magnetar_ensemble_changes",
-    "Changes of open ledgers' ensembles. kind: replaced, gap (nobody could take the place), returned.",
+    "Changes of open ledgers' ensembles. kind: replaced, gap (no replacement was available), returned.",
     ["kind"],
     registry=REGISTRY,
 )

@@ -5,8 +5,8 @@ writer confirms nothing any more; take the highest last add confirmed; read forw
 the last fragment, and re-write what is found; where (Qw - Qa) + 1 are certain that nothing follows, the
 ledger ends. One compare-and-set publishes end, changed ensembles and gaps, together with what the new owner
 wants committed. A writer that closes the ledger meanwhile, or another recovery, is decided by that
-compare-and-set: whoever loses takes what it finds. A recovery that cannot be sure stops with
-NotEnoughBookies, leaves no trace but the state IN_RECOVERY, and may be tried again by anybody
+compare-and-set: the loser adopts the winner's result. A recovery that cannot be sure stops with
+NotEnoughBookies, leaves no trace but the state IN_RECOVERY, and may be retried by any process
 (storage contract, section 3; BookKeeper's LedgerRecoveryOp).
 """
 

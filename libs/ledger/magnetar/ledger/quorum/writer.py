@@ -169,7 +169,7 @@ class QuorumLedgerWriter:
                 member.client.append(append, partial(self._answered, member, add))
 
     def _answered(self, member: Member, add: PendingAdd, code: Code.ValueType, reason: str) -> None:
-        if code == FENCED:  # whoever says so: another owner is at work
+        if code == FENCED:  # from any bookie: another owner has fenced the ledger
             self.fenced()
         elif member.dead:
             return

@@ -138,7 +138,7 @@ class Segment:
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """Keeps the file open and unchanged within the context. On the loop."""
-        assert not self.retired, "nobody begins to read what is on its way out"
+        assert not self.retired, "a segment being removed takes no new readers"
         self._readers += 1
         try:
             yield
