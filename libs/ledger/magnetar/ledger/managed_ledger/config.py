@@ -52,7 +52,7 @@ class ManagedLedgerConfig:
     )
     cursor_flush_interval_s: float = setting(
         1.0,
-        "Seconds within which unconfirmed acknowledgements are on disk (Pulsar: 60; flushing costs "
+        "Seconds until acknowledgements without a confirmation request are on disk (Pulsar: 60; flushing costs "
         "little here, and what was acknowledged should not come back).",
         key="managedLedgerCursorPositionFlushSeconds",
         minimum=0.001,

@@ -114,7 +114,7 @@ class QuorumLedgerWriter:
         """Write sets as bits, by entry id modulo their number."""
         self._absent = 0
         self.awaited_masks = list(self._write_set_masks)
-        """Of these, the bookies that a new entry awaits."""
+        """Subset of each write set that a new entry awaits, as bits."""
         self._change = EnsembleChange(context, self, metadata)
         self._pending_bytes_max = context.config.ledger_pending_bytes_max
         self._next_entry_id = 0

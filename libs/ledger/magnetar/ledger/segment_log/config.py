@@ -83,7 +83,7 @@ class SegmentLogConfig:
     gc_share_max: float = setting(
         0.2,
         "The log deletes nothing and raises an alarm when metadata lacks more than this share of the ledgers "
-        "without a deletion request here. 1 turns the guard off, once the missing ledgers were examined.",
+        "beyond the deletions requested here. 1 turns the guard off: only after an examination.",
         key="magnetarLogGcShareMax",
         minimum=0,
         maximum=1,
