@@ -52,8 +52,8 @@ class ManagedLedgerConfig:
     )
     cursor_flush_interval_s: float = setting(
         1.0,
-        "Seconds until acknowledgements without a confirmation request are on disk (Pulsar: 60; flushing costs "
-        "little here, and what was acknowledged should not come back).",
+        "Seconds until acknowledgements without a confirmation request are on disk (Pulsar: 60; flushing "
+        "costs little here, and what was acknowledged should not come back).",
         key="managedLedgerCursorPositionFlushSeconds",
         minimum=0.001,
     )
