@@ -47,7 +47,7 @@ def test_security_that_there_is_not_stops_the_start(pair: str) -> None:
     [
         (["metadataStoreUrl=etcd:one:2379"], "clusterName has to be given"),
         (["clusterName=c"], "metadataStoreUrl = ''"),
-        (["clusterName=c", "metadataStoreUrl=etcd:one"], "'one' is no host:port"),
+        (["clusterName=c", "metadataStoreUrl=etcd:one"], "'one' is not host:port"),
         (
             ["clusterName=c", "metadataStoreUrl=etcd:one:2379", "servicePort=7000", "webServicePort=7000"],
             "both 7000",

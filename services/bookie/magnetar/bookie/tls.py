@@ -1,4 +1,4 @@
-"""TLS of the bookie's gRPC port, and towards other bookies."""
+"""TLS of the bookie's gRPC port and of its connections to other bookies."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def server_credentials(config: TlsConfig) -> grpc.ServerCredentials | None:
 
 
 def client_tls(config: TlsConfig) -> ClientTls | None:
-    """How this bookie reaches others, which are configured like itself; None without TLS.
+    """Loads the settings for connections to other bookies, which are configured alike; None without TLS.
 
-    Without `tlsTrustStore` the bookie's own certificate has to vouch for theirs.
+    Without `tlsTrustStore`, the bookie's own certificate is the trust anchor.
     """
     if not config.enabled:
         return None

@@ -282,7 +282,7 @@ def test_this_host_can_be_looked_at(tmp_path: Path) -> None:
         (("--url", "nonsense://x:abc"), "'nonsense://x:abc' is no service URL"),
         (("--url", "pulsar://x:99999999"), "'pulsar://x:99999999' is no service URL"),
         (("--metadata", "zk:h:2181"), "does not begin with etcd:"),
-        (("--metadata", "etcd:"), "is no host:port"),
+        (("--metadata", "etcd:"), "is not host:port"),
     ],
 )
 def test_a_url_that_is_none_is_a_finding(arguments: tuple[str, str], told: str) -> None:

@@ -1,4 +1,4 @@
-"""The reference of a settings class in Markdown, for docs/configuration.md."""
+"""Markdown reference of a settings class, for docs/configuration.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from magnetar.common.config.setting_values import Setting, settings_of, show_value
 
 _TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "text", tuple: "list"}
-"""Names of the types of settings in the reference."""
+"""Names of setting types in the reference."""
 
 
 def reference(settings_class: type, base: type | None = None) -> str:

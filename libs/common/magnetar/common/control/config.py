@@ -9,7 +9,7 @@ from magnetar.common.config.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlConfig:
-    """Where other brokers, discovery and offload jobs call this one."""
+    """The port for calls from other brokers, discovery and offload jobs."""
 
     port: int = setting(
         6750,

@@ -14,10 +14,9 @@ from magnetar.ledger.bookie_protocol.grpc_client import ClientOptions, GrpcBooki
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTls:
-    """PEM files: who is trusted and, for mutual TLS, who we are.
+    """PEM files: trusted certificates and, for mutual TLS, this process's own.
 
-    `server_name` is what the bookies' certificates are issued for, when that is not the host of their
-    address.
+    `server_name` is the name in the bookies' certificates, if it is not the host of their address.
     """
 
     trust_certs: Path
@@ -26,7 +25,7 @@ class ClientTls:
     server_name: str = ""
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Read the files. Raises ConfigError when one cannot be read or half of a pair is missing."""
+        """Reads the files. Raises ConfigError if one cannot be read or half of a pair is missing."""
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("TLS to bookies: a certificate and its key are given together or not at all")
         return grpc.ssl_channel_credentials(
@@ -37,11 +36,11 @@ class ClientTls:
 
 
 class GrpcBookieClients:
-    """Implements `bookie_client.BookieClients`. To be made on the event loop that uses it.
+    """Implements `bookie_client.BookieClients`. Create it on the event loop that uses it.
 
-    `resolve` gives the host:port of a bookie, or None while it is not known (`BookieRegistry.address`);
-    `directory` the id of its data directory, b"" while that is not known (`BookieRegistry.directory`). A
-    bookie refuses calls that name another bookie or another directory than its own.
+    `resolve` returns the host:port of a bookie, or None if unknown (`BookieRegistry.address`); `directory`
+    the id of its data directory, b"" if unknown (`BookieRegistry.directory`). A bookie refuses calls that
+    name another bookie or directory.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class GrpcBookieClients:
 
 
 def read_pem(path: Path) -> bytes:
-    """A PEM file's bytes. Raises ConfigError naming the file."""
+    """Returns a PEM file's bytes. Raises ConfigError naming the file."""
     try:
         data = path.read_bytes()
     except OSError as error:
