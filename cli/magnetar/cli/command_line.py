@@ -69,7 +69,9 @@ class CommandLine(WholeSentences):
             if why is None:
                 raise
             raise why from error
-        except UnicodeEncodeError as error:  # An argument is not valid UTF-8: names must be text; contents are sent as raw bytes.
+        except (
+            UnicodeEncodeError
+        ) as error:  # An argument is not valid UTF-8: names must be text; contents are sent as raw bytes.
             raise click.UsageError(f"{error.object!r} is not valid UTF-8") from error
         except OSError as error:
             if error.errno not in _CANNOT_WRITE:

@@ -30,7 +30,9 @@ _OPTIONS = (
         metavar="FILE",
         help="Trusted CA certificates for bookies (PEM file); enables TLS to bookies.",
     ),
-    click.option("--bookie-cert", type=_PEM, metavar="FILE", help="Client certificate for bookies (PEM file)."),
+    click.option(
+        "--bookie-cert", type=_PEM, metavar="FILE", help="Client certificate for bookies (PEM file)."
+    ),
     click.option("--bookie-key", type=_PEM, metavar="FILE", help="Private key of --bookie-cert (PEM file)."),
 )
 

@@ -22,9 +22,21 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("topic", metavar="persistent://tenant/namespace/topic")
 @click.option("--force", "-f", is_flag=True, help="Delete even if producers or consumers are connected.")
-@click.option("--regex", "-r", is_flag=True, help="TOPIC is a regular expression; applies to all matching topics of the namespace.")
+@click.option(
+    "--regex",
+    "-r",
+    is_flag=True,
+    help="TOPIC is a regular expression; applies to all matching topics of the namespace.",
+)
 @click.option("--from-file", is_flag=True, help="TOPIC is a file with one topic per line.")
-@click.option("--deleteSchema", "-d", "schema", is_flag=True, hidden=True, help="No effect: the schema is always deleted.")
+@click.option(
+    "--deleteSchema",
+    "-d",
+    "schema",
+    is_flag=True,
+    hidden=True,
+    help="No effect: the schema is always deleted.",
+)
 @click.pass_obj
 def delete(target: Target, topic: str, force: bool, regex: bool, from_file: bool, schema: bool) -> None:
     """Delete a topic with its subscriptions and messages, or many of them."""

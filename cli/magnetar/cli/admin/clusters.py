@@ -48,7 +48,10 @@ _TEXTS: Final = {
 _FLAGS: Final = {
     "--tls-enable": ("brokerClientTlsEnabled", "Connect to brokers over TLS."),
     "--tls-allow-insecure": ("tlsAllowInsecureConnection", "Accept any server certificate."),
-    "--tls-enable-keystore": ("brokerClientTlsEnabledWithKeyStore", "Read keys and certificates from key stores."),
+    "--tls-enable-keystore": (
+        "brokerClientTlsEnabledWithKeyStore",
+        "Read keys and certificates from key stores.",
+    ),
 }
 
 

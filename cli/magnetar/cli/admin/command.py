@@ -57,10 +57,16 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
     help="Authentication token, or file:PATH; also from MAGNETAR_TOKEN.",
 )
 @click.option(
-    "--auth-params", default="", metavar="TEXT", help="Authentication token in pulsar-admin's form: token:TEXT."
+    "--auth-params",
+    default="",
+    metavar="TEXT",
+    help="Authentication token in pulsar-admin's form: token:TEXT.",
 )
 @click.option(
-    "--auth-plugin", default="", metavar="NAME", help="Authentication plugin: token, or the name of Pulsar's class for it."
+    "--auth-plugin",
+    default="",
+    metavar="NAME",
+    help="Authentication plugin: token, or the name of Pulsar's class for it.",
 )
 @click.option(
     "--tls-trust-cert-path",
@@ -210,7 +216,9 @@ admin.add_command(LazyGroup("bookies", _bookies, "Manage bookies and show auto-r
 admin.add_command(LazyGroup("clusters", _clusters, "Manage clusters, their URLs and failure domains."))
 admin.add_command(LazyGroup("brokers", _brokers, "Manage brokers and their dynamic settings."))
 admin.add_command(LazyGroup("broker-stats", _broker_stats, "Show statistics of one broker."))
-admin.add_command(LazyGroup("ns-isolation-policy", _isolation, "Manage which brokers may serve which namespaces."))
+admin.add_command(
+    LazyGroup("ns-isolation-policy", _isolation, "Manage which brokers may serve which namespaces.")
+)
 
 
 def _orphans() -> click.Group:
@@ -236,7 +244,9 @@ def _ledgers() -> click.Group:
 admin.add_command(
     LazyGroup("ledgers", _ledgers, "Close ledgers whose recovery is stuck, and list such decisions.")
 )
-admin.add_command(LazyGroup("metadata", _metadata, "Back up and restore metadata, and reconcile it after a restore."))
+admin.add_command(
+    LazyGroup("metadata", _metadata, "Back up and restore metadata, and reconcile it after a restore.")
+)
 admin.add_command(LazyGroup("orphans", _orphans, "List and delete data that metadata no longer references."))
 admin.add_command(LazyGroup("resource-quotas", _quotas, "Manage the expected load of bundles."))
 admin.add_command(LazyGroup("tenants", _tenants, "Manage tenants."))
@@ -249,7 +259,9 @@ admin.add_command(
     )
 )
 admin.add_command(
-    LazyGroup("topics", _all_of_topics, "Manage topics and subscriptions, and show their statistics.", first=_topics)
+    LazyGroup(
+        "topics", _all_of_topics, "Manage topics and subscriptions, and show their statistics.", first=_topics
+    )
 )
 admin.add_command(LazyGroup("schemas", _schemas, "Manage the schema versions of topics."))
 admin.add_command(LazyGroup("topicPolicies", _topic_policies, "Manage the policies of single topics."))

@@ -131,8 +131,14 @@ def ask(
                         "name the broker with --admin-url"
                     ) from error
                 if not url.startswith(("http://", "https://")):
-                    raise click.ClickException(f"{base} redirects to the invalid URL {_printable(url)!r}") from error
-        except (OSError, HTTPException, UnicodeError) as error:  # UnicodeError: a host name that cannot be encoded.
+                    raise click.ClickException(
+                        f"{base} redirects to the invalid URL {_printable(url)!r}"
+                    ) from error
+        except (
+            OSError,
+            HTTPException,
+            UnicodeError,
+        ) as error:  # UnicodeError: a host name that cannot be encoded.
             reason = getattr(error, "reason", None) or error
             if isinstance(reason, TimeoutError):
                 reason = f"no response within {target.timeout_s:g} s (--request-timeout)"
@@ -147,7 +153,9 @@ def ask(
             raise NoBroker(
                 f"no broker answers at {base}: {_printable(reason)}; start one, or set --admin-url"
             ) from error
-    raise click.ClickException(f"too many redirects between brokers: {REDIRECTS_MAX}; retry when bundles are assigned")
+    raise click.ClickException(
+        f"too many redirects between brokers: {REDIRECTS_MAX}; retry when bundles are assigned"
+    )
 
 
 def _tls(target: Target) -> ssl.SSLContext | None:

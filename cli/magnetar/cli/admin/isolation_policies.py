@@ -44,7 +44,11 @@ def get(target: Target, cluster: str, policy: str) -> None:
 @_POLICY
 @click.option("--namespaces", required=True, help="Comma-separated regular expressions for namespaces.")
 @click.option("--primary", required=True, help="Comma-separated regular expressions for primary brokers.")
-@click.option("--secondary", default="", help="Comma-separated regular expressions for secondary brokers, used when too few primary brokers are up.")
+@click.option(
+    "--secondary",
+    default="",
+    help="Comma-separated regular expressions for secondary brokers, used when too few primary brokers are up.",
+)
 @click.option(
     "--auto-failover-policy-type",
     "policy_type",

@@ -175,7 +175,10 @@ class _Cluster:
                 f"ledger {seen.ref.id} was closed at entry {closed.last_entry_id} by another process in the meantime"
             )
         log.warning(
-            "a ledger was closed by an operator's decision", ledger=seen.ref.id, last=at, by=decision.decided_by
+            "a ledger was closed by an operator's decision",
+            ledger=seen.ref.id,
+            last=at,
+            by=decision.decided_by,
         )
         return decision
 

@@ -11,7 +11,9 @@ from magnetar.cli.admin.http_client import ask, namespace_path, show
 if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
 
-_NAMESPACE = click.option("--namespace", "-n", default=None, metavar="tenant/namespace", help="Namespace of the bundle.")
+_NAMESPACE = click.option(
+    "--namespace", "-n", default=None, metavar="tenant/namespace", help="Namespace of the bundle."
+)
 _BUNDLE = click.option(
     "--bundle", "-b", default=None, metavar="RANGE", help="The bundle: 0x00000000_0x40000000."
 )
@@ -22,7 +24,9 @@ def _path(namespace: str | None, bundle: str | None) -> str:
     if namespace is None and bundle is None:
         return "/admin/v2/resource-quotas"
     if namespace is None or bundle is None:
-        raise click.UsageError("--namespace and --bundle must be given together; omit both for the default quota")
+        raise click.UsageError(
+            "--namespace and --bundle must be given together; omit both for the default quota"
+        )
     name = namespace_path(namespace).removeprefix("/admin/v2/namespaces/")
     return f"/admin/v2/resource-quotas/{name}/{quote(bundle, safe='')}"
 
@@ -44,10 +48,18 @@ def get(target: Target, namespace: str | None, bundle: str | None) -> None:
 @quotas.command(name="set")
 @_NAMESPACE
 @_BUNDLE
-@click.option("--msgRateIn", "-mi", "msgRateIn", type=float, required=True, help="Inbound messages per second.")
-@click.option("--msgRateOut", "-mo", "msgRateOut", type=float, required=True, help="Outbound messages per second.")
-@click.option("--bandwidthIn", "-bi", "bandwidthIn", type=float, required=True, help="Inbound bytes per second.")
-@click.option("--bandwidthOut", "-bo", "bandwidthOut", type=float, required=True, help="Outbound bytes per second.")
+@click.option(
+    "--msgRateIn", "-mi", "msgRateIn", type=float, required=True, help="Inbound messages per second."
+)
+@click.option(
+    "--msgRateOut", "-mo", "msgRateOut", type=float, required=True, help="Outbound messages per second."
+)
+@click.option(
+    "--bandwidthIn", "-bi", "bandwidthIn", type=float, required=True, help="Inbound bytes per second."
+)
+@click.option(
+    "--bandwidthOut", "-bo", "bandwidthOut", type=float, required=True, help="Outbound bytes per second."
+)
 @click.option("--memory", "-mem", "memory", type=float, required=True, help="Memory in megabytes.")
 @click.option("--dynamic", "-d", is_flag=True, help="Adjust the quota to the measured load.")
 @click.pass_obj

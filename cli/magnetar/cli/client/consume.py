@@ -61,18 +61,27 @@ TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 )
 @click.option("--regex", is_flag=True, help="TOPIC is a regular expression: tenant/namespace/expression.")
 @click.option(
-    "--rate", "-r", type=click.FloatRange(min=0), default=0.0, help="Maximum messages per second; 0: no limit."
+    "--rate",
+    "-r",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Maximum messages per second; 0: no limit.",
 )
 @click.option("--hex", "as_hex", is_flag=True, help="Print content in hexadecimal.")
 @click.option("--hide-content", is_flag=True, help="Hide content.")
-@click.option("--print-metadata", "-mp", "more", is_flag=True, help="Print message id, times and producer as well.")
+@click.option(
+    "--print-metadata", "-mp", "more", is_flag=True, help="Print message id, times and producer as well."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line per message.")
 @click.option(
-    "--queue-size", "-q", type=click.IntRange(min=1), default=1_000, show_default=True, help="Receiver queue size."
+    "--queue-size",
+    "-q",
+    type=click.IntRange(min=1),
+    default=1_000,
+    show_default=True,
+    help="Receiver queue size.",
 )
-@click.option(
-    "--schema-type", "-st", default="bytes", help="No effect: content is printed as it is stored."
-)
+@click.option("--schema-type", "-st", default="bytes", help="No effect: content is printed as it is stored.")
 @client_options
 def consume(
     topic: str,

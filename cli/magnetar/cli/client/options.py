@@ -44,7 +44,10 @@ _OPTIONS = (
         help="Authentication token in pulsar-client's form: token:TEXT or file:PATH.",
     ),
     click.option(
-        "--auth-plugin", default="", metavar="NAME", help="Authentication plugin: token, or the name of Pulsar's class for it."
+        "--auth-plugin",
+        default="",
+        metavar="NAME",
+        help="Authentication plugin: token, or the name of Pulsar's class for it.",
     ),
     click.option(
         "--tls-trust-cert-path",
@@ -54,7 +57,9 @@ _OPTIONS = (
         metavar="FILE",
         help="Trusted CA certificates (PEM file), instead of the system's.",
     ),
-    click.option("--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any server certificate."),
+    click.option(
+        "--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any server certificate."
+    ),
     click.option(
         "--listener-name", default="", metavar="NAME", help="Name of the brokers' advertised listener."
     ),

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 @click.option(
     "--messages", "-m", "texts", multiple=True, help="Text to send; repeat for several, or see --separator."
 )
-@click.option("--files", "-f", multiple=True, type=click.File("rb"), help="File to send as one message; - is standard input.")
+@click.option(
+    "--files",
+    "-f",
+    multiple=True,
+    type=click.File("rb"),
+    help="File to send as one message; - is standard input.",
+)
 @click.option(
     "--num-produce",
     "-n",
@@ -42,11 +48,19 @@ if TYPE_CHECKING:
     "--properties", "-p", multiple=True, help="Property as key=value; repeat, or separate with commas."
 )
 @click.option(
-    "--separator", "-s", default=",", show_default=True, help="Separator between texts in one --messages option."
+    "--separator",
+    "-s",
+    default=",",
+    show_default=True,
+    help="Separator between texts in one --messages option.",
 )
 @click.option("--disable-batching", "-db", "unbatched", is_flag=True, help="Disable batching.")
 @click.option(
-    "--disable-replication", "-dr", "local", is_flag=True, help="Do not replicate the messages to other clusters."
+    "--disable-replication",
+    "-dr",
+    "local",
+    is_flag=True,
+    help="Do not replicate the messages to other clusters.",
 )
 @client_options
 def produce(

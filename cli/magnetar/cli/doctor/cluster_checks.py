@@ -55,9 +55,7 @@ def _health(check: str, answer: HttpAnswer) -> Finding:
     if answer.status == 401 or answer.status == 403:
         return Finding(check, "ok", f"answers, and requires authentication (HTTP {answer.status})")
     if answer.status != 200:
-        return Finding(
-            check, "failure", f"HTTP {answer.status} {_reason(answer)}", "see the broker's log"
-        )
+        return Finding(check, "failure", f"HTTP {answer.status} {_reason(answer)}", "see the broker's log")
     return graded(
         check,
         answer.seconds,
@@ -106,7 +104,14 @@ def _service(probes: Probes, service_url: str) -> Finding:
     except Unreachable as error:
         what_next = "open the port in the firewall, check brokerServicePort, or name another with --url"
         return Finding(check, "failure", str(error), what_next)
-    return graded(check, took, 0.1, 1.0, f"reachable, in {ms_text(took)}", "check the network between this host and the broker: it is slow")
+    return graded(
+        check,
+        took,
+        0.1,
+        1.0,
+        f"reachable, in {ms_text(took)}",
+        "check the network between this host and the broker: it is slow",
+    )
 
 
 def _others(probes: Probes, base: str) -> Iterator[Finding]:

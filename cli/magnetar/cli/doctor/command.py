@@ -71,8 +71,7 @@ _MARKS: Final = {"ok": "✓", "warning": "!", "failure": "✗", "skipped": "-"}
     default="standalone",
     show_default=True,
     metavar="NAME",
-    help="Cluster name (clusterName), for the bookie checks in metadata; also from "
-    "MAGNETAR_CLUSTER_NAME.",
+    help="Cluster name (clusterName), for the bookie checks in metadata; also from MAGNETAR_CLUSTER_NAME.",
 )
 @click.option("--cluster-only", is_flag=True, help="Skip the checks of this host.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")

@@ -143,9 +143,7 @@ def _disk(probes: Probes, data_dir: Path) -> Iterator[Finding]:
         syncs = sorted(probes.sync_seconds(directory, SYNCS))
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            what_next = (
-                "grant write permission to the user that runs Magnetar, or set another --data-dir"
-            )
+            what_next = "grant write permission to the user that runs Magnetar, or set another --data-dir"
             yield Finding("data directory", "failure", f"{directory}: {error.strerror or error}", what_next)
             return
     kind = probes.file_system(directory)
@@ -163,8 +161,7 @@ def _disk(probes: Probes, data_dir: Path) -> Iterator[Finding]:
         0.15,
         0.05,
         f"{size_text(free)} of {size_text(total)}",
-        "delete unneeded data, shorten retention, or use a larger disk: "
-        "at 95 % a bookie refuses new entries",
+        "delete unneeded data, shorten retention, or use a larger disk: at 95 % a bookie refuses new entries",
         higher=True,
     )
     if not syncs:

@@ -14,7 +14,9 @@ MODULE: Final = "offload"
 
 _TOPICS = (
     topics(required=False),
-    click.option("--topic-pattern", default="", metavar="REGEX", help="Regular expression for full topic names."),
+    click.option(
+        "--topic-pattern", default="", metavar="REGEX", help="Regular expression for full topic names."
+    ),
 )
 _JSON = as_json("Lines of JSON.")
 
@@ -32,9 +34,7 @@ def offload() -> None:
 @with_options(
     SERVICE,
     *_TOPICS,
-    click.option(
-        "--want", is_flag=True, help="First mark all closed ledgers of the topics for offload."
-    ),
+    click.option("--want", is_flag=True, help="First mark all closed ledgers of the topics for offload."),
     click.option(
         "--location",
         default="",
@@ -147,7 +147,9 @@ def status(**given: Any) -> None:
     ),
     click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing."),
     click.option(
-        "--force", is_flag=True, help="Sweep even if much of the location looks unreferenced; run --dry-run first."
+        "--force",
+        is_flag=True,
+        help="Sweep even if much of the location looks unreferenced; run --dry-run first.",
     ),
     _JSON,
 )

@@ -32,14 +32,20 @@ OF_SPARK: Final = (
         type=click.Choice(["", "client", "cluster"]),
         help="Deploy mode of spark-submit, where the driver runs; default: client.",
     ),
+    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeat for several."),
     click.option(
-        "--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeat for several."
+        "--bookie-trust-certs",
+        default="",
+        metavar="FILE",
+        help="Trusted CA certificates for bookies (PEM file).",
     ),
-    click.option("--bookie-trust-certs", default="", metavar="FILE", help="Trusted CA certificates for bookies (PEM file)."),
     click.option("--bookie-certificate", default="", metavar="FILE", help="TLS to bookies: PEM, the job's."),
     click.option("--bookie-key", default="", metavar="FILE", help="TLS to bookies: PEM, the job's."),
     click.option(
-        "--bookie-server-name", default="", metavar="NAME", help="Host name expected in bookies' certificates."
+        "--bookie-server-name",
+        default="",
+        metavar="NAME",
+        help="Host name expected in bookies' certificates.",
     ),
 )
 

@@ -32,7 +32,11 @@ def spark() -> None:
         metavar="URI",
         help="Target of the result: a directory, file:///dir or s3://bucket/prefix.",
     ),
-    click.option("--tail", is_flag=True, help="Include messages that are not offloaded yet, up to the current end of the topic."),
+    click.option(
+        "--tail",
+        is_flag=True,
+        help="Include messages that are not offloaded yet, up to the current end of the topic.",
+    ),
     click.option(
         "--before",
         default="",
@@ -65,7 +69,9 @@ def compact(master: str, deploy_mode: str, conf: Sequence[str], **given: Any) ->
 @spark.command()
 @with_options(
     *_COMMON,
-    click.option("--ledger", type=int, multiple=True, metavar="ID", help="Only this ledger; repeat for several."),
+    click.option(
+        "--ledger", type=int, multiple=True, metavar="ID", help="Only this ledger; repeat for several."
+    ),
     *_LAST,
 )
 def verify(master: str, deploy_mode: str, conf: Sequence[str], **given: Any) -> None:

@@ -57,7 +57,10 @@ class AskingBrokers:
                 request.passed_on |= leads
                 if count := self._unreachable.note(asyncio.get_running_loop().time()):
                     log.warning(
-                        "request to a broker failed", broker=broker.broker_id, reason=str(error), bundles=count
+                        "request to a broker failed",
+                        broker=broker.broker_id,
+                        reason=str(error),
+                        bundles=count,
                     )
             else:
                 return answer.broker_id

@@ -61,9 +61,7 @@ class MetadataConfig:
     """Settings of the cluster that the discovery serves."""
 
     cluster_name: str = setting("", "Name of the cluster. Required.", key="clusterName")
-    url: str = setting(
-        "", "URL of the metadata store: etcd:HOST:PORT,... Required.", key="metadataStoreUrl"
-    )
+    url: str = setting("", "URL of the metadata store: etcd:HOST:PORT,... Required.", key="metadataStoreUrl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

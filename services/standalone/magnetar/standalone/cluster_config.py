@@ -23,9 +23,7 @@ _ETCD: Final = "etcd:"
 class MetadataConfig:
     """Location of the cluster's metadata."""
 
-    url: str = setting(
-        "", "URL of the metadata store: etcd:HOST:PORT,... Required.", key="metadataStoreUrl"
-    )
+    url: str = setting("", "URL of the metadata store: etcd:HOST:PORT,... Required.", key="metadataStoreUrl")
     session_timeout_ms: int = setting(
         10_000,
         "Milliseconds without a keep-alive after which a broker's session expires "
@@ -58,7 +56,9 @@ class BookieClientConfig:
     tls_certificate: str = setting(
         "", "Client certificate and its chain, a PEM file.", key="bookkeeperTLSCertificateFilePath"
     )
-    tls_key: str = setting("", "Private key of the client certificate, a PEM file.", key="bookkeeperTLSKeyFilePath")
+    tls_key: str = setting(
+        "", "Private key of the client certificate, a PEM file.", key="bookkeeperTLSKeyFilePath"
+    )
     tls_key_type: str = setting(
         "PEM", "File type of the private key.", key="bookkeeperTLSKeyFileType", choices=("PEM",)
     )
@@ -120,9 +120,7 @@ class ClusterBrokerConfig:
         if not self.broker.cluster_name:
             found.append("clusterName is required: use the same name as the bookies of this cluster")
         if not self.metadata.url.startswith(_ETCD):
-            found.append(
-                f"metadataStoreUrl = {self.metadata.url!r}: a cluster needs etcd:HOST:PORT,..."
-            )
+            found.append(f"metadataStoreUrl = {self.metadata.url!r}: a cluster needs etcd:HOST:PORT,...")
         else:
             try:
                 etcd_endpoints(self.metadata.url)

@@ -68,7 +68,9 @@ def problems_of(config: ClusterBrokerConfig, workers: int) -> list[str]:
             )
     too_high = [port for port in every_port if port > PORT_MAX]
     if too_high:
-        found.append(f"invalid port {min(too_high)} for one of {workers} workers: use lower ports or fewer workers")
+        found.append(
+            f"invalid port {min(too_high)} for one of {workers} workers: use lower ports or fewer workers"
+        )
     return found
 
 

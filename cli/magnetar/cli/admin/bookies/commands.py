@@ -35,7 +35,13 @@ def show(target: Target, bookie_id: str) -> None:
 
 
 @bookies.command(name="under-replicated")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of ledgers to show.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Maximum number of ledgers to show.",
+)
 @click.pass_obj
 def under_replicated(target: Target, limit: int) -> None:
     """List under-replicated ledgers and the bookies that copy them."""

@@ -57,7 +57,9 @@ async def _ask(metadata: MetadataStore, keys: Keys, bookie_id: str) -> None:
     rows = await bookie_rows(metadata, keys)
     row = next((each for each in rows if each["id"] == bookie_id), None)
     if row is None:
-        raise click.ClickException(f"bookie {bookie_id!r} not found; `magnetar admin bookies list` shows all bookies")
+        raise click.ClickException(
+            f"bookie {bookie_id!r} not found; `magnetar admin bookies list` shows all bookies"
+        )
     if row["state"] == "decommissioned":
         raise click.ClickException(f"{bookie_id} is decommissioned already: stop its process")
     if await metadata.get(keys.decommission(bookie_id)) is not None:

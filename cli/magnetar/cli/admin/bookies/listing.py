@@ -79,7 +79,9 @@ def show_bookie(target: Target, bookie_id: str) -> None:
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         rows = [row for row in await bookie_rows(metadata, keys) if row["id"] == bookie_id]
         if not rows:
-            raise click.ClickException(f"bookie {bookie_id!r} not found; `magnetar admin bookies list` shows all bookies")
+            raise click.ClickException(
+                f"bookie {bookie_id!r} not found; `magnetar admin bookies list` shows all bookies"
+            )
         facts = {**rows[0], **await _share(metadata, keys, bookie_id)}
         show_facts(target, f"Bookie {bookie_id}", facts)
         return 0

@@ -57,7 +57,9 @@ def verify(target: Target, /, file: Path) -> None:
 
 @metadata.command()
 @_FILE
-@click.option("--replace", is_flag=True, help="Overwrite existing metadata, after saving a copy of it beside FILE.")
+@click.option(
+    "--replace", is_flag=True, help="Overwrite existing metadata, after saving a copy of it beside FILE."
+)
 @_IDS
 @click.pass_obj
 def restore(target: Target, /, file: Path, replace: bool, skip_ids: int) -> None:
@@ -140,7 +142,11 @@ def read_unnamed(target: Target, /, ledger_id: int, bookies: BookieOptions) -> N
 
 
 @metadata.command()
-@click.option("--discard", is_flag=True, help="Release even if data is deleted that exists only on bookies or in objects.")
+@click.option(
+    "--discard",
+    is_flag=True,
+    help="Release even if data is deleted that exists only on bookies or in objects.",
+)
 @bookie_options
 @click.pass_obj
 def release(target: Target, /, discard: bool, bookies: BookieOptions) -> None:

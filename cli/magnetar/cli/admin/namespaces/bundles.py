@@ -27,7 +27,9 @@ def _path(namespace: str, bundle: str) -> str:
 @click.command()
 @_NAMESPACE
 @_BUNDLE
-@click.option("--destinationBroker", "-d", "destination", default=None, help="Broker that takes over the bundle.")
+@click.option(
+    "--destinationBroker", "-d", "destination", default=None, help="Broker that takes over the bundle."
+)
 @click.pass_obj
 def unload(target: Target, namespace: str, bundle: str, destination: str | None) -> None:
     """Unload all topics: another broker takes over, or the topics load again on request."""
@@ -40,10 +42,16 @@ def unload(target: Target, namespace: str, bundle: str, destination: str | None)
 @click.command(name="split-bundle")
 @_NAMESPACE
 @click.option("--bundle", "-b", default=None, help="The bundle, 0x00000000_0x40000000.")
-@click.option("--bundle-type", "-bt", type=click.Choice([LARGEST]), help="Split the bundle with the most topics.")
+@click.option(
+    "--bundle-type", "-bt", type=click.Choice([LARGEST]), help="Split the bundle with the most topics."
+)
 @click.option("--unload", "-u", "unload_too", is_flag=True, help="Unload the new bundles after the split.")
 @click.option(
-    "--split-algorithm-name", "-san", "algorithm", type=click.Choice(ALGORITHMS), help="Algorithm that chooses the split position."
+    "--split-algorithm-name",
+    "-san",
+    "algorithm",
+    type=click.Choice(ALGORITHMS),
+    help="Algorithm that chooses the split position.",
 )
 @click.option("--split-boundaries", "-sb", "positions", default="", help="Comma-separated split positions.")
 @click.pass_obj
@@ -71,7 +79,10 @@ def split_bundle(
 @click.command(name="merge-bundles")
 @_NAMESPACE
 @click.option(
-    "--bundle", "-b", required=True, help="Resulting bundle; its range starts and ends at existing boundaries."
+    "--bundle",
+    "-b",
+    required=True,
+    help="Resulting bundle; its range starts and ends at existing boundaries.",
 )
 @click.pass_obj
 def merge_bundles(target: Target, namespace: str, bundle: str) -> None:
@@ -82,7 +93,9 @@ def merge_bundles(target: Target, namespace: str, bundle: str) -> None:
 @click.command(name="get-topic-positions")
 @_NAMESPACE
 @click.option("--bundle", "-b", required=True, help="The bundle, 0x00000000_0x40000000.")
-@click.option("--topic-list", "-tl", "topics", multiple=True, help="Only these topics; repeat, or separate with commas.")
+@click.option(
+    "--topic-list", "-tl", "topics", multiple=True, help="Only these topics; repeat, or separate with commas."
+)
 @click.pass_obj
 def topic_positions(target: Target, namespace: str, bundle: str, topics: tuple[str, ...]) -> None:
     """Show the hash positions of the topics of a bundle."""

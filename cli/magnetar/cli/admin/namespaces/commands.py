@@ -99,7 +99,9 @@ def get_properties(target: Target, namespace: str) -> None:
 
 @namespaces.command(name="set-properties")
 @_NAMESPACE
-@click.option("--properties", "-p", multiple=True, required=True, help="Property as key=value; repeat for several.")
+@click.option(
+    "--properties", "-p", multiple=True, required=True, help="Property as key=value; repeat for several."
+)
 @click.pass_obj
 def set_properties(target: Target, namespace: str, properties: tuple[str, ...]) -> None:
     """Set properties; other properties are kept."""

@@ -110,7 +110,12 @@ def get_bookies(target: Target, namespace: str) -> None:
 @click.command(name="set-bookie-affinity-group")
 @_NAMESPACE
 @click.option("--primary-group", "-pg", required=True, help="Primary bookie group.")
-@click.option("--secondary-group", "-sg", default="", help="Secondary bookie group, used when the primary group is too small.")
+@click.option(
+    "--secondary-group",
+    "-sg",
+    default="",
+    help="Secondary bookie group, used when the primary group is too small.",
+)
 @click.pass_obj
 def set_bookies(target: Target, namespace: str, primary_group: str, secondary_group: str) -> None:
     """Set the bookie affinity groups of a namespace."""

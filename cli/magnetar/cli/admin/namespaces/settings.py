@@ -21,9 +21,19 @@ _NAMESPACE = click.argument("namespace", metavar="tenant/namespace")
 @click.command(name="set-offload-threshold")
 @_NAMESPACE
 @click.option(
-    "--size", "-s", type=SIZE, required=True, help="Bytes of a topic to keep on bookies, such as 10G; -1: no automatic offload."
+    "--size",
+    "-s",
+    type=SIZE,
+    required=True,
+    help="Bytes of a topic to keep on bookies, such as 10G; -1: no automatic offload.",
 )
-@click.option("--time", "-t", type=SECONDS, default=None, help="Age up to which messages stay on bookies, such as 3h; -1: no automatic offload.")
+@click.option(
+    "--time",
+    "-t",
+    type=SECONDS,
+    default=None,
+    help="Age up to which messages stay on bookies, such as 3h; -1: no automatic offload.",
+)
 @click.pass_obj
 def set_threshold(target: Target, namespace: str, size: int, time: int | None) -> None:
     """Set the size and age beyond which ledgers are offloaded."""
@@ -166,7 +176,9 @@ def _add(
             click.Command(f"{prefix}-{verb}", callback=click.pass_obj(act), params=params, help=help_text)
         )
 
-    flag = click.Option(["--applied", "-ap"], is_flag=True, help="Show the effective value, including inherited ones.")
+    flag = click.Option(
+        ["--applied", "-ap"], is_flag=True, help="Show the effective value, including inherited ones."
+    )
     add("set", set_it, f"Set {verb}.", option)
     add("get", get_it, f"Show {verb}.", *([flag] if applied else []))
     add("remove", remove_it, f"Remove {verb}.")

@@ -92,7 +92,9 @@ def _applied(level: str) -> Choice | None:
     if level == "namespace":
         return None
     option = click.Option(
-        ["--applied", "-ap"], is_flag=True, help="Show the effective value: the topic's, or the inherited one."
+        ["--applied", "-ap"],
+        is_flag=True,
+        help="Show the effective value: the topic's, or the inherited one.",
     )
     return Choice((option,), lambda given: given)
 

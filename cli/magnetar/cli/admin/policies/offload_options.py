@@ -61,7 +61,9 @@ OFFLOAD: Final = Choice(
             ["--endpoint", "-e"],
             "Endpoint of the object store; must equal AWS_ENDPOINT_URL of brokers and jobs.",
         ),
-        _option(["--aws-id", "-i"], "Not supported: brokers and jobs read credentials from their environment."),
+        _option(
+            ["--aws-id", "-i"], "Not supported: brokers and jobs read credentials from their environment."
+        ),
         _option(["--aws-secret", "-s"], "Refused, likewise."),
         _option(["--s3-role", "-ro"], "Role to assume."),
         _option(["--s3-role-session-name", "-rsn"], "Session name of the assumed role."),

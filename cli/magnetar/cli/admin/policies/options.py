@@ -43,7 +43,11 @@ _RATE: Final = Choice(
         _number(["--msg-dispatch-rate", "-md", "messages"], "Messages per period; -1: no limit", default=-1),
         _number(["--byte-dispatch-rate", "-bd", "size"], "Bytes per period.", type=SIZE, default=-1),
         _number(["--dispatch-rate-period", "-dt", "period"], "Length of the period, in seconds.", default=1),
-        click.Option(["--relative-to-publish-rate", "-rp", "relative"], is_flag=True, help="Limit relative to the publish rate."),
+        click.Option(
+            ["--relative-to-publish-rate", "-rp", "relative"],
+            is_flag=True,
+            help="Limit relative to the publish rate.",
+        ),
     ),
     lambda given: {
         "dispatchThrottlingRateInMsg": given["messages"],
@@ -98,7 +102,12 @@ def _types(given: Mapping[str, Any]) -> list[str]:
 OPTIONS: Final[dict[str, Choice]] = {
     "retention": Choice(
         (
-            _number(["--time", "-t"], "Duration such as 100m, 3h or 2d, or seconds; -1: no limit.", type=SECONDS, required=True),
+            _number(
+                ["--time", "-t"],
+                "Duration such as 100m, 3h or 2d, or seconds; -1: no limit.",
+                type=SECONDS,
+                required=True,
+            ),
             _number(["--size", "-s"], "As 10M, 16G; -1: without bound.", type=SIZE, required=True),
         ),
         _retention,
@@ -127,7 +136,9 @@ OPTIONS: Final[dict[str, Choice]] = {
     "subscription_dispatch_rate": _RATE,
     "publish_rate": Choice(
         (
-            _number(["--msg-publish-rate", "-m", "messages"], "Messages per second; -1: no limit.", default=-1),
+            _number(
+                ["--msg-publish-rate", "-m", "messages"], "Messages per second; -1: no limit.", default=-1
+            ),
             _number(["--byte-publish-rate", "-b", "size"], "Bytes a second.", type=SIZE, default=-1),
         ),
         lambda given: {
@@ -138,7 +149,9 @@ OPTIONS: Final[dict[str, Choice]] = {
     "subscribe_rate": Choice(
         (
             _number(["--subscribe-rate", "-sr", "rate"], "Subscribe requests per period.", default=-1),
-            _number(["--subscribe-rate-period", "-st", "period"], "Length of the period, in seconds.", default=30),
+            _number(
+                ["--subscribe-rate-period", "-st", "period"], "Length of the period, in seconds.", default=30
+            ),
         ),
         lambda given: {
             "subscribeThrottlingRatePerConsumer": given["rate"],
@@ -155,7 +168,9 @@ OPTIONS: Final[dict[str, Choice]] = {
                 show_default=True,
                 help="Type of topics that are created automatically.",
             ),
-            _number(["--num-partitions", "-n", "partitions"], "Type of topics that are created automatically."),
+            _number(
+                ["--num-partitions", "-n", "partitions"], "Type of topics that are created automatically."
+            ),
         ),
         _auto_topic,
     ),
@@ -180,7 +195,9 @@ OPTIONS: Final[dict[str, Choice]] = {
         (
             *_on_off("--enable", "--disable"),
             _number(["--time", "-t"], "Tick time of delayed delivery, in milliseconds.", default=1_000),
-            _number(["--maxDelay", "-md", "max_delay"], "Maximum delay, in milliseconds; 0: no limit.", default=0),
+            _number(
+                ["--maxDelay", "-md", "max_delay"], "Maximum delay, in milliseconds; 0: no limit.", default=0
+            ),
         ),
         lambda given: {
             "active": _is_on(given),
@@ -191,7 +208,10 @@ OPTIONS: Final[dict[str, Choice]] = {
     "subscription_types": Choice(
         (
             click.Option(
-                ["--types", "-t"], multiple=True, required=True, help="Comma-separated subscription types: Exclusive, Shared, ..."
+                ["--types", "-t"],
+                multiple=True,
+                required=True,
+                help="Comma-separated subscription types: Exclusive, Shared, ...",
             ),
         ),
         _types,
@@ -217,7 +237,9 @@ OPTIONS: Final[dict[str, Choice]] = {
                 type=click.Choice(AUTO_UPDATE_COMPATIBILITIES, case_sensitive=False),
                 help="Compatibility required of a new schema.",
             ),
-            click.Option(["--disabled", "-d", "off"], is_flag=True, help="Producers cannot register new schemas."),
+            click.Option(
+                ["--disabled", "-d", "off"], is_flag=True, help="Producers cannot register new schemas."
+            ),
         ),
         _auto_update,
     ),
@@ -235,11 +257,22 @@ OPTIONS: Final[dict[str, Choice]] = {
     "replicator_dispatch_rate": _RATE,
     "persistence": Choice(
         (
-            _number(["--bookkeeper-ensemble", "-e", "ensemble"], "Ensemble size: bookies per ledger.", default=2),
-            _number(["--bookkeeper-write-quorum", "-w", "write"], "Write quorum: copies of an entry.", default=2),
-            _number(["--bookkeeper-ack-quorum", "-a", "ack"], "Ack quorum: confirmed copies to wait for.", default=2),
             _number(
-                ["--ml-mark-delete-max-rate", "-r", "rate"], "Maximum mark-delete updates per second.", type=float, default=0
+                ["--bookkeeper-ensemble", "-e", "ensemble"], "Ensemble size: bookies per ledger.", default=2
+            ),
+            _number(
+                ["--bookkeeper-write-quorum", "-w", "write"], "Write quorum: copies of an entry.", default=2
+            ),
+            _number(
+                ["--bookkeeper-ack-quorum", "-a", "ack"],
+                "Ack quorum: confirmed copies to wait for.",
+                default=2,
+            ),
+            _number(
+                ["--ml-mark-delete-max-rate", "-r", "rate"],
+                "Maximum mark-delete updates per second.",
+                type=float,
+                default=0,
             ),
         ),
         lambda given: {

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
 
 _TOPIC = click.argument("topic", metavar="persistent://tenant/namespace/topic")
-_FORCE = click.option("--force", "-f", is_flag=True, help="Delete even if producers or consumers are connected.")
+_FORCE = click.option(
+    "--force", "-f", is_flag=True, help="Delete even if producers or consumers are connected."
+)
 _METADATA = click.option("--metadata", "-m", multiple=True, help="Property as key=value; repeat for several.")
 _DOMAIN = click.option(
     "--topic-domain",
@@ -29,7 +31,9 @@ _DOMAIN = click.option(
     default=None,
     help="Only topics of this domain.",
 )
-_SYSTEM = click.option("--include-system-topic", "-ist", "system_too", is_flag=True, help="Include system topics.")
+_SYSTEM = click.option(
+    "--include-system-topic", "-ist", "system_too", is_flag=True, help="Include system topics."
+)
 
 
 @click.group()
@@ -140,7 +144,10 @@ _plain("unload", "PUT", "unload", "Unload a topic; it loads again on request.")
 _plain("terminate", "POST", "terminate", "Terminate a topic: refuse new messages; shows the last message id.")
 _plain("partitioned-terminate", "POST", "terminate/partitions", "Terminate every partition of a topic.")
 _plain(
-    "partitioned-stats-internal", "GET", "partitioned-internalStats", "Show the ledgers and cursors of partitions."
+    "partitioned-stats-internal",
+    "GET",
+    "partitioned-internalStats",
+    "Show the ledgers and cursors of partitions.",
 )
 _plain("subscriptions", "GET", "subscriptions", "List the subscriptions of a topic.")
 _plain("last-message-id", "GET", "lastMessageId", "Show the last message id.")
@@ -149,7 +156,14 @@ _plain("get-properties", "GET", "properties", "Show the properties of a topic.")
 
 @topics.command(name="update-properties")
 @_TOPIC
-@click.option("--property", "-p", "given", multiple=True, required=True, help="Property as key=value; repeat for several.")
+@click.option(
+    "--property",
+    "-p",
+    "given",
+    multiple=True,
+    required=True,
+    help="Property as key=value; repeat for several.",
+)
 @click.pass_obj
 def update_properties(target: Target, topic: str, given: tuple[str, ...]) -> None:
     """Set properties of a topic; other properties are kept."""
@@ -168,7 +182,11 @@ def remove_properties(target: Target, topic: str, key: str) -> None:
 _FIGURES: Final = {
     "getPreciseBacklog": ("-gpb", "--get-precise-backlog", "Count backlogs exactly, in messages."),
     "subscriptionBacklogSize": ("-sbs", "--get-subscription-backlog-size", "Include backlog sizes in bytes."),
-    "getEarliestTimeInBacklog": ("-etb", "--get-earliest-time-in-backlog", "Include the age of each backlog."),
+    "getEarliestTimeInBacklog": (
+        "-etb",
+        "--get-earliest-time-in-backlog",
+        "Include the age of each backlog.",
+    ),
     "excludePublishers": ("-ep", "--exclude-publishers", "Without publishers."),
     "excludeConsumers": ("-ec", "--exclude-consumers", "Without consumers."),
 }

@@ -46,7 +46,13 @@ def info_internal(target: Target, topic: str) -> None:
 
 @click.command(name="get-message-id")
 @_TOPIC
-@click.option("--datetime", "-d", "moment", required=True, help="Time such as 2026-11-21T19:30:00Z, or milliseconds since 1970.")
+@click.option(
+    "--datetime",
+    "-d",
+    "moment",
+    required=True,
+    help="Time such as 2026-11-21T19:30:00Z, or milliseconds since 1970.",
+)
 @click.pass_obj
 def get_message_id(target: Target, topic: str, moment: str) -> None:
     """Show the id of the first message at or after a time."""
@@ -88,7 +94,9 @@ def get_backlog_size(target: Target, topic: str, message_id: Mapping[str, int]) 
 @click.command(name="analyze-backlog")
 @_TOPIC
 @_SUBSCRIPTION
-@click.option("--position", "-p", "message_id", type=MESSAGE_ID, default="earliest", help="First message to count.")
+@click.option(
+    "--position", "-p", "message_id", type=MESSAGE_ID, default="earliest", help="First message to count."
+)
 @click.pass_obj
 def analyze_backlog(target: Target, topic: str, subscription: str, message_id: Mapping[str, int]) -> None:
     """Read the whole backlog of a subscription and count its messages."""
@@ -137,7 +145,9 @@ def compaction_status(target: Target, topic: str, wait: bool) -> None:
 
 @click.command()
 @_TOPIC
-@click.option("--size-threshold", "-s", "size", type=SIZE, required=True, help="Bytes to keep on bookies, such as 10M.")
+@click.option(
+    "--size-threshold", "-s", "size", type=SIZE, required=True, help="Bytes to keep on bookies, such as 10M."
+)
 @click.pass_obj
 def offload(target: Target, topic: str, size: int) -> None:
     """Mark the oldest ledgers of a topic for offload by the next job; see magnetar offload run."""

@@ -32,7 +32,9 @@ class MessageId(click.ParamType[dict[str, int]]):
             return {"ledgerId": number, "entryId": number}
         found = re.fullmatch(r"([0-9]+):(-?[0-9]+)", str(value))
         if found is None:
-            self.fail(f"invalid message id {value!r}; write it as ledger:entry, latest or earliest", param, ctx)
+            self.fail(
+                f"invalid message id {value!r}; write it as ledger:entry, latest or earliest", param, ctx
+            )
         return {"ledgerId": int(found[1]), "entryId": int(found[2])}
 
 
@@ -119,7 +121,9 @@ clear_backlog = click.command(name="clear-backlog")(_TOPIC(_SUBSCRIPTION(click.p
 @_TOPIC
 @_SUBSCRIPTION
 @click.option("--time", "-t", "ago", type=SECONDS, help="Duration to go back, such as 10m or 3h.")
-@click.option("--messageId", "-m", "message_id", type=MESSAGE_ID, help="Message id: ledger:entry, earliest or latest.")
+@click.option(
+    "--messageId", "-m", "message_id", type=MESSAGE_ID, help="Message id: ledger:entry, earliest or latest."
+)
 @click.option("--exclude-reset-position", "-e", "excluded", is_flag=True, help="Start after that message.")
 @click.pass_obj
 def reset_cursor(
@@ -146,7 +150,9 @@ def reset_cursor(
 @click.command(name="expire-messages")
 @_TOPIC
 @_SUBSCRIPTION
-@click.option("--expireTime", "-t", "seconds", type=SECONDS, help="Minimum age of expired messages, such as 10m or 3h.")
+@click.option(
+    "--expireTime", "-t", "seconds", type=SECONDS, help="Minimum age of expired messages, such as 10m or 3h."
+)
 @click.option("--position", "-p", "message_id", type=MESSAGE_ID, help="Last message to expire.")
 @click.option("--exclude-reset-position", "-e", "excluded", is_flag=True, help="Keep that message.")
 @click.pass_obj
@@ -170,7 +176,14 @@ def expire_messages(
 
 @click.command(name="expire-messages-all-subscriptions")
 @_TOPIC
-@click.option("--expireTime", "-t", "seconds", type=SECONDS, required=True, help="Minimum age of expired messages, such as 10m or 3h.")
+@click.option(
+    "--expireTime",
+    "-t",
+    "seconds",
+    type=SECONDS,
+    required=True,
+    help="Minimum age of expired messages, such as 10m or 3h.",
+)
 @click.pass_obj
 def expire_everywhere(target: Target, topic: str, seconds: int) -> None:
     """Acknowledge messages older than a duration, on all subscriptions."""
@@ -202,7 +215,13 @@ def peek_messages(target: Target, topic: str, subscription: str, count: int) -> 
     help="Reference point of the count.",
 )
 @click.option(
-    "--messagePosition", "-m", "number", type=int, default=1, show_default=True, help="Position, starting with 1."
+    "--messagePosition",
+    "-m",
+    "number",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Position, starting with 1.",
 )
 @click.pass_obj
 def examine_messages(target: Target, topic: str, start: str, number: int) -> None:

@@ -89,7 +89,8 @@ class HttpForwarder:
         # All values: callers and proxies add header lines.
         if any(_VIA in via for via in request.headers.getall("Via", ())):
             return refused(
-                508, "forwarding loop: a broker registered the HTTP address of a discovery; set its advertisedAddress"
+                508,
+                "forwarding loop: a broker registered the HTTP address of a discovery; set its advertisedAddress",
             )
         expected = _body_bytes(request)
         if self._bodies_bytes + expected > BODIES_BYTES_MAX:
@@ -156,7 +157,10 @@ class HttpForwarder:
                 why = f"broker {broker.broker_id} cannot be reached: {error}"
                 if count := self._unreachable.note(asyncio.get_running_loop().time()):
                     log.warning(
-                        "forwarding an HTTP request to a broker failed", broker=broker.broker_id, why=why, requests=count
+                        "forwarding an HTTP request to a broker failed",
+                        broker=broker.broker_id,
+                        why=why,
+                        requests=count,
                     )
             except TimeoutError:
                 limit_s = self._config.read_timeout_ms / 1000

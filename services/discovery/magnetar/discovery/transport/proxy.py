@@ -59,9 +59,7 @@ class Proxy:
             PROXY_REFUSED.labels("unreachable").inc()
             reason = str(error) or "connect timeout (brokerProxyConnectTimeoutMs)"
             if count := self._unreachable.note(loop.time()):
-                log.warning(
-                    "broker is unreachable", broker=broker.broker_id, reason=reason, clients=count
-                )
+                log.warning("broker is unreachable", broker=broker.broker_id, reason=reason, clients=count)
             raise ServiceNotReady(f"broker {broker.broker_id} cannot be reached: {reason}") from error
         return splice
 
