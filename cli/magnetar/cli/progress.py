@@ -15,7 +15,8 @@ DRAWN_AFTER_S = 0.5
 def progress_bar(
     what: str, total: int | None, *, now: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[int], None]]:
-    """Yield a function that updates the number of finished items out of `total` (None: unknown). Drawn only on a
+    """Yield a function that updates the number of finished items out of `total` (None: unknown). Drawn only
+    on a
     terminal."""
     if not sys.stderr.isatty():
         yield lambda done: None

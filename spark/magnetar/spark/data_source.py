@@ -87,7 +87,9 @@ class TopicReader(DataSourceReader):
         self._times = TimeBounds(start_ms=options.starting_time_ms, end_ms=options.ending_time_ms)
 
     def partitions(self) -> list[InputPartition]:
-        """Return one partition per task. Raises TopicNotFound, BadOption, and errors of brokers and object stores."""
+        """Return one partition per task. Raises TopicNotFound, BadOption, and errors of brokers and object
+        stores.
+        """
         options = self._rows.options
         times = self._filters.times(self._times)
         describer = Describer(options)

@@ -1,4 +1,6 @@
-"""The group `magnetar admin`: accepts `--json` anywhere and explains Pulsar commands that are not supported."""
+"""The group `magnetar admin`: accepts `--json` anywhere and explains Pulsar commands that are not
+supported.
+"""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def unload_bundles(target: Target, namespace: str, destination: str | None) -> N
         try:
             ask(target, "PUT", f"{path}/{quote(bundle, safe='')}/unload", query=query)
         except click.ClickException as error:
-            if destination is None or f"already at {destination}" not in error.message:
+            if destination is None or f"is at {destination} already" not in error.message:
                 raise
 
     one_by_one("bundles unloaded", bundles, unload_one)

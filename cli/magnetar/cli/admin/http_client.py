@@ -57,7 +57,9 @@ class NoOwner(click.ClickException):
 
 
 class _AsTheyAre(urllib.request.HTTPRedirectHandler):
-    """Disables urllib's redirects: `ask` follows them for reads and writes, and keeps the target for errors."""
+    """Disables urllib's redirects: `ask` follows them for reads and writes, and keeps the target for
+    errors.
+    """
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -190,7 +192,10 @@ def _reason(status: int, body: bytes, path: str) -> str:
         reason = json.loads(body)["reason"]
     except (ValueError, KeyError, TypeError):
         reason = _printable(body.decode(errors="replace").strip()) or "no reason given"
-        return f"{reason} (HTTP {status}){_NEXT.get(status, '; check that --admin-url is the HTTP URL of a broker')}"
+        return (
+            f"{reason} (HTTP {status})"
+            f"{_NEXT.get(status, '; check that --admin-url is the HTTP URL of a broker')}"
+        )
     what_next = _listing(path) if status == 404 else "" if "again" in reason else _NEXT.get(status, "")
     return f"{reason} (HTTP {status}){what_next}"
 

@@ -47,7 +47,8 @@ def get(target: Target, cluster: str, policy: str) -> None:
 @click.option(
     "--secondary",
     default="",
-    help="Comma-separated regular expressions for secondary brokers, used when too few primary brokers are up.",
+    help="Comma-separated regular expressions for secondary brokers, used when too few primary "
+    "brokers are up.",
 )
 @click.option(
     "--auto-failover-policy-type",

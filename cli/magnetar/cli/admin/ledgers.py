@@ -1,8 +1,8 @@
 """`magnetar admin ledgers`: ledgers whose recovery is stuck, and operators' decisions on them.
 
-Recovery closes a ledger at the last entry once enough bookies confirm that no entry follows. While bookies are
-in doubt or lost, recovery waits, and the topic is unavailable. An operator can close such a ledger here. The
-decision is recorded in the same transaction as the close.
+Recovery closes a ledger at the last entry once enough bookies confirm that no entry follows. While bookies
+are in doubt or lost, recovery waits, and the topic is unavailable. An operator can close such a ledger here.
+The decision is recorded in the same transaction as the close.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def end(target: Target, ledger_id: int, at: int, reason: str, yes: bool, bookies
                 )
             if not seen.last_confirmed <= at <= seen.last_found:
                 raise click.ClickException(
-                    f"ledger {ledger_id} cannot be closed at entry {at}: entries up to {seen.last_confirmed} are confirmed,"
+                    f"ledger {ledger_id} cannot be closed at entry {at}: entries up to "
+                    f"{seen.last_confirmed} are confirmed,"
                     f" and none after {seen.last_found} can be read"
                 )
             lost = _could_be_lost(seen, at)
@@ -172,7 +173,8 @@ class _Cluster:
             raise click.ClickException(str(error)) from error
         if closed.last_entry_id != at:
             raise click.ClickException(
-                f"ledger {seen.ref.id} was closed at entry {closed.last_entry_id} by another process in the meantime"
+                f"ledger {seen.ref.id} was closed at entry {closed.last_entry_id} by another process "
+                "in the meantime"
             )
         log.warning(
             "a ledger was closed by an operator's decision",

@@ -147,7 +147,9 @@ def _draw_table(name: str, rows: Sequence[Row]) -> bool:
 
 
 def _table_cell(head: str, field: str, value: Any) -> Any:
-    """Formats a value like a fact, but partitions as their number, and sizes without a unit (the heading has it)."""
+    """Formats a value like a fact, but partitions as their number, and sizes without a unit (the heading
+    has it).
+    """
     if head == "partition":
         number = str(value).rpartition("-partition-")[2]
         return int(number) if number.isdigit() else value

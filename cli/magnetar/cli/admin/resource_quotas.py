@@ -20,7 +20,9 @@ _BUNDLE = click.option(
 
 
 def _path(namespace: str | None, bundle: str | None) -> str:
-    """Returns the REST path of a bundle's quota, or of the default. Raises UsageError when only one is given."""
+    """Returns the REST path of a bundle's quota, or of the default. Raises UsageError when only one is
+    given.
+    """
     if namespace is None and bundle is None:
         return "/admin/v2/resource-quotas"
     if namespace is None or bundle is None:

@@ -24,7 +24,9 @@ _CLOCK_NEXT: Final = (
 
 
 def broker_findings(probes: Probes, admin_url: str, service_url: str, *, required: bool) -> Iterator[Finding]:
-    """Findings for the broker at `admin_url` and its peers. If not `required`, a missing broker is no failure."""
+    """Findings for the broker at `admin_url` and its peers. If not `required`, a missing broker is no
+    failure.
+    """
     base = admin_url.rstrip("/")
     if not base.startswith(("http://", "https://")):
         what_next = "write --admin-url http://HOST:PORT"
@@ -211,7 +213,8 @@ def doubt_findings(probes: Probes, metadata_url: str, cluster: str) -> Iterator[
         return  # Reported by the members' own findings.
     for bookie_id, reason in sorted(doubts.items()):
         what_next = (
-            "leave it running: it copies missing entries from other bookies. Find out why the disk changed; see "
+            "leave it running: it copies missing entries from other bookies. Find out why the disk "
+            "changed; see "
             "'Snapshots of bookie disks' in docs/operations.md"
         )
         yield Finding(f"data of bookie {bookie_id}", "warning", f"may be missing: {reason}", what_next)

@@ -26,7 +26,9 @@ from magnetar.common.metadata.values import BookieMark, decode
 
 TIMEOUT_S: Final = 5.0
 HEALTH_TIMEOUT_S: Final = 15.0
-"""Timeout of a broker's health check, in seconds. The check stores a message and reports failures within 10 s."""
+"""Timeout of a broker's health check, in seconds. The check stores a message and reports failures within
+10 s.
+"""
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 SYNC_BYTES: Final = 4_096
 

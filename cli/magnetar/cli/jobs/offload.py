@@ -23,7 +23,8 @@ _JSON = as_json("Lines of JSON.")
 
 @click.group(cls=WholeSentences)
 def offload() -> None:
-    """Offload closed ledgers as Parquet to an object store. Brokers still serve them; any engine can query them.
+    """Offload closed ledgers as Parquet to an object store. Brokers still serve them; any engine can query
+    them.
 
     Requires magnetar-spark and Java 17. Object store credentials come from the environment:
     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and the like.

@@ -56,7 +56,8 @@ def spark() -> None:
 def compact(master: str, deploy_mode: str, conf: Sequence[str], **given: Any) -> None:
     """Write the latest value of each key of a topic's offloaded history as Parquet.
 
-    A message with an empty value deletes its key; messages without a key are skipped. The topic is not changed.
+    A message with an empty value deletes its key; messages without a key are skipped. The topic is not
+    changed.
 
     \b
     magnetar spark compact --topic orders --to file:///tmp/compacted

@@ -33,7 +33,8 @@ def start(
     conf: Sequence[str] = (),
     deploy_mode: str = "",
 ) -> NoReturn:
-    """Replace this process by `python -m magnetar.spark.<module> arguments`, or by spark-submit for a cluster.
+    """Replace this process by `python -m magnetar.spark.<module> arguments`, or by spark-submit for a
+    cluster.
 
     Raises NoSpark.
     """
@@ -61,7 +62,8 @@ def command_of(
     submit = spark_submit()
     if submit is None:
         raise NoSpark(
-            f"spark-submit not found, needed for master {master!r}: install pyspark or Spark, and put its bin "
+            f"spark-submit not found, needed for master {master!r}: install pyspark or Spark, and put "
+            "its bin "
             "directory into PATH"
         )
     command = [submit, "--master", master]

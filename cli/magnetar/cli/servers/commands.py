@@ -22,7 +22,8 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
 def standalone(data_dir: Path, **options: Any) -> None:
     """Run a broker with storage in one process.
 
-    Clients connect to pulsar://127.0.0.1:6650; HTTP is on port 8080; offload jobs and Spark connect to port 6750.
+    Clients connect to pulsar://127.0.0.1:6650; HTTP is on port 8080; offload jobs and Spark connect to port
+    6750.
     """
     load_structlog_without_rich()
     from magnetar.standalone.config import StandaloneConfig
@@ -47,8 +48,8 @@ def standalone(data_dir: Path, **options: Any) -> None:
 def broker(workers: int, worker: int | None, **options: Any) -> None:
     """Run a broker that uses bookies and etcd.
 
-    Requires clusterName and metadataStoreUrl. Clients connect to port 6650; HTTP is on port 8080; other brokers
-    and discoveries connect to port 6750. The brokers of a cluster share its topics.
+    Requires clusterName and metadataStoreUrl. Clients connect to port 6650; HTTP is on port 8080; other
+    brokers and discoveries connect to port 6750. The brokers of a cluster share its topics.
     """
     load_structlog_without_rich()
     if workers > 1 or worker is not None:
@@ -94,7 +95,8 @@ def bookie(**options: Any) -> None:
 def discovery(**options: Any) -> None:
     """Run a discovery service, which directs clients to the brokers of their topics.
 
-    Requires clusterName and metadataStoreUrl. Clients connect to port 6650; HTTP on 8080 redirects to brokers.
+    Requires clusterName and metadataStoreUrl. Clients connect to port 6650; HTTP on 8080 redirects to
+    brokers.
     """
     load_structlog_without_rich()
     from magnetar.discovery.config import DiscoveryConfig

@@ -71,7 +71,9 @@ class AskingBrokers:
         return None if leader is None else self._directory.get(leader.id)
 
     def _asked(self, leader: BrokerRegistration | None) -> list[BrokerRegistration]:
-        """Return the leader, to which others would forward, then others, and recently unresponsive ones last."""
+        """Return the leader, to which others would forward, then others, and recently unresponsive ones
+        last.
+        """
         others = self._brokers.some(BROKERS_TRIED)
         if leader is not None:
             others = [leader, *(broker for broker in others if broker.broker_id != leader.broker_id)]

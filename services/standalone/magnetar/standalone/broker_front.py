@@ -67,7 +67,8 @@ class BrokerFront:
         return self.broker.urls.http_url
 
     def open_http(self) -> None:
-        """Listen for HTTP. Call before `open`, so that health reports 'not ready' until then and during close.
+        """Listen for HTTP. Call before `open`, so that health reports 'not ready' until then and during
+        close.
 
         Raises OSError.
         """

@@ -110,8 +110,8 @@ class ClusterBroker:
             raise
 
     async def close(self) -> None:
-        """Hand topics over to other brokers. Without other brokers: notify clients, confirm accepted messages and
-        close ledgers. Then leave the cluster. Idempotent.
+        """Hand topics over to other brokers. Without other brokers: notify clients, confirm accepted messages
+        and close ledgers. Then leave the cluster. Idempotent.
         """
         if self._term is not None:
             self._term.front.broker.leaving = "the broker hands over its topics and stops"

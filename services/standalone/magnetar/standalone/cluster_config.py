@@ -147,7 +147,8 @@ class ClusterBrokerConfig:
         found = []
         if self.managed_ledger.ack_quorum == 1:
             found.append(
-                "managedLedgerDefaultAckQuorum=1: a message is acknowledged when one bookie has stored it, and lost "
+                "managedLedgerDefaultAckQuorum=1: a message is acknowledged when one bookie has "
+                "stored it, and lost "
                 "with that bookie's disk"
             )
         return found

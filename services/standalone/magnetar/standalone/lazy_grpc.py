@@ -120,7 +120,8 @@ class LazyGrpc:
             if self._closed:
                 return
             self._accept()
-            self._stop_listening()  # Followed at once by the next line, so that clients are refused only briefly.
+            # Followed at once by the next line, so that clients are refused only briefly.
+            self._stop_listening()
             self._edge = edge
             await edge.start(self._host, self._port)
         except Exception:

@@ -31,7 +31,9 @@ class LazyHttp:
     """A listening HTTP socket that starts a service's HTTP server at the first connection."""
 
     def __init__(self, load: Callable[[], Callable[[], Edge]], pool: BlockingPool) -> None:
-        """`load` imports the framework in a thread and returns a factory, which makes the server on the event loop."""
+        """`load` imports the framework in a thread and returns a factory, which makes the server on the
+        event loop.
+        """
         self._load_edge = load
         self._pool = pool
         self._socket: socket.socket | None = None

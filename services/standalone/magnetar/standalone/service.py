@@ -30,7 +30,9 @@ class Service(Protocol):
         ...
 
     async def start(self) -> None:
-        """Start; returns when the service is ready. Raises MagnetarError or OSError, with nothing left open."""
+        """Start; returns when the service is ready. Raises MagnetarError or OSError, with nothing left
+        open.
+        """
         ...
 
     async def close(self) -> None:

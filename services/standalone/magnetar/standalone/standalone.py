@@ -141,7 +141,8 @@ class Standalone:
             return
         path, cluster = self.config.metadata_path(self.data_dir), self.config.broker.cluster_name
         raise StorageError(
-            f"{LEDGERS_DIRECTORY}/ has ledger {last_id}, which is newer than the metadata: the metadata is an older "
+            f"{LEDGERS_DIRECTORY}/ has ledger {last_id}, which is newer than the metadata: the "
+            "metadata is an older "
             "copy. Keep, move and restore both together. If there is no newer copy of the metadata, run "
             f"`magnetar admin --metadata sqlite:{path} --cluster {cluster} metadata mark-restored`: newer "
             "data is then not served, and nothing is deleted until `release`"

@@ -11,7 +11,9 @@ from magnetar.common.obs.http_pages import HttpPages, text_page
 
 
 class NoBrokerYet:
-    """Serves health on the HTTP port until the broker takes it over, for a single use: `start`, then `close`."""
+    """Serves health on the HTTP port until the broker takes it over, for a single use: `start`, then
+    `close`.
+    """
 
     def __init__(self, why: str) -> None:
         """`why` returns the reason why clients are refused."""

@@ -99,7 +99,9 @@ class Workers:
     """Implements `service.Service`. Use it once: `start`, then `close`."""
 
     def __init__(self, config: ClusterBrokerConfig, count: int, command: Sequence[str] | None = None) -> None:
-        """`command` starts a worker when `--worker` and its number are appended; default: this process's command."""
+        """`command` starts a worker when `--worker` and its number are appended; default: this process's
+        command.
+        """
         self._config = config.advertised()
         self._command = list(command or [sys.executable, *sys.orig_argv[1:]])
         self._workers = [_Worker(number) for number in range(count)]

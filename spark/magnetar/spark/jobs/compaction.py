@@ -159,7 +159,9 @@ class _FilesWriter(DataSourceArrowWriter):
         self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the file of one task; attempts of a task use the same name. A task without rows writes none."""
+        """Write the file of one task; attempts of a task use the same name. A task without rows writes
+        none.
+        """
         task = TaskContext.get()
         assert task is not None, "files are written in tasks of Spark"
         first = next((batch for batch in iterator if batch.num_rows), None)

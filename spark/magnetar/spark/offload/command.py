@@ -229,7 +229,8 @@ def _sweep(given: argparse.Namespace) -> int:
             else:
                 would = "would be " if given.dry_run else ""
                 print(
-                    f"{location}: {swept.deletions} deleted ledgers and {swept.directories} unreferenced attempts "
+                    f"{location}: {swept.deletions} deleted ledgers and {swept.directories} "
+                    "unreferenced attempts "
                     f"({swept.objects} objects, {megabytes(swept.byte_length)}) {would}swept; "
                     f"{swept.waiting} younger attempts kept"
                 )

@@ -3,10 +3,9 @@
     Begin -> sizes of some entries -> parts -> manifest -> everything read back and compared -> Complete
 
 Steps before Complete can be lost at any time: the objects are in a directory of this attempt and are not read
-before Complete. Failures are reported with Fail. An attempt that can call neither, because it died or no broker
-answers, is taken over by a later attempt, and its objects are swept.
-Without a response to Complete, its outcome is unknown. Such an attempt is never failed and never cleaned up;
-`settle` completes it later.
+before Complete. Failures are reported with Fail. An attempt that can call neither, because it died or no
+broker answers, is taken over by a later attempt, and its objects are swept. Without a response to Complete,
+its outcome is unknown. Such an attempt is never failed and never cleaned up; `settle` completes it later.
 """
 
 from __future__ import annotations

@@ -37,7 +37,9 @@ class PartRange:
 
 
 def entries_to_measure(last_entry_id: int, byte_length: int, part_bytes: int = PART_BYTES) -> list[int]:
-    """Return the entries whose sizes `plan_parts` needs, in order; empty if they would not change the plan."""
+    """Return the entries whose sizes `plan_parts` needs, in order; empty if they would not change the
+    plan.
+    """
     entries = last_entry_id + 1
     parts = _count(entries, byte_length, part_bytes)
     if parts <= 1 or parts == entries:

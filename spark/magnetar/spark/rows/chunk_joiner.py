@@ -1,9 +1,9 @@
 """Joins messages that were sent in chunks: one row at the position of the last chunk.
 
-Chunks of a message are in order, interleaved with those of other producers; task ranges and stream batches end
-anywhere. So the task that reads the last chunk produces the message, and searches entries before its range for
-missing chunks. Buffered chunks are bounded. A message beyond the bound, or with missing chunks, produces only
-its last chunk, with the cause in `raw_reason`.
+Chunks of a message are in order, interleaved with those of other producers; task ranges and stream batches
+end anywhere. So the task that reads the last chunk produces the message, and searches entries before its
+range for missing chunks. Buffered chunks are bounded. A message beyond the bound, or with missing chunks,
+produces only its last chunk, with the cause in `raw_reason`.
 """
 
 from __future__ import annotations

@@ -37,7 +37,9 @@ METADATA_BYTES_MAX: Final = 8 * 1024
 
 
 class NameBusy(ClientError):
-    """The producer name is in use by an earlier attempt of the task, or by a connection that is not closed yet."""
+    """The producer name is in use by an earlier attempt of the task, or by a connection that is not closed
+    yet.
+    """
 
     retriable: ClassVar[bool] = True
 

@@ -110,7 +110,9 @@ class RowNumbers:
 
 
 class Resumption:
-    """Determines which rows of a task an earlier attempt stored, by the last sequence id of its producer name."""
+    """Determines which rows of a task an earlier attempt stored, by the last sequence id of its producer
+    name.
+    """
 
     def __init__(self, numbering: Numbering, batch: int, last: int, subject: str) -> None:
         """`subject` names topic and producer in errors. Raises BatchPassed."""

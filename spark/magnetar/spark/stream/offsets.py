@@ -107,7 +107,8 @@ class LedgerRun:
 def shares(available: Sequence[int], limit: int) -> list[int]:
     """`limit` shared out among topics in proportion to what they have.
 
-    Each topic with waiting messages gets a share, and no part of the limit is left while a topic has more waiting.
+    Each topic with waiting messages gets a share, and no part of the limit is left while a topic has more
+    waiting.
     """
     total = sum(available)
     if total <= limit:

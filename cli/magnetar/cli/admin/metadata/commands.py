@@ -109,7 +109,8 @@ def status(target: Target, /, look: bool, bookies: BookieOptions) -> None:
 def reconcile(target: Target, /, leave: tuple[int, ...], bookies: BookieOptions) -> None:
     """Compare restored metadata with bookies, and copy entries to the bookies that metadata names.
 
-    All bookies must be up and all brokers stopped. Can be repeated. Exits with 1 while a ledger is not repaired.
+    All bookies must be up and all brokers stopped. Can be repeated. Exits with 1 while a ledger is not
+    repaired.
     """
     from magnetar.cli.admin.metadata.reconciliation import reconcile as run
 

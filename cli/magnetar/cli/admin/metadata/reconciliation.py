@@ -100,7 +100,8 @@ def release(target: Target, *, discard: bool, bookies: BookieOptions) -> None:
                 )
             if found.brought_home:
                 raise click.ClickException(
-                    f"{len(found.brought_home)} ledgers have entries on bookies that metadata does not name: run "
+                    f"{len(found.brought_home)} ledgers have entries on bookies that metadata does "
+                    "not name: run "
                     "`magnetar admin metadata reconcile` first"
                 )
         record = await release_restoration(metadata, keys, SystemClock())
@@ -122,7 +123,8 @@ def forget_subscriptions(target: Target, topic: str, *, bookies: BookieOptions) 
         show_facts(target, name.full, {"subscriptions": "forgotten", "cursor_ledger": ledger_id})
         click.echo(
             "The topic loads without subscriptions and keeps its messages until `magnetar admin metadata "
-            "release`. Consumers create new subscriptions, usually at the end: `magnetar admin topics reset-cursor` "
+            "release`. Consumers create new subscriptions, usually at the end: `magnetar admin "
+            "topics reset-cursor` "
             "moves them to the right position.",
             err=True,
         )

@@ -91,7 +91,8 @@ def produce(
 ) -> None:
     """Publish at a rate, and measure the time until messages are durable.
 
-    With a rate, latency is measured from the scheduled send time, so it includes time spent waiting for the cluster.
+    With a rate, latency is measured from the scheduled send time, so it includes time spent waiting for the
+    cluster.
     """
     from magnetar.cli.client.perf.runs import PerfProduce, names_of
     from magnetar.client.partition_producer import ProducerOptions
@@ -152,7 +153,9 @@ def consume(
     as_json: bool,
     **client: Any,
 ) -> None:
-    """Consume, and measure the age of messages on arrival. The clocks of producers and this host must agree."""
+    """Consume, and measure the age of messages on arrival. The clocks of producers and this host must
+    agree.
+    """
     from magnetar.cli.client.perf.runs import PerfConsume, names_of
     from magnetar.client.partition_consumer import ConsumerOptions
 

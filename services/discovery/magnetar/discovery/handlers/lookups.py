@@ -50,7 +50,8 @@ def _connect(services: Services, request: CommandLookupTopic, owner: BrokerRegis
     through = services.config.proxy.through_service_url
     broker_url_tls = addresses.broker_url_tls
     if through and not broker_url_tls:
-        # Not used for connections. A client that uses TLS to a load balancer names the broker only by this URL.
+        # Not used for connections. A client that uses TLS to a load balancer names the broker only by this
+        # URL.
         broker_url_tls = addresses.broker_url.replace("pulsar://", "pulsar+ssl://", 1)
     return commands.lookup_connect(
         request.request_id,

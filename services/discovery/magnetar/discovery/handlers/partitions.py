@@ -22,7 +22,8 @@ class PartitionCounts:
         self._keys = keys
 
     async def of(self, topic: TopicName) -> int | None:
-        """Return the number of partitions, 0 for a non-partitioned topic; None when the topic is not in metadata.
+        """Return the number of partitions, 0 for a non-partitioned topic; None when the topic is not in
+        metadata.
 
         Non-partitioned non-persistent topics are known only to their broker. Raises MetadataError.
         """

@@ -28,7 +28,9 @@ ROUTES: Final[dict[int, Callable[[Services, BaseCommand], Answer]]] = {
 
 
 def answer(services: Services, command: BaseCommand) -> Answer:
-    """Return the response to a command. Raises MagnetarError, also when awaited; it becomes an error response."""
+    """Return the response to a command. Raises MagnetarError, also when awaited; it becomes an error
+    response.
+    """
     handler = ROUTES.get(command.type)
     if handler is not None:
         return handler(services, command)

@@ -90,11 +90,12 @@ class HttpForwarder:
         if any(_VIA in via for via in request.headers.getall("Via", ())):
             return refused(
                 508,
-                "forwarding loop: a broker registered the HTTP address of a discovery; set its advertisedAddress",
+                "forwarding loop: a broker registered the HTTP address of a discovery; set its "
+                "advertisedAddress",
             )
         expected = _body_bytes(request)
         if self._bodies_bytes + expected > BODIES_BYTES_MAX:
-            full = refused(503, f"request bodies use {BODIES_BYTES_MAX >> 20} MiB already; retry")
+            full = refused(503, f"request bodies use {BODIES_BYTES_MAX >> 20} MiB already; try again")
             full.force_close()
             return full
         self._bodies_bytes += expected
@@ -126,7 +127,7 @@ class HttpForwarder:
                     return await _handed_back(request, answer)
             broker, asked = onward
             brokers = (broker,)
-        return refused(508, f"brokers redirected this request {HOPS_MAX} times; retry")
+        return refused(508, f"brokers redirected this request {HOPS_MAX} times; try again")
 
     async def close(self) -> None:
         """Close all connections to brokers. Idempotent."""
@@ -145,7 +146,8 @@ class HttpForwarder:
         why = "no broker is available"
         for broker in brokers:
             try:
-                # Only a failed connect guarantees that the request was not executed; then another broker is tried.
+                # Only a failed connect guarantees that the request was not executed; then another broker is
+                # tried.
                 return await self._opened().request(
                     method,
                     yarl.URL(_http_url(broker).rstrip("/") + asked, encoded=True),
@@ -169,7 +171,7 @@ class HttpForwarder:
                 return refused(
                     502, f"broker {broker.broker_id} closed the connection before it answered: {error}"
                 )
-        raise ServiceNotReady(f"{why}; retry")
+        raise ServiceNotReady(f"{why}; try again")
 
     def _onward(self, answer: aiohttp.ClientResponse) -> tuple[BrokerRegistration, str] | None:
         """Return the broker, and path and query, of a redirect; None for other responses."""

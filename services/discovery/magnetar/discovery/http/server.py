@@ -140,7 +140,7 @@ async def _brokers_for(discovery: Discovery, request: web.Request) -> list[Broke
         return [await bounded_lookup(discovery.finder.find(topic, listener), str(topic))]
     able = discovery.brokers.some(BROKERS_ASKED_MAX)
     if not able:
-        raise ServiceNotReady("no broker is available; retry")
+        raise ServiceNotReady("no broker is available; try again")
     return list(able)
 
 
@@ -155,7 +155,8 @@ async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
         log.error("a broker registered the HTTP address of this discovery", broker=broker.broker_id, url=url)
         return refused(
             508,
-            f"broker {broker.broker_id} registered the HTTP address {url}, which is this discovery service; set its advertisedAddress",
+            f"broker {broker.broker_id} registered the HTTP address {url}, which is this discovery "
+            "service; set its advertisedAddress",
         )
     return web.Response(status=307, headers={"Location": url.rstrip("/") + _asked(request)})
 

@@ -58,7 +58,7 @@ class BrokerLink(asyncio.Protocol):
         if self.closed:
             raise ServiceNotReady("the connection to the broker was closed")
         if len(self._pending) >= PENDING_MAX:
-            raise TooManyRequests(f"too many pending requests to one broker ({PENDING_MAX}); retry")
+            raise TooManyRequests(f"too many pending requests to one broker ({PENDING_MAX}); try again")
         request = getattr(command, command_field(command))
         client_id = request.request_id
         self._last_id += 1

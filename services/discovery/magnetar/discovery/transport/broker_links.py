@@ -64,7 +64,7 @@ class BrokerLinks:
                 break  # The client's own timeout has passed as well.
             except ServiceNotReady as error:
                 why = f"{broker.broker_id}: {error}"
-        raise ServiceNotReady(f"no broker answers: {why}; retry")
+        raise ServiceNotReady(f"no broker answers: {why}; try again")
 
     def close(self) -> None:
         """Close all connections."""

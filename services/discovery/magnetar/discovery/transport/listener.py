@@ -48,7 +48,7 @@ class Listener:
         if limit and len(self._connections) + len(self._proxy) > limit:
             REFUSED_CONNECTIONS.inc()
             connection.refuse(
-                TooManyRequests(f"too many connections (maxConcurrentInboundConnections={limit}); retry")
+                TooManyRequests(f"too many connections (maxConcurrentInboundConnections={limit}); try again")
             )
 
     def discard(self, connection: Connection) -> None:

@@ -70,8 +70,8 @@ class Proxy:
         splice.begin(client, passed_on(connect) + rest)
 
     async def watch_stuck(self) -> None:
-        """Close connections on which the broker is silent or the client does not read for too long. Runs until
-        cancelled.
+        """Close connections on which the broker is silent or the client does not read for too long. Runs
+        until cancelled.
         """
         timeout_ms = self._config.read_timeout_ms
         if not timeout_ms:
