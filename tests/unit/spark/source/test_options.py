@@ -97,7 +97,7 @@ def test_columns_are_all_or_the_chosen_ones_in_their_order() -> None:
     assert chosen(("key", "topic", "key"), value=False) == ["key", "topic"]
     with pytest.raises(BadOption, match=r"value\.format"):
         chosen(("value",), value=False)
-    with pytest.raises(BadOption, match="no column 'entry_metadata'"):
+    with pytest.raises(BadOption, match="unknown column 'entry_metadata'"):
         chosen(("entry_metadata",), value=False)
     assert frame_schema(["key", "value"], LongType()).simpleString() == "struct<key:string,value:bigint>"
     assert frame_ddl(["entry_id", "value"], "INT") == "`entry_id` bigint NOT NULL, `value` INT"
