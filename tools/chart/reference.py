@@ -29,7 +29,7 @@ _TITLES: Final = {
 
 
 def page(values: Sequence[Value]) -> str:
-    """All of the page: what people wrote, and the reference after it."""
+    """Return the whole page: the hand-written part and the reference."""
     written, found, _ = PAGE.read_text(encoding="utf-8").partition(HEADING)
     assert found, f"{PAGE} has no heading for the values"
     return written + reference(values)

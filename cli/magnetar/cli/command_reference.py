@@ -1,4 +1,4 @@
-"""The pages about the command line, from the commands themselves: they cannot say what the code does not."""
+"""Generates the command-line reference pages from the commands."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 import click
 
 _PATH_SHOWN_MAX: Final = 2
-"""Number of words up to which a command's path stands before it; below that, the heading has it."""
+"""Maximum words of a command path that the usage line shows in full; deeper paths are in the heading."""
 
 _SHARED_MIN: Final = 2
-"""Number of options from which a set that two commands share is described once."""
+"""Minimum size of an option set that is described only once when commands share it."""
 
 
 def reference(root: click.Group, name: str) -> str:
-    """Every command that help lists, with its arguments and options, in Markdown."""
+    """Return every visible command with its arguments and options, in Markdown."""
     lines: list[str] = []
     described: dict[tuple[str, ...], str] = {}
     for path, command in _commands(root, (name,)):
@@ -32,7 +32,7 @@ def _commands(
         context = click.Context(command, info_name=path[-1])
         found = {name: command.get_command(context, name) for name in command.list_commands(context)}
         shown = [(name, each) for name, each in found.items() if each is not None and not each.hidden]
-        # Groups come last, so that each command follows the heading of its own group.
+        # Groups last, so that each command follows the heading of its own group.
         for name, each in sorted(shown, key=lambda pair: isinstance(pair[1], click.Group)):
             yield from _commands(each, (*path, name))
 
@@ -40,7 +40,7 @@ def _commands(
 def _section(
     path: tuple[str, ...], command: click.Command, described: dict[tuple[str, ...], str]
 ) -> list[str]:
-    """Returns the lines of one command; options that an earlier command has alike are not repeated."""
+    """Returns the lines of one command; options equal to an earlier command's are not repeated."""
     context = click.Context(command, info_name=path[-1])
     shown = [option for option in _options(command) if not option.hidden]
     if isinstance(command, click.Group):
@@ -66,7 +66,7 @@ def _options(command: click.Command) -> list[click.Option]:
 
 
 def _help(command: click.Command) -> list[str]:
-    """Text after a backspace is an example and stays unchanged."""
+    """Return help text as Markdown; text after a backspace is an example and stays unchanged."""
     parts = inspect.cleandoc(command.help or "").split("\n\n")
     lines: list[str] = []
     for part in parts:
