@@ -70,7 +70,7 @@ def test_what_contradicts_itself_is_said() -> None:
     twice = ListenerConfig(advertised_listeners=BOTH, advertised_address="elsewhere")
     assert "in place of advertisedAddress" in listener_problems(twice)[0]
     unknown = ListenerConfig(advertised_listeners=BOTH, internal_listener_name="nowhere")
-    assert "internalListenerName = 'nowhere' is none of" in listener_problems(unknown)[0]
+    assert "internalListenerName = 'nowhere' is not a name in" in listener_problems(unknown)[0]
     alone = ListenerConfig(internal_listener_name="nowhere")
     assert "internalListenerName" in listener_problems(alone)[0]
     http_only = ListenerConfig(advertised_listeners="a:http://h:1")

@@ -19,7 +19,7 @@ class ListenerConfig:
 
     bind_address: str = setting(
         "127.0.0.1",
-        "Address to listen on. Loopback unless told otherwise (Pulsar: 0.0.0.0); images set 0.0.0.0.",
+        "Address to listen on; loopback by default (Pulsar: 0.0.0.0). Container images set 0.0.0.0.",
         key="bindAddress",
     )
     service_port: int = setting(
@@ -38,7 +38,7 @@ class ListenerConfig:
     )
     keep_alive_interval_s: int = setting(
         30,
-        "Seconds of silence after which a connection is pinged, and again until it is closed.",
+        "Idle seconds before a connection is pinged, and again before it is closed.",
         key="keepAliveIntervalSeconds",
         minimum=1,
     )
@@ -50,7 +50,7 @@ class ListenerConfig:
     )
     shutdown_timeout_ms: int = setting(
         15_000,
-        "Milliseconds that a clean shutdown may take before the process ends anyway.",
+        "Maximum milliseconds of a clean shutdown; after that, the process ends anyway.",
         key="magnetarDiscoveryShutdownTimeoutMs",
         minimum=1,
     )
